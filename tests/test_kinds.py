@@ -9,8 +9,7 @@ import pytest
 import tformer_cli
 from tformer_cli.artifacts.config_file import TaskKind
 from tformer_cli.kinds import kind_named
-from tformer_cli.kinds.kind import Kind
-from tformer_cli.kinds.training import Training
+from tformer_cli.kinds.kind import Kind, Training
 
 PACKAGE = Path(tformer_cli.__file__).parent
 CAPABILITY = re.compile(r"\b(is_encoder_only|is_decoder_only|reads_images)\b")

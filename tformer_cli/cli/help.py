@@ -11,12 +11,13 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
+from typer import BadParameter
 from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
-from tformer_cli.cli.values import PlainValue
 from tformer_cli.wording import did_you_mean, suggestions
 
 if TYPE_CHECKING:
@@ -382,9 +383,68 @@ def _without_guess(unknown: str, context: Any) -> str:  # noqa: ANN401 - Typer's
 def _problem(error: TyperException) -> str:
     parameter = getattr(error, "param", None)
     options = [] if parameter is None else [n for n in parameter.opts if n.startswith("--")]
-    if options and isinstance(error.__cause__, ValueError):  # of a value; see `cli.values`
+    if options and isinstance(error.__cause__, ValueError):  # of a value; see `PlainValue`
         return f"{options[0]}: {str(error.__cause__).rstrip('.')}"
     format_message = getattr(error, "format_message", error.__str__)
     message: str = " ".join(format_message().split())
     # The sentence becomes a part of `WHERE: WHAT; WHAT TO DO`
     return message[:1].lower() + message[1:].rstrip(".")
+
+
+# Scripts compute counts as 5.0 or 5.00
+WHOLE = re.compile(r"\.0+$")
+
+
+class PlainValue:
+    """Reads the values of a parameter in the place of Typer's `RuntimeParam`.
+
+    Typer asks pydantic, which takes as long to load as a line to translate.
+    """
+
+    def __init__(self, descriptor: Any) -> None:  # noqa: ANN401 - Typer's
+        self._info = descriptor.parameter_info
+        self._choices = descriptor.choices
+        self._kind = (
+            get_args(descriptor.annotation)[0] if descriptor.is_list else descriptor.annotation
+        )
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - Typer's
+        is_list = param.multiple or param.nargs == -1
+        if value is None:
+            return () if is_list else None
+        try:
+            return [self._read(one) for one in value] if is_list else self._read(value)
+        except ValueError as error:
+            # `help.usage_message` takes its words from the cause
+            raise BadParameter(str(error), ctx=ctx, param=param) from error
+
+    def _read(self, value: Any) -> Any:  # noqa: ANN401 - of the parameter's type
+        if self._info.parser is not None:
+            return self._info.parser(value)
+        if self._choices is not None:
+            return _choice(value, self._choices)
+        if self._kind in (int, float):
+            return self._number(value)
+        return Path(value) if self._kind is Path else value
+
+    def _number(self, value: Any) -> int | float:  # noqa: ANN401 - a text, or a default
+        # A long text that was given by mistake would hide what is wrong
+        shown = f'"{str(value)[:60]}"'
+        try:
+            number = int(WHOLE.sub("", str(value))) if self._kind is int else float(value)
+        except ValueError:
+            word = "whole number" if self._kind is int else "number"
+            raise ValueError(f"must be a {word}, but is {shown}") from None
+        # NaN fails both
+        if self._info.min is not None and not number >= self._info.min:
+            raise ValueError(f"must be at least {self._info.min:g}, but is {shown}")
+        if self._info.max is not None and not number <= self._info.max:
+            raise ValueError(f"must be at most {self._info.max:g}, but is {shown}")
+        return number
+
+
+def _choice(value: Any, choices: Iterable[Any]) -> Any:  # noqa: ANN401 - one of the choices
+    known = {str(one.value if isinstance(one, Enum) else one): one for one in choices}
+    if str(value) not in known:
+        raise ValueError(f"{value!r} is not one of {', '.join(map(repr, known))}")
+    return known[str(value)]

@@ -29,7 +29,6 @@ import typer
 from tformer_cli.artifacts.overwriting import Writes
 from tformer_cli.cli.streams import note, note_choices
 from tformer_cli.errors import UsageError
-from tformer_cli.metrics.choices import ScoringSettings
 from tformer_cli.search.config import DecodingConfig, search_options
 from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.settings import Option, declare, declared_options, literal_values, types_of
@@ -392,14 +391,11 @@ QuietOption = Annotated[
     bool,
     option("Show only warnings and errors on stderr.", "--quiet", "-q", panel="Messages"),
 ]
-LowercaseOption = option_type(ScoringSettings, "lowercase")
-TokenizeOption = option_type(ScoringSettings, "tokenize")
 
 
 def prepare_torch(threads: int = 0) -> None:
     """Sets torch's threads and how they wait, its products and the allocator. Imports torch."""
-    from tformer_cli.acceleration import has_fast
-    from tformer_cli.runtime import prepare_cpu, set_threads
+    from tformer_cli.runtime import has_fast, prepare_cpu, set_threads
 
     try:
         set_threads(threads)

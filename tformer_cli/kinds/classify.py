@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tformer_cli.errors import DataError
 from tformer_cli.kinds.embed import Embed
-from tformer_cli.kinds.training import Examples, Training, with_fields
+from tformer_cli.kinds.kind import Examples, Training, with_fields
 from tformer_cli.text.fields import with_label_fields
 from tformer_cli.wording import count_of
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.kinds.kind import HeldOut, Progress
     from tformer_cli.kinds.lines.classify import ScoredLabel
     from tformer_cli.kinds.lines.job import Damaged
     from tformer_cli.kinds.stored_model import Opened
-    from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.model.config import Head
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.corpora import SentencePair

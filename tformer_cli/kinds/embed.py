@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from tformer_cli.acceleration import has_fast
 from tformer_cli.artifacts.config_file import MODELS
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.kind import Kind
+from tformer_cli.runtime import has_fast
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import TaskKind, Verb

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tformer_cli.kinds.embed import Embed
+from tformer_cli.kinds.kind import Examples
 from tformer_cli.kinds.texts import TextModeling, text_ids
-from tformer_cli.kinds.training import Examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from tformer_cli.kinds.kind import PlacePredictor
+    from tformer_cli.kinds.kind import HeldOut, PlacePredictor
     from tformer_cli.kinds.stored_model import Opened
-    from tformer_cli.kinds.training import HeldOut
     from tformer_cli.model.encoder_only import MaskedLanguageModel
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.batching import Batch

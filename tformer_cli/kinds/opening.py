@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tformer_cli.acceleration import has_fast, require_fast
-from tformer_cli.artifacts.config_file import check_task
+from tformer_cli.artifacts.config_file import check_task, may_be_ours
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_named, kind_of, kinds_for
@@ -18,12 +18,12 @@ from tformer_cli.kinds.stored_model import (
     in_precision,
     is_cpu,
 )
+from tformer_cli.runtime import has_fast, require_fast
 from tformer_cli.search.opening import split_options
 from tformer_cli.search.torch_engine import TorchEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
-    from pathlib import Path
     from typing import Unpack
 
     import torch
@@ -117,6 +117,9 @@ def searched(
 
 def resolved(model: Path | str, settings: OpeningSettings) -> Path:
     """Finds a model's directory; a foreign model is imported, its integers kept if they will do."""
+    model = Path(model)
+    if may_be_ours(model):  # which needs none of the modules that import
+        return model
     from tformer_cli.foreign.import_model import resolve_model
 
     # Integers cannot take the sum with an adapter

@@ -17,6 +17,7 @@ from torch import Tensor
 from tformer_cli.artifacts.adapter_directory import ADAPTER, save_adapter
 from tformer_cli.artifacts.config_file import (
     CONFIG,
+    FREQUENCIES,
     TOKENIZER,
     WEIGHTS,
     ImportOrigin,
@@ -25,11 +26,7 @@ from tformer_cli.artifacts.config_file import (
 )
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.artifacts.overwriting import Output, Writes, check_outputs
-from tformer_cli.artifacts.shortlist_file import (
-    FREQUENCIES,
-    load_frequencies,
-    save_frequencies,
-)
+from tformer_cli.artifacts.shortlist_file import load_frequencies, save_frequencies
 from tformer_cli.errors import (
     ArtifactError,
     DataError,
@@ -50,7 +47,7 @@ from tformer_cli.inspect.jobs.follow_heads import PROBE, HeadFollower
 from tformer_cli.inspect.views.corpus import AlignmentScore
 from tformer_cli.inspect.views.timeline import HEADS_LOG
 from tformer_cli.kinds import training_of
-from tformer_cli.kinds.training import HeldOut, Progress
+from tformer_cli.kinds.kind import HeldOut, Progress
 from tformer_cli.model.config import Precision
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import RECIPE, Recipe, differing_keys, has_run, load_recipe, make_recipe

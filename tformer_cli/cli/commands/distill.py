@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tformer_cli.distill.stages import Stage, State
-    from tformer_cli.kinds.training import Progress
+    from tformer_cli.kinds.kind import Progress
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.events import TrainingObserver
 

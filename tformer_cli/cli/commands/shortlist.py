@@ -102,7 +102,7 @@ class ListOptions:
     )
 
     def path(self, model: Path) -> str:
-        from tformer_cli.artifacts.shortlist_file import SHORTLIST
+        from tformer_cli.artifacts.config_file import SHORTLIST
 
         if (self.output is None) != self.save:
             raise UsageError("--output: is missing or doubled; give either it or --save")

@@ -21,8 +21,8 @@ from tformer_cli.inspect.jobs.align import (
     in_buffers,
     with_links,
 )
+from tformer_cli.search.engine import Shortlist
 from tformer_cli.search.hypothesis import longest_source
-from tformer_cli.search.shortlist import Shortlist
 from tformer_cli.text.tokenizer import EOS_ID
 
 if TYPE_CHECKING:
