@@ -34,6 +34,7 @@ from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.settings import Option, declare, declared_options, literal_values, types_of
 
 if TYPE_CHECKING:
+    from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.kinds.stored_model import Opened
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -418,6 +419,29 @@ def torch_preparation(threads: int = 0) -> Callable[[], None]:
     return partial(prepare_torch, threads)
 
 
+def opened_model(
+    model: Path,
+    verb: "Verb" = "translate",
+    *,
+    threads: int,
+    quiet: bool,
+    **options: Any,  # noqa: ANN401 - those of `open_model`
+) -> "Opened":
+    """Opens a model for a verb, and notes where it computes."""
+    from tformer_cli.kinds.opening import open_model
+
+    opened = open_model(
+        model,
+        verb,
+        threads=threads,
+        tell=partial(note, quiet=quiet),
+        before_torch=torch_preparation(threads),
+        **options,
+    )
+    note_choices(opened, quiet=quiet)
+    return opened
+
+
 _TRANSLATION_OPTIONS = search_options()
 
 
@@ -457,17 +481,11 @@ def _with_search(command: Command, options: Mapping[str, Option]) -> Command:
 class TranslatorOptions(OpeningSettings):
     """Options of a translator besides those of its search."""
 
-    def settings(self, *, quiet: bool) -> dict[str, Any]:
-        """Returns them as arguments of `open_model`."""
-        given = {name: getattr(self, name) for name in declared_options(OpeningSettings, Option)}
-        return {**given, "tell": partial(note, quiet=quiet)}
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of `open_model` that they are."""
+        return {name: getattr(self, name) for name in declared_options(OpeningSettings, Option)}
 
     def open(self, model: Path, *, quiet: bool, **more: Any) -> "Opened":  # noqa: ANN401
         """Opens a model for translation and notes where it computes."""
-        from tformer_cli.kinds.opening import open_model
-
-        before_torch = torch_preparation(self.threads)
-        settings = self.settings(quiet=quiet)
-        opened = open_model(model, **settings, before_torch=before_torch, **more)
-        note_choices(opened, quiet=quiet)
-        return opened
+        return opened_model(model, quiet=quiet, **self.settings, **more)

@@ -19,16 +19,14 @@ from tformer_cli.cli.options import (
     QuietOption,
     TranslatorOptions,
     argument,
+    opened_model,
     takes_decoding_options,
-    torch_preparation,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     file_lines,
-    note,
-    note_choices,
     prompt_at_terminal,
     results,
     stdout_console,
@@ -210,23 +208,14 @@ def _writing(output: Path | None) -> Iterator[Callable[[Sequence[str]], None]]:
 
 def _opens(options: TranslatorOptions, verb: "Verb", *, quiet: bool) -> Callable[..., "Opened"]:
     """Makes what opens models of a verb and notes where they compute."""
-    from tformer_cli.kinds.opening import open_model
-
-    def opens(model: Path, **more: Any) -> "Opened":  # noqa: ANN401
-        opened = open_model(
-            model,
-            verb,
-            device=options.device,
-            precision=options.precision,
-            threads=options.threads,
-            tell=partial(note, quiet=quiet),
-            before_torch=torch_preparation(options.threads),
-            **more,
-        )
-        note_choices(opened, quiet=quiet)
-        return opened
-
-    return opens
+    return partial(
+        opened_model,
+        verb=verb,
+        device=options.device,
+        precision=options.precision,
+        threads=options.threads,
+        quiet=quiet,
+    )
 
 
 def _evaluate_labels(

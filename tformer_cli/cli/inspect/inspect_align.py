@@ -234,7 +234,6 @@ def inspect_align(
         None if name is None else file_lines(name, counts, quiet=quiet)
         for name in (*files.of_pairs, scoring.gold)
     )
-
     from tformer_cli.inspect.jobs import align as workflow
 
     opened, aligner, both = _open_aligners(model, links, opening, quiet=quiet)
@@ -253,11 +252,11 @@ def inspect_align(
         is_typed = not text and files.source in (None, STANDARD_STREAM) and sys.stdin.isatty()
         # Who types lines waits for each answer; a buffer would hold them back
         buffer = buffer_lines or (1 if is_typed else workflow.BUFFER_LINES)
+        how = both, report, buffer
         if pairs is not None:
-            found = workflow.align_pairs(aligner, pairs, both, report, buffer)
+            found = workflow.align_pairs(aligner, pairs, *how)
         else:
-            translator = opened.translator
-            found = workflow.align_translations(aligner, translator, lines, both, report, buffer)
+            found = workflow.align_translations(aligner, opened.translator, lines, *how)
         _write_links(found, output, report, buffer, quiet=quiet or is_typed)
     warn_of_bytes(counts)
     if report.truncated:
