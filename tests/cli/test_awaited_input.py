@@ -143,15 +143,3 @@ def test_more_translations_than_the_beam_are_found_and_noted(model):
     assert run(*words, "--quiet").stderr == ""
     looked = run("inspect-heads", model, "A man", "--rank", "5")
     assert "beam size raised from 3 to 5, to find 5 translations\n" in looked.stderr
-
-
-def test_input_in_another_encoding_is_refused_before_anything_is_written(model, tmp_path):
-    source, output = tmp_path / "wide.txt", tmp_path / "out"
-    source.write_bytes("A man\n".encode("utf-16"))
-    done = CliRunner().invoke(app, ["translate", str(model), "-i", str(source), "-o", str(output)])
-    assert done.exit_code == 2
-    assert done.stderr.splitlines()[-1].startswith(f"error: {source}: is UTF-16 text, not UTF-8; ")
-    assert not output.exists()
-    piped = CliRunner().invoke(app, ["translate", str(model)], input=source.read_bytes())
-    assert piped.exit_code == 2
-    assert "stdin: is UTF-16 text, not UTF-8; pipe it through iconv" in piped.stderr

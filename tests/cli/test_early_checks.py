@@ -1,85 +1,11 @@
 """What is wrong with a word is said before anything heavy is imported."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 from typer.testing import CliRunner
 
 from tests.cli.test_command import arguments, commands
 from tformer_cli.cli.app import app
 from tformer_cli.errors import UsageError
-
-WRONG = {
-    "inspect-heads M a --heads nonsense": '--heads: "nonsense" is not KIND',
-    "inspect-heads M a --heads @width>2": '"@width>2" names no metric',
-    "inspect-heads M a --heads enc.9.0": '"enc.9.0" matches no head; the heads are enc.0-1.0-1',
-    "inspect-report M a --heads bad -o r.html": '--heads: "bad" is not KIND',
-    "inspect-step M a --token 1 --head zzz": '--head: "zzz" is not KIND',
-    "inspect-ablate M -i in --reference in --heads cross.9": '"cross.9" matches no head',
-    "inspect-ablate M -i in --reference in --write-pruned d --prune x": '--prune: "x" is not KIND',
-    "translate M a --heads enc.9": '--heads: "enc.9" matches no head',
-    "evaluate M --source in --reference in --heads enc.9": '--heads: "enc.9" matches no head',
-    "translate M a --device gpu": '--device: must be auto, cpu, cuda or cuda:N, but is "gpu"',
-    "train quickstart --device gpu -o new": "--device: must be",
-    "quickstart --device cuda:x -o new": "--device: must be",
-    "train quickstart --from nosuch -o new": "nosuch: no such directory; name a model directory\n",
-    "train quickstart -o in": "in: is a file; name a directory",
-    "quickstart -o in": "in: is a file; name a directory",
-    "export M -o new": "--format ctranslate2, the default: the package is not installed; pip inst",
-    "translate M a --engine ctranslate2": "is gone; write --engine tformer, which needs no export",
-    "translate M a --engine continuous": "--engine continuous: is gone; write --engine torch\n",
-    "benchmark M -i in --engine torch --engine continuous": "is gone; write --engine torch\n",
-    "export M --format int8 -o full": "--output: full is already there; name a new directory",
-    "inspect-heads M a --format png -o a.png": "--format png: needs resvg",
-    "plot M --format png -o a.png": "--format png: needs resvg",
-    "inspect-ablate M -i in --reference in --write-pruned full --keep 1": (
-        "--write-pruned: full is already there; name a new directory"
-    ),
-    "inspect-ablate M -i nosuch --reference in": "nosuch: no such file; check the path",
-    "inspect-diff M M -i nosuch": "nosuch: no such file; check the path",
-    "inspect-heads M -i nosuch": "nosuch: no such file; check the path",
-    "inspect-image M a.png": "is a translation model; use `tformer translate`",
-    "classify M a": "is a translation model; use `tformer translate`",
-    "embed M a": "is a translation model; use `tformer translate`",
-    "translate nosuch a": "nosuch: no such directory; name a model directory\n",
-    "train my-recipe": "my-recipe: no such recipe; did you mean my-recipe.toml?",
-}
-PROGRAM = """
-import json, sys
-sys.modules["ctranslate2"] = sys.modules["resvg_py"] = None  # as if they were not installed
-from typer.testing import CliRunner
-from tformer_cli.cli.app import app
-HEAVY = ("torch", "datasets", "transformers", "pyarrow")
-said = []
-for line in json.load(sys.stdin):
-    result = CliRunner().invoke(app, line)
-    loaded = [name for name in HEAVY if name in sys.modules]
-    said.append([result.exit_code, result.stderr, loaded])
-json.dump(said, sys.stdout)
-"""
-
-
-def test_wrong_words_import_nothing_heavy(model, tmp_path):
-    """One process for all: what an earlier line imports is seen in all that follow."""
-    (tmp_path / "full").mkdir()
-    for name in ("in", "full/a", "my-recipe.toml"):
-        (tmp_path / name).write_text("a\n")
-    lines = [[str(model) if word == "M" else word for word in one.split()] for one in WRONG]
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        input=json.dumps(lines),
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
-    for line, (status, stderr, loaded) in zip(WRONG, json.loads(ended.stdout), strict=True):
-        assert WRONG[line] in stderr, (line, stderr)
-        assert (status, stderr.count("\n"), loaded) == (2, 1, []), (line, stderr)
-    assert {one.name for one in tmp_path.iterdir()} == {"in", "full", "my-recipe.toml"}
-
 
 DEVICES = [
     words

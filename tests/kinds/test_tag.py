@@ -292,18 +292,6 @@ def test_the_loss_of_an_ablation_is_that_of_the_evaluation(tagger, tmp_path):
     assert whole["tokens"] == scores["words"]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [("classify",), ("fill",), ("translate",), ("export", "--format", "ctranslate2", "-o", "x")],
-)
-def test_other_commands_name_the_command_for_taggers(tagger, command):
-    name, *options = command
-    texts = () if name == "export" else ("x",)
-    done = invoke(name, tagger, *texts, *options)
-    assert done.exit_code == 2
-    assert "is a tagger, which labels each word of a text; use `tformer tag`" in done.stderr
-
-
 def test_a_run_starts_from_a_masked_model_or_a_tagger(tagger, tmp_path):
     """Another head is replaced; a tagger's stays, so that its labels are right at once."""
     zoo = Zoo(tmp_path / "zoo")

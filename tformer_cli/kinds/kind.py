@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import TaskKind, Verb
     from tformer_cli.kinds.lines.classify import ScoredLabel
     from tformer_cli.kinds.lines.job import Damaged
+    from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened, Opening
     from tformer_cli.model.config import Head, Precision
     from tformer_cli.recipe import Recipe
@@ -156,6 +157,12 @@ class Kind(ABC):
     ) -> Iterator[list[ScoredLabel]]:
         """Scores the right labels of each text or image, given with a line of them."""
         raise NotImplementedError
+
+    def serving(self, opened: Opened, verb: Verb) -> Serving:
+        """Makes what computes a verb for a service, lines of several requests at once."""
+        from tformer_cli.kinds.serving import WholeLines
+
+        return WholeLines(opened, verb)
 
     def methods_in_words(self) -> str:
         """Lists the methods that work, for messages."""

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.kinds.kind import HeldOut, Progress
+    from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened, Opening
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.validation import Scored, Scorer
@@ -130,6 +132,11 @@ class LanguageModel(Kind):
             stops=opening.stops,
         )
         return replace(opened, search=generator)
+
+    def serving(self, opened: Opened, verb: Verb) -> Serving:  # noqa: ARG002 - the only one
+        from tformer_cli.kinds.serving import Generating
+
+        return Generating(opened)
 
 
 KIND = LanguageModel()

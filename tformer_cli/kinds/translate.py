@@ -14,8 +14,10 @@ from tformer_cli.kinds.kind import Examples, Kind, Training
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.kinds.kind import HeldOut
+    from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened, Opening
     from tformer_cli.model.base import Model
     from tformer_cli.recipe import Recipe
@@ -185,6 +187,11 @@ class Translate(Kind):
 
     def opened(self, opening: Opening) -> Opened:
         return opened_translator(opening)
+
+    def serving(self, opened: Opened, verb: Verb) -> Serving:  # noqa: ARG002 - the only one
+        from tformer_cli.kinds.serving import Translating
+
+        return Translating(opened)
 
 
 KIND = Translate()

@@ -203,6 +203,12 @@ class Translator:
         other._searcher = Searcher(model, self._engines, self._before_batch, self._scorers)
         return other
 
+    def with_languages(self, source: str | None, target: str | None) -> Translator:
+        """Makes the same translator for other languages of a model that has tokens for them."""
+        other = copy(self)
+        other._tokenizer = self._tokenizer.for_languages(source, target)
+        return other
+
     def with_config(self, config: DecodingConfig) -> Translator:
         """Makes a translator that searches otherwise, with the same engines."""
         other = copy(self)

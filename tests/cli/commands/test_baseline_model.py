@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.commands import output_of, record_of, refused
+from tests.commands import output_of, record_of
 from tformer_cli.artifacts.tensors import load_tensors, save_tensors
 
 LINES = [f"Two dogs run in the street {number}" for number in range(40)]
@@ -79,17 +79,3 @@ def test_classifiers_are_compared_with_labels_or_another(classifier, changed, fi
     assert np.diff(macro["ci95"]) >= 0
     table = output_of("evaluate", classifier, *options[:-2], "--baseline", given)
     assert "accuracy change  " in table
-    given.write_text("a\n")
-    refused("evaluate", classifier, *options, "--baseline", given, says="lines")
-
-
-def test_what_cannot_be_compared_is_one_line(model, language_model, classifier, file):
-    for arguments, message in (
-        ((language_model, "--text", file, "--baseline", file), "--baseline: is a file of transl"),
-        ((language_model, "--text", file, "--baseline-model", classifier), "classif"),
-        ((model, "-i", file, "--reference", file, "--baseline-model", model),
-         "--baseline-model: is of language models and classifiers"),
-        ((classifier, "-i", file, "--reference", file, "--baseline-model", classifier,
-          "--baseline", file), "--baseline-model: --baseline has its labels"),
-    ):  # fmt: skip
-        refused("evaluate", *arguments, "-q", says=message)

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from tests.commands import output_of, record_of, records_of, refused, run
+from tests.commands import output_of, record_of, records_of, run
 from tests.models import LINES, save_random
 from tformer_cli.evaluate.evaluate import LabelEvaluation
 from tformer_cli.metrics.labels import score_labels
@@ -61,20 +61,6 @@ def test_what_a_model_does_not_know_is_told(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("classify CLASSIFIER a --top 2", "--top: text is one label per line"),
-        ("inspect-align CLASSIFIER a", "use `tformer classify`"),
-        ("export CLASSIFIER --format huggingface -o new", "has another "),
-    ],
-)
-def test_what_cannot_be_is_one_line(classifier, arguments, says, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    refused(*arguments.replace("CLASSIFIER", str(classifier)).split(), says=says)
-    assert not list(tmp_path.iterdir())
-
-
 def test_labels_are_evaluated(classifier, tmp_path):
     texts, right, given = (tmp_path / name for name in ("a.txt", "a.label", "given.txt"))
     texts.write_text("".join(f"{line}\n" for line in LINES * 2))
@@ -91,16 +77,6 @@ def test_labels_are_evaluated(classifier, tmp_path):
     assert shown.split()[:2] == ["accuracy", "75.00"]
     assert f"{record['macro_f1']:.2f}" in shown
     assert "confusion matrix" in shown
-    for more, message in (
-        (["--beam-size", 3], "--beam-size: MODEL is a classifier; omit it"),
-        (["--lowercase"], "--lowercase: MODEL is a classifier; omit it"),
-        (["--reference", right], "--reference: an example has one right label"),
-    ):
-        refused(*arguments, *more, says=message)
-    right.write_text("what\n" * 8)
-    assert f'line 1 of texts and labels: "what" is none of the labels of {classifier}; ' in run(
-        *arguments
-    ).stderr.replace("\n", " ")
 
 
 def test_a_confusion_matrix_fits_a_narrow_terminal():

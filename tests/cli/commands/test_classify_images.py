@@ -94,54 +94,6 @@ def test_a_folder_is_scored_by_its_names(images, photos, tmp_path):
     assert f"{100 * hits / 6:.2f}" in table.splitlines()[0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere.png"], "line 1: nowhere.png: cannot be read (no such file or directory)"),
-        (["--images", "nowhere"], "nowhere: no such file or folder"),
-        (["a.png", "--images", "."], "--images: the input is named already"),
-        (["a.png", "--label-field", "last"], "--label-field: is of a table of pixels"),
-        (["."], "line 1: .: is a folder; name the pictures in it (--images takes all)"),
-    ],
-)
-def test_wrong_images_are_an_error_of_one_line(images, arguments, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    refused("classify", images, *arguments, "-o", "out.txt", "-q", says=message)
-    assert not (tmp_path / "out.txt").exists()
-
-
-def test_a_model_of_texts_takes_no_images(classifier, images, tmp_path):
-    for command in ("classify", "evaluate"):
-        refused(command, classifier, "--images", tmp_path, "-q", says="--images: ")
-    done = run("evaluate", "--images", tmp_path)
-    assert (done.exit_code, "needs the MODEL" in done.stderr) == (2, True)
-
-
-def test_images_are_scored_on_stdout_alone_and_by_the_model_alone(images, photos, tmp_path):
-    (tmp_path / "h").write_text("ant\n" * 6)
-    for more, message in (
-        (["-o", "-"], "--output: stdout is for the scores"),
-        (["--hypothesis", tmp_path / "h"], "--hypothesis: a MODEL makes its own"),
-    ):
-        refused("evaluate", images, "--images", photos, "-q", *more, says=message)
-
-
-def test_a_label_that_the_model_has_not_is_told_with_its_image(images, tmp_path):
-    (tmp_path / "wasp").mkdir()
-    (tmp_path / "wasp" / "w.png").write_bytes(picture("RGB", SIZE[1::-1])[1])
-    for command in ("evaluate", "score"):
-        said = f'{tmp_path / "wasp" / "w.png"}: "wasp" is none of the labels'
-        refused(command, images, "--images", tmp_path, "-q", says=said)
-
-
-def test_other_commands_say_what_the_model_is(images):
-    for command in (["translate", images], ["generate", images], ["score", images, "-i", "a"]):
-        refused(*command, "a")
-    assert (
-        "is a classifier of images; use `tformer classify`" in run("translate", images, "a").stderr
-    )
-
-
 def test_labels_of_images_are_scored(images, photos, tmp_path):
     scored = output_of("score", images, "--images", photos, "-q", "--format", "jsonl")
     records = [json.loads(line) for line in scored.splitlines()]
@@ -155,22 +107,6 @@ def test_labels_of_images_are_scored(images, photos, tmp_path):
     (tmp_path / "labels").write_text("ant\n" * 3 + "bee\n" * 3)
     given = ["-i", tmp_path / "names", "--target-file", tmp_path / "labels"]
     assert output_of("score", images, *given, "-q", "--format", "jsonl") == scored
-    said = "--target-file: a folder of pictures has the labels in its names"
-    refused("score", images, "--images", photos, "--target-file", tmp_path / "labels", says=said)
-
-
-def test_missing_labels_are_asked_for_by_the_option(images, tmp_path):
-    (tmp_path / "a.idx").write_bytes(idx_bytes(np.zeros((2, *SIZE), np.uint8)))
-    (tmp_path / "a.csv").write_text("ant " + "0 " * 288 + "\n")
-    for command, option in (("evaluate", "--reference"), ("score", "--target-file")):
-        said = f"name the file of its labels, idx or text: {option}\n"
-        refused(command, images, "--images", tmp_path / "a.idx", "-q", says=said)
-        said = f"{option}: is of idx files; a table has its labels in a column: "
-        refused(
-            command, images, "--images", tmp_path / "a.csv", option, tmp_path / "a.csv", says=said
-        )
-        done = run(command, images, "--images", tmp_path / "a.csv", "--label-field", "999")
-        assert "--label-field: must be" in done.stderr
 
 
 def pooled_states(path, names):
@@ -210,25 +146,7 @@ def test_a_vector_for_each_image_whatever_is_beside_it(images, photos, tmp_path)
     assert np.abs(np.array([one.vector for one in of_python]) - many[:6] / lengths).max() <= 1e-6
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["0 1 2", "nowhere.png"], "line 1: 0 1 2: has 3 values, but an image of 12×8 pixels"),
-        (["", "nowhere.png"], "line 2: nowhere.png: cannot be read"),
-        (["a.png", "--images", "."], "--images: the input is named already"),
-    ],
-)
-def test_images_without_vectors_are_an_error_of_one_line(images, arguments, message, tmp_path):
-    output = tmp_path / "out.npy"
-    refused("embed", images, *arguments, "-o", output, "-q", says=message)
-    assert not output.exists()
-
-
-def test_a_pooling_that_the_model_has_not_is_refused(classifier, images, tmp_path):
-    done = run("embed", classifier, "a", "--pooling", "first-and-mean")
-    assert (done.exit_code, "is of images; give mean or first" in done.stderr) == (2, True)
-    done = run("embed", classifier, "--images", tmp_path)
-    assert (done.exit_code, "--images: MODEL reads texts" in done.stderr) == (2, True)
+def test_a_pooling_that_the_model_has_not_is_refused(tmp_path):
     torch.manual_seed(3)
     model = Classifier(config(class_token=False, pooling="mean"), 260)
     path = tmp_path / "model2"
@@ -328,13 +246,3 @@ def test_scores_leave_damaged_images_out(images, damaged, photos, tmp_path):
     for file in photos.rglob("*.png"):
         file.write_bytes(b"")
     assert "none of the 6 images can be read" in run(*arguments, *more).stderr
-
-
-@pytest.mark.parametrize("command", ["classify", "embed", "score", "evaluate"])
-def test_models_of_texts_have_no_damaged_images(command, classifier, tmp_path):
-    texts = tmp_path / "texts"
-    texts.write_text("x\n")
-    labels = {"score": ["--target-file", texts], "evaluate": ["--reference", texts]}
-    given = (*labels.get(command, []), "--damaged", "skip", "-q")
-    said = "--damaged: is of a model of images; omit it"
-    refused(command, classifier, "-i", texts, *given, says=said)

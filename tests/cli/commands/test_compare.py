@@ -150,50 +150,6 @@ def test_one_text_may_be_stdin():
     assert "stdin can be read only once" in only_line(twice.stderr.decode())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--reference", "ref"], "SYSTEM: is missing; give one to score, several to compare, or"),
-        (["--labels", "--reference", "ref", "a"], "SYSTEM: nothing to compare the labels with; gi"),
-        (["--reference", "ref", "a", "b", "--metric", "bleu,sari"], "ter, comet; found sari"),
-        (["--reference", "ref", "a", "b", "--metric", "bleu,"], "ter, comet; found nothing"),
-        (["a", "b"], "--reference: is missing; name a file, or a --test-set"),
-        (["--reference", "ref", "a", "x=a", "a"], "SYSTEM: two are called a; give names, as in"),
-        (["--reference", "ref", "a", "nowhere"], "nowhere: no such file"),
-        (["--reference", "ref", "a", "n=nowhere"], "error: nowhere: no such file"),
-        (["--reference", "ref", "a", "short"], "ref, short: different numbers of lines (60 and 1"),
-        (["--reference", "short", "a", "b"], "short, a: different numbers of lines (1 and 60)"),
-        (["--reference", "empty", "empty", "x=empty"], "empty: has no lines"),
-        (["--reference", "ref", "a", "binary"], "binary: "),
-        (["--reference", "ref", "a", ""], "SYSTEM: is empty"),
-        (["--reference", "ref", "a", "b", "-o", "b"], "--output: b is also the input (SYSTEM"),
-        (["--reference", "ref", "a", "n=b", "-o", "b"], "--output: b is also the input (SYSTEM"),
-        (["--reference", "ref", "a", "b", "-o", "o.pdf"], "would not be a .pdf file"),
-        (["--reference", "ref", "a", "b", "--seed", "0"], "--seed: must be at least 1"),
-        (["--reference", "ref", "a", "b", "--baseline", "firs"], "--baseline: firs is no system"),
-        (["--manifest", "m.toml", "--reference", "ref"], "--reference: the manifest has its own"),
-        (["--manifest", "m.toml", "a"], "SYSTEM: the manifest has its own"),
-        (["--manifest", "m.toml", "-o", "c"], "--output: c is also the input (--manifest)"),
-        (["--manifest", "a"], "a: is not TOML"),
-        (["--test-set", "wmt", "a", "b"], "--test-set: sacreBLEU has no wmt; did you mean"),
-        (["--test-set", "wmt20", "a", "b"], "--language-pair: wmt20 has"),
-        (["--test-set", "wmt20", "--reference", "ref", "a", "b"], "--test-set: has source and ref"),
-        (["--language-pair", "en-de", "--reference", "ref", "a", "b"], "--language-pair: is that"),
-        (["--reference", "ref", "a", "b", "--tokenize", "made-up"], "--tokenize: "),
-    ],
-)
-def test_what_cannot_be_compared_is_one_line_and_status_two(arguments, message):
-    Path("short").write_text("one\n")
-    Path("empty").write_text("")
-    Path("binary").write_bytes(bytes(range(256)) * 4)
-    Path("m.toml").write_text("[x]\nreference = 'ref'\nsystems = {a = 'a', c = 'c'}\n")
-    before = {path: path.read_bytes() for path in Path().iterdir()}
-    done = compare("--quiet", *arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in only_line(done.stderr)
-    assert {path: path.read_bytes() for path in Path().iterdir()} == before
-
-
 def test_bytes_that_are_not_utf8_are_counted_in_one_warning():
     lines = Path("b").read_bytes().splitlines(keepends=True)
     Path("b").write_bytes(b"".join([lines[0].replace(b"The", b"T\xe9e"), *lines[1:]]))
@@ -281,20 +237,3 @@ def test_labels_of_files_and_models_are_compared(labels, classifier):
         page = compare(*systems[:5], "--format", form, "-q").stdout
         assert "that the system alone, or the baseline alone, labels right" in page
         assert "macro F1" in page
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--metric", "chrf"], "--metric: is of translations; omit it or --labels"),
-        (["--lowercase"], "--lowercase: is of translations; omit it or --labels"),
-        (["--examples", "0"], "--examples: is of translations; omit it or --labels"),
-        (["--reference", "ref"], "--reference: an example has one right label; name one file"),
-        (["--baseline", "c"], "--baseline: c is no system"),
-    ],
-)
-def test_what_labels_have_not_is_one_line(more, message):
-    done = compare("--labels", "--reference", "ref", "a", "b", *more, "-q")
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1

@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from tests.commands import lines_of, output_of, records_of, refused
+from tests.commands import lines_of, output_of, records_of
 
 pytest.importorskip("transformers")
 
@@ -76,16 +76,3 @@ def test_no_lines_are_an_array_of_none(bert, tmp_path):
     output = tmp_path / "none.npy"
     output_of("embed", bert[0], "-q", "-o", output, stdin=b"")
     assert np.load(output).shape == (0, 16)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["-o", "vectors.pt"], "--output: vectors.pt would not be a .pt file"),
-        (["--format", "npy", "-o", "vectors.tsv"], "--output: vectors.tsv would not be a .tsv"),
-    ],
-)
-def test_what_cannot_be_is_one_line(bert, options, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    refused("embed", bert[0], "terrible " * 60, "-q", *options, says=f"error: {message}")
-    assert not list(tmp_path.iterdir())

@@ -5,10 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.commands import under
-from tformer_cli.cli.app import app
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 
@@ -87,31 +85,6 @@ def test_the_table_is_not_cut_in_a_pipe(model, files):
     ]
     assert "smooth:exp|version:" in rows[0]
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--reference", "one"], "nothing to score"),
-        (["--reference", "one", "--hypothesis", "two", "--source", "one"], "--source: "),
-        (["MODEL", "--reference", "one"], "--source: is missing"),
-        (["MODEL", "--reference", "one", "--hypothesis", "two"], "--hypothesis: "),
-        (["--reference", "one", "--hypothesis", "short"], "and 4)"),
-        (["--reference", "one", "--hypothesis", "nowhere"], "no such file"),
-        (["--hypothesis", "two"], "--reference"),
-    ],
-)
-def test_unusable_texts_are_one_line_and_status_two(model, files, arguments, message):
-    names = {name: str(files / name) for name in ("one", "two", "short", "nowhere")}
-    refused(*({"MODEL": str(model), **names}.get(part, part) for part in arguments), says=message)
-
-
-@pytest.mark.parametrize("output", ["-", "."])
-def test_translations_are_not_mixed_with_scores(model, files, output):
-    arguments = [model, "--source", files / "source", "--reference", files / "one", "-o", output]
-    done = CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "--output: " in done.stderr
 
 
 ENGLISH = ["The old man is in the bed.", "He is not at the door with her."] * 4

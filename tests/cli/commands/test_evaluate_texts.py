@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tests.commands import output_of, record_of, refused
+from tests.commands import output_of, record_of
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.search.generator import Generator
 from tformer_cli.search.scoring import score_texts
@@ -65,7 +65,6 @@ def test_texts_may_be_in_a_field(language_model, text, tmp_path, name):
     (tmp_path / name).write_text("".join(json.dumps({"body": line}) + "\n" for line in LINES))
     given = ("evaluate", language_model, "-q", "--text")
     assert output_of(*given, tmp_path / name, "--text-field", "body") == output_of(*given, text)
-    refused(*given, tmp_path / name, "--text-field", "x", says='has no field "x", only body')
 
 
 def test_a_split_of_a_dataset_is_evaluated(language_model, text, tmp_path):
@@ -80,32 +79,3 @@ def test_a_table_says_how_scores_were_computed(language_model, text):
     names = [line.split("  ")[0] for line in shown.splitlines()]
     assert names == ["loss", "perplexity", "bits per byte", "signature"]
     assert shown.endswith("text:lines|window:40|stride:40\n")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--window", "41"], "--window: must be 2 to 40, which the model takes, but is 41"),
-        (["--window", "8", "--stride", "9"], "--stride: must be 1 to --window = 8, but is 9"),
-        (["--text-split", "test"], "--text-split: is of a dataset; add --text-field"),
-        (["--reference", "TEXT"], "--text: is of a language model; name its MODEL, and no"),
-    ],
-)
-def test_what_cannot_be_is_one_line(language_model, text, options, message):
-    options = [str(text) if one == "TEXT" else one for one in options]
-    refused("evaluate", language_model, "--text", text, *options, "-q", says=message)
-
-
-def test_models_and_texts_that_do_not_fit_are_one_line(language_model, model, text, tmp_path):
-    (tmp_path / "empty.txt").write_text("\n\n")
-    for arguments, message in (
-        (
-            [model, "--text", text],
-            "is a translation model; --text is of language models, give --source and --reference",
-        ),
-        (["--text", text], "--text: is of a language model; name its MODEL"),
-        ([language_model, "--text", tmp_path / "empty.txt"], "--text: has nothing to predict"),
-        ([language_model, "--text", tmp_path / "no.txt"], "no.txt: no such file"),
-        ([language_model], "--reference: is missing; name the file of a reference, or --text"),
-    ):
-        refused("evaluate", *arguments, "-q", says=message)

@@ -37,20 +37,6 @@ def test_exports_for_hugging_face_and_says_how_to_share_it(model, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("kind", ["ctranslate2", "huggingface", "int8"])
-def test_existing_files_are_never_lost(model, tmp_path, kind):
-    folder, file = tmp_path / "papers", tmp_path / "papers" / "thesis.txt"
-    folder.mkdir()
-    file.write_text("years of work")
-    for place in (folder, file):
-        done = run(app, ["export", str(model), "--format", kind, "-o", str(place)])
-        assert done.exit_code == 2
-        problem = f"--output: {place} is already there; name a new directory"
-        assert done.stderr == f"error: {problem}\n"
-    assert file.read_text() == "years of work"
-    assert list(tmp_path.rglob("*")) == [folder, file]
-
-
 def test_an_earlier_export_is_replaced(model, tmp_path):
     pytest.importorskip("ctranslate2")
     command = ["export", str(model), "-o", str(tmp_path / "engine")]
@@ -69,38 +55,3 @@ def test_exports_integers_and_translates_with_them(model, tmp_path):
     before = run(app, ["translate", str(model), "--precision", "int8", "dogs", "", "A man"])
     assert after.stdout == before.stdout
     assert after.stdout.count("\n") == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "--output: must be given with --format int8"),
-        (["-o", "DIR", "--quantization", "int8"], "--quantization: is for --format ctranslate2"),
-        (["-o", "MODEL"], "--output: "),
-    ],
-)
-def test_an_export_of_integers_that_cannot_be_is_one_line(model, tmp_path, options, message):
-    places = {"MODEL": str(model), "DIR": str(tmp_path / "new")}
-    arguments = ["export", str(model), "--format", "int8", *(places.get(o, o) for o in options)]
-    refused = run(app, arguments)
-    assert refused.exit_code == 2
-    assert refused.stderr.startswith(f"error: {message}")
-    assert refused.stderr.count("\n") == 1
-    assert not (tmp_path / "new").exists()
-
-
-def test_integers_are_not_inspected(model, tmp_path):
-    run(app, ["export", str(model), "--format", "int8", "-o", str(tmp_path / "int8"), "--quiet"])
-    for command in (["inspect-heads"], ["inspect-logits"], ["inspect-positions"], ["export"]):
-        refused = run(app, [*command, str(tmp_path / "int8")])
-        assert refused.exit_code == 2
-        assert refused.stderr.startswith(f"error: {tmp_path / 'int8'}: holds int8 weights, ")
-        assert refused.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("kind", ["ctranslate2", "huggingface", "marian", "int8"])
-def test_a_name_that_cannot_be_is_one_line(model, kind):
-    result = run(app, ["export", str(model), "--format", kind, "-o", "x" * 300])
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: {'x' * 300}: cannot be written (file name too long)")
-    assert result.stderr.count("\n") == 1

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from tests.commands import lines_of, output_of, records_of, refused, run
+from tests.commands import lines_of, output_of, records_of, run
 
 pytest.importorskip("transformers")
 
@@ -84,19 +84,3 @@ def test_a_gap_behind_what_the_model_takes_stays(masked):
     assert record["truncated"]
     assert record["filled"].endswith("soup [MASK]")
     assert "1 line longer than the model takes; truncated" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--top", 2], "--top: text fills each gap once; add --format tsv or jsonl"),
-        (["--too-long", "error"], "line 1: has "),
-    ],
-)
-def test_what_cannot_be_is_one_line(masked, options, message):
-    refused("fill", masked[0], "[MASK] soup " * 60, "-q", *options, says=f"error: {message}")
-
-
-def test_the_line_that_is_too_long_is_named_whatever_stands_before_it(masked):
-    given = ("no gap", "", "[MASK] soup " * 60)
-    refused("fill", masked[0], *given, "-q", "--too-long", "error", says="error: line 3: has ")

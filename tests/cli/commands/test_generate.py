@@ -1,8 +1,6 @@
 """`tformer generate`: streams, formats, refusals."""
 
-import pytest
-
-from tests.commands import lines_of, output_of, record_of, records_of, refused, run
+from tests.commands import lines_of, output_of, record_of, records_of, run
 from tests.models import save_random
 from tformer_cli.search.generator import Generator
 
@@ -56,24 +54,6 @@ def test_a_text_at_a_terminal_appears_token_by_token(language_model, monkeypatch
     assert shown.stdout == f"A{''.join(pieces)}\n"
     monkeypatch.undo()
     assert shown.stdout == output_of("generate", language_model, "A", "-q")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["A", "--n-best", "2"], "--n-best: 2 texts per prompt do not fit text output"),
-        (["A", "-i", "x.txt"], "--input: prompts are given as arguments already"),
-        (["A", "--stop", ""], "--stop: is empty"),
-        (["A", "--beam-size", "2", "--temperature", "0.5"], "--temperature: needs sampling"),
-        (["-i", "missing.txt"], "missing.txt: no such file"),
-    ],
-)
-def test_what_cannot_be_is_one_line(language_model, options, message):
-    refused("generate", language_model, *options, says=message)
-
-
-def test_a_language_model_has_no_pairs_to_evaluate(language_model):
-    refused("evaluate", language_model, "--source", "x", "--reference", "x")
 
 
 def test_what_a_model_does_not_know_of_a_prompt_is_counted(tmp_path):

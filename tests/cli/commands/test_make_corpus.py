@@ -2,7 +2,7 @@ from typing import get_args
 
 import pytest
 
-from tests.commands import refused, run
+from tests.commands import run
 from tformer_cli.cli.commands.make_corpus import Task
 from tformer_cli.corpora.make_corpus import BUILT_IN
 
@@ -18,11 +18,6 @@ def test_writes_every_file_and_prints_the_directory(tmp_path):
     assert {entry.name for entry in directory.iterdir()} == names
     counts = {name: (directory / name).read_bytes().count(b"\n") for name in names}
     assert all(counts[f"train.{ending}"] == 50 for ending in endings)
-
-
-def test_a_file_in_the_way_is_one_line_and_exit_2(tmp_path):
-    (tmp_path / "file").write_text("")
-    refused("make-corpus", tmp_path / "file", "--quiet")
 
 
 def test_ratings_are_sentences_stars_and_gold_words(tmp_path):

@@ -52,32 +52,3 @@ def test_a_file_has_the_format_of_its_ending(run, tmp_path):
     assert (tmp_path / "a.tsv").read_text().startswith("run\tmetric")
     result = plot(run, "--format", "svg")
     assert result.stdout == (tmp_path / "a.svg").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["RUN", "-o", "a.jpg"], "--output: a.jpg would not be a .jpg file"),
-        (["RUN", "missing"], "missing: no such run directory"),
-        (["RUN", "--metric", "bleu"], "--metric: no run has bleu"),
-        (["RUN", "--metric", "blue"], "'blue' is not one of"),
-        (["RUN", "--x", "day"], "'day' is not one of"),
-        ([], "RUN: is missing; usage: "),
-    ],
-)
-def test_wrong_usage_is_one_line_and_exit_2(run, tmp_path, monkeypatch, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    result = plot(*(run if word == "RUN" else word for word in arguments))
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not (tmp_path / "a.jpg").exists()
-
-
-def test_a_name_that_promises_another_format_is_refused(run, tmp_path):
-    result = plot(run, "-o", tmp_path / "curves.svg", "--format", "png")
-    assert result.exit_code == 2
-    assert "would not be a .svg file" in result.stderr
-    assert not (tmp_path / "curves.svg").exists()

@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-from tests.commands import lines_of, output_of, records_of, refused, run
+from tests.commands import lines_of, output_of, records_of, run
 from tformer_cli.artifacts.model_directory import load_model_directory
 
 SOURCE = ["A man sleeps.", "", "Two dogs run in the snow.", "word " * 60]
@@ -96,34 +96,3 @@ def test_the_tokens_of_an_n_best_list_are_scored_however_the_text_is_cut(model, 
     (other,) = (h["score"] for h in found if h["translation"] == "the dog")
     first = run("score", model, "-i", source, "--n-best-file", "-", stdin="0 ||| the dog ||| 1\n")
     assert other == pytest.approx(float(first.stdout.split(" ||| ")[-1]), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "give either it or --n-best-file"),
-        (["--target-file", "short"], "--target-file: has no line 3, but the other text has"),
-        (["--n-best-file", "short"], "is not a line of an n-best list"),
-        (["--n-best-file", "far"], "names source line 9, but there are 4"),
-        (["--n-best-file", "many"], "line 1: names source line 4, but there are 4"),
-        (["--n-best-file", "other"], 'line 1: "token_ids" are not of this model'),
-        (["--n-best-file", "no list"], 'line 1: has no "index" or no "hypotheses"'),
-        (["--n-best-file", "no text"], 'line 1: has a hypothesis without "translation"'),
-    ],
-)
-def test_bad_input_is_one_line_and_status_two(model, files, tmp_path, options, message):
-    (tmp_path / "short").write_text("a\nb\n")
-    (tmp_path / "many").write_text('{"index": 4, "translation": "a"}\n')
-    (tmp_path / "other").write_text('{"index": 0, "translation": "a", "token_ids": [9999999]}\n')
-    (tmp_path / "no list").write_text('{"index": 0, "hypotheses": []}\n')
-    (tmp_path / "no text").write_text('{"index": 0, "hypotheses": [7]}\n')
-    (tmp_path / "far").write_text("9 ||| a ||| x= 1 ||| -1\n")
-    options = [tmp_path / part if not part.startswith("--") else part for part in options]
-    given = ("score", model, "--source", files[0], *options, "-o", tmp_path / "result", "-q")
-    refused(*given, says=message)
-    assert not (tmp_path / "result").exists()
-
-
-def test_a_classifier_is_said_to_be_one_whatever_is_missing(classifier, files):
-    said = "error: --target-file: is missing; MODEL is a classifier, so name "
-    refused("score", classifier, "--source", files[0], says=said)

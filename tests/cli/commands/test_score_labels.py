@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tests.commands import output_of, record_of, records_of, refused, run
+from tests.commands import output_of, record_of, records_of, run
 
 LINES = ["Two dogs run.", "", "A man sleeps.", "dog " * 60, "the \u2028 end"]
 GIVEN = ["good", "", " fair", "no\tgood", "good"]
@@ -50,41 +50,3 @@ def test_their_mean_is_the_loss_of_evaluate(classifier, tmp_path):
         "evaluate", classifier, "-i", texts, "--reference", labels, "--format", "json", "-q"
     )
     assert evaluated["loss"] == pytest.approx(-sum(values) / 3)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"-i": "texts"},
-            "--target-file: is missing; MODEL is a classifier, so name the file of the labels",
-        ),
-        (
-            {"--target-file": "labels"},
-            "--source: is missing; MODEL is a classifier, so name the file of the texts",
-        ),
-        ({"-i": "texts", "--n-best-file": "labels"}, "--n-best-file: MODEL is a classifier; omit"),
-        ({"-i": "texts", "--length-penalty": "1"}, "--length-penalty: MODEL is a classifier; omit"),
-        ({"-i": "texts", "--images": "."}, "--images: the input is named already"),
-        ({"--images": "."}, "--images: MODEL reads texts; omit it"),
-        (
-            {"-i": "texts", "--target-file": "wrong"},
-            '3 of texts and labels: "bad" is none of the labels of ',
-        ),
-        ({"-i": "texts", "--target-file": "short"}, "--target-file: has no line 3"),
-    ],
-)
-def test_bad_input_is_one_line_and_status_two(
-    classifier, files, options, message, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "wrong").write_text("good\n\nbad\ngood\ngood\n")
-    (tmp_path / "short").write_text("good\n\n")
-    given = [part for pair in options.items() for part in pair]
-    refused("score", classifier, *given, "-o", "result", "-q", says=message)
-    assert not (tmp_path / "result").exists()
-
-
-def test_other_models_say_what_is_missing(model, language_model):
-    for path, what in ((model, "the sources"), (language_model, "the texts")):
-        refused("score", path, says=f"--source: is missing; name the file of {what}")

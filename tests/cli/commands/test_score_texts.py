@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.commands import lines_of, output_of, record_of, records_of, refused
+from tests.commands import lines_of, output_of, record_of, records_of
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
@@ -57,19 +57,6 @@ def test_their_sum_is_the_loss_of_evaluate(language_model, file):
     assert total / scores["tokens"] == pytest.approx(scores["loss"], rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "option", ["--target-file", "--n-best-file", "--source-language", "--length-penalty"]
-)
-def test_options_of_translations_are_refused(language_model, file, option):
-    value = {"--source-language": "en", "--length-penalty": "1"}.get(option, file)
-    said = f"error: {option}: MODEL is a language model, without a source"
-    refused("score", language_model, "-i", file, option, value, says=said)
-
-
-def test_a_translation_model_still_needs_targets(model, file):
-    refused("score", model, "-i", file, says="--target-file: is missing or doubled")
-
-
 @pytest.fixture(scope="module", params=["bert", "roberta"])
 def masked(request, tmp_path_factory):
     """A random masked language model, imported, and the original."""
@@ -113,11 +100,3 @@ def test_masked_models_score_pseudo_log_likelihoods(masked, tmp_path):
     assert lines_of("score", masked[0], "-i", file, "-q") == [
         f"{record['log_probability']:.6f}" for record in records
     ]
-
-
-def test_masked_models_refuse_what_they_do_not_have(masked, file):
-    for options, message in (
-        (["--target-file", file], "--target-file: MODEL is a language model, without a source"),
-        (["--precision", "int8"], "--precision: masked language models do not compute in int8"),
-    ):
-        refused("score", masked[0], "-i", file, *options, says=message)

@@ -109,49 +109,6 @@ def test_the_text_is_what_the_reader_of_marians_shortlists_reads(model, files):
         assert own == theirs | {token}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "--output: is missing or doubled"),
-        (["-o", "NEW", "--save"], "--output: is missing or doubled"),
-        (["-o", "target"], "--output: target is also the input"),
-        (["-o", "old"], "old is already there; move it away first"),
-        (["-o", "model/shortlist.safetensors"], "belongs to the input (MODEL)"),
-        (["-o", "NEW.svg"], "would not be a .svg file"),
-        (["--save", "--format", "text"], "--save: stores what tformer reads"),
-        (["-o", "NEW", "--format", "text", "--frequent", 3], "--frequent: is Marian's to say"),
-        (["-o", "NEW", "--units", "pieces"], "--units: says what --alignments count"),
-        (["-o", "NEW", "--source-words", "source"], "--source-words: says what --alignments"),
-        (
-            ["-o", "NEW", "--alignments", "links", "--units", "pieces", "--source-words", "source"],
-            "--units: pieces are no words",
-        ),
-        (["-o", "NEW", "--alignments", "target"], '"A" is not a link'),
-        (["-o", "NEW", "--alignments", "short"], "--alignments: has 1 lines, but there are more"),
-        (["-o", "NEW", "--target-file", "short"], "the targets end before the other lines"),
-        (["-o", "NEW", "-i", "blank", "--target-file", "blank"], "has no pair to align"),
-    ],
-)
-def test_what_cannot_be_made_is_one_line_and_nothing_is_written(
-    own_model, files, arguments, said, monkeypatch
-):
-    monkeypatch.chdir(files)
-    for name, text in {"old": "mine", "short": "\n", "blank": "\n\n"}.items():
-        (files / name).write_text(text)
-    before = {path: path.read_bytes() for path in files.rglob("*") if path.is_file()}
-    usual = {"-i": "source", "--target-file": "target"}
-    others = [word for name in usual if name not in arguments for word in (name, usual[name])]
-    result = run("shortlist", "model", *others, *arguments)
-    assert result.exit_code == 2, result.output
-    assert said in result.stderr.splitlines()[-1]
-    assert {path: path.read_bytes() for path in files.rglob("*") if path.is_file()} == before
-
-
-def test_alignments_need_their_targets(model, files):
-    said = "--alignments: needs the target sentences"
-    refused("shortlist", model, "-i", files / "source", "--alignments", files / "links", says=said)
-
-
 def test_a_shortlist_that_is_there_is_kept(own_model, files):
     output_of("shortlist", own_model, *options(files), "--save", "-q")
     said = f"--save: {own_model / SHORTLIST} is already there"

@@ -143,25 +143,6 @@ def test_a_dry_run_says_what_would_be_done(model, text, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_errors_are_one_line(model, text, tmp_path):
-    for arguments, told in (
-        ((model, text, "-o", text), "is also the input"),
-        ((model, text, "-o", __file__), "is a file; name a directory"),
-        ((model, text, "-o", model), "is also the input (MODEL)"),
-        ((model, text, "-o", Path(__file__).parent), "holds other files; name a new directory"),
-        ((model, tmp_path / "none.txt", "-o", tmp_path / "out"), "no such file"),
-        ((tmp_path / "none", text, "-o", tmp_path / "out"), "no such"),
-        ((model, text, "-o", tmp_path / "out", "--beam-size", 2, "--n-best", 2), "--n-best"),
-        ((model, text, "-o", tmp_path / "out", "--length-penalty", -1), "--length-penalty"),
-        ((model, text, "-o", tmp_path / "out", "--target-field", ""), "--target-field"),
-        ((model, text, "-o", tmp_path / "out", "--score-field", "s"), "text have no fields"),
-        ((model, text, "-o", tmp_path / "out", "--shard", "2/2"), '"2/2" is not I/N'),
-        ((model, text, "-o", "-"), "a directory cannot go to stdout"),
-    ):
-        refused(*arguments, "--quiet", "--workers", 1, says=told)
-        assert not (tmp_path / "out").exists()
-
-
 def test_shards_are_not_overwritten_by_other_commands(model, text, tmp_path):
     output = tmp_path / "out"
     output_of(model, text, "-o", output, "--workers", 1, "--quiet")

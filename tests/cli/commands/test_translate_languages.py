@@ -58,9 +58,3 @@ def test_the_chosen_language_is_what_is_scored_and_translated(foreign):
 def test_both_ways_of_an_alignment_have_their_languages(foreign):
     given = (*COMMANDS["inspect-align"], "--reverse", foreign, *CHOSEN, "--quiet")
     output_of("inspect-align", foreign, *given)
-
-
-@pytest.mark.parametrize("option", [CHOSEN, ("--split-sentences", "rule"), ("--shortlist", "none")])
-def test_scoring_without_a_model_takes_no_option_of_one(option):
-    given = ("--hypothesis", "a.txt", "--reference", "b.txt", *option)
-    refused("evaluate", *given, says=f"{option[0]}: needs a MODEL; name one or omit it")

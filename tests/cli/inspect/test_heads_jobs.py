@@ -104,34 +104,6 @@ def test_arguments_can_be_dumped(model, tmp_path):
     assert (manifest["items"], manifest["shards"][0]["pairs"]) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--format", "npz"], "--format: has no effect with --dump"),
-        (["--corpus"], "--corpus: has no effect with --dump"),
-        (["--mode", "live"], "--mode live: applies to single sentences; omit it with --dump"),
-        (["--max-bytes", "lots"], '--max-bytes: "lots" is not a size above 0; write 500M or 20G'),
-        (["--heads", "@prev>0.5"], "has conditions on metrics"),
-        (["--target-file", "no-such-file"], "no-such-file"),
-        (["--target-file", "-"], "so stdin cannot be used"),
-        (["--target-file", "/dev/null"], "is not an ordinary file, but --dump reads it twice"),
-    ],
-)
-def test_wrong_usage_is_one_line_and_writes_nothing(model, source, tmp_path, arguments, message):
-    result = run(model, "-i", source, "--dump", tmp_path / "d", "--quiet", *arguments)
-    assert result.exit_code == 2
-    (error,) = result.stderr.splitlines()
-    assert message in error
-    assert not (tmp_path / "d").exists()
-
-
-def test_a_text_read_twice_cannot_come_from_stdin(model, tmp_path):
-    result = run(model, "--dump", tmp_path / "d", stdin="A man\n")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "reads its sentences twice, so stdin cannot be used" in result.stderr
-    assert "--top-k: applies to dumps" in run(model, "a", "--top-k", "2").stderr
-
-
 @pytest.mark.slow
 def test_a_dump_that_is_killed_ends_with_the_same_bytes(model, tmp_path):
     source, dump = tmp_path / "src", tmp_path / "killed"
@@ -235,31 +207,6 @@ def test_pictures_and_pages(directory, tmp_path):
         assert (tmp_path / name).read_text().startswith(begin)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["A man"], "TEXT: --over-time reads what the run has written; leave it out"),
-        (["--corpus"], "--corpus: --over-time reads"),
-        (
-            ["--format", "npz"],
-            "--over-time: is for text, jsonl, svg, png, html; --format npz shows maps",
-        ),
-        (["--heads", "dec"], "the heads are enc.0-1.0-0"),
-    ],
-)
-def test_options_without_a_meaning_here_are_one_line(directory, arguments, message):
-    result = run(directory, "--over-time", *arguments)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-
-
-def test_a_model_directory_alone_gets_advice_on_following_heads(model):
-    result = run(model, "--over-time")
-    assert result.exit_code == 2
-    assert "--set training.inspect_every=100" in result.stderr
-
-
 BEYOND = ("norm", "rollout", "alti")
 
 
@@ -289,12 +236,6 @@ def test_without_a_value_it_is_attention_weights_and_the_text_stays_text(model):
     data = json.loads(alone)
     assert data["weighting"]["name"] == "alpha"
     assert np.allclose(np.sum(data["heads"][0]["weights"], axis=1), 1, atol=1e-5)
-
-
-def test_a_misspelt_value_is_refused_and_not_translated(model):
-    done = run(model, "A man", "--weights", "rollot", "-q")
-    assert done.exit_code == 2
-    assert "'rollot' is not one of 'alpha', 'norm', 'rollout', 'alti'" in done.stderr
 
 
 @pytest.mark.parametrize("weights", BEYOND)
@@ -392,20 +333,3 @@ def test_verify_checks_the_sources_of_these_maps(model):
     result = run(model, "A man", "--weights", "alti", "--verify", "1e-30")
     assert result.exit_code == 1
     assert "error: line 1: residual " in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--weights", "alti", "--heads", "cross.0.1"], '--heads: "cross.0.1" names heads'),
-        (["--weights", "norm", "--corpus"], "--weights: applies to single sentences"),
-        (["--weights", "norm", "--mode", "live"], "--weights norm: is measured in one pass"),
-        (["--weights=lrp"], "'lrp' is not one of 'alpha', 'norm', 'rollout', 'alti'"),
-    ],
-)
-def test_contradicting_options_are_one_line_and_status_2(model, arguments, message):
-    result = run(model, "A man", *arguments, "-q")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert message in line

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -102,28 +101,6 @@ def test_the_table_shows_every_head_and_is_the_same_each_time(model, texts):
     assert tables[0].stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--keep", "3"], "--keep: needs --write-pruned"),
-        (["--write-pruned", "DIR"], "--write-pruned: no heads to remove are named"),
-        (["--write-pruned", "HERE", "--keep", "1"], "holds the input (--source)"),
-        (["--write-pruned", "FULL", "--keep", "1"], "is already there; name a new directory"),
-        (["--write-pruned", "DIR", "--prune", "enc.9"], '--prune: "enc.9" matches no head'),
-        (["--write-pruned", "DIR", "--keep", "99"], "--keep: 99 heads are more than the 8"),
-        (["--heads", "enc.9"], '--heads: "enc.9" matches no head'),
-        (["--curve-scores", "--no-curve"], "--curve-scores: there is no curve"),
-    ],
-)
-def test_impossible_options_are_one_line_and_status_two(model, texts, tmp_path, options, message):
-    places = {"DIR": tmp_path / "new", "HERE": tmp_path, "FULL": Path(__file__).parent}
-    done = run("inspect-ablate", model, *texts, *(places.get(part, part) for part in options), "-q")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "new").exists()
-
-
 def test_the_heads_without_which_a_sentence_is_translated_otherwise(model):
     text = SOURCE[1]
     whole, *others = records(run("inspect-ablate", model, "--changes", text, "--heads", "cross"))
@@ -138,10 +115,3 @@ def test_the_heads_without_which_a_sentence_is_translated_otherwise(model):
     changing = [f"!{one['id']}" for one in others if one["changes"]]
     assert [line.split()[0] for line in shown[1:-1]] == changing
     assert shown[-1].startswith(f"{len(others) - len(changing)} other head")
-
-
-@pytest.mark.parametrize("more", [None, ["--no-curve"], ["--write-pruned", "p", "--keep", "1"]])
-def test_changes_are_of_one_sentence(model, texts, more):
-    refused = run("inspect-ablate", model, *(texts if more is None else more), "--changes", "a")
-    assert refused.exit_code == 2
-    assert refused.stderr.startswith("error: --changes: looks at TEXT only")

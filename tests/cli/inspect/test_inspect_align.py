@@ -109,42 +109,6 @@ def test_words_can_be_those_of_a_tokenized_form(model, files):
     assert "3-2" in result.stdout.splitlines()[0].split()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["a", "--gold", "f"], "--gold: needs given translations; name their file"),
-        (["a", "--save"], "--save: applies to scores; name gold alignments with --gold"),
-        (["a", "--format", "tsv"], "--format: applies to scores"),
-        (["a", "--source-words", "f"], "--source-words, --target-words: need sentence pairs"),
-        (["a", "--heads", "dec"], "selects dec.0.0, but only cross-attention"),
-        (
-            ["--source", "S", "--target-file", "short"],
-            "line 2: the targets end before the other lines",
-        ),
-        (
-            ["--source", "S", "--target-file", "T", "--gold", "short"],
-            "--gold: has 1 lines, but there are more pairs",
-        ),
-        (
-            ["--source", "S", "--target-file", "T", "--gold", "far"],
-            "gold links 9-0, but there are 3",
-        ),
-        (
-            ["--source", "S", "--target-file", "T", "--source-words", "T"],
-            'source, line 1: the words spell "Unhommedort.", but the text has "Amansleeps."',
-        ),
-    ],
-)
-def test_wrong_usage_is_one_line_and_status_2(model, files, arguments, message):
-    (files / "short").write_text("0-0\n")
-    (files / "far").write_text("9-0\n\n\n\n\n")
-    names = {"S": "source", "T": "target", "short": "short", "far": "far"}
-    result = run(model, *[files / names[a] if a in names else a for a in arguments])
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert message in result.stderr.splitlines()[-1]
-
-
 def test_a_stored_choice_that_is_not_there_is_an_error_of_one_line(own_model):
     config = json.loads((own_model / "config.json").read_text())
     config["alignment"] = {"heads": "cross.7", "convention": "shift"}
@@ -177,5 +141,3 @@ def test_every_hypothesis_has_its_alignment_links_or_weights(model):
     assert record["alignment"] == record["hypotheses"][0]["alignment"]
     moses = run(model, *options, "--format", "moses", command="translate").stdout.splitlines()
     assert all(line.count(" ||| ") == 4 for line in moses)
-    refused = run(model, "A man", "--alignments", "soft", command="translate")
-    assert "--alignments: text output has no place for them" in refused.stderr

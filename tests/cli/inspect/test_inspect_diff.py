@@ -124,27 +124,6 @@ def test_a_narrow_terminal_counts_the_rows_it_omits(model, other):
     assert "more columns" not in shown(diff, width=200, no_color=True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["none", "A man"], "none: no such directory; name"),
-        (["MODEL", "A man", "--heads", "enc.9"], "the heads are enc.0-1.0-1"),
-        (["MODEL", "A man", "--maps", "--format", "svg"], "--maps: is for jsonl"),
-        (["MODEL", "A man", "--target", "a", "--target-file", "b"], "omit one of the two"),
-        (["MODEL", " "], "has no sentence to compare"),
-        (["MODEL", "A man", "--match", "head"], "--match"),
-    ],
-)
-def test_impossible_options_are_one_line(model, tmp_path, arguments, message):
-    output = tmp_path / "out"
-    given = [model if argument == "MODEL" else argument for argument in arguments]
-    result = run(model, *given, "--quiet", "-o", output)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert not output.exists()
-
-
 def test_conditions_that_no_head_meets_are_a_warning(model, other):
     result = run(model, other, "A man", "--heads", "@entropy>99", "--quiet")
     assert result.exit_code == 0

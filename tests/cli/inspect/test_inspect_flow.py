@@ -82,21 +82,3 @@ def test_the_bar_is_the_share_of_the_source_without_unicode_too(model):
     assert len(bars) == len(record.sentence.target_pieces)
     assert all(" 0.50 " in line for line in bars)
     assert "attention rollout   mean share of the source 0.50" in shown(record, "rollout", 120)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
-        (["a", "--target", "x", "--rank", "2"], "--rank: shows what the search found"),
-        (["a", "--rank", "99999"], "--rank"),
-        (["long " * 80], "tokens, but the model takes 39"),
-        (["a", "--method", "lrp"], "'lrp' is not one of 'alti', 'rollout'"),
-    ],
-)
-def test_wrong_usage_is_one_line_and_status_2(model, tmp_path, arguments, message):
-    result = run(model, *arguments, "-q", "-o", tmp_path / "out")
-    assert result.exit_code == 2
-    (line,) = result.stderr.splitlines()
-    assert message in line
-    assert not list(tmp_path.iterdir())

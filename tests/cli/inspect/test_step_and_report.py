@@ -97,33 +97,6 @@ def test_a_worksheet_and_its_answers_go_to_two_files(model, tmp_path):
     assert "quiz" in json.loads(run(*given).stdout)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["a", "--token", "man", "--head", "enc.0.0"],
-            '--token: "man" matches no token; the tokens are',
-        ),
-        (["a", "--token", "0", "--head", "enc.0"], '--head: "enc.0" names 2 heads, from enc.0.0'),
-        (["a", "--token", "0", "--head", "enc.9.0"], '--head: "enc.9.0" matches no head'),
-        ([" ", "--token", "0", "--head", "enc.0.0"], "the sentence is blank"),
-        (["a\nb", "--token", "0", "--head", "enc.0.0"], "TEXT: must be one sentence"),
-        (["a", "--token", "0", "--head", "enc.0.0", "--answers", "f"], "add --quiz"),
-        (["a", "--token", "0", "--head", "enc.0.0", "--key", "z"], '--key: "z" matches no token'),
-        (
-            ["a", "--token", "0", "--head", "dec.0.0", "--key", "1"],
-            'after "<s>", which may not see',
-        ),
-    ],
-)
-def test_wrong_usage_is_one_line_and_status_2(model, tmp_path, arguments, message):
-    result = run("inspect-step", model, *arguments, "-o", tmp_path / "out")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert message in result.stderr.splitlines()[-1]
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_difference_above_the_tolerance_fails(model):
     with pytest.raises(TformerError, match="from the model's own"):
         next(inspect_view("step", model, [LINE], settings=CHOSEN | {"tolerance": 0.0}))
@@ -168,9 +141,6 @@ def test_positions_in_every_format(model, tmp_path):
     assert np.load(tmp_path / "a.npz")["both.table"].shape == (9, 64)
     text = run("inspect-positions", model, "--format", "text").stdout
     assert "d/2 = 32" in text
-    refused = run("inspect-positions", model, "--positions", "41")
-    assert refused.exit_code == 2
-    assert "the model has 40, but 41" in refused.stderr
 
 
 def test_without_a_head_it_is_the_one_that_is_shown_first(model):
@@ -189,37 +159,6 @@ def test_a_page_goes_to_a_file_or_a_pipe_with_the_same_bytes(model, tmp_path):
     piped = run("inspect-report", model, "--quiet", stdin=f"{LINE}\n")
     assert piped.stdout_bytes == page.read_bytes()
     assert piped.stderr == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([" "], "has no sentence to show"),
-        ([LINE, "--step", "cross"], '--step: "cross" is not HEAD:TOKEN; write cross.0.1:word'),
-        ([LINE, "--heads", "enc.7"], "matches no head"),
-        ([LINE, "--target", "a", "--target-file", "f"], "omit one of the two"),
-        (["a " * 200], "inspect a shorter sentence"),
-        ([LINE, "--mode", "live", "--target", "a"], "--mode live: shows what the search found"),
-        ([LINE, "--rank", "2", "--target", "a"], "--rank: shows what the search found"),
-        ([LINE, "--source", "f"], "texts are given as arguments already"),
-    ],
-)
-def test_wrong_usage_is_one_line_and_leaves_no_file(model, tmp_path, arguments, message):
-    result = run("inspect-report", model, *arguments, "-q", "-o", tmp_path / "page.html")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert message in line
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["page.pdf", "page.svg", "page.txt"])
-def test_a_page_is_not_written_where_something_else_is_expected(model, tmp_path, name):
-    result = run("inspect-report", model, LINE, "-q", "-o", tmp_path / name)
-    assert result.exit_code == 2
-    (line,) = result.stderr.splitlines()
-    assert "what is written goes into .html" in line
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_second_best_translation_is_shown_as_the_search_saw_it(model, tmp_path):
