@@ -498,9 +498,11 @@ class LoadedModel:
     def _other_task(self) -> ArtifactError:
         what = COMMANDS[self._kind.name].partition(";")[0]
         path = self.opened.directory.path
-        return ArtifactError(
-            f"{as_named(str(path))}: {what}; call its {self._kind.methods_in_words()}"
-        )
+        return ArtifactError(f"{as_named(str(path))}: {what}; call its {self._methods_in_words()}")
+
+    def _methods_in_words(self) -> str:
+        *others, last = (f"{name}()" for name in (*self._kind.methods, "heads"))
+        return f"{', '.join(others)} or {last}"
 
     @property
     def _kind(self) -> Kind:

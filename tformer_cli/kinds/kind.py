@@ -158,13 +158,6 @@ class Kind(ABC):
         """Scores the right labels of each text or image, given with a line of them."""
         raise NotImplementedError
 
+    @abstractmethod
     def serving(self, opened: Opened, verb: Verb) -> Serving:
         """Makes what computes a verb for a service, lines of several requests at once."""
-        from tformer_cli.kinds.serving import WholeLines
-
-        return WholeLines(opened, verb)
-
-    def methods_in_words(self) -> str:
-        """Lists the methods that work, for messages."""
-        *others, last = (f"{name}()" for name in (*self.methods, "heads"))
-        return f"{', '.join(others)} or {last}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tformer_cli.kinds.embed import Embed
+from tformer_cli.kinds.embed import Embed, OfLines
 from tformer_cli.kinds.kind import Examples
 from tformer_cli.kinds.texts import TextModeling, text_ids
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.kinds.kind import HeldOut, PlacePredictor
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.model.encoder_only import MaskedLanguageModel
@@ -166,6 +167,13 @@ class Masked(Embed):
         from tformer_cli.kinds.lines.fill import GapFiller
 
         return GapFiller(opened)
+
+    def of_lines(self, opened: Opened, verb: Verb) -> OfLines:
+        if verb != "fill":
+            return super().of_lines(opened, verb)
+        from tformer_cli.kinds.lines.fill import GapFiller
+
+        return GapFiller(opened).fill, {"top": int}
 
 
 KIND = Masked()
