@@ -52,21 +52,10 @@ def open_model(
     Nothing that holds for the whole process is set: torch's threads and generators stay as they
     are. On the CPU torch is imported once something needs it.
 
-    Args:
-        model: a model directory, or its path, or a foreign model.
-        verb: the command whose models will do.
-        inspected: kinds of models that are opened for inspection instead. They get a translator
-            whatever they are, and layers that taps can listen to.
-        stops: texts that end what a language model writes.
-        by_kernels: False where only torch can compute what is wanted of an encoder.
-        **options: fields of `OpeningSettings`; and fields of `DecodingConfig` that differ from the
-            model's defaults, where None is as if it were not given. An `n_best` beyond the beam
-            raises the beam; of a language model a beam size without `sampling` asks for a search.
-
-    Raises:
-        UsageError: if the device is not there, a setting is impossible, or the engine does not
-            know a setting.
-        ArtifactError: if the model directory cannot be used, or is of another kind.
+    Kinds in `inspected` are opened for inspection: they get a translator whatever they are, and
+    layers that taps can listen to. Without `by_kernels` only torch computes an encoder. Options are
+    fields of `OpeningSettings`, and those of `DecodingConfig` that differ from the model's; None is
+    as if one were not given.
     """
     # One set of keyword arguments for all kinds: `load` takes them before it knows the kind
     settings, overrides = split_options(options)

@@ -189,12 +189,7 @@ def search(
     source_mask: Tensor,
     config: DecodingConfig,
 ) -> list[list[Hypothesis]]:
-    """Translates a batch as its settings say.
-
-    Args:
-        source: (B, S) source token ids, each sentence ended by its end of sentence.
-        source_mask: (B, S) boolean, True at tokens.
-    """
+    """Translates a batch as its settings say: (B, S) ids that end with `</s>`, and their mask."""
     unknown = unknown_setting(config, ANY_SEARCH)
     if unknown is not None:
         raise ValueError(f"the search does not know the setting {unknown}")
