@@ -274,6 +274,13 @@ def given_options(*groups: Any) -> set[str]:  # noqa: ANN401 - dataclasses
     }
 
 
+def refuse(options: Mapping[str, object], why: str) -> None:
+    """Refuses the first of some options, by the names of their fields, that is given."""
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"--{name.replace('_', '-')}: {why}")
+
+
 def without_options(command: Command, names: Collection[str]) -> Command:
     """Takes options away from a command, which always gets their defaults."""
     parameters = inspect.signature(command).parameters

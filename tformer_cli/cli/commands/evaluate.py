@@ -20,6 +20,7 @@ from tformer_cli.cli.options import (
     TranslatorOptions,
     argument,
     opened_model,
+    refuse,
     takes_decoding_options,
 )
 from tformer_cli.cli.progress import line_progress
@@ -348,13 +349,9 @@ def _check_of_gaps(
     texts: TextScoringOptions, options: TranslatorOptions, baseline: Path | None
 ) -> None:
     """Refuses options that a model which fills gaps has no use for."""
-    if baseline is not None:
-        raise UsageError("--baseline-model: is of other models than masked ones; omit it")
-    for name, value in (("--window", texts.window), ("--stride", texts.stride)):
-        if value is not None:
-            raise UsageError(f"{name}: MODEL reads a text at once; omit it")
-    if options.adapter is not None:
-        raise UsageError("--adapter: is of other models; omit it")
+    refuse({"baseline_model": baseline}, "is of other models than masked ones; omit it")
+    refuse({"window": texts.window, "stride": texts.stride}, "MODEL reads a text at once; omit it")
+    refuse({"adapter": options.adapter}, "is of other models; omit it")
 
 
 def _change_record(changes: "Sequence[PairedDifference]", units: str) -> dict[str, Any]:
@@ -394,19 +391,9 @@ def _check_has_no_search(
     options: TranslatorOptions, decoding: Mapping[str, object], why: str
 ) -> None:
     """Refuses options of a search where no model searches."""
-    given = {
-        "heads": options.heads or None,
-        "adapter": options.adapter,
-        "source_language": options.source_language,
-        "target_language": options.target_language,
-        "split_sentences": options.split_sentences,
-        "shortlist": options.shortlist,
-        **decoding,
-    }
-    idle = next((name for name, value in given.items() if value is not None), None)
-    if idle is not None:
-        option = f"--{idle.replace('_', '-')}"
-        raise UsageError(f"{option}: {why}")
+    names = ("adapter", "source_language", "target_language", "split_sentences", "shortlist")
+    given = {name: getattr(options, name) for name in names}
+    refuse({"heads": options.heads or None, **given, **decoding}, why)
 
 
 def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo") -> None:

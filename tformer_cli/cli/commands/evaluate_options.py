@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tformer_cli.cli.format_choice import text_or_json
-from tformer_cli.cli.options import option_field
+from tformer_cli.cli.options import option_field, refuse
 from tformer_cli.cli.streams import STANDARD_STREAM, file_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.metrics.choices import ScoringSettings, Tokenization
@@ -70,9 +70,8 @@ class TextOptions:
                     "--hypothesis: nothing to score; give --hypothesis FILE, or a MODEL and "
                     "--source FILE"
                 )
-            if self.source is not None or self.output is not None:
-                option = "--source" if self.source is not None else "--output"
-                raise UsageError(f"{option}: needs a MODEL; name one or omit it")
+            given = {"source": self.source, "output": self.output}
+            refuse(given, "needs a MODEL; name one or omit it")
         elif self.hypothesis is not None:
             raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
         elif self.source is None:

@@ -1,6 +1,6 @@
 """`tformer score`: log-probabilities of given translations or labels, or of texts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from tformer_cli.cli.options import (
     ThreadsOption,
     opened_model,
     option_field,
+    refuse,
 )
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
@@ -82,8 +83,8 @@ class PairOptions:
         """Returns the file of texts."""
         if self.source is None:
             raise UsageError("--source: is missing; name the file of the texts")
-        given = {"--target-file": self.target_file, "--n-best-file": self.n_best_file}
-        _refuse(given, OF_TEXTS)
+        given = {"target_file": self.target_file, "n_best_file": self.n_best_file}
+        refuse(given, OF_TEXTS)
         return (self.source,)
 
     def labels(self) -> tuple[str, ...]:
@@ -123,8 +124,8 @@ class ModelOptions:
     precision: DecodingPrecisionOption = "auto"
     threads: ThreadsOption = 0
 
-    def refuse(self, names: Iterable[str], why: str) -> None:
-        _refuse({f"--{name.replace('_', '-')}": getattr(self, name) for name in names}, why)
+    def only(self, *names: str) -> dict[str, object]:
+        return {name: getattr(self, name) for name in names}
 
 
 def score(
@@ -202,24 +203,17 @@ def _given(
     if measured_by == "translations":
         files = pairs.sides()
     elif measured_by == "labels":
-        _refuse({"--n-best-file": pairs.n_best_file}, OF_CLASSIFIERS)
-        options.refuse((*OF_TRANSLATIONS, "adapter"), OF_CLASSIFIERS)
+        given = {"n_best_file": pairs.n_best_file, **options.only(*OF_TRANSLATIONS, "adapter")}
+        refuse(given, OF_CLASSIFIERS)
         labeled = pictures.labeled(pairs.target_file or "", "--target-file", read)
         if labeled is not None:  # pairs already: no file is read beside them
             return [labeled]
         files = pairs.labels()
     else:
         files = pairs.texts()
-        options.refuse(OF_TRANSLATIONS, OF_TEXTS)
+        refuse(options.only(*OF_TRANSLATIONS), OF_TEXTS)
         if measured_by == "gaps":
-            options.refuse(["adapter"], "is of other models; omit it")
+            refuse(options.only("adapter"), "is of other models; omit it")
     check_stdin_is_read_once(files)
     # Before the imports: a missing file is an error at once, not after seconds
     return [file_lines(file, read, quiet=quiet) for file in files]
-
-
-def _refuse(options: Mapping[str, object], why: str) -> None:
-    """Refuses options that are given."""
-    for name, value in options.items():
-        if value is not None:
-            raise UsageError(f"{name}: {why}")

@@ -20,6 +20,7 @@ from tformer_cli.cli.options import (
     OutputOption,
     QuietOption,
     option_field,
+    refuse,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
@@ -169,14 +170,10 @@ class ScoringOptions:
                 raise UsageError(
                     "--source-words, --target-words: need sentence pairs; add --target-file"
                 )
-        options = {
-            "--save": self.save,
-            "--format": self.scores_format,
-            "--one-based": self.one_based,
-        }
-        for option, value in options.items():
-            if value and self.gold is None:
-                raise UsageError(f"{option}: applies to scores; name gold alignments with --gold")
+        options = {"save": self.save, "format": self.scores_format, "one_based": self.one_based}
+        if self.gold is None:
+            given = {name: value or None for name, value in options.items()}
+            refuse(given, "applies to scores; name gold alignments with --gold")
         chosen = "jsonl"
         # Without scores the output is Pharaoh's links, for which there is no other format
         if self.gold is None:
