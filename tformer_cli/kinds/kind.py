@@ -134,8 +134,6 @@ class Kind(ABC):
     """Its name in recipes."""
     verbs: ClassVar[tuple[Verb, ...]]
     """The commands that take such models."""
-    methods: ClassVar[tuple[str, ...]]
-    """The methods of a loaded model that work, `heads` besides."""
     searches: ClassVar[bool] = False
     """True if it writes text, so that the settings of a search apply."""
 
