@@ -15,7 +15,7 @@ PACKAGE = Path(tformer_cli.__file__).parent
 CAPABILITY = re.compile(r"\b(is_encoder_only|is_decoder_only|reads_images)\b")
 NAME = re.compile(rf'"({"|".join(get_args(TaskKind))})"(?!:)')
 VERB = re.compile(
-    r'(open_model|_opens)\([^()]*\)|(job\.run|_opened_for|_check_search)\(\s*"\w+"'
+    r'(open(?:ed)?_model|_opens)\([^()]*\)|(job\.run|_opened_for|_check_search)\(\s*"\w+"'
     r'|"\w+" (not )?in [\w.]*verbs'
 )
 """Words that are verbs, some of which are called like a kind."""

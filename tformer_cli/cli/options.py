@@ -428,7 +428,7 @@ def torch_preparation(threads: int = 0) -> Callable[[], None]:
 
 def opened_model(
     model: Path,
-    verb: "Verb" = "translate",
+    verb: "Verb",
     *,
     threads: int,
     quiet: bool,
@@ -495,4 +495,4 @@ class TranslatorOptions(OpeningSettings):
 
     def open(self, model: Path, *, quiet: bool, **more: Any) -> "Opened":  # noqa: ANN401
         """Opens a model for translation and notes where it computes."""
-        return opened_model(model, quiet=quiet, **self.settings, **more)
+        return opened_model(model, "translate", quiet=quiet, **self.settings, **more)

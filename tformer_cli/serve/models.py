@@ -15,8 +15,7 @@ from hashlib import blake2b, file_digest
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from tformer_cli.artifacts.config_file import COMMANDS, PARTS, WEIGHTS, read_config
-from tformer_cli.artifacts.shortlist_file import SHORTLIST
+from tformer_cli.artifacts.config_file import COMMANDS, PARTS, SHORTLIST, WEIGHTS, read_config
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_named
 from tformer_cli.runtime import has_fast
