@@ -360,11 +360,11 @@ def prepare(
         validation=valid,
         trainer=trainer,
         origin=origin,
-        started=_started(recipe, tokenizer, corpora, device, precision, model_notes),
+        started=_about(recipe, tokenizer, corpora, device, precision, model_notes),
     )
 
 
-def _started(
+def _about(
     recipe: Recipe,
     tokenizer: Tokenizer,
     corpora: Sequence[EncodedCorpus],
