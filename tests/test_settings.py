@@ -10,13 +10,13 @@ from typing import Annotated, Literal, get_args, get_type_hints
 
 import pytest
 
-from tformer_cli.allow_list import ANY
 from tformer_cli.cli.options import takes_decoding_options
 from tformer_cli.search import config as decoding_config
 from tformer_cli.search import keywords
 from tformer_cli.search.config import DecodingConfig, search_options
 from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.settings import (
+    ANY,
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,

@@ -14,7 +14,7 @@ from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.evaluate.benchmark import Setting, benchmark, percentile, stored_precision
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.kinds.lines.translate import translate_lines
-from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.tokenizer import read_tokenizer
 
 SETTING = Setting(engine="tformer", precision="float32", beam_size=2)

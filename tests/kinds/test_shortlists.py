@@ -5,7 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
+from tformer_cli.artifacts.config_file import SHORTLIST
+from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.heads.names import head_layout
@@ -13,7 +14,7 @@ from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.jobs.ablate import write_pruned
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.tokenizer import EOS_ID, read_tokenizer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]

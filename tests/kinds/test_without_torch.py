@@ -38,6 +38,18 @@ if __name__ == "__main__":
 """`tformer`, ended by the first import of torch."""
 
 
+COUNTING = """
+import sys
+from tformer_cli.__main__ import main
+try:
+    main()
+except SystemExit:
+    print(sum(name.partition(".")[0] == "tformer_cli" for name in sys.modules))
+"""
+"""`tformer`, with the number of its own modules that were loaded as the last line."""
+MOST_MODULES = 60
+
+
 @pytest.fixture(scope="module", autouse=True)
 def kernels():
     try:
@@ -76,6 +88,12 @@ def with_torch(*arguments, text=""):
     done = run(*arguments, stdin=text)
     assert done.exit_code == 0, done.stderr
     return done.stdout
+
+
+def test_a_line_loads_only_modules_that_it_needs(model):
+    command = [sys.executable, "-c", COUNTING, "translate", model, LINES[0], "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 20 < int(done.stdout.split()[-1]) <= MOST_MODULES
 
 
 @pytest.mark.parametrize(

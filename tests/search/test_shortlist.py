@@ -6,8 +6,7 @@ import torch
 
 from tests.fast.native.test_search import make_model, make_sources
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import Sentence
-from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.search.engine import Sentence, Shortlist
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 

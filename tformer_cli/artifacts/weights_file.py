@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,11 @@ from safetensors import SafetensorError, safe_open
 from tformer_cli.artifacts.config_file import WeightType
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import open_regular
-from tformer_cli.model.adapter_config import AdaptedPart
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
+
+if TYPE_CHECKING:
+    from tformer_cli.model.adapter_config import AdaptedPart
 
 MODULES = {
     "self_attention.in_projection": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -43,7 +45,7 @@ MODULES = {
 _PLACES = {"query": 0, "key": 1, "value": 2}
 
 
-def library_name(part: AdaptedPart) -> str:
+def library_name(part: "AdaptedPart") -> str:
     """The name of a part in the library's classes: `model.encoder.layers.0.self_attn.q_proj`.
 
     A part that those classes do not have, as the gate of a feed-forward layer, keeps its own name.

@@ -15,6 +15,7 @@ from tformer_cli.artifacts.config_file import (
     WEIGHTS,
     ImportOrigin,
     WeightType,
+    may_be_ours,
     not_a_model,
     read_config,
 )
@@ -85,7 +86,7 @@ def resolve_model(
     so does the command line before it checks what an output would destroy.
     """
     model = Path(model)
-    if _is_ours(model) or not (_exists(model) or _is_hub_name(model)):
+    if may_be_ours(model) or not (_exists(model) or _is_hub_name(model)):
         return model
     cached = None
     if not _exists(model) and (downloaded := _downloaded(str(model))):
@@ -111,7 +112,7 @@ def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:
     for place in dict.fromkeys((source, model.absolute().parent / source)):
         try:
             twin = resolve_model(place, say, "float32")
-            if not (_is_ours(twin) and _has_rounded(model, twin)):
+            if not (may_be_ours(twin) and _has_rounded(model, twin)):
                 continue
         except TformerError:
             continue
@@ -122,7 +123,7 @@ def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:
 
 
 def _is_int8(path: Path) -> bool:
-    return _is_ours(path) and read_config(path).weight_type == "int8"
+    return may_be_ours(path) and read_config(path).weight_type == "int8"
 
 
 def _has_rounded(model: Path, twin: Path) -> bool:
@@ -165,7 +166,7 @@ def _import_into_cache(
         earlier = _imported(model, path, weights)
         if earlier is not None:
             return earlier
-        has_others = _is_ours(cached)  # other weights than are asked for: integers
+        has_others = may_be_ours(cached)  # other weights than are asked for: integers
         converted = _converted(convert, weights if has_others else None, path)
         if weights not in (None, converted.weight_type):
             converted = _converted(convert, weights, path)
@@ -202,7 +203,7 @@ def foreign_model_around(file: Path) -> Path | None:
             directories.append(place.parent.parent)
     for directory in directories:
         # importers are loaded only where weights lie
-        if any(one.suffix in WEIGHT_ENDINGS for one in directory.iterdir()) and not _is_ours(
+        if any(one.suffix in WEIGHT_ENDINGS for one in directory.iterdir()) and not may_be_ours(
             directory
         ):
             with suppress(ArtifactError):  # such as of several models' weights
@@ -261,9 +262,9 @@ def _foreign(path: Path) -> Iterator[None]:
 
 
 def _write(model: "ForeignModel", output: Path, source: str) -> None:
-    from tformer_cli.artifacts.config_file import ModelInfo
+    from tformer_cli.artifacts.config_file import SHORTLIST, ModelInfo
     from tformer_cli.artifacts.model_directory import save_model_directory
-    from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
+    from tformer_cli.artifacts.shortlist_file import save_shortlist
 
     inside = min((file.parent for file in model.files), key=lambda path: len(path.parts))
     names = {
@@ -309,16 +310,6 @@ def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield start, length
 
 
-def _is_ours(path: Path) -> bool:
-    """Returns whether a directory may be a model directory of tformer's."""
-    try:
-        with open_regular(path / CONFIG) as stream:
-            start = stream.read(4096)
-    except OSError:
-        return False
-    return b'"format_version"' in start
-
-
 def _exists(path: Path) -> bool:
     """Returns whether there is such a path that can be looked at."""
     try:
@@ -332,7 +323,7 @@ def _is_hub_name(path: Path) -> bool:
 
 
 def _unknown(path: Path) -> ArtifactError:
-    if _is_ours(path):
+    if may_be_ours(path):
         return ArtifactError(f"{path}: is a model directory already; name it as MODEL")
     from tformer_cli.foreign.keys import read_json_file
 
@@ -354,7 +345,7 @@ def _imported(model: Path, path: Path, weights: ImportedWeights | None) -> Path 
     # most models have no integers, so one import serves whatever weights are asked for
     for kind in dict.fromkeys((None, weights)):
         cached = _cached(model, path, kind)
-        if _is_ours(cached) and weights in (None, kind, read_config(cached).weight_type):
+        if may_be_ours(cached) and weights in (None, kind, read_config(cached).weight_type):
             return cached
     return None
 

@@ -13,7 +13,7 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.cli.app import app
 from tformer_cli.recipe import load_recipe
-from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.tokenizer import read_tokenizer
 
 REPORTS = [

@@ -18,9 +18,9 @@ from tests.foreign.marian.test_importing import (
 )
 from tests.foreign.spm import PIECES, spm
 from tests.test_allow_lists import made_up_values
-from tformer_cli.artifacts.config_file import ModelInfo, read_config
+from tformer_cli.artifacts.config_file import SHORTLIST, ModelInfo, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
+from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.export import export_marian
@@ -30,7 +30,7 @@ from tformer_cli.foreign.marian.exporting import KNOWN
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 

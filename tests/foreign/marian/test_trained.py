@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.foreign.marian.test_exporting import OWN, own_model
+from tformer_cli.artifacts.config_file import SHORTLIST
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.cli.app import app
 from tformer_cli.corpora.make_corpus import make_corpus
 from tformer_cli.foreign.export import export_marian

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tformer_cli.allow_list import ANY
 from tformer_cli.artifacts.weights_file import MODULES
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import name_table
@@ -26,6 +25,7 @@ from tformer_cli.foreign.keys import (
     shown,
 )
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.settings import ANY
 
 # tformer's activations by the library's names; an export writes the first name of each
 ACTIVATIONS = {

@@ -48,8 +48,8 @@ from tformer_cli.metrics.alignment_error import (
     diagonal_links,
 )
 from tformer_cli.search.hypothesis import longest_source
+from tformer_cli.text.lines import buffers
 from tformer_cli.text.pharaoh import GoldLinks, Link, format_links, parse_links
-from tformer_cli.text.prefetch import buffers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -11,6 +11,7 @@ import torch
 from tformer_cli.artifacts.config_file import (
     COMMANDS,
     CONFIG,
+    FREQUENCIES,
     MODELS,
     TOKENIZER,
     TRANSLATORS,
@@ -25,7 +26,6 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     make_model,
 )
-from tformer_cli.artifacts.shortlist_file import FREQUENCIES
 from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import resolve_model

@@ -30,8 +30,7 @@ from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import StandardProducts
-from tformer_cli.text.lines import check_lines, given_lines
-from tformer_cli.text.prefetch import buffers
+from tformer_cli.text.lines import buffers, check_lines, given_lines
 
 if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import Classifier, PositionPredictor
