@@ -29,10 +29,9 @@ from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-    from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.search.config import DecodingConfig, TooLong
     from tformer_cli.search.engine import SearchedModel, SearchEngine
     from tformer_cli.search.hypothesis import Hypothesis
-    from tformer_cli.search.opening import TooLong
     from tformer_cli.search.shortlist import Shortlist
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 

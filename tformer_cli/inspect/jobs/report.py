@@ -26,7 +26,7 @@ from tformer_cli.inspect.views.heads import check_residual
 from tformer_cli.inspect.views.positions import N_POSITIONS
 from tformer_cli.inspect.views.step import one_head
 from tformer_cli.inspect.walkthrough.step import find_token
-from tformer_cli.kinds.opening import Opened
+from tformer_cli.kinds.stored_model import Opened
 
 TASKS = HEADS.tasks  # Tasks whose models have a report: those with maps of heads
 FEWEST_POSITIONS = 32  # Position vectors that are shown even if the sentences are shorter
@@ -42,11 +42,7 @@ def inspect_report(
     **opening: Unpack[InspectionOptions],
 ) -> Report:
     options = options or ReportOptions()
-    opened = (
-        model
-        if isinstance(model, Opened)
-        else open_for_inspection(model, hypothesis=options.rank, tasks=TASKS, **opening)
-    )
+    opened = open_for_inspection(model, hypothesis=options.rank, tasks=TASKS, **opening)
     inspector = HeadInspector(opened, **captured(options))
     subject = subject_of(opened.directory)
     options = replace(options, steps=tuple(_parse_step(subject, one) for one in options.step))
