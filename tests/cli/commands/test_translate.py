@@ -1,7 +1,5 @@
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -104,21 +102,6 @@ def test_several_translations_need_a_format_that_separates_them(model, output_fo
     rows = [line.split(separator) for line in done.stdout.splitlines()]
     assert [row[0] for row in rows] == ["0", "0", "1", "1"]
     assert {len(row) for row in rows} == {4}
-
-
-def test_no_package_is_imported_that_translating_does_not_need(model):
-    script = (
-        "import sys\n"
-        "from tformer_cli.cli.app import main\n"
-        "try:\n    main()\n"
-        "except SystemExit as end:\n    assert not end.code\n"
-        "needless = {'torch._dynamo', 'sympy', 'datasets', 'sacrebleu', 'ctranslate2'}\n"
-        "needless |= {'pydantic', 'rich.console'}\n"
-        "print(sorted(needless & set(sys.modules)))\n"
-    )
-    command = [sys.executable, "-c", script, "translate", model, "A man"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[1:] == ["[]"]
 
 
 def test_sentences_of_a_line_are_translated_one_by_one(model):

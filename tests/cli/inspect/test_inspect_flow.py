@@ -1,18 +1,14 @@
-import io
 import json
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
-from typer.testing import CliRunner
 
-from tformer_cli.cli.app import app
+from tests import commands
+from tests.screens import drawn
 from tformer_cli.inspect.jobs.report import inspect_view
 from tformer_cli.inspect.views.flow import FlowOptions, FlowView
 
-
-def run(*arguments, stdin=None):
-    return CliRunner().invoke(app, ["inspect-flow", *map(str, arguments)], input=stdin)
+(run,) = commands.under("inspect-flow", "run")
 
 
 def test_in_a_pipe_there_is_an_object_a_line_blank_ones_included(model):
@@ -22,8 +18,8 @@ def test_in_a_pipe_there_is_an_object_a_line_blank_ones_included(model):
     assert [o["index"] for o in objects] == [0, 1, 2]
     assert [bool(o["positions"]) for o in objects] == [True, False, True]
     assert result.stderr == "computing on cpu in float32\n"
-    translated = CliRunner().invoke(app, ["translate", str(model), "-q"], input="A man sleeps.\n")
-    assert objects[0]["target"]["text"] == translated.stdout.removesuffix("\n")
+    translated = commands.output_of("translate", model, "-q", stdin="A man sleeps.\n")
+    assert objects[0]["target"]["text"] == translated.removesuffix("\n")
 
 
 def test_a_given_target_is_looked_at_instead(model):
@@ -36,8 +32,8 @@ def test_a_given_target_is_looked_at_instead(model):
 
 def test_any_translation_of_the_search_can_be_looked_at(model):
     second = json.loads(run(model, "A man", "--rank", "2", "-q").stdout)
-    translate = ["translate", str(model), "-q", "--n-best", "2", "--format", "jsonl"]
-    found = json.loads(CliRunner().invoke(app, translate, input="A man\n").stdout)
+    options = ("-q", "--n-best", 2, "--format", "jsonl")
+    found = commands.record_of("translate", model, *options, stdin="A man\n")
     assert second["target"]["text"] == found["hypotheses"][1]["translation"]
     assert second["target"]["rank"] == 2
 
@@ -58,10 +54,8 @@ def test_text_without_colors_goes_to_a_file(model, tmp_path):
 
 
 def shown(record, method="alti", width=80, encoding="utf-8"):
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    FlowView().text(Console(file=file, width=width), record, FlowOptions(method=method))
-    file.flush()
-    return file.buffer.getvalue().decode(encoding)
+    options = {"width": width, "encoding": encoding, "errors": "replace"}
+    return drawn(lambda c: FlowView().text(c, record, FlowOptions(method=method)), **options)
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -4,9 +4,8 @@ import json
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
-from tformer_cli.cli.app import app
+from tests.commands import run
 from tformer_cli.inspect.jobs.heads import inspect_heads
 
 LINES = ["A man sleeps.", "Two dogs run."]
@@ -46,7 +45,7 @@ def test_every_view_shows_them(endless, tmp_path, monkeypatch, command, options)
     given = [str(endless) if option == "other" else option for option in options]
     lines = LINES[:1] if command == "inspect-step" else ["-i", "lines"]
     arguments = [command, str(endless), *given, *lines, "--quiet"]
-    result = CliRunner().invoke(app, arguments)
+    result = run(*arguments)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout
 
