@@ -1,4 +1,5 @@
 import itertools
+import random
 
 import pytest
 import torch
@@ -295,3 +296,41 @@ def test_sentences_without_blanks_between_them_get_a_space(translator_of):
     parts = translator_of().translate(["我爱", "你"])
     both = translator_of(split_sentences=lambda line: [line[:2], line[2:]]).translate(["我爱你"])
     assert both[0].text == f"{parts[0].text} {parts[1].text}"
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_best": 2}, {"sampling": True, "top_k": 9}])
+def test_sentences_of_many_calls_may_be_searched_in_any_batches(translator_of, settings):
+    translator = translator_of(split_sentences=split_sentences, **settings)
+    lines = [*LINES, "", "A man sleeps. Two dogs run.", "dog " * 60, *LINES]
+    wishes = [LineConstraints()] * len(lines)
+    wishes[1] = LineConstraints(banned=("a", "e"))
+    wishes[2] = LineConstraints(target_prefix="the")
+    wishes[5] = LineConstraints(required=("dog",))
+    if settings:  # sampling takes no required phrases
+        wishes[5] = LineConstraints(banned=("o",))
+    prepared = [
+        one
+        for index, (line, wish) in enumerate(zip(lines, wishes, strict=True))
+        for one in translator.prepare([line], index, [wish])
+    ]
+    places = [(i, k) for i, line in enumerate(prepared) for k in range(len(line.sentences))]
+    random.Random(3).shuffle(places)
+    found = {}
+    for start in range(0, len(places), 3):
+        batch = places[start : start + 3]
+        results = translator.search([prepared[i].sentences[k] for i, k in batch])
+        found |= zip(batch, results, strict=True)
+    finished = [
+        translator.finish(line, [found[i, k] for k in range(len(line.sentences))])
+        for i, line in enumerate(prepared)
+    ]
+    assert finished == translator.translate(lines, demands=wishes)
+
+
+def test_the_seed_of_one_call_takes_the_place_of_the_translators(translator_of, model, tokenizer):
+    config = DecodingConfig(sampling=True, max_length=8)
+    other = Translator(model, tokenizer, config, engines=ENGINES, seed=5)
+    drawn = translator_of(sampling=True)
+    prepared = drawn.prepare(LINES, seed=5)
+    assert prepared == other.prepare(LINES)
+    assert prepared != drawn.prepare(LINES)

@@ -193,6 +193,10 @@ class TaskRow(NamedTuple):
     """True if it predicts something at some tokens of a text, and so can be seen there."""
     predicts: bool = True
     """False of an encoder that only turns what it reads into vectors."""
+    needed: tuple[tuple[str, str], ...] = ()
+    """Keys of a recipe that must not be 0 or left out, each with a message."""
+    has_distillation: bool = False
+    """True if a teacher can write what a student learns from."""
     has_export: bool = True
     """False if Hugging Face's library has no class that `tformer export` writes it for."""
     defaults: Settings = MappingProxyType({})
@@ -208,6 +212,7 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
             "translation models",
             "is a translation model; use `tformer translate`",
             metrics=("bleu", "chrf", "loss", "perplexity"),
+            has_distillation=True,
         ),
         "classify": TaskRow(
             "a classifier",
@@ -250,6 +255,12 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
             reads="images",
             metrics=("accuracy", "macro_f1", "loss"),
             has_labels=True,
+            needed=(
+                (
+                    "model.patch_size",
+                    'task.kind = "image" needs one, the pixels of a side of patches, such as 4',
+                ),
+            ),
             defaults={"model": _ENCODER},
         ),
         "masked": TaskRow(
@@ -261,6 +272,12 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
             at_places=True,
             reads="texts",
             metrics=("loss", "perplexity", "accuracy"),
+            needed=(
+                (
+                    "training.tokens_per_batch",
+                    'must be above 0 for task.kind = "masked"; name a number',
+                ),
+            ),
             defaults={"model": {**_ENCODER, "head": "tokens"}, "training": _EXACT},
         ),
         "embed": TaskRow(
@@ -272,6 +289,9 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
         ),
     }
 )
+DEFAULT_KIND: TaskKind = "translate"
+"""The kind of a recipe that names none, and of models that most commands are for."""
+TRANSLATORS: tuple[TaskKind, ...] = (DEFAULT_KIND,)
 COMMANDS: Mapping[TaskKind, str] = {kind: row.use for kind, row in TASKS.items()}
 MODELS: Mapping[TaskKind, str] = {kind: row.several for kind, row in TASKS.items()}
 ONE_MODEL: Mapping[TaskKind, str] = {kind: row.one for kind, row in TASKS.items()}

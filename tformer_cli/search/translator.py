@@ -29,10 +29,9 @@ from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-    from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.search.config import DecodingConfig, TooLong
     from tformer_cli.search.engine import SearchedModel, SearchEngine
     from tformer_cli.search.hypothesis import Hypothesis
-    from tformer_cli.search.opening import TooLong
     from tformer_cli.search.shortlist import Shortlist
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
@@ -106,7 +105,7 @@ class Translation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Cut:
     """A line in tokens, in as many parts as it is translated in."""
 
     parts: tuple[tuple[int, ...], ...]
@@ -119,7 +118,23 @@ class _Prepared:
     n_sentences: int = 1
 
 
-_DecodedHypothesis = tuple["Hypothesis", str]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedLine:
+    """A line that is ready to be searched; see `Translator.prepare`."""
+
+    index: int
+    """Number of the line, from 0."""
+    source: str
+    """The line."""
+    demands: LineConstraints
+    """What its translation is to hold and not to hold."""
+    sentences: tuple[Sentence, ...]
+    """Its parts with what is asked of each; none of a blank line."""
+    cut: _Cut
+    """How it was divided into them."""
+
+
+SpelledHypothesis = tuple["Hypothesis", str]
 """A hypothesis and its text."""
 _BLANK = TranslatedText("", 0.0, 0.0, (), is_finished=True)
 
@@ -191,6 +206,12 @@ class Translator:
         other._searcher = Searcher(model, self._engines, self._before_batch, self._scorers)
         return other
 
+    def with_languages(self, source: str | None, target: str | None) -> Translator:
+        """Makes the same translator for other languages of a model that has tokens for them."""
+        other = copy(self)
+        other._tokenizer = self._tokenizer.for_languages(source, target)
+        return other
+
     def with_config(self, config: DecodingConfig) -> Translator:
         """Makes a translator that searches otherwise, with the same engines."""
         other = copy(self)
@@ -205,34 +226,53 @@ class Translator:
         demands: Sequence[LineConstraints] | None = None,
     ) -> list[Translation]:
         """Translates lines."""
+        prepared = self.prepare(lines, first_index, demands)
+        found = iter(self.search([one for line in prepared for one in line.sentences]))
+        return [self.finish(line, list(islice(found, len(line.sentences)))) for line in prepared]
+
+    def prepare(
+        self,
+        lines: Sequence[str],
+        first_index: int = 0,
+        demands: Sequence[LineConstraints] | None = None,
+        seed: int | None = None,
+    ) -> list[PreparedLine]:
+        """Divides lines into sentences in tokens, each with what is asked of its translation.
+
+        A `seed` takes the place of the translator's. Sentences of any lines may be searched
+        together, or one may be searched for all of its kind: nothing else decides what is found.
+        """
         lines = list(given_lines(lines))
         demands = [self._with_bans(one) for one in demands or [NO_CONSTRAINTS] * len(lines)]
-        prepared = self._prepare(lines, first_index, [one.target_prefix for one in demands])
-        required = [
-            required_of_parts(one, line.texts) for one, line in zip(demands, prepared, strict=True)
-        ]
+        cuts = self._cut_lines(lines, first_index, [one.target_prefix for one in demands])
         start = self._tokenizer.target.start
         prefixes = self._tokenizer.target.encode_phrases([one.target_prefix for one in demands])
-        parts = [
-            self._with_shortlist(
+        seed = self._seed if seed is None else seed
+
+        def sentence(i: int, number: int, required: tuple[str, ...]) -> Sentence:
+            return self._with_shortlist(
                 Sentence(
-                    tokens=part,
+                    tokens=cuts[i].parts[number],
                     # By line and part, so that the buffer changes nothing that is drawn
-                    key=line_key(self._seed, first_index + i, number),
+                    key=line_key(seed, first_index + i, number),
                     # A prefix is the line's, so only its first part begins with it
                     prefix=start if number else (*start, *prefixes[i]),
-                    constraints=self._constraints(demands[i], required[i][number]),
+                    constraints=self._constraints(demands[i], required),
                 )
             )
-            for i, line in enumerate(prepared)
-            for number, part in enumerate(line.parts)
-        ]
-        found = iter(self._satisfying(parts))
+
         return [
-            self._translation(
-                first_index + i, lines[i], line, list(islice(found, len(line.parts))), demands[i]
+            PreparedLine(
+                index=first_index + i,
+                source=lines[i],
+                demands=demands[i],
+                sentences=tuple(
+                    sentence(i, number, required)
+                    for number, required in enumerate(required_of_parts(demands[i], cut.texts))
+                ),
+                cut=cut,
             )
-            for i, line in enumerate(prepared)
+            for i, cut in enumerate(cuts)
         ]
 
     def _with_bans(self, demands: LineConstraints) -> LineConstraints:
@@ -241,7 +281,7 @@ class Translator:
             return demands
         return replace(demands, banned=tuple(dict.fromkeys((*demands.banned, *self._banned))))
 
-    def _satisfying(self, sentences: Sequence[Sentence]) -> list[list[_DecodedHypothesis]]:
+    def search(self, sentences: Sequence[Sentence]) -> list[list[SpelledHypothesis]]:
         """Searches, under bans only where the free search wrote something banned.
 
         So a ban costs little, and holds for the text, however that is cut into tokens. A best
@@ -265,7 +305,7 @@ class Translator:
     def _draw_again(
         self,
         sentences: Sequence[Sentence],
-        found: list[list[_DecodedHypothesis]],
+        found: list[list[SpelledHypothesis]],
         broken: list[int],
     ) -> list[int]:
         """Replaces samples with something banned by others, which are drawn until they have none.
@@ -329,9 +369,9 @@ class Translator:
             yield self.translate(texts, first_index, demands)
             first_index += len(buffer)
 
-    def _prepare(
+    def _cut_lines(
         self, lines: Sequence[str], first_index: int, prefixes: Sequence[str]
-    ) -> list[_Prepared]:
+    ) -> list[_Cut]:
         """Tokenizes lines, sentence by sentence if asked to, and cuts what is too long."""
         longest = longest_source(self._model.max_positions)
         sentences = list(map(self._sentences, lines, prefixes))
@@ -369,10 +409,10 @@ class Translator:
 
     def _fitted(
         self, line: str, ids: Sequence[int], longest: int, index: int, side: TokenizerSide
-    ) -> _Prepared:
+    ) -> _Cut:
         """Cuts a line, or a sentence of it, if it has more than `longest` tokens."""
         if len(ids) <= longest:
-            return _Prepared((tuple(ids),) if ids else (), texts=(line,) if ids else ())
+            return _Cut((tuple(ids),) if ids else (), texts=(line,) if ids else ())
         if self._too_long == "error":
             raise DataError(
                 f"line {index + 1}: has {len(ids)} tokens, but the model takes {longest}; "
@@ -381,7 +421,7 @@ class Translator:
         if self._too_long == "truncate":
             # What ends every source ends it here, too
             cut = (*ids[: longest - len(side.end)], *side.end)
-            return _Prepared((cut,), is_truncated=True, texts=(line,))
+            return _Cut((cut,), is_truncated=True, texts=(line,))
         texts = split_line(
             line,
             min(-(-longest // 2), LONGEST_PART),
@@ -390,7 +430,7 @@ class Translator:
         encoded = zip(texts, side.encode_batch(texts), strict=True)
         # A single character may have more tokens than the model takes
         kept = [(text, tuple(ids[:longest])) for text, ids in encoded if ids]
-        return _Prepared(
+        return _Cut(
             tuple(ids for _, ids in kept),
             texts=tuple(text for text, _ in kept),
             blanks=(" ",) * (len(kept) - 1),
@@ -416,7 +456,7 @@ class Translator:
             token_bytes=self._tokenizer.target.piece_bytes,
         )
 
-    def _spelled(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_DecodedHypothesis]]:
+    def _spelled(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[SpelledHypothesis]]:
         """Adds texts to hypotheses, all at once: each call wakes the tokenizer's threads."""
         texts = iter(
             self._tokenizer.target.decode_batch(
@@ -425,13 +465,13 @@ class Translator:
         )
         return [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
 
-    def _chosen(self, spelled: list[list[_DecodedHypothesis]]) -> list[list[_DecodedHypothesis]]:
+    def _chosen(self, spelled: list[list[SpelledHypothesis]]) -> list[list[SpelledHypothesis]]:
         """Chooses, where that is set, which hypotheses are returned by their texts."""
         if self.config.risk == "none" and not self.config.distinct_texts:
             return spelled
         return [self._wanted(part) for part in spelled]
 
-    def _wanted(self, spelled: list[_DecodedHypothesis]) -> list[_DecodedHypothesis]:
+    def _wanted(self, spelled: list[SpelledHypothesis]) -> list[SpelledHypothesis]:
         """Chooses `n_best` of a part's hypotheses by their texts."""
         texts = [text for _, text in spelled]
         order = list(range(len(texts)))
@@ -442,37 +482,33 @@ class Translator:
             order = list({texts[index]: index for index in reversed(order)}.values())[::-1]
         return [spelled[index] for index in order[: self.config.n_best]]
 
-    def _translation(
-        self,
-        index: int,
-        line: str,
-        prepared: _Prepared,
-        parts: list[list[_DecodedHypothesis]],
-        demands: LineConstraints,
+    def finish(
+        self, line: PreparedLine, parts: Sequence[Sequence[SpelledHypothesis]]
     ) -> Translation:
-        """Turns the hypotheses of a line's parts into its translations."""
+        """Turns the hypotheses of a line's sentences into its translations."""
         # A line's rank takes the same rank of every part
         n_best = min(map(len, parts), default=0)
         several = n_best and len(parts) > 1
         shares = self._shares([part[0][0].n_tokens for part in parts]) if several else []
         texts = tuple(
-            self._joined([part[rank] for part in parts], shares, prepared.blanks)
+            self._joined([part[rank] for part in parts], shares, line.cut.blanks)
             for rank in range(n_best)
         )
-        source_ids = tuple(chain.from_iterable(prepared.parts))
+        source_ids = tuple(chain.from_iterable(line.cut.parts))
         texts = texts or (_BLANK,)
+        demands = line.demands
         return Translation(
-            index,
-            line,
+            line.index,
+            line.source,
             texts,
             source_ids,
             len(parts),
-            prepared.is_truncated,
-            prepared.is_too_long,
-            prepared.texts if len(parts) > 1 else (),
+            line.cut.is_truncated,
+            line.cut.is_too_long,
+            line.cut.texts if len(parts) > 1 else (),
             tuple(unsatisfied(texts[0].text, demands.required, demands.banned)),
-            prepared.n_sentences,
-            () if self._seen_words is None else mostly_unseen(line, self._seen_words),
+            line.cut.n_sentences,
+            () if self._seen_words is None else mostly_unseen(line.source, self._seen_words),
         )
 
     def _shares(self, lengths: Sequence[int]) -> list[float]:
@@ -486,7 +522,7 @@ class Translator:
         return [length_divisor(length, self.config) / whole for length in lengths]
 
     def _joined(
-        self, spelled: Sequence[_DecodedHypothesis], shares: Sequence[float], blanks: Sequence[str]
+        self, spelled: Sequence[SpelledHypothesis], shares: Sequence[float], blanks: Sequence[str]
     ) -> TranslatedText:
         """Joins the hypotheses of a line's parts by the blanks behind them; usually there is one.
 
@@ -523,7 +559,7 @@ def _without_bans(sentence: Sentence) -> Sentence:
     return replace(sentence, constraints=None)
 
 
-def _breaks(sentence: Sentence, spelled: _DecodedHypothesis) -> bool:
+def _breaks(sentence: Sentence, spelled: SpelledHypothesis) -> bool:
     """Returns whether a text holds what is banned in the translation of a sentence."""
     pattern = None if sentence.constraints is None else sentence.constraints.ban
     return pattern is not None and pattern.search(spelled[1]) is not None
@@ -531,10 +567,10 @@ def _breaks(sentence: Sentence, spelled: _DecodedHypothesis) -> bool:
 
 def _kept(
     sentence: Sentence,
-    free: Sequence[_DecodedHypothesis],
-    others: list[_DecodedHypothesis],
+    free: Sequence[SpelledHypothesis],
+    others: list[SpelledHypothesis],
     config: DecodingConfig,
-) -> list[_DecodedHypothesis]:
+) -> list[SpelledHypothesis]:
     """Replaces what breaks bans by the hypotheses of a search under them.
 
     Of samples it replaces those; else it keeps only the best, and puts the others behind it.
@@ -553,11 +589,11 @@ def _kept(
     return [(best, text), *behind][: config.n_searched]
 
 
-def _merge_parts(prepared: Sequence[tuple[_Prepared, str]]) -> _Prepared:
+def _merge_parts(prepared: Sequence[tuple[_Cut, str]]) -> _Cut:
     """Makes one line of its sentences and the white space behind each."""
     of_tokens = [(one, blank) for one, blank in prepared if one.parts]
     blanks = chain.from_iterable((*one.blanks, blank) for one, blank in of_tokens)
-    return _Prepared(
+    return _Cut(
         tuple(chain.from_iterable(one.parts for one, _ in of_tokens)),
         is_truncated=any(one.is_truncated for one, _ in of_tokens),
         texts=tuple(chain.from_iterable(one.texts for one, _ in of_tokens)),

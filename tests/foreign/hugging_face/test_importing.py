@@ -341,9 +341,9 @@ def test_older_prompts_of_nllb_end_with_the_language(tmp_path):
     text = " ".join(["a"] * 400)  # longer than the model takes
     options = {"source_language": "en_XX", "target_language": "fr_XX", "max_length": 3}
     opened = open_model(tmp_path / "ours", too_long="truncate", **options)
-    (prepared,) = opened.translator._prepare([text], 0, [""])
-    assert prepared.parts[0][-2:] == tuple(ids[-2:])
-    assert len(prepared.parts[0]) == ours.config.max_positions - 1
+    (sentence,) = opened.translator.prepare([text])[0].sentences
+    assert sentence.tokens[-2:] == tuple(ids[-2:])
+    assert len(sentence.tokens) == ours.config.max_positions - 1
     (line,) = translate_lines(tmp_path / "ours", ["a b"], **options)
     assert line.hypotheses[0].token_ids
 

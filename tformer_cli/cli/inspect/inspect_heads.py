@@ -48,6 +48,7 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.view import NoOptions
 from tformer_cli.inspect.views import corpus, heads, timeline
 from tformer_cli.inspect.views.heads import HeadsOptions, check_residual
+from tformer_cli.kinds import reads_words
 from tformer_cli.text.lines import LineCounts
 from tformer_cli.wording import count_of
 
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.heads.roles import TokenFrequencies
     from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus, DumpReport
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
 
 PANEL = "Dumps of a corpus"
@@ -370,8 +371,7 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
     from tformer_cli.inspect.jobs.reader import CorpusInspector
 
     opened = request.open(tasks=heads.VIEW.tasks)
-    config = opened.directory.config
-    has_source = not (config.is_decoder_only or config.reads_images)
+    has_source = reads_words(opened.config)
     frequencies = None
     if has_source:  # rare words are of sources
         frequencies = frequencies_of(opened.directory) or _counted(opened, request)

@@ -50,7 +50,7 @@ from tformer_cli.inspect.views import heads as heads_view
 from tformer_cli.inspect.weighting.maps import weighted_maps
 from tformer_cli.inspect.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
 from tformer_cli.kinds.kind import FilledGap
-from tformer_cli.kinds.opening import Opened
+from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, EncoderOnly
 from tformer_cli.search.encoding import label_probabilities
