@@ -23,12 +23,10 @@ pytest.importorskip("transformers")
 
 from tests.foreign import encoders
 
-TASKS = ("classify", "masked", "embed")
-
 
 def imported(path, tmp_path):
     found = import_model(str(path), tmp_path / "ours")
-    return found, load_model_directory(tmp_path / "ours", tasks=TASKS)
+    return found, load_model_directory(tmp_path / "ours", tasks=encoders.TASKS.values())
 
 
 def batches(found, ours, tokenizer):
@@ -71,8 +69,8 @@ def check_gradients(model, theirs, found, expected):
 @pytest.mark.parametrize("files", ["whole", "parts"])
 @pytest.mark.parametrize(("kind", "head"), encoders.CASES)
 def test_tokens_outputs_and_gradients_are_theirs(tmp_path, kind, head, files):
-    task = {"ForMaskedLM": "masked", "Model": "embed"}.get(head, "classify")
-    labels = {"num_labels": 3} if task == "classify" else {}
+    task = encoders.TASKS[head]
+    labels = {"num_labels": 3} if task in ("classify", "tag") else {}
     theirs, tokenizer = encoders.write_directory(
         tmp_path / "theirs", kind, head, files=files, **labels
     )
@@ -240,7 +238,7 @@ def test_other_modules_are_refused(tmp_path, changes, message):
         ({"hidden_act": "gelu_10"}, 'hidden_act = "gelu_10" is not supported'),
         ({"problem_type": "multi_label_classification"}, "problem_type ="),
         ({"architectures": ["BertForQuestionAnswering"]}, "BertForQuestionAnswering is not supp"),
-        ({"architectures": ["BertForTokenClassification"]}, "BertForTokenClassification is not"),
+        ({"architectures": ["BertForTokenClassification"]}, "has no tensor classifier.weight"),
         ({"hidden_size": 24}, "would have the shape"),
         ({"num_hidden_layers": 1}, "has tensors that are not supported: bert.encoder.layer.1"),
         ({"model_type": "albert"}, r"is a Hugging Face model \(albert\)"),
@@ -257,14 +255,23 @@ def test_settings_that_are_not_known_are_one_line(tmp_path, setting, message):
 
 
 @pytest.mark.parametrize(
-    ("head", "changes", "message"),
+    ("kind", "end", "changes", "message"),
     [
-        ("Model", {"embedding_size": 8}, "embedding_size = 8, but hidden_size = 16: a projection"),
-        ("ForSequenceClassification", {}, "ElectraForSequenceClassification is not supported"),
+        ("electra", "Model", {"embedding_size": 8}, "embedding_size = 8, but hidden_size = 16: a"),
+        ("electra", "ForSequenceClassification", {}, "ElectraForSequenceClassification is not"),
+        ("roberta", "ForTokenClassification", {}, "RobertaForTokenClassification is not supported"),
+        (
+            "bert",
+            "ForTokenClassification",
+            {"id2label": {0: "O", 1: "a place"}},
+            'the label "a place" has a space.*; rename it in id2label',
+        ),
     ],
 )
-def test_what_electra_adds_is_refused_by_name(tmp_path, head, changes, message):
-    encoders.write_directory(tmp_path / "theirs", "electra", head, **changes)
+def test_models_that_are_computed_otherwise_are_refused_by_name(
+    tmp_path, kind, end, changes, message
+):
+    encoders.write_directory(tmp_path / "theirs", kind, end, **changes)
     with pytest.raises(ArtifactError, match=message):
         import_model(str(tmp_path / "theirs"), tmp_path / "ours")
 

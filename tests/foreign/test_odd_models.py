@@ -66,7 +66,7 @@ def edit(path, name, **changes):
     file.write_text(json.dumps(stored))
 
 
-def bert(path, kind="bert", head="Model", files="whole", lowercase=True, edits=(), **changes):
+def bert(path, kind="bert", head="Model", files="whole", lowercase=True, **changes):
     options = {"max_position_embeddings": 90, **changes}
     encoders.write_directory(path, kind, head, files=files, lowercase=lowercase, **options)
     roles = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -78,17 +78,13 @@ def bert(path, kind="bert", head="Model", files="whole", lowercase=True, edits=(
     edit(path, "tokenizer_config.json", **settings)
     if (path / "tokenizer.json").exists():
         edit(path, "tokenizer.json", truncation=None, padding=None)
-    for file, values in edits:
-        edit(path, file, **values)
 
 
-def with_sentences(path, edits=(), pooling="pooling_mode_mean_tokens", longest=None):
+def with_sentences(path, pooling="pooling_mode_mean_tokens", longest=None):
     bert(path)
     test_bert.write_pipeline(path, pooling=pooling)
     if longest is None:
         (path / "sentence_bert_config.json").unlink()
-    for file, values in edits:
-        edit(path, file, **values)
 
 
 def saved_sentences(path, **changes):
@@ -102,7 +98,7 @@ def saved_sentences(path, **changes):
     model.save_pretrained(str(path))
 
 
-def gpt2(path, edits=(), saved=True, generation=(), **changes):
+def gpt2(path, saved=True, generation=(), **changes):
     path.mkdir()
     tokenizer = test_gpt2.write_tokenizer(path)
     model = test_gpt2.random_gpt2(padded(tokenizer.get_vocab_size()), **changes)
@@ -113,15 +109,11 @@ def gpt2(path, edits=(), saved=True, generation=(), **changes):
         for name in ("vocab.json", "merges.txt"):
             (path / name).unlink()
         theirs.save_pretrained(path)
-    for file, values in edits:
-        edit(path, file, **values)
 
 
-def gpt2_in_both_forms(path, edits=()):
+def gpt2_in_both_forms(path):
     gpt2(path, saved=False)
     test_gpt2.write_tokenizer(path).save(str(path / WHOLE))
-    for file, values in edits:
-        edit(path, file, **values)
 
 
 def with_other_words(path):
@@ -129,14 +121,12 @@ def with_other_words(path):
     (path / "vocab.txt").write_text("x\ny\n")
 
 
-def llama(path, edits=(), size=0, **changes):
+def llama(path, size=0, **changes):
     test_llama.random_llama(len(PIECES) + size, **changes).save_pretrained(path)
     (path / "tokenizer.model").write_bytes(spm(PIECES, algorithm=2))
-    for file, values in edits:
-        edit(path, file, **values)
 
 
-def llama_in_both_forms(path, edits=()):
+def llama_in_both_forms(path):
     """With the tokenizer.json that version 4 makes of the SentencePiece model."""
     llama(path)
     vocab = {piece: place for place, piece in enumerate(PIECES)}
@@ -159,11 +149,9 @@ def llama_in_both_forms(path, edits=()):
                   "fuse_unk": True, "unk_token": "<unk>"},
     }  # fmt: skip
     (path / WHOLE).write_text(json.dumps(whole))
-    for file, values in edits:
-        edit(path, file, **values)
 
 
-def marian(path, edits=(), early=0.0, **generation):
+def marian(path, early=0.0, **generation):
     model, pieces, _ = translators.marian(path)
     for name in ("<unk>", "<pad>"):  # which are never written here
         model.final_logits_bias[0, pieces.index(name)] = -1e4
@@ -172,15 +160,11 @@ def marian(path, edits=(), early=0.0, **generation):
     for name, value in {"num_beams": 1, "no_repeat_ngram_size": 1, **generation}.items():
         setattr(model.generation_config, name, value)
     model.generation_config.save_pretrained(path)
-    for file, values in edits:
-        edit(path, file, **values)
 
 
-def several(path, kind="nllb", edits=(), **changes):
+def several(path, kind="nllb", **changes):
     model = translators.multilingual(path, kind, **changes)
     model.save_pretrained(path)
-    for file, values in edits:
-        edit(path, file, **values)
 
 
 def m2m_with_padding(path):
@@ -197,16 +181,14 @@ def m2m_with_padding(path):
     model.save_pretrained(path)
 
 
-def t5(path, edits=(), **changes):
+def t5(path, **changes):
     test_t5.write(path, *test_t5.random_t5(**changes)[1:])
-    for file, values in edits:
-        edit(path, file, **values)
 
 
 def encoder_differs(path, ours_path):
     """Largest difference of states, or of logits of labels, of an encoder."""
     found = import_model(str(path), ours_path)
-    ours = load_model_directory(ours_path, tasks=test_bert.TASKS)
+    ours = load_model_directory(ours_path, tasks=encoders.TASKS.values())
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     has_labels = ours.config.head == "labels"
     kind = "ModelForSequenceClassification" if has_labels else "Model"
@@ -315,30 +297,22 @@ ENTITY = {"id": 109, "content": "[E1]", "special": True, **ROLE}
 
 def cases():
     """Name: what writes a directory, what compares it, and what is refused, if anything."""
-    enc, vec, dec, seq, mul = (
-        encoder_differs, vectors_differ, decoder_differs, translations_differ, several_differ,
-    )  # fmt: skip
+    enc, dec, mul = encoder_differs, decoder_differs, several_differ
 
-    def b(*edits, **options):
-        return lambda path: bert(path, edits=edits, **options)
+    def row(write, differs):
+        def made(*edits, refused=None, **options):
+            def written(path):
+                write(path, **options)
+                for file, values in edits:
+                    edit(path, file, **values)
 
-    def s(*edits, **options):
-        return lambda path: with_sentences(path, edits=edits, **options)
+            return written, differs, refused
 
-    def g(*edits, **options):
-        return lambda path: gpt2(path, edits=edits, **options)
+        return made
 
-    def ll(*edits, **options):
-        return lambda path: llama(path, edits=edits, **options)
-
-    def m(*edits, **options):
-        return lambda path: marian(path, edits=edits, **options)
-
-    def n(*edits, **options):
-        return lambda path: several(path, edits=edits, **options)
-
-    def t(*edits, **options):
-        return lambda path: t5(path, edits=edits, **options)
+    b, s, g = row(bert, enc), row(with_sentences, vectors_differ), row(gpt2, dec)
+    ll, m, n = row(llama, dec), row(marian, translations_differ), row(several, mul)
+    t, g2, ll4 = row(t5, t5_differs), row(gpt2_in_both_forms, dec), row(llama_in_both_forms, dec)
 
     def added(path):
         bert(path)
@@ -361,266 +335,175 @@ def cases():
     }
     lower = {"type": "Lowercase"}
     return {
-        "BERT whose tokenizer.json keeps accents": (
-            b((WHOLE, {"normalizer__strip_accents": False}), (TOKENIZER, {"strip_accents": False})),
-            enc,
-            None,
+        "BERT whose tokenizer.json keeps accents": b(
+            (WHOLE, {"normalizer__strip_accents": False}), (TOKENIZER, {"strip_accents": False})
         ),
-        "BERT whose vocab.txt's settings keep accents": (
-            b((TOKENIZER, {"strip_accents": False}), files="parts"),
-            enc,
-            None,
+        "BERT whose vocab.txt's settings keep accents": b(
+            (TOKENIZER, {"strip_accents": False}), files="parts"
         ),
-        "BERT that does not part Chinese characters": (
-            b((TOKENIZER, {"tokenize_chinese_chars": False}), files="parts"),
-            enc,
-            None,
+        "BERT that does not part Chinese characters": b(
+            (TOKENIZER, {"tokenize_chinese_chars": False}), files="parts"
         ),
-        "BERT, cased, vocab.txt": (b(lowercase=False, files="parts"), enc, None),
-        "BERT whose words have at most 8 characters": (
-            b(
-                (WHOLE, {"model__max_input_chars_per_word": 8}),
-                (TOKENIZER, {"tokenizer_class": "PreTrainedTokenizerFast"}),
-            ),
-            enc,
-            None,
+        "BERT, cased, vocab.txt": b(lowercase=False, files="parts"),
+        "BERT whose words have at most 8 characters": b(
+            (WHOLE, {"model__max_input_chars_per_word": 8}),
+            (TOKENIZER, {"tokenizer_class": "PreTrainedTokenizerFast"}),
         ),
-        "BERT in chunks, with all of 4.x's settings": (
-            b((CONFIG, {**many, **old, "architectures": ["BertModel"]}), chunk_size_feed_forward=3),
-            enc,
-            None,
+        "BERT in chunks, with all of 4.x's settings": b(
+            (CONFIG, {**many, **old, "architectures": ["BertModel"]}), chunk_size_feed_forward=3
         ),
-        "BERT of five labels": (b(head="ForSequenceClassification", num_labels=5), enc, None),
-        "BERT with never_split": (
-            b((TOKENIZER, {"never_split": ["CAFÉ"]}), files="parts"),
-            enc,
-            "never_split",
+        "BERT of five labels": b(head="ForSequenceClassification", num_labels=5),
+        "BERT with never_split": b(
+            (TOKENIZER, {"never_split": ["CAFÉ"]}), files="parts", refused="never_split"
         ),
-        "BERT without basic words": (
-            b((TOKENIZER, {"do_basic_tokenize": False}), files="parts"),
-            enc,
-            "do_basic_tokenize",
+        "BERT without basic words": b(
+            (TOKENIZER, {"do_basic_tokenize": False}), files="parts", refused="do_basic_tokenize"
         ),
-        "BERT whose two files lower-case differently": (
-            b((TOKENIZER, {"do_lower_case": False})),
-            enc,
-            "do_lower_case",
+        "BERT whose two files lower-case differently": b(
+            (TOKENIZER, {"do_lower_case": False}), refused="do_lower_case"
         ),
-        "BERT with MeCab": (
-            b((CONFIG, {"tokenizer_class": "BertJapaneseTokenizer"})),
-            enc,
-            "tokenizer_class",
+        "BERT with MeCab": b(
+            (CONFIG, {"tokenizer_class": "BertJapaneseTokenizer"}), refused="tokenizer_class"
         ),
-        "BERT with a further normalizer": (
-            b((WHOLE, {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]}})),
-            enc,
-            "normalizer.type",
+        "BERT with a further normalizer": b(
+            (WHOLE, {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]}}),
+            refused="normalizer.type",
         ),
-        "BERT with digits apart": (
-            b((WHOLE, {"pre_tokenizer": {"type": "Digits", "individual_digits": True}})),
-            enc,
-            "pre_tokenizer.type",
+        "BERT with digits apart": b(
+            (WHOLE, {"pre_tokenizer": {"type": "Digits", "individual_digits": True}}),
+            refused="pre_tokenizer.type",
         ),
-        "BERT without [CLS] and [SEP]": (
-            b((WHOLE, {"post_processor": None})),
-            enc,
-            "post_processor",
+        "BERT without [CLS] and [SEP]": b(
+            (WHOLE, {"post_processor": None}), refused="post_processor"
         ),
-        "BERT with pieces of @@": (
-            b((WHOLE, {"model__continuing_subword_prefix": "@@"})),
-            enc,
-            "continuing_subword_prefix",
+        "BERT with pieces of @@": b(
+            (WHOLE, {"model__continuing_subword_prefix": "@@"}), refused="continuing_subword_prefix"
         ),
         "BERT with an added token": (added, enc, "E1"),
         "BERT with another vocab.txt beside": (with_other_words, enc, "vocab.txt"),
-        "DistilBERT, sinusoidal, cased": (
-            b(kind="distilbert", lowercase=False, sinusoidal_pos_embds=True),
-            enc,
-            None,
+        "DistilBERT, sinusoidal, cased": b(
+            kind="distilbert", lowercase=False, sinusoidal_pos_embds=True
         ),
-        "RoBERTa of two token types": (b(kind="roberta", type_vocab_size=2), enc, None),
-        "RoBERTa whose padding is 3": (b(kind="roberta", files="parts", pad_token_id=3), enc, None),
-        "RoBERTa with added_tokens.json": (
-            b(("added_tokens.json", {"<mask>": 320}), kind="roberta", files="parts"),
-            enc,
-            None,
+        "RoBERTa of two token types": b(kind="roberta", type_vocab_size=2),
+        "RoBERTa whose padding is 3": b(kind="roberta", files="parts", pad_token_id=3),
+        "RoBERTa with added_tokens.json": b(
+            ("added_tokens.json", {"<mask>": 320}), kind="roberta", files="parts"
         ),
-        "RoBERTa with a space before texts": (
-            b((WHOLE, {"pre_tokenizer__add_prefix_space": True}), kind="roberta"),
-            enc,
-            "add_prefix_space",
+        "RoBERTa with a space before texts": b(
+            (WHOLE, {"pre_tokenizer__add_prefix_space": True}),
+            kind="roberta",
+            refused="add_prefix_space",
         ),
-        "RoBERTa with a space before texts, by settings": (
-            b((TOKENIZER, {"add_prefix_space": True}), kind="roberta", files="parts"),
-            enc,
-            "add_prefix_space",
+        "RoBERTa with a space before texts, by settings": b(
+            (TOKENIZER, {"add_prefix_space": True}),
+            kind="roberta",
+            files="parts",
+            refused="add_prefix_space",
         ),
-        "RoBERTa with NFKC": (
-            b((WHOLE, {"normalizer": {"type": "NFKC"}}), kind="roberta"),
-            enc,
-            "normalizer.type",
+        "RoBERTa with NFKC": b(
+            (WHOLE, {"normalizer": {"type": "NFKC"}}), kind="roberta", refused="normalizer.type"
         ),
-        "sentences, length in tokenizer_config.json": (
-            s((TOKENIZER, {"model_max_length": 7})),
-            vec,
-            None,
+        "sentences, length in tokenizer_config.json": s((TOKENIZER, {"model_max_length": 7})),
+        "sentences, first token, length in both": s(
+            ("sentence_bert_config.json", {"max_seq_length": 11}),
+            (TOKENIZER, {"model_max_length": 20}),
+            pooling="pooling_mode_cls_token",
         ),
-        "sentences, first token, length in both": (
-            s(
-                ("sentence_bert_config.json", {"max_seq_length": 11}),
-                (TOKENIZER, {"model_max_length": 20}),
-                pooling="pooling_mode_cls_token",
-            ),
-            vec,
-            None,
+        "sentences, prompts to choose": s(
+            (SENTENCES, {"prompts": {"query": "q: ", "document": ""}})
         ),
-        "sentences, prompts to choose": (
-            s((SENTENCES, {"prompts": {"query": "q: ", "document": ""}})),
-            vec,
-            None,
+        "sentences, an empty default prompt": s(
+            (SENTENCES, {"prompts": {"document": ""}, "default_prompt_name": "document"})
         ),
-        "sentences, an empty default prompt": (
-            s((SENTENCES, {"prompts": {"document": ""}, "default_prompt_name": "document"})),
-            vec,
-            None,
+        "sentences, a default prompt": s(
+            (SENTENCES, {"prompts": {"query": "q: "}, "default_prompt_name": "query"}),
+            refused="default_prompt_name",
         ),
-        "sentences, a default prompt": (
-            s((SENTENCES, {"prompts": {"query": "q: "}, "default_prompt_name": "query"})),
-            vec,
-            "default_prompt_name",
+        "sentences, fewer dimensions": s((SENTENCES, {"truncate_dim": 8}), refused="truncate_dim"),
+        "sentences as written today": (saved_sentences, vectors_differ, None),
+        "GPT-2 as written today": g(),
+        "GPT-2, both forms of its vocabulary": g2(),
+        "GPT-2 with digits apart": g(
+            (WHOLE, {"pre_tokenizer": digits}), refused="pre_tokenizer.type"
         ),
-        "sentences, fewer dimensions": (s((SENTENCES, {"truncate_dim": 8})), vec, "truncate_dim"),
-        "sentences as written today": (saved_sentences, vec, None),
-        "GPT-2 as written today": (g(), dec, None),
-        "GPT-2, both forms of its vocabulary": (gpt2_in_both_forms, dec, None),
-        "GPT-2 with digits apart": (
-            g((WHOLE, {"pre_tokenizer": digits})),
-            dec,
-            "pre_tokenizer.type",
+        "GPT-2, both forms, one in small letters": g2(
+            (WHOLE, {"normalizer": lower}), refused="normalizer.type"
         ),
-        "GPT-2, both forms, one in small letters": (
-            lambda path: gpt2_in_both_forms(path, [(WHOLE, {"normalizer": lower})]),
-            dec,
-            "normalizer.type",
+        "GPT-2 in small letters": g((WHOLE, {"normalizer": lower}), refused="normalizer.type"),
+        "GPT-2 with a start": g((TOKENIZER, {"add_bos_token": True}), refused="add_bos_token"),
+        "GPT-2 whose texts end otherwise": g(
+            (CONFIG, {"eos_token_id": 40}),
+            (GENERATION, {"eos_token_id": 40}),
+            refused="eos_token_id",
         ),
-        "GPT-2 in small letters": (g((WHOLE, {"normalizer": lower})), dec, "normalizer.type"),
-        "GPT-2 with a start": (g((TOKENIZER, {"add_bos_token": True})), dec, "add_bos_token"),
-        "GPT-2 whose texts end otherwise": (
-            g((CONFIG, {"eos_token_id": 40}), (GENERATION, {"eos_token_id": 40})),
-            dec,
-            "eos_token_id",
+        "GPT-2 that samples": g(generation={"do_sample": True, "temperature": 0.7, "top_k": 5}),
+        "GPT-2 with typical sampling": g(
+            (GENERATION, {"do_sample": True, "typical_p": 0.9}), refused="typical_p"
         ),
-        "GPT-2 that samples": (
-            g(generation={"do_sample": True, "temperature": 0.7, "top_k": 5}),
-            dec,
-            None,
+        "LLaMA 1, without num_key_value_heads": ll(
+            (CONFIG, {"num_key_value_heads": None}), num_key_value_heads=4
         ),
-        "GPT-2 with typical sampling": (
-            g((GENERATION, {"do_sample": True, "typical_p": 0.9})),
-            dec,
-            "typical_p",
+        "LLaMA with rope_theta beside": ll((CONFIG, {"rope_theta": 10000.0, "rope_scaling": None})),
+        "LLaMA as version 4 writes it": ll4(),
+        "LLaMA, no space before texts in tokenizer.json": ll4(
+            (WHOLE, {"normalizer": None}), refused="space before texts"
         ),
-        "LLaMA 1, without num_key_value_heads": (
-            ll((CONFIG, {"num_key_value_heads": None}), num_key_value_heads=4),
-            dec,
-            None,
+        "LLaMA, another start in tokenizer.json": ll4(
+            (WHOLE, {"post_processor": None}), refused="post_processor"
         ),
-        "LLaMA with rope_theta beside": (
-            ll((CONFIG, {"rope_theta": 10000.0, "rope_scaling": None})),
-            dec,
-            None,
+        "LLaMA without a start": ll((TOKENIZER, {"add_bos_token": False}), refused="add_bos_token"),
+        "LLaMA with an end": ll((TOKENIZER, {"add_eos_token": True}), refused="add_eos_token"),
+        "LLaMA with two ends": ll(
+            (CONFIG, {"eos_token_id": [2, 5]}),
+            (GENERATION, {"eos_token_id": [2, 5]}),
+            refused="eos_token_id",
         ),
-        "LLaMA as version 4 writes it": (llama_in_both_forms, dec, None),
-        "LLaMA, no space before texts in tokenizer.json": (
-            lambda path: llama_in_both_forms(path, [(WHOLE, {"normalizer": None})]),
-            dec,
-            "space before texts",
+        "LLaMA with padded rows": ll(size=8, refused="resize_token_embeddings"),
+        "Marian, repetition penalty in beams": m(
+            renormalize_logits=False,
+            early=0.7,
+            num_beams=64,
+            min_length=5,
+            repetition_penalty=1.6,
+            no_repeat_ngram_size=0,
         ),
-        "LLaMA, another start in tokenizer.json": (
-            lambda path: llama_in_both_forms(path, [(WHOLE, {"post_processor": None})]),
-            dec,
-            "post_processor",
+        "Marian, no trigram twice": m(no_repeat_ngram_size=3),
+        "Marian, at least 9 tokens": m(min_length=9),
+        "Marian, at most 5 new tokens": m(max_new_tokens=5, max_length=None),
+        "Marian, suppressed tokens": m(suppress_tokens=[44, 36, 7, 33]),
+        "Marian, bad words": m(bad_words_ids=[[44], [36], [53]]),
+        "Marian, bad words of two tokens": m(bad_words_ids=[[7, 8]], refused="bad_words_ids"),
+        "Marian, sums of log-probabilities": m(
+            renormalize_logits=False, early=0.7, num_beams=64, min_length=5, length_penalty=0.0
         ),
-        "LLaMA without a start": (ll((TOKENIZER, {"add_bos_token": False})), dec, "add_bos_token"),
-        "LLaMA with an end": (ll((TOKENIZER, {"add_eos_token": True})), dec, "add_eos_token"),
-        "LLaMA with two ends": (
-            ll((CONFIG, {"eos_token_id": [2, 5]}), (GENERATION, {"eos_token_id": [2, 5]})),
-            dec,
-            "eos_token_id",
+        "Marian, a forced start": m(forced_bos_token_id=7, refused="forced_bos_token_id"),
+        "Marian, begin_suppress_tokens": m(
+            begin_suppress_tokens=[7], refused="begin_suppress_tokens"
         ),
-        "LLaMA with padded rows": (ll(size=8), dec, "resize_token_embeddings"),
-        "Marian, repetition penalty in beams": (
-            m(
-                renormalize_logits=False,
-                early=0.7,
-                num_beams=64,
-                min_length=5,
-                repetition_penalty=1.6,
-                no_repeat_ngram_size=0,
-            ),
-            seq,
-            None,
+        "Marian, n-grams of the source": m(
+            encoder_no_repeat_ngram_size=2, refused="encoder_no_repeat_ngram_size"
         ),
-        "Marian, no trigram twice": (m(no_repeat_ngram_size=3), seq, None),
-        "Marian, at least 9 tokens": (m(min_length=9), seq, None),
-        "Marian, at most 5 new tokens": (m(max_new_tokens=5, max_length=None), seq, None),
-        "Marian, suppressed tokens": (m(suppress_tokens=[44, 36, 7, 33]), seq, None),
-        "Marian, bad words": (m(bad_words_ids=[[44], [36], [53]]), seq, None),
-        "Marian, bad words of two tokens": (m(bad_words_ids=[[7, 8]]), seq, "bad_words_ids"),
-        "Marian, sums of log-probabilities": (
-            m(renormalize_logits=False, early=0.7, num_beams=64, min_length=5, length_penalty=0.0),
-            seq,
-            None,
-        ),
-        "Marian, a forced start": (m(forced_bos_token_id=7), seq, "forced_bos_token_id"),
-        "Marian, begin_suppress_tokens": (
-            m(begin_suppress_tokens=[7]),
-            seq,
-            "begin_suppress_tokens",
-        ),
-        "Marian, n-grams of the source": (
-            m(encoder_no_repeat_ngram_size=2),
-            seq,
-            "encoder_no_repeat_ngram_size",
-        ),
-        "Marian, added_tokens_decoder": (
-            m((TOKENIZER, {"added_tokens_decoder": {"0": {"content": "</s>", "special": True}}})),
-            seq,
-            None,
+        "Marian, added_tokens_decoder": m(
+            (TOKENIZER, {"added_tokens_decoder": {"0": {"content": "</s>", "special": True}}})
         ),
         "M2M-100 whose padding is 5": (m2m_with_padding, mul, None),
-        "M2M-100 in silu": (n(kind="m2m", activation_function="silu"), mul, None),
-        "NLLB that forces French": (n((GENERATION, {"forced_bos_token_id": 54 + 4})), mul, None),
-        "NLLB of SMaLL-100": (
-            n((TOKENIZER, {"tokenizer_class": "SMALL100Tokenizer"})),
-            mul,
-            "tokenizer_class",
+        "M2M-100 in silu": n(kind="m2m", activation_function="silu"),
+        "NLLB that forces French": n((GENERATION, {"forced_bos_token_id": 54 + 4})),
+        "NLLB of SMaLL-100": n(
+            (TOKENIZER, {"tokenizer_class": "SMALL100Tokenizer"}), refused="tokenizer_class"
         ),
-        "mBART, a length penalty": (
-            n((GENERATION, {"length_penalty": 0.8}), kind="mbart"),
-            mul,
-            None,
+        "mBART, a length penalty": n((GENERATION, {"length_penalty": 0.8}), kind="mbart"),
+        "T5, gated tanh": t(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+        "T5, another activation beside": t(
+            (CONFIG, {"dense_act_fn": "silu"}), refused="dense_act_fn"
         ),
-        "T5, gated tanh": (
-            t(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
-            t5_differs,
-            None,
+        "T5, a search in config.json": t(
+            (CONFIG, {"num_beams": 2, "min_length": 4, "early_stopping": True})
         ),
-        "T5, another activation beside": (
-            t((CONFIG, {"dense_act_fn": "silu"})),
-            t5_differs,
-            "dense_act_fn",
-        ),
-        "T5, a search in config.json": (
-            t((CONFIG, {"num_beams": 2, "min_length": 4, "early_stopping": True})),
-            t5_differs,
-            None,
-        ),
-        "T5, an added token": (t(("added_tokens.json", {"<made up>": 50})), t5_differs, "made up"),
-        "T5, another tokenizer.json beside": (
-            t((WHOLE, {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0]]}})),
-            t5_differs,
-            "tokenizer.json",
+        "T5, an added token": t(("added_tokens.json", {"<made up>": 50}), refused="made up"),
+        "T5, another tokenizer.json beside": t(
+            (WHOLE, {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0]]}}),
+            refused="tokenizer.json",
         ),
     }
 

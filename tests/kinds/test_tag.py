@@ -6,19 +6,19 @@ from itertools import product
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from tests.watched_training import Watcher
 from tests.zoo import Zoo
 from tformer_cli import load
 from tformer_cli.artifacts.config_file import read_config
-from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.kinds.tag import Window, WordTokenizer, tag_probabilities, tag_texts, windows
-from tformer_cli.model.encoder_only import Tagger
+from tformer_cli.kinds.tag import Window, WordTokenizer, tag_texts, windows
 from tformer_cli.recipe import make_recipe
 from tformer_cli.text.loading.encoded import encode_corpus
 from tformer_cli.text.tokenizer import PAD_ID, UNK_ID
@@ -311,41 +311,36 @@ def test_a_run_starts_from_a_masked_model_or_a_tagger(tagger, tmp_path):
         assert (record.scores["accuracy"] > 99.0) == is_right
 
 
-def test_logits_are_those_of_transformers(tmp_path):
-    """The encoder of a BertForTokenClassification, imported, with its rows of labels."""
-    transformers = pytest.importorskip("transformers")
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "electra"])
+def test_words_have_the_labels_of_transformers(tmp_path, kind):
+    """An imported tagger, with a pooler that nothing reads, has its library's probabilities."""
+    pytest.importorskip("transformers")
     from tests.foreign.encoders import write_directory
     from tformer_cli.foreign.import_model import import_model
 
-    _, pieces = write_directory(tmp_path / "bert", "bert", "Model")
-    import_model(str(tmp_path / "bert"), tmp_path / "encoder")
-    theirs = transformers.BertForTokenClassification.from_pretrained(
-        tmp_path / "bert", num_labels=3, attn_implementation="eager"
-    ).eval()
-    torch.nn.init.normal_(theirs.classifier.weight)
-    torch.nn.init.normal_(theirs.classifier.bias)
-    encoder = load_model_directory(tmp_path / "encoder", tasks=("embed",))
-    config = replace(encoder.config, head="tags", n_labels=3, unit_length=False)
-    ours = Tagger(config, encoder.tokenizer.vocab_size).eval()
-    rows = {"output_projection.weight": theirs.classifier.weight,
-            "output_bias": theirs.classifier.bias}  # fmt: skip
-    ours.load_state_dict({**encoder.encoder.state_dict(), **rows})
-    save_model_directory(
-        tmp_path / "tagger", ours.state_dict(), config=config, tokenizer=encoder.tokenizer,
-        decoding=encoder.decoding, info=replace(encoder.info, labels=("a", "b", "c")),
+    names = {0: "O", 1: "B-PER", 2: "B-LOC"}
+    theirs, pieces = write_directory(
+        tmp_path / kind, kind, "ForTokenClassification", id2label=names,
+        label2id={name: place for place, name in names.items()},
     )  # fmt: skip
-    text = "The unbelievable café was friendly ."
-    ids = torch.tensor([pieces.encode(text).ids])
+    if kind == "bert":  # as the library wrote taggers before version 4
+        file = tmp_path / kind / "model.safetensors"
+        pooler = {"bert.pooler.dense.weight": torch.ones(16, 16),
+                  "bert.pooler.dense.bias": torch.ones(16)}  # fmt: skip
+        save_file({**load_file(file), **pooler}, file)
+    found = import_model(str(tmp_path / kind), tmp_path / "tagger")
+    assert any("sentences follow" in note for note in found.notes) == (kind == "bert")
+    opened = open_model(tmp_path / "tagger", "tag", device="cpu")
+    assert opened.directory.info.labels == tuple(names.values())
+    words = ["The", "unbelievable", "café", "was", "friendly", "."]
+    encoding = pieces.encode(words, is_pretokenized=True)
     with torch.inference_mode():
-        wanted = theirs(ids).logits[0].double().softmax(dim=1)
-    side = encoder.tokenizer.source
-    (window,) = windows(side, text)
-    assert len(window.ids) + ours.source_eos == ids.shape[1]
-    found = torch.tensor(tag_probabilities(ours, [window])[0])
-    assert (found - wanted[window.places]).abs().max() < 1e-5
-    tagged = tag_texts(open_model(tmp_path / "tagger", "tag", device="cpu"), [text])[0]
-    best = wanted[window.places].max(dim=1)
-    assert [one.label for one in tagged.words] == ["abc"[n] for n in best.indices]
-    assert [one.probability for one in tagged.words] == pytest.approx(
-        best.values.tolist(), abs=1e-5
-    )
+        wanted = theirs(torch.tensor([encoding.ids])).logits[0].double().softmax(dim=1)
+    best = [wanted[encoding.word_to_tokens(n)[0]].max(dim=0) for n in range(len(words))]
+    by_torch = replace(opened, compiled=None)
+    for one in (opened, by_torch):
+        (tagged,) = tag_texts(one, [" ".join(words)])
+        assert [word.label for word in tagged.words] == [names[int(top.indices)] for top in best]
+        assert [word.probability for word in tagged.words] == pytest.approx(
+            [float(top.values) for top in best], abs=1e-5
+        )

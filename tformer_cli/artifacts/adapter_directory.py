@@ -85,7 +85,6 @@ class AdapterSettings:
 
 
 def read_adapter_settings(file: Path) -> AdapterSettings:
-    """Reads the settings of an adapter."""
     try:
         values: Any = json.loads(read_regular(file, LARGEST_CONFIG))
         rank, alpha = values["r"], float(values["lora_alpha"])
@@ -127,12 +126,10 @@ def _check(file: Path, values: dict[str, Any]) -> None:
 
 
 ADAPTER = "adapter"
-"""Directory of a run for its adapter."""
 ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _BASE_HASH = "base_sha256"
 """Key of the metadata: SHA-256 of the weights file of the model that was adapted."""
 _PICKLED = "adapter_model.bin"
-"""Weights of older adapters of peft."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +137,7 @@ class StoredAdapter:
     """An adapter, read from its directory."""
 
     path: Path
-    """The directory."""
     settings: AdapterSettings
-    """Its settings."""
     tensors: Mapping[str, NDArray[np.float32]]
     """A and B of each part, by the library's names."""
     base_hash: str
@@ -200,7 +195,6 @@ def save_adapter(
 
 
 def read_adapter(path: Path) -> StoredAdapter:
-    """Reads an adapter."""
     # A run may be named in place of its adapter
     path = path / ADAPTER if (path / ADAPTER / ADAPTER_CONFIG).is_file() else path
     settings = read_adapter_settings(path / ADAPTER_CONFIG)
@@ -219,7 +213,6 @@ def read_adapter(path: Path) -> StoredAdapter:
 def merge_adapter(
     model: Path, config: ModelConfig, weights: StoredWeights, path: Path
 ) -> StoredWeights:
-    """Adds an adapter to the matrices of a model."""
     adapter = read_adapter(path)
     if adapter.base_hash and hash_file(model / WEIGHTS) != adapter.base_hash:
         raise ArtifactError(

@@ -18,7 +18,6 @@ from tformer_cli.version import __version__
 from tformer_cli.wording import did_you_mean, suggestions
 
 PARTS = ("config.json", "tokenizer.json", "model.safetensors")
-"""Files of a model directory."""
 FOREIGN_FILES = {
     "model.bin": "CTranslate2",
     "*.npz": "Marian",
@@ -46,7 +45,6 @@ NOT_READ = (
     "or a tformer model directory"
 )
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt")
-"""Files of tokenizers."""
 TOKENIZER_FILES = (
     "name a directory that has the model's settings and weights, too, or train one with it "
     "(tokenizer.path in a recipe)"
@@ -197,8 +195,6 @@ class TaskRow(NamedTuple):
     """Keys of a recipe that must not be 0 or left out, each with a message."""
     has_distillation: bool = False
     """True if a teacher can write what a student learns from."""
-    has_export: bool = True
-    """False if Hugging Face's library has no class that `tformer export` writes it for."""
     defaults: Settings = MappingProxyType({})
     """Keys of a recipe where they differ from its tables' defaults; a preset keeps them."""
 
@@ -231,7 +227,6 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
             metrics=("accuracy", "macro_f1", "loss"),
             has_labels=True,
             at_places=True,
-            has_export=False,
             defaults={"model": {**_ENCODER, "head": "tags"}},
         ),
         "language-model": TaskRow(
@@ -325,7 +320,6 @@ class ImportOrigin:
     source: str
     """Name of its directory, file or repository."""
     files: dict[str, str]
-    """SHA-256 of each of its files."""
     ids: tuple[tuple[int, int], ...]
     """Foreign ids of the target's tokens in the order of ours, as runs: first id and length; the
     first id -1: one token that the foreign model does not have."""
@@ -338,7 +332,6 @@ class StartOrigin:
     model: str
     """Its directory or name, as the recipe gave it."""
     weights_hash: str
-    """SHA-256 of its weights file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,23 +339,15 @@ class ModelInfo:
     """Facts about a model besides its weights."""
 
     source_language: str = ""
-    """Code of the source language, if the recipe named it."""
     target_language: str = ""
-    """Code of the target language, if the recipe named it."""
     step: int = 0
     """Optimizer steps the weights were trained for (the last one's, of an average)."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Validation scores of these weights."""
     tformer_version: str = field(default_factory=lambda: __version__)  # which a file must name
-    """Version that wrote the directory."""
     alignment: AlignmentInfo | None = None
-    """Heads for word alignment, if they were stored."""
     origin: ImportOrigin | None = None
-    """The foreign model that it was made of, if it was."""
     start: StartOrigin | None = None
-    """The model whose weights its training started from, if it did."""
     labels: tuple[str, ...] = ()
-    """Labels of a classifier in the order of its outputs."""
     several_sentences: float | None = None
     """Share of the source lines in training that hold several sentences; None: not known."""
 
@@ -380,12 +365,10 @@ class ConfigFile(ModelInfo):
 
     @property
     def task(self) -> TaskKind:
-        """The task that the model is made for."""
         return task_kind(self.model)
 
 
 def task_kind(model: ModelConfig) -> TaskKind:
-    """Tells the task of a model from its shape."""
     if model.is_decoder_only:
         return "language-model"
     if model.reads_images and model.head == "labels":
@@ -405,7 +388,6 @@ def describe_layers(model: ModelConfig) -> str:
 
 
 def check_task(path: Path, model: ModelConfig, tasks: Container[TaskKind]) -> None:
-    """Refuses a model of another task than a command is for."""
     kind = task_kind(model)
     if kind not in tasks:
         *others, last = (name for one, name in MODELS.items() if one in tasks)
@@ -419,7 +401,6 @@ def check_model(path: Path, tasks: Container[TaskKind]) -> None:
 
 
 def read_config(path: Path) -> ConfigFile:
-    """Reads the `config.json` of a model directory."""
     file = path / CONFIG
     values = read_json(path, file)
     version = values.get("format_version")
@@ -444,7 +425,6 @@ def read_config(path: Path) -> ConfigFile:
 
 
 def _checked(record: ConfigFile) -> ConfigFile:
-    """Compares the labels with their number."""
     n_labels, labels = record.model.n_labels, record.labels
     if TASKS[record.task].has_labels and not n_labels:
         raise StructureError("model.n_labels", "must be at least 1, but is 0")
@@ -457,7 +437,6 @@ def _checked(record: ConfigFile) -> ConfigFile:
 
 
 def read_json(path: Path, file: Path) -> dict[str, Any]:
-    """Reads `config.json` as a mapping."""
     try:
         if not file.is_file():
             raise not_a_model(path)

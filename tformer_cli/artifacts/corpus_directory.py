@@ -37,24 +37,19 @@ class ShardDirectory:
     """The shards so far."""
 
     path: Path
-    """Path of the directory."""
     about: Mapping[str, Any]
-    """Head of the manifest."""
     origin: Mapping[str, str]
     """Origin of the shards: names of inputs and settings with their values."""
     shards: list[dict[str, Any]] = field(default_factory=list)
     """Each shard's `file`, `sha256`, `bytes`, `items`, and the facts given to `add`."""
     is_complete: bool = False
-    """True if all items are in."""
 
     @property
     def done(self) -> int:
-        """Items that are in the shards."""
         return sum(int(shard["items"]) for shard in self.shards)
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the shards."""
         return sum(int(shard["bytes"]) for shard in self.shards)
 
     def add(
@@ -72,12 +67,10 @@ class ShardDirectory:
         self.write_manifest()  # at once: a kill later loses none
 
     def finish(self) -> None:
-        """Marks the directory as complete."""
         self.is_complete = True
         self.write_manifest()
 
     def write_manifest(self) -> None:
-        """Writes the manifest."""
         manifest = {
             **self.about,
             "origin": dict(self.origin),
@@ -165,7 +158,6 @@ class CorpusDirectory:
     """The shards so far."""
 
     path: Path
-    """Path of the directory."""
     about: Mapping[str, Any]
     """Head of the manifest: all that is known before the first shard."""
     origin: Mapping[str, str]
@@ -176,7 +168,6 @@ class CorpusDirectory:
     """Names of files that were done once, and are missing or have other bytes now."""
 
     def add(self, number: int, facts: ShardFacts) -> None:
-        """Notes that a shard is done."""
         self.done[number] = facts
         try:
             with (self.path / LOG).open("a", encoding="utf-8", newline="\n") as file:
@@ -187,7 +178,6 @@ class CorpusDirectory:
             raise not_writable(self.path / LOG, error) from None
 
     def finish(self, shards: Sequence[Mapping[str, Any]]) -> None:
-        """Marks the directory as complete."""
         entries = [{**shard, **self.done[number]} for number, shard in enumerate(shards)]
         self._write_manifest(entries, is_complete=True)
         (self.path / LOG).unlink(missing_ok=True)  # last: until the manifest is there, it counts

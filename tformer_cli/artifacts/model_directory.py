@@ -61,17 +61,12 @@ class ModelDirectory:
     """A model directory, read and ready."""
 
     path: Path
-    """Path of the directory."""
     config: ModelConfig
-    """The model's settings."""
     load: Callable[[], Model] = field(repr=False)
     """Makes the model, in evaluation mode, on its device."""
     tokenizer: Tokenizer
-    """Its tokenizer."""
     decoding: DecodingConfig
-    """Its defaults for decoding."""
     info: ModelInfo
-    """Facts about it."""
     weight_type: WeightType = "float32"
     """Type of its stored weights; a model of "int8" can only translate and score."""
 
@@ -203,7 +198,6 @@ def load_model_directory(
     adapter: Path | None = None,
     tasks: Container[TaskKind] = TRANSLATORS,
 ) -> ModelDirectory:
-    """Reads a model directory and makes its model."""
     directory, _ = read_model_directory(
         path, str(device), takes_int8=takes_int8, adapter=adapter, tasks=tasks
     )

@@ -74,20 +74,17 @@ class NamedPath:
     name: str
     """The option, argument or key that names it."""
     path: Path
-    """Its path."""
     descriptor: int | None = None
     """Of an open stream, which may have no path."""
     is_model: bool = False
     """True of the directory of a model, which libraries read in ways that no one sees."""
 
     def status(self) -> os.stat_result | None:
-        """Its status; None if it does not exist."""
         with suppress(OSError, ValueError):
             return self.path.stat() if self.descriptor is None else os.fstat(self.descriptor)
         return None
 
     def is_file(self) -> bool:
-        """True of an ordinary file that is there."""
         status = self.status()
         return status is not None and stat.S_ISREG(status.st_mode)
 
@@ -97,7 +94,6 @@ class Output(NamedPath):
     """A file or directory to be written."""
 
     writes: Writes = Writes.FILE
-    """Kind of the output."""
     holds: frozenset[str] | None = None
     """Formats in which it may be written, as `content_of` names them; None: not looked at."""
 
@@ -246,7 +242,6 @@ def _owner(output: Output) -> str | None:
 
 
 def _kind(directory: Path) -> str | None:
-    """Kind of a tformer directory; None for another directory."""
     for kind, names in _KINDS:  # a directory that may not be searched seems to hold none
         if all(NamedPath(name="", path=directory / name).status() for name in names):
             return kind
@@ -261,7 +256,6 @@ def _is_ours(directory: Path) -> bool:
 
 
 def _settings(directory: Path) -> bytes:
-    """The beginning of a model's config.json."""
     with suppress(OSError, ValueError), open_regular(directory / "config.json") as stream:
         return stream.read(4096)
     return b""

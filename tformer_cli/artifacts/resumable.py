@@ -50,13 +50,11 @@ class ResumableFiles:
         self._record = record
         self._origin = dict(origin)
         self.streams = streams
-        """Output files."""
         self.done = done
         """Items whose results were marked by this run and those before it."""
 
     @property
     def stream(self) -> BinaryIO:
-        """Output file, where there is one."""
         (stream,) = self.streams
         return stream
 
@@ -167,7 +165,6 @@ def _read_record(
 
 
 def parts_of(path: Path) -> tuple[Path, Path]:
-    """Paths of a partial file and of its record."""
     return _beside(path, PART), _beside(path, RECORD)
 
 

@@ -108,7 +108,6 @@ def copy_shortlist(model: Path, other: Path) -> None:
 
 
 def read_shortlist(path: Path, n_sources: int, n_targets: int) -> Shortlist:
-    """Reads a shortlist of a model."""
     with open_tensors(path, "np") as file:
         names = set(file.keys())
         if names != set(_TYPES):

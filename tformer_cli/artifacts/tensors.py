@@ -41,7 +41,6 @@ def save_tensors(
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """Reads all tensors of a file."""
     with open_tensors(path, "pt", str(device)) as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 

@@ -68,7 +68,6 @@ DTYPES = {
 
 
 def write_arrays(stream: BinaryIO, arrays: Arrays, metadata: Mapping[str, str]) -> None:
-    """Writes arrays one after the other."""
     stream.write(_header(_shapes(arrays), metadata))
     stream.writelines(
         np.ascontiguousarray(array, dtype=_little_endian(array.dtype)).data
@@ -84,7 +83,6 @@ def write_header(
 
 
 def size_of(arrays: Arrays, metadata: Mapping[str, str]) -> int:
-    """Bytes that `write_arrays` writes."""
     return len(_header(_shapes(arrays), metadata)) + sum(array.nbytes for array in arrays.values())
 
 
@@ -125,7 +123,6 @@ class StoredWeights:
     arrays: Mapping[str, NDArray[Any]]
     """float32, and int8 matrices whose scales stand under their name and `SCALE`."""
     mapping: mmap.mmap
-    """The file."""
 
     def free_pages(self, array: NDArray[Any] | None = None) -> None:
         """Gives the memory of the file back; what is read again comes from the file again."""
@@ -145,7 +142,6 @@ def read_weights(
     *,
     adapters: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> StoredWeights:
-    """Reads the weights of a model."""
     found = tensor_shapes(path)
     n_layers = config.n_encoder_layers + config.n_decoder_layers
     if n_layers > len(found):  # else a damaged number of layers would make shapes without end
@@ -263,7 +259,6 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 def check_shapes(
     path: Path, found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Compares a file's tensors with those that are wanted."""
     for name, shape in expected.items():
         if name not in found:
             raise ArtifactError(f"{path}: has no tensor {name}; restore this model's own weights")

@@ -37,7 +37,7 @@ from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
 
 # tasks whose models Hugging Face's library gets
-EXPORTED: tuple[TaskKind, ...] = tuple(kind for kind, row in TASKS.items() if row.has_export)
+EXPORTED: tuple[TaskKind, ...] = tuple(TASKS)
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 
@@ -188,12 +188,18 @@ def _json(values: Mapping[str, Any]) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
-_TITLES = {"labels": "Classifier", "tokens": "Masked language model", "none": "Encoder"}
+_TITLES = {
+    "labels": "Classifier",
+    "tags": "Tagger",
+    "tokens": "Masked language model",
+    "none": "Encoder",
+}
 # tags of the hub, by the task of a model
 _PIPELINES = {
     "translate": "translation",
     "language-model": "text-generation",
     "classify": "text-classification",
+    "tag": "token-classification",
     "masked": "fill-mask",
     "image": "image-classification",
     "embed": "feature-extraction",

@@ -7,7 +7,7 @@ fairseq/models/transformer, fairseq/data/dictionary.py.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ from tformer_cli.foreign.keys import (
     Setting,
     check_settings,
     number,
-    read_bytes,
     read_shape,
+    read_text,
     shown,
 )
 from tformer_cli.foreign.torch_family import DECODING, Names, flag, read_model, values_of
@@ -113,16 +113,7 @@ _NORMS = {
 _IGNORED = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FairseqSource:
-    """A checkpoint, opened."""
-
-    path: Path
-    settings: Mapping[str, Any]
-    arrays: LazyArrays  # its weights, under the names of today's fairseq
-
-
-def open_source(path: Path, checkpoint: Any) -> FairseqSource | None:  # noqa: ANN401
+def open_source(path: Path, checkpoint: Any) -> Callable[[], ForeignModel] | None:  # noqa: ANN401
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
         return None
     settings = plain(checkpoint.get("args"))
@@ -134,9 +125,7 @@ def open_source(path: Path, checkpoint: Any) -> FairseqSource | None:  # noqa: A
         settings = {k: v for part in found if isinstance(part, dict) for k, v in part.items()}
         settings["task"] = (found[0] or {}).get("_name")
         settings.setdefault("arch", settings.get("_name"))
-    return FairseqSource(
-        path=path, settings=_flat(settings), arrays=_renamed(named_tensors(checkpoint["model"]))
-    )
+    return partial(_convert, path, _flat(settings), _renamed(named_tensors(checkpoint["model"])))
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,8 +171,7 @@ def _third(arrays: LazyArrays, name: str, place: int) -> Array:
     return array[place * n_rows : (place + 1) * n_rows]
 
 
-def convert(source: FairseqSource) -> ForeignModel:
-    path, settings = source.path, source.settings
+def _convert(path: Path, settings: Mapping[str, Any], arrays: LazyArrays) -> ForeignModel:
     if settings.get("task") in _MULTILINGUAL:
         raise ArtifactError(
             f"{path}: is a multilingual model (task = {shown(settings['task'])}), and where the "
@@ -197,15 +185,13 @@ def convert(source: FairseqSource) -> ForeignModel:
             f"{path}: arch = {shown(architecture)} is not supported, only transformer models of "
             "translation are; import another model"
         )
-    reader = Reader(source.arrays, str(path))
+    reader = Reader(arrays, str(path))
     languages, files = _languages(settings), _dictionaries(path, settings)
     pieces = [_read_dictionary(file) for file in files]
-    sides = (
-        reorder_vocabulary(pieces[0], _PAD, _UNK, _EOS, _EOS),
-        reorder_vocabulary(pieces[1], _PAD, _UNK, _EOS, _EOS),
-    )
-    config, tables = _config(source, reader, sides)
-    reader.ignore(name for name in source.arrays if _IGNORED.fullmatch(name))
+    source, target = (reorder_vocabulary(some, _PAD, _UNK, _EOS, _EOS) for some in pieces)
+    sides = source, target
+    config, tables = _config(path, settings, reader, sides)
+    reader.ignore(name for name in arrays if _IGNORED.fullmatch(name))
     return read_model(
         "fairseq",
         NAMES,
@@ -242,10 +228,7 @@ def _dictionaries(path: Path, settings: Mapping[str, Any]) -> tuple[Path, Path]:
 
 def _read_dictionary(file: Path) -> list[str]:
     """Reads the entries of a dictionary: special tokens, then one a line, before its count."""
-    try:
-        lines = read_bytes(file).decode("utf-8").removesuffix("\n").split("\n", MOST_ROWS)
-    except UnicodeDecodeError:
-        raise ArtifactError(f"{file}: is not UTF-8 text; use the model's own dictionary") from None
+    lines = read_text(file).removesuffix("\n").split("\n", MOST_ROWS)
     pieces = list(FAIRSEQ_FIRST)
     for place, line in enumerate(lines):
         entry, _, count = line.rstrip().rpartition(" ")
@@ -261,13 +244,15 @@ def _read_dictionary(file: Path) -> list[str]:
 
 
 def _config(
-    source: FairseqSource, reader: Reader, sides: tuple[VocabularyOrder, VocabularyOrder]
+    path: Path,
+    settings: Mapping[str, Any],
+    reader: Reader,
+    sides: tuple[VocabularyOrder, VocabularyOrder],
 ) -> tuple[ModelConfig, dict[str, Array]]:
-    path, settings = source.path, source.settings
     shape = read_shape(path, settings, _SETTINGS)
     for name in ("decoder_input_dim", "decoder_output_dim"):
         check_settings(path, settings, {name: (shape["d_model"], None)})
-    _check_versions(source, is_pre=shape["norm"] == "pre")
+    _check_versions(reader, is_pre=shape["norm"] == "pre")
     tables = _tables(path, settings, reader, shape)
     is_joint = flag(path, settings, "share_all_embeddings")
     is_tied = is_joint or flag(path, settings, "share_decoder_input_output_embed")
@@ -282,15 +267,15 @@ def _config(
     return config, tables
 
 
-def _check_versions(source: FairseqSource, *, is_pre: bool) -> None:
+def _check_versions(reader: Reader, *, is_pre: bool) -> None:
     """Refuses pre-norm models from before their stacks ended with a norm."""
     for side in ("encoder", "decoder"):
         name = f"{side}.version"
-        version = source.arrays[name].ravel()[:1].tolist() if name in source.arrays else [1]
+        version = reader.arrays[name].ravel()[:1].tolist() if name in reader else [1]
         if is_pre and version != [_VERSION]:
             raise ArtifactError(
-                f"{source.path}: {name} is not {_VERSION}, and a pre-norm model of that age has no "
-                "final norms, which is not supported; import another model"
+                f"{reader.where}: {name} is not {_VERSION}, and a pre-norm model of that age has "
+                "no final norms, which is not supported; import another model"
             )
 
 

@@ -24,8 +24,7 @@ from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
 BANNED_BIAS = -1e9  # bias of a token that is never written
 MOST_ROWS = 1 << 20  # of a vocabulary's embedding
 UNUSED = "<unused "  # begins the name of a row without a piece
-_LAYER = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.)?(.+)\.(weight|bias)")
-_INPUT = re.compile(r"(encoder|decoder)_(input\.norm)\.(weight|bias)")
+_NAME = re.compile(r"(encoder|decoder)(?:\.layers\.(\d+)\.|\.|_(?=input\.norm))(.+)\.(weight|bias)")
 _WEIGHT = {"part": "weight", "W": "W", "scale": "scale", "gamma": "gamma", "layer_part": "weight"}
 # words of the names of weights and of biases in the tables of families
 _BIAS = {"part": "bias", "W": "b", "scale": "bias", "gamma": "beta", "layer_part": "bias"}
@@ -245,13 +244,8 @@ def name_table(layer: str, names: Mapping[str, str], **outer: str) -> dict[str, 
 
 def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
     """Names the foreign arrays that, stacked, are one of tformer's."""
-    match = _LAYER.fullmatch(name)
-    if match is None:
-        match = _INPUT.fullmatch(name)
-        side, module, part = match.groups() if match else ("", name, "")
-        number = None
-    else:
-        side, number, module, part = match.groups()
+    match = _NAME.fullmatch(name)
+    side, number, module, part = match.groups() if match else ("", None, name, "")
     words: dict[str, Any] = _WEIGHT if part == "weight" else _BIAS
     templates = table.get(f"{side}.{module}", table.get(module, ()))
     if part == "bias":  # a name that is the same for weight and bias is a weight's only

@@ -92,7 +92,7 @@ def _read(path: Path, values: Mapping[str, Any], rows: KeyRows, within: str) -> 
                 )
         elif isinstance(row, Fate):
             if row.kind == "only" and value not in row.values:
-                raise _unsupported(path, name, value)
+                raise unsupported(path, name, value)
             if row.kind == "noted" and value not in row.values:
                 yield f"{name} = {shown(value)}: {row.why}"
         elif isinstance(row, Parts):
@@ -100,7 +100,7 @@ def _read(path: Path, values: Mapping[str, Any], rows: KeyRows, within: str) -> 
         else:
             for inner in value if isinstance(value, list) else (value or {},):
                 if not isinstance(inner, dict):
-                    raise _unsupported(path, name, value)
+                    raise unsupported(path, name, value)
                 yield from _read(path, inner, row, f"{name}.")
 
 
@@ -108,23 +108,21 @@ def _read_parts(path: Path, value: object, row: Parts, name: str) -> Iterator[st
     part = {"type": None} if value is None else value
     kind = part.get("type") if isinstance(part, dict) else part
     if not isinstance(part, dict) or not isinstance(kind, str | None):
-        raise _unsupported(path, name, value)
+        raise unsupported(path, name, value)
     if kind == "Sequence" and row.in_sequence:
         for inner in (one for items in part.values() if isinstance(items, list) for one in items):
             yield from _read_parts(path, inner, row, name)
     elif kind in row.kinds:
         yield from _read(path, part, {"type": USED, **row.kinds[kind]}, f"{name}.")
     else:
-        raise _unsupported(path, f"{name}.type", kind)
+        raise unsupported(path, f"{name}.type", kind)
 
 
-def _unsupported(path: Path, name: str, value: object) -> ArtifactError:
+def unsupported(path: Path, name: str, value: object) -> ArtifactError:
     return ArtifactError(f"{path}: {name} = {shown(value)} is not supported; import another model")
 
 
 _LARGEST_JSON, _MOST_VALUES = 1 << 26, 1 << 22  # bytes and values of the largest tokenizer.json
-
-
 _MOST_LINES = 1 << 20
 
 
@@ -163,13 +161,16 @@ def read_bytes(path: Path, most_bytes: int = 1 << 26) -> bytes:
         ) from None
 
 
-def read_lines(path: Path) -> list[str]:
-    """Reads a vocabulary that has a piece a line, all of which end."""
+def read_text(path: Path) -> str:
     try:
-        text = read_bytes(path).decode("utf-8")
+        return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError:
         raise ArtifactError(f"{path}: is not UTF-8 text; download it again") from None
-    lines = text.split("\n", _MOST_LINES + 1)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Reads a vocabulary that has a piece a line, all of which end."""
+    lines = read_text(path).split("\n", _MOST_LINES + 1)
     if len(lines) > _MOST_LINES + 1:
         raise ArtifactError(f"{path}: has more than {_MOST_LINES:,} lines; use the model's own")
     if lines.pop():
@@ -186,9 +187,7 @@ def check_settings(
     """Refuses settings whose values are not the known ones; a missing one is as by default."""
     for name, values in known.items():
         if name in settings and settings[name] not in values:
-            raise ArtifactError(
-                f"{path}: {name} = {shown(settings[name])} is not supported; import another model"
-            )
+            raise unsupported(path, name, settings[name])
 
 
 def shown(value: object) -> str:
@@ -228,11 +227,11 @@ class Setting:
 
     def read(self, file: Path, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
         value = settings.get(self.theirs)
-        if value is None:
-            value = self.default
+        is_missing = value is None
+        value = self.default if is_missing else value
         if self.values is not None:
             if value not in self.values:
-                raise _unsupported(file, self.theirs, value)
+                raise unsupported(file, self.theirs, value)
             return self.values[value]
         if isinstance(self.default, float):
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -240,8 +239,7 @@ class Setting:
                     f"{file}: {self.theirs} = {shown(value)} is not a number; import another model"
                 )
             return value
-        missing = settings.get(self.theirs) is None
-        return value if missing and value is not None else number(file, settings, self.theirs)
+        return value if is_missing and value is not None else number(file, settings, self.theirs)
 
     def write(self, value: Any) -> Any:  # noqa: ANN401
         names = [] if self.values is None else self.values.items()

@@ -18,7 +18,7 @@ import numpy as np
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import ForeignModel, Reader
-from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays, MappedFile
+from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays, MappedFile, renamed
 from tformer_cli.foreign.formats.weight_files import named_tensors
 from tformer_cli.foreign.hugging_face.byte_pieces import (
     ByteVocabulary,
@@ -27,7 +27,7 @@ from tformer_cli.foreign.hugging_face.byte_pieces import (
 )
 from tformer_cli.foreign.hugging_face.decoders import SpmVocabulary, assembled_model
 from tformer_cli.foreign.hugging_face.families import FAMILIES
-from tformer_cli.foreign.hugging_face.family import Family, Source, renamed
+from tformer_cli.foreign.hugging_face.family import Family, Source
 from tformer_cli.foreign.keys import number, read_bytes, read_json_file
 from tformer_cli.text.sentencepiece.spm_file import (
     BYTE,
@@ -73,10 +73,6 @@ def open_source(path: Path, checkpoint: Any) -> Callable[[], ForeignModel] | Non
     # minGPT saves the causal mask
     is_mingpt = {"wte.weight", "lm_head.weight", _MASK} <= set(arrays)
     return partial(_mingpt, path, arrays) if is_mingpt else None
-
-
-def convert(source: Callable[[], ForeignModel]) -> ForeignModel:
-    return source()
 
 
 def _short(arrays: LazyArrays) -> LazyArrays:
@@ -325,9 +321,7 @@ def _read_pieces(file: Path, size: int) -> tuple[list[str], list[float]]:
             f"{file}: is not a tokenizer of {size:,} pieces ({reason}); use this model's own file"
         ) from None
     if rest:
-        raise ArtifactError(
-            f"{file}: has more than {size:,} pieces; use this model's own tokenizer"
-        )
+        raise ArtifactError(f"{file}: has more than {size:,} pieces; use this model's own file")
     return pieces, scores
 
 

@@ -8,8 +8,8 @@ onmt/decoders/transformer.py; Eole 0.6, eole/config/models.py, eole/models/model
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from tformer_cli.foreign.foreign_model import (
     name_table,
     reorder_vocabulary,
 )
-from tformer_cli.foreign.formats.mapped_file import LazyArrays
+from tformer_cli.foreign.formats.mapped_file import LazyArrays, renamed
 from tformer_cli.foreign.formats.weight_files import named_tensors, plain, read_safetensors
 from tformer_cli.foreign.keys import (
     USED,
@@ -108,18 +108,7 @@ _OLD_NORM = re.compile(r"(.+\.)([ab])_2")
 _MOST_NESTED = 6  # objects that a vocabulary of torchtext lies in
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenNmtSource:
-    """A checkpoint, opened."""
-
-    path: Path
-    files: tuple[Path, ...]  # it and the file of its weights, if that is another
-    settings: Mapping[str, Any]
-    vocabulary: Any
-    arrays: LazyArrays  # its weights, those of encoder layers under the names of decoder layers
-
-
-def open_source(path: Path, checkpoint: Any) -> OpenNmtSource | None:  # noqa: ANN401
+def open_source(path: Path, checkpoint: Any) -> Callable[[], ForeignModel] | None:  # noqa: ANN401
     if not isinstance(checkpoint, dict) or not {"opt", "vocab"} <= checkpoint.keys():
         return None
     settings = plain(checkpoint["opt"])
@@ -129,19 +118,12 @@ def open_source(path: Path, checkpoint: Any) -> OpenNmtSource | None:  # noqa: A
     if "model" in checkpoint:
         arrays = named_tensors(checkpoint["model"])
         generator = named_tensors(checkpoint.get("generator"))
-        arrays |= LazyArrays(
-            {f"generator.{name}": partial(generator.__getitem__, name) for name in generator}
-        )
+        arrays |= renamed(generator, lambda name: f"generator.{name}")
     else:
         files.append(path.with_suffix(".safetensors"))
         arrays = read_safetensors(files[1])
-    return OpenNmtSource(
-        path=path,
-        files=tuple(files),
-        settings=settings,
-        vocabulary=checkpoint["vocab"],
-        arrays=LazyArrays({_present(name): partial(arrays.__getitem__, name) for name in arrays}),
-    )
+    reader = Reader(renamed(arrays, _present), str(path))
+    return partial(_convert, files, settings, checkpoint["vocab"], reader)
 
 
 def _present(name: str) -> str:
@@ -155,10 +137,15 @@ def _present(name: str) -> str:
     return name
 
 
-def convert(source: OpenNmtSource) -> ForeignModel:
-    path, settings = source.path, source.settings
+def _convert(
+    files: Sequence[Path],
+    settings: Mapping[str, Any],
+    vocabulary: Any,  # noqa: ANN401
+    reader: Reader,
+) -> ForeignModel:
+    path = files[0]
     check_settings(path, settings, KNOWN)
-    entries, start = _vocabularies(path, source.vocabulary)
+    entries, start = _vocabularies(path, vocabulary)
     sides = vocabulary_sides(path, entries, start)
     widths = {name: number(path, settings, name) for name in _WIDTHS if name in settings}
     if len({*widths.values()}) != 1:
@@ -166,9 +153,8 @@ def convert(source: OpenNmtSource) -> ForeignModel:
         raise ArtifactError(f"{path}: has {said}, but must have one width; import another model")
     shape = {"d_model": max(widths.values()), **read_shape(path, settings, _SETTINGS)}
     config = _config(path, settings, sides, shape)
-    reader = Reader(source.arrays, str(path))
     return read_model(
-        "OpenNMT-py", NAMES, reader, config, sides, directory=path.parent, files=source.files
+        "OpenNMT-py", NAMES, reader, config, sides, directory=path.parent, files=files
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tformer_cli.artifacts.adapter_directory import (
     ADAPTER_CONFIG,
@@ -67,28 +67,17 @@ _BEST = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 
 def find_checkpoint(path: Path) -> Callable[[], ForeignModel] | None:
     """Finds what converts a checkpoint, or the one in a directory; None: there is none."""
-    file = _checkpoint(path)
-    if file is None:
+    found = {path.name: path} if path.is_file() else {one.name: one for one in path.glob("*.pt")}
+    named = next((found[name] for name in _BEST if name in found and len(found) > 1), None)
+    if named is None and len(found) > 1:
+        raise ArtifactError(f"{path}: holds {len(found)} checkpoints; name the file of one of them")
+    file = named or next(iter(found.values()), path)
+    if file.suffix != ".pt" or not file.is_file():
         return None
     # OpenNMT-py and nanoGPT have keys of their own; fairseq is what else holds a "model"
     checkpoint = read_checkpoint(file)
-    for family in (opennmt, nanogpt, fairseq):
-        source = family.open_source(file, checkpoint)
-        if source is not None:
-            return partial(family.convert, source)
-    return None
-
-
-def _checkpoint(path: Path) -> Path | None:
-    if path.is_file():
-        return path if path.suffix == ".pt" else None
-    found = {file.name: file for file in path.glob("*.pt") if file.is_file()}
-    if len(found) < 2:
-        return next(iter(found.values()), None)
-    named = next((found[name] for name in _BEST if name in found), None)
-    if named is None:
-        raise ArtifactError(f"{path}: holds {len(found)} checkpoints; name the file of one of them")
-    return named
+    sources = (family.open_source(file, checkpoint) for family in (opennmt, nanogpt, fairseq))
+    return next((source for source in sources if source is not None), None)
 
 
 def find_adapter(path: Path) -> StoredAdapter | None:
@@ -134,6 +123,7 @@ def _with_base(adapter: StoredAdapter, find_base: Callable[[str], Path]) -> Fore
 
 
 _READERS: Mapping[Task, Callable[[Source], ForeignModel]] = {
+    "encoder": lambda source: encoders.read(source, Pipeline(path=source.path)),
     "decoder": decoders.read,
     "translation": translators.read,
     "t5": translators.read_t5,
@@ -154,15 +144,10 @@ def find_directory(path: Path) -> Callable[[], ForeignModel] | None:
     kind = encoders.model_type_of(settings)
     if kind in vision.UNSUPPORTED:
         raise ArtifactError(f"{file}: model_type = {json.dumps(kind)} {vision.UNSUPPORTED[kind]}")
-    return partial(_read_family, path, kind, settings) if kind in FAMILIES else None
-
-
-def _read_family(path: Path, kind: str, settings: dict[str, Any]) -> ForeignModel:
-    family = FAMILIES[kind]
-    source = open_source(path, family, settings)
-    if family.task == "encoder":
-        return encoders.read(source, Pipeline(path=path))
-    return _READERS[family.task](source)
+    family = FAMILIES.get(kind)
+    if family is None:
+        return None
+    return lambda: _READERS[family.task](open_source(path, family, settings))
 
 
 def _read_sentences(path: Path) -> ForeignModel:

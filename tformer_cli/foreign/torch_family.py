@@ -23,7 +23,7 @@ from tformer_cli.foreign.foreign_model import (
     output_bias,
 )
 from tformer_cli.foreign.formats.mapped_file import Array
-from tformer_cli.foreign.keys import read_bytes
+from tformer_cli.foreign.keys import read_bytes, read_text
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.pieces import PieceTokenizer
@@ -84,7 +84,7 @@ def read_tokenizer(
     codes = _by_side(directory, merges, languages)
     if codes is None:
         return PieceTokenizer.build(pieces, others, where=str(directory)), [], [IN_PIECES]
-    texts = [_text(path) for path in codes]
+    texts = [read_text(path) for path in codes]
     in_words = PieceTokenizer.build(pieces, others, (texts[0], texts[1]), str(codes[0]))
     return in_words, list(dict.fromkeys(codes)), [IN_WORDS]
 
@@ -114,13 +114,6 @@ def _by_side(
         f"{directory}: has {names}, and it is unclear which of them its texts were cut with; leave "
         "one, or one for each language with its code in the name (spm.en.model, or source.spm)"
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_bytes(path).decode("utf-8")
-    except UnicodeDecodeError:
-        raise ArtifactError(f"{path}: is not UTF-8 text; use the model's own file") from None
 
 
 def vocabulary_rows(array: Array, rows: VocabularyOrder, where: str, name: str) -> Weight:
@@ -214,15 +207,15 @@ def _around_stacks(
         return vocabulary_rows(reader.take_first(there), side, reader.where, there[0])
 
     source, target, output = [names.source], [names.target], [names.output]
-    has_own = config.source_vocab_size > 0
     if config.tied_embeddings == "all":
         given["source_embedding.weight"] = rows([*source, *target, *output], sides[1])
     else:
-        one = source if has_own else [*source, *target]
-        given["source_embedding.weight"] = rows(one, sides[0] if has_own else sides[1])
+        # without a vocabulary of its own, the source's matrix may have the target's name
+        has_own = config.source_vocab_size > 0
+        also = ([], []) if has_own else (target, source)
         tied = output if config.tied_embeddings == "decoder" else []
-        others = [*target, *tied] if has_own else [*target, *source, *tied]
-        given["target_embedding.weight"] = rows(others, sides[1])
+        given["source_embedding.weight"] = rows([*source, *also[0]], sides[0 if has_own else 1])
+        given["target_embedding.weight"] = rows([*target, *also[1], *tied], sides[1])
     if config.tied_embeddings == "none":
         given["output_projection.weight"] = rows(output, sides[1])
     bias = names.output_bias

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from tformer_cli.artifacts.config_file import Verb
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import LineConstraints
     from tformer_cli.search.engine import Sentence
 

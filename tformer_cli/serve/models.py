@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.artifacts.config_file import ConfigFile, TaskKind, Verb
-    from tformer_cli.kinds.opening import Opened
     from tformer_cli.kinds.serving import Serving
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import LineConstraints
     from tformer_cli.search.translator import Translation
     from tformer_cli.text.tokenizer import Tokenizer

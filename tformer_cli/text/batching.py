@@ -101,7 +101,6 @@ def plan_batches(
 
 
 def count_batches(source_lengths: Lengths, target_lengths: Lengths, tokens_per_batch: int) -> int:
-    """Number of batches that `plan_batches` makes of these pairs, in any epoch."""
     return len(_ends(np.sort(_widths(source_lengths, target_lengths)), tokens_per_batch))
 
 

@@ -48,7 +48,6 @@ class JointTokenizer(OneSidedTokenizer):
         algorithm: Algorithm,
         new_tokens: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Wraps a tokenizer made by one of the pipelines; use `parse`."""
         self._new_tokens, self.new_tokens = new_tokens, tuple(new_tokens)
         # text such as "</s>" must not become a special token
         tokenizer.encode_special_tokens = True
@@ -142,7 +141,6 @@ class JointTokenizer(OneSidedTokenizer):
         return [(encoding.ids, encoding.offsets) for encoding in encodings]
 
     def _with_spans(self, text: str) -> tuple[list[int], list[Span]]:
-        """The ids and spans of a text that may have new tokens."""
         ids: list[int] = []
         spans: list[Span] = []
         for start, part, number in self._around_new_tokens(text):

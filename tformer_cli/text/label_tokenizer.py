@@ -11,7 +11,6 @@ from tformer_cli.text.tokenizer import EOS_ID, Span, Tokenizer, TokenizerSide
 from tformer_cli.text.vocabulary import label_of
 
 FIRST_LABEL = EOS_ID + 1
-"""Id of the first label, behind the special tokens."""
 
 
 class LabelSide(TokenizerSide):
@@ -58,7 +57,6 @@ class LabelSide(TokenizerSide):
         return self.encode_phrases(texts)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The labels of ids, without special tokens."""
         return " ".join(self.names[one - FIRST_LABEL] for one in ids if one >= FIRST_LABEL)
 
     @property

@@ -131,7 +131,6 @@ def words_of_another(
 
 @lru_cache(maxsize=16)  # several checks ask for them
 def words_of(line: str) -> tuple[str, ...]:
-    """The words of a line in lower case, without anything but letters."""
     return tuple(WORD.findall(line.lower()))
 
 

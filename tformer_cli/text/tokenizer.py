@@ -38,7 +38,6 @@ def without_eos(ids: Sequence[int]) -> Sequence[int]:
 
 
 def stored_new_tokens(data: Mapping[str, Any], where: str) -> list[str]:
-    """Reads the new tokens in the file of a foreign tokenizer."""
     if data["tformer_tokenizer"] == VERSION:
         return []
     if data["tformer_tokenizer"] != VERSION_WITH_NEW_TOKENS:

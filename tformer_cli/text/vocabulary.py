@@ -70,7 +70,6 @@ class Vocabulary:
         return ids
 
     def id_of_token(self, piece: str) -> int:
-        """The id of a token that names a language."""
         if piece not in self.ids:
             raise DataError(
                 f"{self._where}: its vocabulary lacks the language token {piece}; restore the file"
@@ -128,7 +127,6 @@ _BYTE_OF = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
 
 
 def bytes_of(piece: str) -> bytes:
-    """The bytes of a piece in the byte alphabet."""
     return bytes(_BYTE_OF[character] for character in piece)
 
 
@@ -140,7 +138,6 @@ def label_of(text: bytes) -> str:
 
 
 def check_new_token(word: str, *, is_there: bool) -> None:
-    """Makes sure that a word can be added."""
     if word.split() != [word] or without_surrogates(word) != word:
         raise DataError(f"{json.dumps(word)}: is not a word; give one without white space")
     if is_there:

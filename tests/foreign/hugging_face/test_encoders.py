@@ -1,6 +1,7 @@
 """Encoders exported for transformers: what was imported comes back, tensor by tensor."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
 from tformer_cli.foreign.export import EXPORTED, export_hugging_face
+from tformer_cli.foreign.hugging_face.encoders import family_of
 from tformer_cli.foreign.hugging_face.families import FAMILIES
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.search.source_batches import source_batch
@@ -51,6 +53,12 @@ def test_an_export_computes_the_same_and_is_imported_again(tmp_path, kind, head)
 
 
 def test_other_encoders_are_refused_by_name(classifier, tmp_path):
+    encoders.write_directory(tmp_path / "theirs", "roberta", "Model")
+    import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    directory = load_model_directory(tmp_path / "ours", tasks=EXPORTED)
+    tagger = replace(directory, config=replace(directory.config, head="tags", n_labels=2))
+    with pytest.raises(UsageError, match="RoBERTa of Hugging Face has no taggers that read words"):
+        family_of(tagger)
     with pytest.raises(UsageError, match="of Hugging Face"):
         export_hugging_face(classifier, tmp_path / "b")
     assert not (tmp_path / "b").exists()

@@ -266,9 +266,8 @@ def _outer(
 
 def _is_equal(one: Weight, other: Weight) -> bool:
     if isinstance(one, Integers) and isinstance(other, Integers):
-        return np.array_equal(one.integers, other.integers) and np.array_equal(
-            one.scale, other.scale
-        )
+        is_scaled_alike = np.array_equal(one.scale, other.scale)
+        return is_scaled_alike and np.array_equal(one.integers, other.integers)
     if isinstance(one, Integers) or isinstance(other, Integers):
         return False
     return np.array_equal(one, other)
@@ -295,36 +294,26 @@ _NOTE = "length_penalty is 0.2 as in Argos, but of ((5 + T)/6)^0.2 instead of T^
 _MOST_ENTRIES = 10_000
 
 
-@dataclass(frozen=True)
-class Package:
-    """A package that was found."""
-
-    path: Path  # a zip, or a directory
-
-
-def find_package(path: Path) -> Package | None:
-    if path.is_dir():
-        is_package = (path / METADATA).is_file() and (path / MODEL).is_dir()
-    else:
-        is_package = path.suffix == ENDING
-    return Package(path) if is_package else None
+def find_package(path: Path) -> Path | None:
+    """Returns a package, a zip or a directory; None if it is none."""
+    is_directory = (path / METADATA).is_file() and (path / MODEL).is_dir()
+    return path if is_directory or (path.suffix == ENDING and not path.is_dir()) else None
 
 
 def convert_package(
-    package: Package, weights: Literal["float32", "int8"] | None = None
+    package: Path, weights: Literal["float32", "int8"] | None = None
 ) -> ForeignModel:
-    if package.path.is_dir():
-        return _converted(package.path, weights)
+    if package.is_dir():
+        return _converted(package, weights)
     with scratch_directory() as directory:
         with scratch_errors():
-            _extract(package.path, directory)
+            _extract(package, directory)
         try:
             model = _converted(directory, weights)
         except (ArtifactError, DataError) as error:
             # the user knows the package, not where it was unpacked
-            message = str(error).replace(str(directory), str(package.path))
-            raise ArtifactError(message) from None
-    return replace(model, files=(package.path,))
+            raise ArtifactError(str(error).replace(str(directory), str(package))) from None
+    return replace(model, files=(package,))
 
 
 def _converted(path: Path, weights: Literal["float32", "int8"] | None) -> ForeignModel:

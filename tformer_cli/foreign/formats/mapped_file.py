@@ -3,6 +3,7 @@
 import math
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,11 @@ class LazyArrays(Mapping[str, Array]):
 
     def __or__(self, other: "LazyArrays") -> "LazyArrays":
         return LazyArrays({**self._readers, **other._readers})
+
+
+def renamed(arrays: LazyArrays, rename: Callable[[str], str]) -> LazyArrays:
+    """Gives arrays other names; none is read yet."""
+    return LazyArrays({rename(name): partial(arrays.__getitem__, name) for name in arrays})
 
 
 def widened(array: Array, *, is_bfloat16: bool = False) -> Array:

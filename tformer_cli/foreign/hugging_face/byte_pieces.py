@@ -26,30 +26,18 @@ from tformer_cli.foreign.formats.pickles import PickleError, PickleReader
 from tformer_cli.foreign.hugging_face.keys import (
     ROLES,
     TOKENIZER,
+    TOKENIZER_CONFIGS,
+    WHOLE_TOKENIZERS,
     added_of,
     added_tokens,
     check_added,
     check_surrounding,
     read_tokenizer_files,
-    tokenizer_config,
-    whole_tokenizer,
 )
-from tformer_cli.foreign.keys import (
-    USED,
-    Parts,
-    no_effect,
-    noted,
-    only,
-    read_bytes,
-    read_json_file,
-    read_lines,
-    rows_of,
-    shown,
-)
+from tformer_cli.foreign.keys import read_bytes, read_json_file, read_lines, shown
 from tformer_cli.text.foreign_pieces import (
     NAMES,
     PREFIX,
-    QWEN2_WORDS,
     BytePieceTokenizer,
     WordPieceTokenizer,
     WordRules,
@@ -58,49 +46,6 @@ from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer, parse_tokenizer
 
 END = "<|endoftext|>"
-TOKENIZER_CONFIG = tokenizer_config(
-    "GPT-2",
-    ("GPT2Tokenizer", "Qwen2Tokenizer"),
-    **rows_of("add_prefix_space add_bos_token add_eos_token", only(None, False)),
-    clean_up_tokenization_spaces=noted("texts keep the spaces that their pieces have", False),
-)
-CLASSES = TOKENIZER_CONFIG.rows["tokenizer_class"]
-_BYTE_LEVEL = {
-    "add_prefix_space": only(False),
-    "trim_offsets": no_effect("where pieces stand in a text"),
-}
-_MODEL = {
-    **rows_of("vocab merges", USED),
-    "type": only("BPE"),
-    "dropout": only(None, 0.0),
-    "unk_token": no_effect("every byte is a piece"),
-    **rows_of("continuing_subword_prefix end_of_word_suffix", only(None, "")),
-    "byte_fallback": only(False),
-    "ignore_merges": only(False),
-    "fuse_unk": no_effect("every byte is a piece"),
-}
-_SPLIT = {
-    "pattern": only({"Regex": QWEN2_WORDS}),
-    "behavior": only("Isolated"),
-    "invert": only(False),
-}
-WHOLE = {
-    "gpt2": whole_tokenizer(
-        "GPT-2",
-        normalizer=Parts({None: {}}),
-        pre_tokenizer=Parts({"ByteLevel": {**_BYTE_LEVEL, "use_regex": only(True)}}),
-        model=_MODEL,
-    ),
-    "qwen2": whole_tokenizer(
-        "Qwen2",
-        normalizer=Parts({"NFC": {}}),
-        pre_tokenizer=Parts(
-            {"Split": _SPLIT, "ByteLevel": {**_BYTE_LEVEL, "use_regex": only(False)}},
-            in_sequence=True,
-        ),
-        model=_MODEL,
-    ),
-}
 # tokens around the turns of chats with Qwen2; in texts here they are text
 _TURNS = {"<|im_start|>", "<|im_end|>"}
 _LARGEST_MERGES = 1 << 26
@@ -156,7 +101,7 @@ def read_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary:
 
 def with_tokenizer_files(path: Path, vocabulary: ByteVocabulary) -> ByteVocabulary:
     """Adds what the files of the library beside a vocabulary say."""
-    own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIG)
+    own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["gpt2"])
     known = {END, *(str(own[role]) for role in ROLES if role in own)}
     added, pieces = added_tokens(path, own), dict(vocabulary.pieces)
     if vocabulary.words == "qwen2":
@@ -199,7 +144,7 @@ def _read_whole(file: Path, words: str) -> ByteVocabulary:
         raise ArtifactError(
             f"{file}: has no pre_tokenizer, but GPT-2 cuts text into words; import another model"
         )
-    notes = WHOLE[words].read(file, parts)
+    notes = WHOLE_TOKENIZERS[words].read(file, parts)
     steps = parts["pre_tokenizer"].get("pretokenizers", [])
     if words == "qwen2" and [one["type"] for one in steps] != ["Split", "ByteLevel"]:
         raise ArtifactError(
@@ -264,31 +209,6 @@ ENCODER_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token
 _NO_LIMIT = 1 << 24  # above it a largest length says that there is none
 _WORD_NAMES = (*NAMES, "[MASK]")
 _BYTE_NAMES = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
-_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "RobertaTokenizer", "ElectraTokenizer")
-ENCODER_TOKENIZER = tokenizer_config(
-    "BERT, RoBERTa, DistilBERT",
-    _CLASSES,
-    **rows_of("do_lower_case strip_accents tokenize_chinese_chars model_max_length", USED),
-    max_len=USED,
-    add_prefix_space=only(None, False),
-    do_basic_tokenize=only(None, True),
-    never_split=only(None, []),
-)
-ENCODER_CLASSES = ENCODER_TOKENIZER.rows["tokenizer_class"]
-WORDS = whole_tokenizer(
-    "BERT, DistilBERT",
-    normalizer=Parts(
-        {"BertNormalizer": rows_of("clean_text handle_chinese_chars strip_accents lowercase", USED)}
-    ),
-    pre_tokenizer=Parts({"BertPreTokenizer": {}}),
-    model={
-        "type": only("WordPiece"),
-        "vocab": USED,
-        "unk_token": USED,
-        "continuing_subword_prefix": only(PREFIX),
-        "max_input_chars_per_word": USED,
-    },
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,7 +251,7 @@ def read_encoder_vocabulary(path: Path, *, lowercase: bool) -> EncoderVocabulary
     Where there is a tokenizer.json, it counts, and the other files must agree with it.
     """
     whole, words, numbered = (path / name for name in (TOKENIZER, "vocab.txt", "vocab.json"))
-    settings, notes, files = read_tokenizer_files(path, ENCODER_TOKENIZER)
+    settings, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["bert"])
     parts = read_json_file(whole) if whole.is_file() else {}
     model = parts.get("model")
     is_words = isinstance(model, dict) and model.get("type") == "WordPiece"
@@ -418,7 +338,7 @@ def _read_whole_words(
     file: Path, parts: Mapping[str, Any]
 ) -> tuple[dict[str, int], WordRules, list[str]]:
     """Reads a tokenizer.json that cuts text as BERT does; the last are notes."""
-    notes = WORDS.read(file, parts)
+    notes = WHOLE_TOKENIZERS["bert"].read(file, parts)
     if not (isinstance(parts.get("normalizer"), dict) and "pre_tokenizer" in parts):
         raise ArtifactError(
             f"{file}: has no normalizer or pre_tokenizer, but BERT cuts text into words; import "

@@ -42,16 +42,13 @@ from tformer_cli.foreign.hugging_face.generation import Generation, read_generat
 from tformer_cli.foreign.hugging_face.keys import (
     ROLES,
     TOKENIZER,
+    TOKENIZER_CONFIGS,
     added_tokens,
     check_added,
     check_surrounding,
     read_tokenizer_files,
 )
-from tformer_cli.foreign.hugging_face.spm_tokenizers import (
-    LLAMA_TOKENIZER,
-    LLAMA_WHOLE,
-    check_whole,
-)
+from tformer_cli.foreign.hugging_face.spm_tokenizers import check_whole
 from tformer_cli.foreign.keys import number, read_bytes, read_json_file, shown
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.sentencepiece.spm_file import CONTROL, UNKNOWN, USER_DEFINED, read_spm
@@ -193,7 +190,7 @@ def _read_pieces(source: Source, generation: Generation) -> SpmVocabulary:
     data = read_bytes(file)
     start = number(source.file, settings, "bos_token_id")
     end = number(source.file, {**settings, **generation.special_ids}, "eos_token_id")
-    own, notes, files = read_tokenizer_files(path, LLAMA_TOKENIZER)
+    own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["llama"])
     model = read_spm(data, str(file))
     roles = {str(own[role]) for role in ROLES if role in own}
     added = added_tokens(path, own)
@@ -207,7 +204,7 @@ def _read_pieces(source: Source, generation: Generation) -> SpmVocabulary:
             f"{path}: its tokenizer begins texts with {shown(first)}, but bos_token_id = {start} "
             "is another token; correct one of the two"
         )
-    more, whole = check_whole(path, LLAMA_WHOLE, model, ids, ((first,), ()))
+    more, whole = check_whole(path, "llama", model, ids, ((first,), ()))
     return SpmVocabulary(
         data=data,
         file=file,

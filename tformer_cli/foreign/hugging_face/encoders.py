@@ -2,7 +2,8 @@
 
 The vector of token type 0 is added to every position, for texts are single sentences here, and an
 export leaves it there; RoBERTa's first text position is row 2 of its table. The weights tell the
-head: rows of tokens, labels, or none. Models with WordPiece are exported as BERT, or as what they
+head: rows of tokens, labels, or none; only the class tells a tagger's labels from those of texts.
+Models with WordPiece are exported as BERT, or as what they
 came from; with BPE on bytes as RoBERTa. Pipelines of sentence-transformers (5.1, models/Pooling.py)
 are an encoder, a pooling, and perhaps a norm.
 """
@@ -17,7 +18,7 @@ import numpy as np
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.foreign_model import ForeignModel, Weight, model_config
 from tformer_cli.foreign.hugging_face.byte_pieces import read_encoder_vocabulary
-from tformer_cli.foreign.hugging_face.families import FAMILIES
+from tformer_cli.foreign.hugging_face.families import FAMILIES, HEAD_CLASSES
 from tformer_cli.foreign.hugging_face.family import (
     Family,
     Parts,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from tformer_cli.foreign.hugging_face.layout import Layout
     from tformer_cli.model.config import Head, Pooling
 
-_ENDINGS = ("Model", "ForMaskedLM", "ForPreTraining")
 _PARTS = ("weight", "bias")
 # settings of a BERT whose config.json is older than `model_type`
 _OLD_BERT = {"hidden_size", "num_hidden_layers", "type_vocab_size", "hidden_act"}
@@ -68,10 +68,10 @@ def model_type_of(settings: Mapping[str, Any]) -> str:
 def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     """Reads a directory of the library, or the encoder in one of sentence-transformers."""
     # a head of other weights has names of its own; one of other sums would not be noticed
-    is_labeled = "labels" in source.family.heads
     source.check_architecture(
-        (*_ENDINGS, "ForSequenceClassification") if is_labeled else _ENDINGS,
-        "import an encoder without a head, with one for masked tokens, or for labels of texts",
+        (*(HEAD_CLASSES[head] for head in source.family.classes), "ForPreTraining"),
+        "import an encoder without a head, with one for masked tokens, or for labels of texts or "
+        "words",
     )
     file, family, reader = source.file, source.family, source.reader
     vocabulary = read_encoder_vocabulary(file.parent, lowercase=pipeline.lowercase)
@@ -85,8 +85,14 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     }
     head, of_head = _head(source, embedding)
     labels: tuple[str, ...] = ()
-    if head == "labels":
+    if head in ("labels", "tags"):
         labels = label_names(file, source.settings, len(of_head["output_bias"]), source.notes)
+    spaced = next((one for one in labels if head == "tags" and one.split() != [one]), None)
+    if spaced is not None:  # a line of labels has as many as words
+        raise ArtifactError(
+            f"{file}: the label {shown(spaced)} has a space, but labels of words are written with "
+            "spaces between them; rename it in id2label"
+        )
     for name, one in of_head.items():
         is_of_tokens = head == "tokens" and name.startswith("output_")
         given[name] = rows.of(one) if is_of_tokens else one
@@ -150,7 +156,13 @@ def _head_names(family: Family, head: str) -> dict[str, str]:
 def _head(source: Source, embedding: Array) -> tuple[Head, dict[str, Array]]:
     """Reads the weights of the head by tformer's names."""
     reader, family = source.reader, source.family
-    labels, tokens = (_head_names(family, head) for head in ("labels", "tokens"))
+    labels, tags, tokens = (_head_names(family, head) for head in ("labels", "tags", "tokens"))
+    # BERT's taggers may hold a pooler, too, which nothing in them reads
+    if any(
+        str(one).endswith(HEAD_CLASSES["tags"])
+        for one in source.settings.get("architectures") or ()
+    ):
+        return "tags", {ours: reader.take(theirs) for ours, theirs in tags.items()}
     if labels and labels["output_projection.weight"] in reader:
         return "labels", {ours: reader.take(theirs) for ours, theirs in labels.items()}
     if not tokens or tokens["transform.weight"] not in reader:
@@ -178,6 +190,11 @@ def family_of(directory: ModelDirectory) -> Family:
         if kind == "bert" and came_from and config.head in FAMILIES[name].classes:
             kind = name
     family = FAMILIES[kind]
+    if config.head not in family.classes:
+        raise UsageError(
+            f"{directory.path}: {family.title} of Hugging Face has no taggers that read words as "
+            "they are read here; use it here"
+        )
     if config.head == "labels" and (config.pooler, config.pooling) != (family.pooler, "first"):
         raise UsageError(
             f"{directory.path}: {family.classes[config.head]} of Hugging Face has another pooler "

@@ -12,11 +12,9 @@ from tformer_cli.allow_list import ANY
 from tformer_cli.artifacts.weights_file import MODULES
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import name_table
-from tformer_cli.foreign.hugging_face import byte_pieces, spm_tokenizers, tokenizers
 from tformer_cli.foreign.hugging_face.family import Family
 from tformer_cli.foreign.hugging_face.generation import IN_CONFIG, WITHOUT_EFFECT
-from tformer_cli.foreign.hugging_face.keys import LABELS
-from tformer_cli.foreign.hugging_face.spm_tokenizers import LLAMA_TOKENIZER
+from tformer_cli.foreign.hugging_face.keys import LABELS, TRANSLATOR_CLASSES, classes_of
 from tformer_cli.foreign.keys import (
     USED,
     KeyRows,
@@ -50,7 +48,7 @@ _ENCODER_ROWS: KeyRows = {
     "add_cross_attention": only(False),
     "is_encoder_decoder": only(False),
     "problem_type": only(None, "single_label_classification"),
-    "tokenizer_class": byte_pieces.ENCODER_CLASSES,
+    "tokenizer_class": classes_of("bert"),
     "max_position_embeddings": no_effect("the table of positions says it"),
     "vocab_size": no_effect("the embedding says it"),
     "tie_word_embeddings": no_effect("the weights say it"),
@@ -72,14 +70,20 @@ _ENCODER_FIXED = {
 _ENCODER_ALSO: Mapping[str, Container[Any]] = {
     **dict.fromkeys(("n_labels", "unit_length"), ANY),
     "activation_dropout": (0.0,),
-    "head": ("labels", "tokens", "none"),
+    "head": ("labels", "tags", "tokens", "none"),
     "pooling": ("mean", "first"),
+}
+# ends of the names of the library's classes, by the head of the model
+HEAD_CLASSES: Mapping[str, str] = {
+    "none": "Model",
+    "labels": "ForSequenceClassification",
+    "tags": "ForTokenClassification",
+    "tokens": "ForMaskedLM",
 }
 
 
-def _encoder_classes(name: str) -> dict[str, str]:
-    heads = {"none": "Model", "labels": "ForSequenceClassification", "tokens": "ForMaskedLM"}
-    return {head: f"{name}{ending}" for head, ending in heads.items()}
+def _encoder_classes(name: str, *without: str) -> dict[str, str]:
+    return {head: f"{name}{end}" for head, end in HEAD_CLASSES.items() if head not in without}
 
 
 _BERT = Family(
@@ -125,6 +129,7 @@ _BERT = Family(
     },
     heads={
         "labels": {"pooler": "pooler.dense", "output": "classifier"},
+        "tags": {"output": "classifier"},
         "tokens": {
             "transform": "cls.predictions.transform.dense",
             "transform_norm": "cls.predictions.transform.LayerNorm",
@@ -144,7 +149,8 @@ _ROBERTA = replace(
     _BERT,
     model_type="roberta",
     title="RoBERTa",
-    classes=_encoder_classes("Roberta"),
+    # its taggers read words with a space before each, the first included, which texts here have not
+    classes=_encoder_classes("Roberta", "tags"),
     heads={
         "labels": {"pooler": "classifier.dense", "output": "classifier.out_proj"},
         "tokens": {
@@ -194,6 +200,7 @@ _DISTILBERT = Family(
     },
     heads={
         "labels": {"pooler": "pre_classifier", "output": "classifier"},
+        "tags": {"output": "classifier"},
         "tokens": {
             "transform": "vocab_transform",
             "transform_norm": "vocab_layer_norm",
@@ -224,7 +231,7 @@ _ELECTRA = replace(
     model_type="electra",
     title="ELECTRA",
     # the head of its classifiers has gelu between its products, which no pooler here has
-    classes={"none": "ElectraModel", "tokens": "ElectraForMaskedLM"},
+    classes=_encoder_classes("Electra", "labels"),
     read_more=_read_electra,
     write_more=lambda config: {"embedding_size": config.d_model},
     rows={
@@ -237,12 +244,13 @@ _ELECTRA = replace(
         ),
     },
     heads={
+        "tags": {"output": "classifier"},
         "tokens": {
             "transform": "generator_predictions.dense",
             "transform_norm": "generator_predictions.LayerNorm",
             "output": "generator_lm_head",
             "output_bias": "generator_lm_head.bias",
-        }
+        },
     },
     prefix="electra.",
     unprefixed=("generator_", "discriminator_", "classifier."),
@@ -338,7 +346,7 @@ _LLAMA_ROWS: KeyRows = {
     "rope_scaling": only(None),
     "rope_interleaved": only(False),
     "hidden_act": only("silu"),
-    "tokenizer_class": LLAMA_TOKENIZER.rows["tokenizer_class"],
+    "tokenizer_class": classes_of("llama"),
     "is_decoder": no_effect("a decoder it is"),
     "max_sequence_length": no_effect("max_position_embeddings says it"),
 }
@@ -363,7 +371,7 @@ _GPT2 = Family(
     rows={
         **_DECODER_ROWS,
         "n_inner": USED,
-        "tokenizer_class": byte_pieces.CLASSES,
+        "tokenizer_class": classes_of("gpt2"),
         "is_decoder": only(False, True),
         "reorder_and_upcast_attn": only(False, True),
         "scale_attn_weights": only(True),
@@ -441,7 +449,7 @@ _QWEN2 = replace(
     written={"hidden_act": "silu", "use_sliding_window": False},
     rows={
         **_LLAMA_ROWS,
-        "tokenizer_class": byte_pieces.CLASSES,
+        "tokenizer_class": classes_of("gpt2"),
         "use_sliding_window": only(False),
         "layer_types": USED,
         **rows_of("sliding_window max_window_layers", no_effect("use_sliding_window is false")),
@@ -500,7 +508,7 @@ MARIAN = Family(
     rows={
         **IN_CONFIG,
         **rows_of("vocab_size decoder_vocab_size", USED),
-        "tokenizer_class": tokenizers.CLASSES,
+        "tokenizer_class": TRANSLATOR_CLASSES,
         "is_encoder_decoder": only(True),
         "is_decoder": only(False),
         "add_cross_attention": only(False, True),
@@ -670,7 +678,7 @@ T5 = Family(
         "tie_word_embeddings": only(False, True),
         "scale_decoder_outputs": only(False, True),
         "feed_forward_proj": only(*PROJECTIONS),
-        "tokenizer_class": spm_tokenizers.CLASSES,
+        "tokenizer_class": classes_of("t5"),
         **rows_of("transformers_version task_specific_params vocab_size d_kv", USED),
         **rows_of("num_decoder_layers n_positions dense_act_fn is_gated_act", USED),
     },

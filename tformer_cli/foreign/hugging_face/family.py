@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tformer_cli.allow_list import ANY
@@ -25,7 +24,7 @@ from tformer_cli.foreign.foreign_model import (
     foreign_names,
     lacks_bias,
 )
-from tformer_cli.foreign.formats.mapped_file import LazyArrays
+from tformer_cli.foreign.formats.mapped_file import renamed
 from tformer_cli.foreign.formats.weight_files import read_weights_of
 from tformer_cli.foreign.hugging_face.keys import CONFIG_ROWS
 from tformer_cli.foreign.keys import (
@@ -275,11 +274,6 @@ def finish(
         notes=(*source.notes, *notes),
         **about,
     )
-
-
-def renamed(arrays: LazyArrays, rename: Callable[[str], str]) -> LazyArrays:
-    """Gives arrays other names; none is read yet."""
-    return LazyArrays({rename(name): partial(arrays.__getitem__, name) for name in arrays})
 
 
 def named_weights(

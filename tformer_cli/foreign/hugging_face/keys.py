@@ -5,7 +5,7 @@ configuration_utils.py and tokenization_utils_base.py; tokenizers 0.22.
 """
 
 import json
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +16,7 @@ from tformer_cli.foreign.keys import (
     KeyRows,
     Keys,
     Parts,
+    Row,
     no_effect,
     noted,
     only,
@@ -23,6 +24,8 @@ from tformer_cli.foreign.keys import (
     rows_of,
     shown,
 )
+from tformer_cli.text.foreign_pieces import PREFIX, QWEN2_WORDS
+from tformer_cli.text.sentencepiece.spm_file import SPACE
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 TOKENIZER, TOKENS_MAP, ADDED = "tokenizer.json", "special_tokens_map.json", "added_tokens.json"
@@ -138,15 +141,192 @@ def whole_tokenizer(models: str, **sections: KeyRows | Parts) -> Keys:
     )
 
 
-def tokenizer_config(models: str, classes: Iterable[str], **rows: Any) -> Keys:  # noqa: ANN401
-    named = only(
+def _tokenizer_class(names: str) -> Row:
+    return only(
         None,
-        *(f"{name}{fast}" for name in classes for fast in ("", "Fast")),
+        *(f"{name}Tokenizer{fast}" for name in names.split() for fast in ("", "Fast")),
         *("PreTrainedTokenizerFast", "TokenizersBackend"),
     )
-    return Keys(TOKENIZER_CONFIG, models, {**TOKENIZER_ROWS, "tokenizer_class": named, **rows})
 
 
+def tokenizer_config(models: str, classes: str, **rows: Row) -> Keys:
+    rows = {**TOKENIZER_ROWS, "tokenizer_class": _tokenizer_class(classes), **rows}
+    return Keys(TOKENIZER_CONFIG, models, rows)
+
+
+_SPM = {
+    "sp_model_kwargs": only(None, {}),
+    "unk_id": no_effect("the SentencePiece model has it"),
+    "clean_up_tokenization_spaces": noted("texts keep the spaces that their pieces have", False),
+}
+_BYTES_CONFIG = {
+    **rows_of("add_prefix_space add_bos_token add_eos_token", only(None, False)),
+    "clean_up_tokenization_spaces": _SPM["clean_up_tokenization_spaces"],
+}
+# tokenizer_config.json of each kind of tokenizer
+TOKENIZER_CONFIGS = {
+    "bert": tokenizer_config(
+        "BERT, RoBERTa, DistilBERT",
+        "Bert DistilBert Roberta Electra",
+        **rows_of("do_lower_case strip_accents tokenize_chinese_chars", USED),
+        **rows_of("model_max_length max_len", USED),
+        add_prefix_space=only(None, False),
+        do_basic_tokenize=only(None, True),
+        never_split=only(None, []),
+    ),
+    "gpt2": tokenizer_config("GPT-2", "GPT2 Qwen2", **_BYTES_CONFIG),
+    "llama": tokenizer_config(
+        "LLaMA",
+        "Llama",
+        **_SPM,
+        **rows_of("add_bos_token add_prefix_space add_dummy_prefix_space", only(None, True)),
+        add_eos_token=only(None, False),
+    ),
+    "t5": tokenizer_config(
+        "T5, mT5, ByT5, MADLAD",
+        "T5 MT5 ByT5",
+        **_SPM,
+        extra_ids=USED,
+        add_prefix_space=only(None, True),
+    ),
+    "marian": tokenizer_config(
+        "Marian",
+        "Marian",
+        **_SPM,
+        **rows_of("source_lang target_lang", USED),
+        separate_vocabs=no_effect("the model's settings say it"),
+    ),
+    "m2m_100": tokenizer_config(
+        "M2M-100, NLLB, mBART",
+        "M2M100 Nllb MBart MBart50",
+        **_SPM,
+        **rows_of("src_lang tgt_lang", no_effect("chosen by each translation")),
+        legacy_behaviour=USED,
+        **rows_of(
+            "language_codes num_madeup_words", no_effect("files name the tokens of languages")
+        ),
+    ),
+    "pegasus": tokenizer_config(
+        "Pegasus",
+        "Pegasus",
+        **_SPM,
+        offset=only(103),
+        mask_token_sent=no_effect("of its pre-training"),
+    ),
+    "exported": tokenizer_config(
+        "exports of tformer",
+        "Marian",
+        clean_up_tokenization_spaces=_SPM["clean_up_tokenization_spaces"],
+    ),
+}
+
+
+def classes_of(kind: str) -> Row:
+    """The row of the class of a tokenizer, which config.json may name, too."""
+    return TOKENIZER_CONFIGS[kind].rows["tokenizer_class"]
+
+
+TRANSLATOR_CLASSES = _tokenizer_class("Marian M2M100 Nllb MBart MBart50 Pegasus")
+_BYTE_LEVEL = {
+    "add_prefix_space": only(False),
+    "trim_offsets": no_effect("where pieces stand in a text"),
+}
+_BYTES_MODEL = {
+    **rows_of("vocab merges", USED),
+    "type": only("BPE"),
+    "dropout": only(None, 0.0),
+    **rows_of("unk_token fuse_unk", no_effect("every byte is a piece")),
+    **rows_of("continuing_subword_prefix end_of_word_suffix", only(None, "")),
+    **rows_of("byte_fallback ignore_merges", only(False)),
+}
+_SPLIT = {
+    "pattern": only({"Regex": QWEN2_WORDS}),
+    "behavior": only("Isolated"),
+    "invert": only(False),
+}
+# a normalizer: runs of spaces, and newlines, which no line has
+_REPLACED = only({"Regex": " {2,}"}, {"String": " "}, {"Regex": r"\n"})
+_NORMALIZER = Parts(
+    {
+        None: {},
+        "Precompiled": {"precompiled_charsmap": USED},
+        "Replace": {"pattern": _REPLACED, "content": only(" ", SPACE)},
+        "Prepend": {"prepend": only(SPACE)},
+        "Strip": rows_of("strip_left strip_right", no_effect("texts lose spaces at their ends")),
+    },
+    in_sequence=True,
+)
+_PRE_TOKENIZER = Parts(
+    {
+        None: {},
+        "WhitespaceSplit": {},
+        "Metaspace": {
+            **rows_of("replacement str_rep", only(SPACE)),
+            "add_prefix_space": only(True),
+            "prepend_scheme": only("always", "first"),
+            "split": no_effect("pieces do not cross spaces, or the model has those that do"),
+        },
+    },
+    in_sequence=True,
+)
+
+
+def _beside_spm(models: str, *types: str, byte_fallback: bool = False) -> Keys:
+    """The table of a tokenizer.json that was made of a SentencePiece model."""
+    model: KeyRows = {
+        "type": only(*types),
+        **rows_of("vocab unk_id unk_token", USED),
+        "merges": no_effect("the SentencePiece model has them"),
+        "byte_fallback": only(byte_fallback, *(() if byte_fallback else (None,))),
+        "dropout": only(None, 0.0),
+        **rows_of("continuing_subword_prefix end_of_word_suffix", only(None, "")),
+        "fuse_unk": only(True),
+        "ignore_merges": only(False),
+    }
+    return whole_tokenizer(
+        models, normalizer=_NORMALIZER, pre_tokenizer=_PRE_TOKENIZER, model=model
+    )
+
+
+# tokenizer.json of each kind of tokenizer
+WHOLE_TOKENIZERS = {
+    "bert": whole_tokenizer(
+        "BERT, DistilBERT",
+        normalizer=Parts(
+            {
+                "BertNormalizer": rows_of(
+                    "clean_text handle_chinese_chars strip_accents lowercase", USED
+                )
+            }
+        ),
+        pre_tokenizer=Parts({"BertPreTokenizer": {}}),
+        model={
+            "type": only("WordPiece"),
+            "continuing_subword_prefix": only(PREFIX),
+            **rows_of("vocab unk_token max_input_chars_per_word", USED),
+        },
+    ),
+    "gpt2": whole_tokenizer(
+        "GPT-2",
+        normalizer=Parts({None: {}}),
+        pre_tokenizer=Parts({"ByteLevel": {**_BYTE_LEVEL, "use_regex": only(True)}}),
+        model=_BYTES_MODEL,
+    ),
+    "qwen2": whole_tokenizer(
+        "Qwen2",
+        normalizer=Parts({"NFC": {}}),
+        pre_tokenizer=Parts(
+            {"Split": _SPLIT, "ByteLevel": {**_BYTE_LEVEL, "use_regex": only(False)}},
+            in_sequence=True,
+        ),
+        model=_BYTES_MODEL,
+    ),
+    "spm": _beside_spm("NLLB, mBART, Pegasus (beside a SentencePiece model)", "Unigram", "BPE"),
+    "llama": _beside_spm(
+        "LLaMA (beside a SentencePiece model)", "Unigram", "BPE", byte_fallback=True
+    ),
+    "t5": _beside_spm("T5, mT5, MADLAD", "Unigram"),
+}
 TOKENS = Keys(TOKENS_MAP, "all", TOKENS_ROWS)
 
 

@@ -21,26 +21,15 @@ from tformer_cli.foreign.foreign_model import (
 )
 from tformer_cli.foreign.hugging_face.keys import (
     TOKENIZER,
+    TOKENIZER_CONFIGS,
+    WHOLE_TOKENIZERS,
     added_of,
     added_tokens,
     check_added,
     check_surrounding,
     read_tokenizer_files,
-    tokenizer_config,
-    whole_tokenizer,
 )
-from tformer_cli.foreign.keys import (
-    USED,
-    KeyRows,
-    Keys,
-    Parts,
-    no_effect,
-    noted,
-    only,
-    read_bytes,
-    read_json_file,
-    rows_of,
-)
+from tformer_cli.foreign.keys import read_bytes, read_json_file
 from tformer_cli.text.joint_tokenizer import JointTokenizer, blank_tokenizer
 from tformer_cli.text.sentencepiece.spm_file import (
     CONTROL,
@@ -57,51 +46,12 @@ from tformer_cli.text.sentencepiece.tokenizer import Languages, SentencePieceTok
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS
 
-# runs of spaces, and newlines, which no line has
-_REPLACED = only({"Regex": " {2,}"}, {"String": " "}, {"Regex": r"\n"})
 _ROUNDING = 1e-3
-NORMALIZER = Parts(
-    {
-        None: {},
-        "Precompiled": {"precompiled_charsmap": USED},
-        "Replace": {"pattern": _REPLACED, "content": only(" ", SPACE)},
-        "Prepend": {"prepend": only(SPACE)},
-        "Strip": rows_of("strip_left strip_right", no_effect("texts lose spaces at their ends")),
-    },
-    in_sequence=True,
-)
-PRE_TOKENIZER = Parts(
-    {
-        None: {},
-        "WhitespaceSplit": {},
-        "Metaspace": {
-            **rows_of("replacement str_rep", only(SPACE)),
-            "add_prefix_space": only(True),
-            "prepend_scheme": only("always", "first"),
-            "split": no_effect("pieces do not cross spaces, or the model has those that do"),
-        },
-    },
-    in_sequence=True,
-)
-
-
-def model_rows(*, byte_fallback: bool) -> KeyRows:
-    """The rows of the model in a tokenizer.json, of unigram pieces or merges."""
-    return {
-        "type": only("Unigram", "BPE"),
-        **rows_of("vocab unk_id unk_token", USED),
-        "merges": no_effect("the SentencePiece model has them"),
-        "byte_fallback": only(byte_fallback, *(() if byte_fallback else (None,))),
-        "dropout": only(None, 0.0),
-        **rows_of("continuing_subword_prefix end_of_word_suffix", only(None, "")),
-        "fuse_unk": only(True),
-        "ignore_merges": only(False),
-    }
 
 
 def check_whole(
     path: Path,
-    table: Keys,
+    kind: str,
     spm: SpmModel,
     ids: Mapping[str, int],
     around: tuple[Sequence[str], Sequence[str]] | None = None,
@@ -111,7 +61,7 @@ def check_whole(
     if not file.is_file():
         return [], []
     parts = read_json_file(file)
-    notes = table.read(file, parts)
+    notes = WHOLE_TOKENIZERS[kind].read(file, parts)
     if around is not None:
         check_surrounding(file, parts, *around)
     model = parts.get("model")
@@ -180,54 +130,12 @@ def charsmap_of(part: object) -> bytes:
     return b"".join(map(charsmap_of, inner)) if isinstance(inner, list) else b""
 
 
-LLAMA_TOKENIZER = tokenizer_config(
-    "LLaMA",
-    ("LlamaTokenizer",),
-    **rows_of("add_bos_token add_prefix_space add_dummy_prefix_space", only(None, True)),
-    add_eos_token=only(None, False),
-    sp_model_kwargs=only(None, {}),
-    unk_id=no_effect("the SentencePiece model has it"),
-    clean_up_tokenization_spaces=noted("texts keep the spaces that their pieces have", False),
-)
-SPM_WHOLE = whole_tokenizer(
-    "NLLB, mBART, Pegasus (beside a SentencePiece model)",
-    normalizer=NORMALIZER,
-    pre_tokenizer=PRE_TOKENIZER,
-    model=model_rows(byte_fallback=False),
-)
-LLAMA_WHOLE = whole_tokenizer(
-    "LLaMA (beside a SentencePiece model)",
-    normalizer=NORMALIZER,
-    pre_tokenizer=PRE_TOKENIZER,
-    model=model_rows(byte_fallback=True),
-)
-
-
 _SENTINEL = re.compile(r"<extra_id_(\d{1,4})>")
 _N_SENTINELS = 100  # how many there are where nothing says it
 _LANGUAGE = re.compile(r"<2([A-Za-z][\w-]*)>")  # how MADLAD-400 names the language that is written
 # task of T5's config.json that translates into a language
 _TASK = re.compile(r"translation_\w+?_to_(\w+)")
 END_PIECE = "</s>"
-_NAMES = ("T5Tokenizer", "MT5Tokenizer", "ByT5Tokenizer")
-T5_TOKENIZER = tokenizer_config(
-    "T5, mT5, ByT5, MADLAD",
-    _NAMES,
-    sp_model_kwargs=only(None, {}),
-    extra_ids=USED,
-    unk_id=no_effect("the SentencePiece model has it"),
-    add_prefix_space=only(None, True),
-    clean_up_tokenization_spaces=noted(
-        "translations keep the spaces before punctuation that their pieces have", False
-    ),
-)
-CLASSES = T5_TOKENIZER.rows["tokenizer_class"]
-T5_WHOLE = whole_tokenizer(
-    "T5, mT5, MADLAD",
-    normalizer=NORMALIZER,
-    pre_tokenizer=PRE_TOKENIZER,
-    model={**model_rows(byte_fallback=False), "type": only("Unigram")},
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +180,7 @@ class T5Vocabulary:
 
 
 def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Vocabulary:
-    own, notes, files = read_tokenizer_files(path, T5_TOKENIZER)
+    own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["t5"])
     named = own.get("tokenizer_class") or settings.get("tokenizer_class")
     if named == "ByT5Tokenizer":
         pieces = [*_padded_specials(), *BYTE_CHARACTERS]
@@ -291,7 +199,7 @@ def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5
         pieces, file = [*model.pieces, *added], spm
         unknown = model.unknown
         ids = _named(pieces)
-        more, _ = check_whole(path, T5_WHOLE, model, ids, ((), (END_PIECE,)))
+        more, _ = check_whole(path, "t5", model, ids, ((), (END_PIECE,)))
         files = [*files, *([whole] if whole.is_file() else [])]
         notes = [*notes, *more]
         known = {*map(_plain, added), *model.of_type(CONTROL, UNKNOWN, USER_DEFINED)}
@@ -300,7 +208,7 @@ def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5
         )
     elif whole.is_file():
         parts = read_json_file(whole)
-        notes += T5_WHOLE.read(whole, parts)
+        notes += WHOLE_TOKENIZERS["t5"].read(whole, parts)
         check_surrounding(whole, parts, (), (END_PIECE,))
         check_space(whole, parts)
         model, file = _read_whole(whole), whole

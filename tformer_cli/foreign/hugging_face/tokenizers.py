@@ -19,21 +19,13 @@ from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.foreign.foreign_model import MOST_ROWS, VocabularyOrder, names_of_rows
 from tformer_cli.foreign.hugging_face.keys import (
     ROLES,
+    TOKENIZER_CONFIGS,
     added_tokens,
     check_added,
     read_tokenizer_files,
-    tokenizer_config,
 )
-from tformer_cli.foreign.hugging_face.spm_tokenizers import SPM_WHOLE, check_whole
-from tformer_cli.foreign.keys import (
-    USED,
-    no_effect,
-    noted,
-    only,
-    read_bytes,
-    read_json_file,
-    rows_of,
-)
+from tformer_cli.foreign.hugging_face.spm_tokenizers import check_whole
+from tformer_cli.foreign.keys import read_bytes, read_json_file
 from tformer_cli.text.joint_tokenizer import JointTokenizer
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages, SentencePieceTokenizer
@@ -51,48 +43,6 @@ _TAG = re.compile(r">>(.+)<<")
 _JOINT_SPM = ("sentencepiece.bpe.model", "spm.model")
 # ids 0 to 104 of Pegasus; the third piece of its SentencePiece model, `<unk>`, has the next
 _PEGASUS_FIRST = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{n}>" for n in range(2, 103)))
-_LANGUAGES = rows_of("src_lang tgt_lang", no_effect("chosen by each translation"))
-_SPM = {"sp_model_kwargs": only(None, {}), "unk_id": no_effect("the SentencePiece model has it")}
-_SPACES = {
-    "clean_up_tokenization_spaces": noted(
-        "translations keep the spaces before punctuation that their pieces have", False
-    )
-}
-MARIAN = tokenizer_config(
-    "Marian",
-    ["MarianTokenizer"],
-    **_SPM,
-    **_SPACES,
-    **rows_of("source_lang target_lang", USED),
-    separate_vocabs=no_effect("the model's settings say it"),
-)
-MULTILINGUAL = tokenizer_config(
-    "M2M-100, NLLB, mBART",
-    ["M2M100Tokenizer", "NllbTokenizer", "MBartTokenizer", "MBart50Tokenizer"],
-    **_SPM,
-    **_SPACES,
-    **_LANGUAGES,
-    legacy_behaviour=USED,
-    **rows_of("language_codes num_madeup_words", no_effect("files name the tokens of languages")),
-)
-PEGASUS = tokenizer_config(
-    "Pegasus",
-    ["PegasusTokenizer"],
-    **_SPM,
-    **_SPACES,
-    offset=only(103),
-    mask_token_sent=no_effect("of its pre-training"),
-)
-EXPORTED = tokenizer_config("exports of tformer", ["MarianTokenizer"], **_SPACES)
-CLASSES = only(
-    None,
-    *(
-        f"{n}Tokenizer{f}"
-        for n in ("Marian", "M2M100", "Nllb", "MBart", "MBart50", "Pegasus")
-        for f in ("", "Fast")
-    ),
-    *("PreTrainedTokenizerFast", "TokenizersBackend"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +102,7 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
         return _read_marian(path, settings)
     if settings["model_type"] == "pegasus":
         return _read_pegasus(path)
-    own, notes, own_files = read_tokenizer_files(path, MULTILINGUAL)
+    own, notes, own_files = read_tokenizer_files(path, TOKENIZER_CONFIGS["m2m_100"])
     own = {**own, "tokenizer_class": own.get("tokenizer_class") or settings.get("tokenizer_class")}
     spm = next((path / name for name in _JOINT_SPM if (path / name).is_file()), None)
     if spm is None:
@@ -176,7 +126,7 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
     check_added(path, added, ids, {*tokens, *FAIRSEQ_FIRST, "<mask>", *_values(own)})
     target = _start_language(path, settings, own, {token: ids[token] for token in tokens})
     known = {**{token: n for token, n in added.items() if n is not None}, **ids}
-    more, whole = check_whole(path, SPM_WHOLE, read_spm(read_bytes(spm), str(spm)), known)
+    more, whole = check_whole(path, "spm", read_spm(read_bytes(spm), str(spm)), known)
     return Vocabulary(
         source=ids,
         target=ids,
@@ -204,17 +154,17 @@ def _read_exported(path: Path) -> Vocabulary | None:
         joint = JointTokenizer.parse(json.dumps(data, ensure_ascii=False), str(file))
     except DataError:
         return None
-    _, notes, files = read_tokenizer_files(path, EXPORTED)
+    _, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["exported"])
     return Vocabulary(source={}, target={}, files=(file, *files), joint=joint, notes=tuple(notes))
 
 
 def _read_pegasus(path: Path) -> Vocabulary:
     spm = path / "spiece.model"
-    own, notes, files = read_tokenizer_files(path, PEGASUS)
+    own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["pegasus"])
     model = read_spm(read_bytes(spm), str(spm))
     ids = {piece: n for n, piece in enumerate((*_PEGASUS_FIRST, *model.pieces[2:]))}
     check_added(path, added_tokens(path, own), ids, {*_PEGASUS_FIRST, "<unk>"})
-    more, whole = check_whole(path, SPM_WHOLE, model, ids, ((), ("</s>",)))
+    more, whole = check_whole(path, "spm", model, ids, ((), ("</s>",)))
     return Vocabulary(
         source=ids,
         target=ids,
@@ -242,7 +192,7 @@ def _read_marian(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
     languages = NO_LANGUAGES
     if tokens:
         languages = Languages(tokens=tokens, before_source="target", in_text=True)
-    names, notes, own_files = read_tokenizer_files(path, MARIAN)
+    names, notes, own_files = read_tokenizer_files(path, TOKENIZER_CONFIGS["marian"])
     check_added(
         path, added_tokens(path, names), source, {*languages.tokens.values(), *_values(names)}
     )

@@ -121,20 +121,18 @@ def convert(
     positions = _positions(reader, settings)
     config = _config(source, settings, rows, positions)
 
-    def read(name: str) -> Weight:
-        array = reader.take(name)
-        if name in multipliers:
-            scale = np.full(array.shape[1], 1 / multipliers[name], np.float32)
-            matrix = Integers(array.T, scale)
-            return matrix if in_integers else matrix.real()
-        return array.ravel() if array.shape[:1] == (1,) else array.T
-
-    def embedding(name: str) -> Weight:
-        array = reader.take(name)
+    def scaled(name: str, array: Array) -> Weight:
         if name not in multipliers:
             return array
         matrix = Integers(array, np.full(len(array), 1 / multipliers[name], np.float32))
         return matrix if in_integers else matrix.real()
+
+    def read(name: str) -> Weight:
+        array = reader.take(name)
+        return array.ravel() if array.shape[:1] == (1,) else scaled(name, array.T)
+
+    def embedding(name: str) -> Weight:
+        return scaled(name, reader.take(name))
 
     given = _outer(reader, config, rows, embedding, positions)
     table = table_of(config, kind)
@@ -243,17 +241,13 @@ def _outer(
     scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
     for side, table in positions.items():
         given[f"{side}_input.positions.table"] = table
-    # a start token that there is to be read does not change the start: that is of zeros
-    given["decoder_input.positions.table"] = _less_start(positions["decoder"], start, scale)
+    # A translation starts from zeros, so the first position's vector takes back what a row of `<s>`
+    # would add.
+    rows_of_start = start.real() if isinstance(start, Integers) else start
+    first = np.array(positions["decoder"])
+    first[0] -= np.float32(scale) * rows_of_start[BOS_ID]
+    given["decoder_input.positions.table"] = first
     return given
-
-
-def _less_start(table: Array, embedding: Weight, scale: float) -> Array:
-    """Takes the embedding of `<s>` from the first position's vector, where it is not zero."""
-    start = embedding.real() if isinstance(embedding, Integers) else embedding
-    found = np.array(table)
-    found[0] -= np.float32(scale) * start[BOS_ID]
-    return found
 
 
 def _alignment(path: Path, settings: Mapping[str, Any], n_layers: int) -> AlignmentInfo | None:

@@ -122,7 +122,6 @@ class LoaderPosition:
 
     epoch: int = 0
     batch: int = 0
-    """Batches of this epoch already given."""
 
 
 START = LoaderPosition()
@@ -172,7 +171,6 @@ class _Window:
     """Examples of an epoch that were sorted into batches together."""
 
     places: Indices
-    """Their places in the epoch."""
     examples: Indices
     """Their numbers over all corpora, one after the other."""
     batches: list[Indices]

@@ -76,12 +76,10 @@ class Languages:
 
     @property
     def has_source(self) -> bool:
-        """True if the language that is read can be chosen."""
         return bool(self.tokens) and self.before_source == "source"
 
     @property
     def has_target(self) -> bool:
-        """True if the language that is written can be chosen."""
         has_tokens = bool(self.tokens) and (self.before_target or self.before_source == "target")
         return has_tokens or bool(self.prompts)
 
@@ -103,7 +101,6 @@ class Languages:
         return replace(self, source=source or self.source, target=target or self.target)
 
     def check(self) -> None:
-        """Makes sure that the languages that must be known are set."""
         for side, code, is_needed in (
             ("source", self.source, self.has_source),
             ("target", self.target, self.before_target),
