@@ -62,6 +62,7 @@ def streaming(words, lines, stdout=subprocess.PIPE):
             with suppress(BrokenPipeError):  # it has ended
                 for line in lines:
                     process.stdin.write(line)
+            with suppress(BrokenPipeError):  # what was still to be written
                 process.stdin.close()
 
         feeder = threading.Thread(target=feed, daemon=True)
