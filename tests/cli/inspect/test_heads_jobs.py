@@ -18,8 +18,8 @@ from safetensors.numpy import load
 from tests.commands import under
 from tests.inspect.heads.test_timeline import lines
 from tests.screens import drawn
-from tformer_cli.cli.inspect.inspect_heads import format_size, parse_size
 from tformer_cli.cli.inspect.inspect_view import with_value
+from tformer_cli.cli.values import format_size, parse_size
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.heads import inspect_heads
