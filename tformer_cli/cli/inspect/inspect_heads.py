@@ -6,7 +6,6 @@ other jobs: a corpus, its dump, and the roles over the steps of a run.
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +43,7 @@ from tformer_cli.cli.streams import (
     warn,
     warn_of_bytes,
 )
+from tformer_cli.cli.values import format_size, parse_size
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.view import NoOptions
 from tformer_cli.inspect.views import corpus, heads, timeline
@@ -61,8 +61,6 @@ if TYPE_CHECKING:
 
 
 PANEL = "Dumps of a corpus"
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,24 +96,6 @@ class DumpOptions:
     def check(self) -> None:
         if self.top_k is not None and self.dump is None:
             raise UsageError("--top-k: applies to dumps; add --dump DIR")
-
-
-def parse_size(text: str, option: str) -> int:
-    """Reads a number of bytes: 1000, 500M, 2.5G, 2GiB; units are powers of 1024."""
-    match = _SIZE.fullmatch(text.strip())
-    n_bytes = 0 if match is None else int(float(match[1]) * UNITS[match[2].upper()])
-    if n_bytes < 1:
-        raise UsageError(f'{option}: "{text}" is not a size above 0; write 500M or 20G')
-    return n_bytes
-
-
-def format_size(n_bytes: int) -> str:
-    size = float(n_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"
 
 
 def dump_heads(
