@@ -1,7 +1,6 @@
 """A view is one file: this one adds a command, a tab of the report and a page, and nothing else."""
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from tests.oracles.unpacked import unpacked
+from tests.oracles.unpacked import page_data, unpacked
 from tformer_cli.cli.inspect.inspect_view import view_command
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect import views
@@ -207,7 +206,6 @@ def test_its_command_has_its_options_and_all_formats(run, tmp_path):
 def test_the_report_has_its_tab(view, model):
     report = inspect_report(model, [LINE], device="cpu")
     page = render_report(report)
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
-    (sentence,) = data["sentences"]
+    (sentence,) = page_data(page)["sentences"]
     assert sentence["views"]["lengths"]["letters"] == [len(p) for p in sentence["sourcePieces"]]
     assert view.script.splitlines()[0] in page
