@@ -173,7 +173,6 @@ class Classify(Embed):
 
     name: ClassVar[TaskKind] = "classify"
     verbs = ("classify", "embed", "score")
-    methods = ("classify", "embed")
     measured_by = "labels"
     training: ClassVar[Training] = Classification()
 

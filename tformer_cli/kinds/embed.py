@@ -22,7 +22,6 @@ class Embed(Kind):
 
     name: ClassVar[TaskKind] = "embed"
     verbs: ClassVar[tuple[Verb, ...]] = ("embed",)
-    methods: ClassVar[tuple[str, ...]] = ("embed",)
 
     def opened(self, opening: Opening) -> Opened:
         """Connects an encoder with the kernels where they can compute it, else with torch."""

@@ -51,8 +51,6 @@ class Kind(ABC):
     """Its name in recipes."""
     verbs: ClassVar[tuple[Verb, ...]]
     """The commands that take such models."""
-    methods: ClassVar[tuple[str, ...]]
-    """The methods of a loaded model that work, `heads` besides."""
     searches: ClassVar[bool] = False
     """True if it writes text, so that the settings of a search apply."""
 
@@ -80,8 +78,3 @@ class Kind(ABC):
         from tformer_cli.kinds.serving import WholeLines
 
         return WholeLines(opened, verb)
-
-    def methods_in_words(self) -> str:
-        """Lists the methods that work, for messages."""
-        *others, last = (f"{name}()" for name in (*self.methods, "heads"))
-        return f"{', '.join(others)} or {last}"

@@ -109,7 +109,6 @@ class LanguageModel(Kind):
 
     name = "language-model"
     verbs = ("generate", "score")
-    methods = ("generate",)
     searches = True
     measured_by = "text"
     training = LanguageModeling()

@@ -159,7 +159,6 @@ class Masked(Embed):
 
     name = "masked"
     verbs = ("fill", "embed", "score")
-    methods = ("fill", "embed")
     measured_by = "gaps"
     training = MaskedModeling()
 

@@ -250,7 +250,6 @@ class Tag(Embed):
 
     name = "tag"
     verbs = ("tag", "embed")
-    methods = ("tag", "embed")
     measured_by = "labels"
     training = Tagging()
 

@@ -175,7 +175,6 @@ class Translate(Kind):
 
     name = "translate"
     verbs = ("translate", "score")
-    methods = ("translate", "score")
     searches = True
     training = Translation()
 
