@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from tformer_cli.search.engine import Shortlist
 
 from tests.evaluate.comparison.systems import FIRST, SECOND, SOURCE, THIRD
 from tests.evaluate.comparison.systems import REFERENCES as RIGHT
@@ -32,6 +31,7 @@ from tformer_cli.foreign.export import export_int8
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.choices import CompareSettings, TestSetFiles
+from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.tokenizer import read_tokenizer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
