@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 
 TRANSLATORS: tuple[TaskKind, ...] = ("translate",)
+_Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,25 +70,24 @@ class ModelDirectory:
     weight_type: WeightType = "float32"
     """Type of its stored weights; a model of "int8" can only translate and score."""
 
+    def _only(self, model: object, kind: type[_Kind]) -> _Kind:
+        if not isinstance(model, kind):
+            raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
+        return model
+
     @cached_property
     def model(self) -> Transformer:
         """The model, in evaluation mode, on its device; made when it is first asked for."""
         from tformer_cli.model.transformer import Transformer
 
-        model = self.load()
-        if not isinstance(model, Transformer):
-            raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
-        return model
+        return self._only(self.load(), Transformer)
 
     @cached_property
     def encoder(self) -> EncoderOnly:
         """The same of an encoder alone, of any head."""
         from tformer_cli.model.encoder_only import EncoderOnly
 
-        model = self.load()
-        if not isinstance(model, EncoderOnly):
-            raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
-        return model
+        return self._only(self.load(), EncoderOnly)
 
     @property
     def any_model(self) -> Transformer | EncoderOnly:
@@ -97,19 +97,13 @@ class ModelDirectory:
     def classifier(self) -> Classifier:
         from tformer_cli.model.encoder_only import Classifier
 
-        model = self.encoder
-        if not isinstance(model, Classifier):
-            raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
-        return model
+        return self._only(self.encoder, Classifier)
 
     @property
     def masked_model(self) -> MaskedLanguageModel:
         from tformer_cli.model.encoder_only import MaskedLanguageModel
 
-        model = self.encoder
-        if not isinstance(model, MaskedLanguageModel):
-            raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
-        return model
+        return self._only(self.encoder, MaskedLanguageModel)
 
     @property
     def has_model(self) -> bool:
