@@ -41,8 +41,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from tformer_cli.search.config import Engine, PrecisionChoice
-from tformer_cli.search.opening import EnsembleSpace, TooLong
+from tformer_cli.search.config import Engine, EnsembleSpace, PrecisionChoice, TooLong
 from tformer_cli.search.sentences import SentenceRule
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.lines.fill import FilledText
     from tformer_cli.kinds.lines.job import TooLong
     from tformer_cli.kinds.lines.score import ScoredPair
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.kinds.tag import TaggedText
     from tformer_cli.model.config import Pooling
     from tformer_cli.search.generator import Generation

@@ -92,21 +92,18 @@ class Recipe:
                 f'validation.metric: must be one of {known} for task.kind = "{self.task.kind}", '
                 f'but is "{self.validation.metric}"'
             )
-        if self.is_distilled and self.task.kind != "translate":
-            raise ValueError('distillation: is of task.kind = "translate" alone; omit it')
-        if self.task.kind == "image" and not self.model.reads_images:
-            raise ValueError(
-                'model.patch_size: task.kind = "image" needs one, the pixels of a side of patches, '
-                "such as 4"
-            )
+        row = TASKS[self.task.kind]
+        if self.is_distilled and not row.has_distillation:
+            kind = next(kind for kind, row in TASKS.items() if row.has_distillation)
+            raise ValueError(f'distillation: is of task.kind = "{kind}" alone; omit it')
+        for key, problem in row.needed:
+            table, _, name = key.partition(".")
+            if not getattr(getattr(self, table), name):
+                raise ValueError(f"{key}: {problem}")
         if task_kind(self.model) != self.task.kind:
             raise ValueError(
                 f'model: its layers make a model for "{task_kind(self.model)}", but task.kind is '
                 f'"{self.task.kind}"; change one of the two'
-            )
-        if self.task.kind == "masked" and not self.training.tokens_per_batch:
-            raise ValueError(
-                'training.tokens_per_batch: must be above 0 for task.kind = "masked"; name a number'
             )
         self._check_corpora()
         self._check_memory()
@@ -146,9 +143,9 @@ class Recipe:
         dropouts = (model.dropout, model.attention_dropout, model.activation_dropout)
         if self.training.r_drop and not any(dropouts):
             raise ValueError("training.r_drop: compares two dropouts, but model.dropout is 0")
-        if self.model.reads_images and self.tokenizer != TokenizerConfig() and not self.start.model:
+        is_text = row.reads != "images"
+        if not is_text and self.tokenizer != TokenizerConfig() and not self.start.model:
             raise ValueError("tokenizer: images have none; omit the table")
-        is_text = not self.model.reads_images
         if is_text and self.data.max_length + 1 > self.model.max_positions:
             raise ValueError(
                 f"data.max_length: {self.data.max_length} tokens and the end of the sentence do "
@@ -183,8 +180,8 @@ class Recipe:
             for number, corpus in enumerate(corpora):
                 if formats is not None and corpus.format not in formats:
                     raise ValueError(
-                        f'data.{table}.{number}: for task.kind = "image" a corpus must be one of '
-                        f"{', '.join(formats)}, but is {corpus.format}"
+                        f'data.{table}.{number}: for task.kind = "{self.task.kind}" a corpus must '
+                        f"be one of {', '.join(formats)}, but is {corpus.format}"
                     )
                 if formats is None and corpus.format in ONLY_IMAGES:
                     raise ValueError(

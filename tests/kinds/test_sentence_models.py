@@ -7,7 +7,7 @@ import pytest
 
 from tformer_cli.artifacts.config_file import ImportOrigin, ModelInfo, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.kinds.opening import trained_on_sentences
+from tformer_cli.kinds.translate import trained_on_sentences
 from tformer_cli.recipe import make_recipe
 from tformer_cli.train.train import train
 

@@ -191,6 +191,10 @@ class TaskRow(NamedTuple):
     """True if it predicts something at some tokens of a text, and so can be seen there."""
     predicts: bool = True
     """False of an encoder that only turns what it reads into vectors."""
+    needed: tuple[tuple[str, str], ...] = ()
+    """Keys of a recipe that must not be 0 or left out, each with a message."""
+    has_distillation: bool = False
+    """True if a teacher can write what a student learns from."""
     defaults: Settings = MappingProxyType({})
     """Keys of a recipe where they differ from its tables' defaults; a preset keeps them."""
 
@@ -204,6 +208,7 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
             "translation models",
             "is a translation model; use `tformer translate`",
             metrics=("bleu", "chrf", "loss", "perplexity"),
+            has_distillation=True,
         ),
         "classify": TaskRow(
             "a classifier",
@@ -245,6 +250,12 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
             reads="images",
             metrics=("accuracy", "macro_f1", "loss"),
             has_labels=True,
+            needed=(
+                (
+                    "model.patch_size",
+                    'task.kind = "image" needs one, the pixels of a side of patches, such as 4',
+                ),
+            ),
             defaults={"model": _ENCODER},
         ),
         "masked": TaskRow(
@@ -256,6 +267,12 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
             at_places=True,
             reads="texts",
             metrics=("loss", "perplexity", "accuracy"),
+            needed=(
+                (
+                    "training.tokens_per_batch",
+                    'must be above 0 for task.kind = "masked"; name a number',
+                ),
+            ),
             defaults={"model": {**_ENCODER, "head": "tokens"}, "training": _EXACT},
         ),
         "embed": TaskRow(
@@ -267,6 +284,9 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
         ),
     }
 )
+DEFAULT_KIND: TaskKind = "translate"
+"""The kind of a recipe that names none, and of models that most commands are for."""
+TRANSLATORS: tuple[TaskKind, ...] = (DEFAULT_KIND,)
 COMMANDS: Mapping[TaskKind, str] = {kind: row.use for kind, row in TASKS.items()}
 MODELS: Mapping[TaskKind, str] = {kind: row.several for kind, row in TASKS.items()}
 ONE_MODEL: Mapping[TaskKind, str] = {kind: row.one for kind, row in TASKS.items()}

@@ -19,6 +19,7 @@ from tformer_cli.artifacts.config_file import (
     CONFIG,
     FORMAT_VERSIONS,
     TOKENIZER,
+    TRANSLATORS,
     WEIGHTS,
     AlignmentInfo,
     ImportOrigin,
@@ -52,8 +53,7 @@ if TYPE_CHECKING:
     from tformer_cli.text.tokenizer import Tokenizer
 
 
-TRANSLATORS: tuple[TaskKind, ...] = ("translate",)
-_Kind = TypeVar("_Kind")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,45 +70,47 @@ class ModelDirectory:
     weight_type: WeightType = "float32"
     """Type of its stored weights; a model of "int8" can only translate and score."""
 
-    def _only(self, model: object, kind: type[_Kind]) -> _Kind:
-        if not isinstance(model, kind):
-            raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
-        return model
-
     @cached_property
-    def model(self) -> Transformer:
+    def any_model(self) -> Transformer | EncoderOnly:
         """The model, in evaluation mode, on its device; made when it is first asked for."""
-        from tformer_cli.model.transformer import Transformer
-
-        return self._only(self.load(), Transformer)
-
-    @cached_property
-    def encoder(self) -> EncoderOnly:
-        """The same of an encoder alone, of any head."""
-        from tformer_cli.model.encoder_only import EncoderOnly
-
-        return self._only(self.load(), EncoderOnly)
+        return cast("Transformer | EncoderOnly", self.load())
 
     @property
-    def any_model(self) -> Transformer | EncoderOnly:
-        return self.encoder if self.config.is_encoder_only else self.model
+    def model(self) -> Transformer:
+        """The model, if it has a decoder."""
+        from tformer_cli.model.transformer import Transformer
+
+        return self._made(Transformer)
+
+    @property
+    def encoder(self) -> EncoderOnly:
+        """The model, if it is an encoder, with any head."""
+        from tformer_cli.model.encoder_only import EncoderOnly
+
+        return self._made(EncoderOnly)
 
     @property
     def classifier(self) -> Classifier:
         from tformer_cli.model.encoder_only import Classifier
 
-        return self._only(self.encoder, Classifier)
+        return self._made(Classifier)
 
     @property
     def masked_model(self) -> MaskedLanguageModel:
         from tformer_cli.model.encoder_only import MaskedLanguageModel
 
-        return self._only(self.encoder, MaskedLanguageModel)
+        return self._made(MaskedLanguageModel)
+
+    def _made(self, expected: type[Made]) -> Made:
+        model = self.any_model
+        if not isinstance(model, expected):
+            raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
+        return model
 
     @property
     def has_model(self) -> bool:
         """True once the model has been asked for: it may then have been changed, too."""
-        return "model" in self.__dict__  # to ask for the property would make it
+        return "any_model" in self.__dict__  # to ask for the property would make it
 
 
 def save_model_directory(
@@ -199,8 +201,7 @@ def load_model_directory(
     directory, _ = read_model_directory(
         path, str(device), takes_int8=takes_int8, adapter=adapter, tasks=tasks
     )
-    is_alone = directory.config.is_encoder_only
-    directory.encoder if is_alone else directory.model  # noqa: B018 - is made now
+    directory.any_model  # noqa: B018 - is made now
     return directory
 
 
@@ -262,10 +263,11 @@ def read_model_directory(
 
 def has_other_images(tokenizer: Tokenizer, config: ModelConfig) -> bool:
     """Tells whether a tokenizer makes images of another size than a model reads, or texts."""
-    if tokenizer.algorithm != "images":
-        return config.reads_images
-    tokenizer = cast("ImageTokenizer", tokenizer)
-    size, patch = tokenizer.scaling.size, tokenizer.patch_size
+    size: tuple[int, ...] = ()
+    patch = 0  # as of a model of texts
+    if tokenizer.algorithm == "images":
+        images = cast("ImageTokenizer", tokenizer)
+        size, patch = images.scaling.size, images.patch_size
     return (size, patch) != (config.image_size, config.patch_size)
 
 

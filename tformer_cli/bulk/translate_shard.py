@@ -16,7 +16,7 @@ from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageErro
 from tformer_cli.files.atomic import written_aside
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.kinds.lines.job import COUNTS_OF_TRANSLATIONS, ResultCounts
-from tformer_cli.kinds.opening import Opened, open_model
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.runtime import is_out_of_memory, keep_freed_pages, prepare_cpu, set_threads
 from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints, Term, with_terms
 from tformer_cli.search.translator import BUFFER_LINES, Translator
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tformer_cli.artifacts.corpus_directory import ShardFacts
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.translator import Translation
 
 _one_at_a_time = threading.Lock()

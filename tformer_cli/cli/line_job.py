@@ -38,7 +38,7 @@ from tformer_cli.text.lines import LineCounts, read_lines
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.kinds.lines.job import ResultCounts
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.model.config import ModelConfig
 
 TextsArgument = Annotated[

@@ -35,7 +35,7 @@ from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.settings import Option, declare, declared_options, literal_values, types_of
 
 if TYPE_CHECKING:
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Found = TypeVar("Found")

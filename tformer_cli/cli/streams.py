@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from tformer_cli.kinds.lines.job import ResultCounts
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
 
 def prepare_standard_streams() -> None:

@@ -11,8 +11,12 @@ from typing import Any, get_args
 
 from typer import BadParameter
 
+from tformer_cli.errors import UsageError
+
 # Scripts compute counts as 5.0 or 5.00
 WHOLE = re.compile(r"\.0+$")
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 class PlainValue:
@@ -65,3 +69,21 @@ def _choice(value: Any, choices: Iterable[Any]) -> Any:  # noqa: ANN401 - one of
     if str(value) not in known:
         raise ValueError(f"{value!r} is not one of {', '.join(map(repr, known))}")
     return known[str(value)]
+
+
+def parse_size(text: str, option: str) -> int:
+    """Reads a number of bytes: 1000, 500M, 2.5G, 2GiB; units are powers of 1024."""
+    match = _SIZE.fullmatch(text.strip())
+    n_bytes = 0 if match is None else int(float(match[1]) * UNITS[match[2].upper()])
+    if n_bytes < 1:
+        raise UsageError(f'{option}: "{text}" is not a size above 0; write 500M or 20G')
+    return n_bytes
+
+
+def format_size(n_bytes: int) -> str:
+    size = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"

@@ -13,11 +13,11 @@ from tformer_cli.acceleration import require_fast
 from tformer_cli.artifacts.config_file import (
     CONFIG,
     TOKENIZER,
+    TRANSLATORS,
     WEIGHTS,
     check_task,
     read_config,
 )
-from tformer_cli.artifacts.model_directory import TRANSLATORS
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.distill.stages import MANIFEST, Stage, State

@@ -11,7 +11,8 @@ from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.lines.generate import log_probabilities
 from tformer_cli.kinds.lines.job import ResultCounts
-from tformer_cli.kinds.opening import Opened, open_model
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.kinds.texts import text_ids
 from tformer_cli.quality.given import JSONL, TSV, ending_of
 from tformer_cli.search.formats import TSV_ENDS

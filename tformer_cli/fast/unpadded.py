@@ -57,7 +57,7 @@ def trains_unpadded(model: Model, longest: int) -> bool:
     return (
         model.operations is not None
         and model.training
-        and not model.config.reads_images
+        and not model.config.image_size  # all images are equally long
         # From that many keys on torch's fused attention is faster
         and longest < FUSED_FROM_KEYS
         and all(m.is_plain for m in model.modules() if isinstance(m, MultiHeadAttention))
@@ -75,7 +75,7 @@ def hidden_unpadded(model: Transformer, source: Unpadded, target_input: Unpadded
     )
     across = Spans(target_input.starts, source.starts, is_causal=False)
     # A language model has nothing to attend to but itself
-    memory = None if model.config.is_decoder_only else _memory(model, source)
+    memory = _memory(model, source) if model.config.n_encoder_layers else None
     hidden = model.decoder_input(target_input.tokens, model.target_matrix, target_input.positions)
     hidden = model.decoder(hidden, Mask(spans=within_target), memory, Mask(spans=across))
     return hidden.squeeze(0)

@@ -11,13 +11,13 @@ from tformer_cli.allow_list import unknown_setting
 from tformer_cli.artifacts.config_file import (
     CONFIG,
     TASKS,
+    TRANSLATORS,
     WEIGHTS,
     TaskKind,
     WeightType,
     task_kind,
 )
 from tformer_cli.artifacts.model_directory import (
-    TRANSLATORS,
     ModelDirectory,
     load_model_directory,
     named_integers,

@@ -91,15 +91,14 @@ def attentions(model: Inspected) -> Iterator[tuple[Kind, int, MultiHeadAttention
     """Yields every attention of a model with its kind and layer; a recurrent unit is none."""
     from tformer_cli.model.encoder_only import EncoderOnly
 
-    encoder = () if model.config.is_decoder_only else model.encoder.layers
-    for index, encoder_layer in enumerate(encoder):
-        yield "enc", index, encoder_layer.self_attention
+    for index in range(model.config.n_encoder_layers):
+        yield "enc", index, model.encoder.layers[index].self_attention
     if isinstance(model, EncoderOnly):
         return
     for index, decoder_layer in enumerate(model.decoder.layers):
         if decoder_layer.recurrence is None:
             yield "dec", index, decoder_layer.self_attention
-        if not model.config.is_decoder_only:
+        if model.config.n_encoder_layers:  # else there is no source to look at
             yield "cross", index, decoder_layer.cross_attention
 
 

@@ -48,6 +48,9 @@ Selections = Annotated[
     ),
 ]
 EVERY_TASK: tuple[TaskKind, ...] = tuple(TASKS)
+WITHOUT_SOURCE: tuple[TaskKind, ...] = tuple(
+    kind for kind, row in TASKS.items() if row.reads == "texts" and row.head is None
+)
 WITH_OUTPUT: tuple[TaskKind, ...] = tuple(kind for kind, row in TASKS.items() if row.predicts)
 """Tasks whose models predict something."""
 CAPTURED = ("rank", "mode", "heads", "weights", "for_page")  # They decide what is captured

@@ -52,6 +52,11 @@ class _KindsFor:
         return self._verb in kind_named(cast("TaskKind", name)).verbs
 
 
+def reads_words(config: ModelConfig) -> bool:
+    """Returns whether a model has a source, and it is text."""
+    return not (config.is_decoder_only or config.reads_images)
+
+
 def reads_names(config: ModelConfig) -> bool:
     """Returns whether a line is the name of an image to a model, and no text."""
     return config.reads_images

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from tformer_cli.errors import DataError
-from tformer_cli.kinds.kind import Kind
+from tformer_cli.kinds.embed import Embed
 from tformer_cli.kinds.training import Examples, Training, with_fields
 from tformer_cli.text.fields import with_label_fields
 from tformer_cli.wording import count_of
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.kinds.lines.classify import ScoredLabel
     from tformer_cli.kinds.lines.job import Damaged
-    from tformer_cli.kinds.lines.score import ScoredLabel
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.model.config import Head
     from tformer_cli.recipe import Recipe
@@ -168,7 +168,7 @@ class Classification(Training):
                 )
 
 
-class Classify(Kind):
+class Classify(Embed):
     """An encoder with a row for each label."""
 
     name: ClassVar[TaskKind] = "classify"
@@ -180,8 +180,8 @@ class Classify(Kind):
     def scored_labels(
         self, opened: Opened, pairs: Sequence[tuple[str, str]], damaged: Damaged
     ) -> Iterator[list[ScoredLabel]]:
+        from tformer_cli.kinds.lines.classify import check_labels, score_labels
         from tformer_cli.kinds.lines.job import results_of
-        from tformer_cli.kinds.lines.score import check_labels, score_labels
 
         check_labels(opened, [(text, label.strip()) for text, label in pairs], takes_blank=False)
         score = partial(score_labels, opened, damaged=damaged)

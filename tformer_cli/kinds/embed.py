@@ -1,14 +1,67 @@
-"""Encoders without a head: a text or image in, a vector out."""
+"""Encoders: a text or image in, a vector out; the other encoders are opened like them."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from tformer_cli.acceleration import has_fast
+from tformer_cli.artifacts.config_file import MODELS
+from tformer_cli.errors import UsageError
 from tformer_cli.kinds.kind import Kind
+
+if TYPE_CHECKING:
+    from tformer_cli.artifacts.config_file import TaskKind, Verb
+    from tformer_cli.kinds.stored_model import Opened, Opening
+    from tformer_cli.model.base import Model
+    from tformer_cli.model.config import Precision
 
 
 class Embed(Kind):
     """An encoder by itself; only imports make these, no training does."""
 
-    name = "embed"
-    verbs = ("embed",)
-    methods = ("embed",)
+    name: ClassVar[TaskKind] = "embed"
+    verbs: ClassVar[tuple[Verb, ...]] = ("embed",)
+    methods: ClassVar[tuple[str, ...]] = ("embed",)
+
+    def opened(self, opening: Opening) -> Opened:
+        """Connects an encoder with the kernels where they can compute it, else with torch."""
+        from tformer_cli.kinds.stored_model import DirectoryModel, Opened, choose_precision
+
+        stored, weights, settings = opening.directory, opening.weights, opening.settings
+        if settings.precision not in ("auto", "float32", "bfloat16"):
+            what = MODELS[self.name]
+            raise UsageError(f"--precision: {what} do not compute in {settings.precision}; omit it")
+        chosen: Precision = "bfloat16" if settings.precision == "bfloat16" else "float32"
+        choose_precision(stored, chosen, opening.place)  # refuses weights in int8
+        is_fast = opening.place == "cpu" and chosen == "float32" and has_fast()
+
+        def load() -> Model:
+            settings.prepare_torch()
+            encoder = stored.encoder
+            if is_fast:  # packed matrices are multiplied faster, to the same bits
+                from tformer_cli.fast.products import pack_layers
+
+                pack_layers(encoder)
+            return encoder
+
+        directory = replace(stored, load=load)
+        opened = Opened(directory=directory, place=opening.place, precision=chosen)
+        if not (is_fast and opening.by_kernels) or weights is None:  # these read stored weights
+            return opened
+        from tformer_cli.fast.native_encoder import compiled_encoder
+        from tformer_cli.search.pooled import LabelHead, TokenHead
+
+        on_cpu = DirectoryModel(opened.directory, weights, in_integers=False)
+        compiled = compiled_encoder(on_cpu, settings.tell, settings.threads)
+        if isinstance(compiled, str):  # the reason why they cannot
+            return opened
+        head: LabelHead | TokenHead | None = None  # vectors need none
+        if stored.config.n_outputs:
+            head = LabelHead(stored.config, weights.arrays)
+        elif stored.config.head == "tokens":
+            head = TokenHead(stored.config, weights.arrays)
+        return replace(opened, compiled=compiled, head=head)
 
 
 KIND = Embed()

@@ -6,7 +6,7 @@ At most ten members; what only one kind needs stays in its module. Adding a kind
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tformer_cli.artifacts.config_file import TaskKind, Verb
+    from tformer_cli.kinds.lines.classify import ScoredLabel
     from tformer_cli.kinds.lines.job import Damaged
-    from tformer_cli.kinds.lines.score import ScoredLabel
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.serving import Serving
+    from tformer_cli.kinds.stored_model import Opened, Opening
     from tformer_cli.kinds.training import Training
 
 MACHINE = frozenset({"device", "precision", "threads", "tell", "before_torch"})
@@ -60,6 +61,10 @@ class Kind(ABC):
     training: ClassVar[Training | None] = None
     """How it is trained; None: only imports make such models."""
 
+    @abstractmethod
+    def opened(self, opening: Opening) -> Opened:
+        """Connects a stored model with what computes."""
+
     def predictor(self, opened: Opened) -> PlacePredictor | None:  # noqa: ARG002 - most have none
         """Makes what predicts something at places of texts, of an opened model that does."""
         return None
@@ -69,6 +74,12 @@ class Kind(ABC):
     ) -> Iterator[list[ScoredLabel]]:
         """Scores the right labels of each text or image, given with a line of them."""
         raise NotImplementedError
+
+    def serving(self, opened: Opened, verb: Verb) -> Serving:
+        """Makes what computes a verb for a service, lines of several requests at once."""
+        from tformer_cli.kinds.serving import WholeLines
+
+        return WholeLines(opened, verb)
 
     def methods_in_words(self) -> str:
         """Lists the methods that work, for messages."""

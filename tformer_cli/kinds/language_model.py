@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.kinds.serving import Serving
+    from tformer_cli.kinds.stored_model import Opened, Opening
     from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.validation import Scored, Scorer
@@ -110,6 +113,31 @@ class LanguageModel(Kind):
     searches = True
     measured_by = "text"
     training = LanguageModeling()
+
+    def opened(self, opening: Opening) -> Opened:
+        from tformer_cli.kinds.opening import searched
+        from tformer_cli.search.generator import Generator
+        from tformer_cli.search.opening import generation_config
+
+        settings, stored = opening.settings, opening.directory
+        decoding = generation_config(stored.decoding, settings.tell, **opening.overrides)
+        opened, model, engines = searched(opening, decoding)
+        generator = Generator(
+            model,
+            stored.tokenizer,
+            decoding,
+            engines=engines,
+            target_bos=stored.config.target_bos,
+            target_eos=stored.config.target_eos,
+            seed=settings.seed,
+            stops=opening.stops,
+        )
+        return replace(opened, search=generator)
+
+    def serving(self, opened: Opened, verb: Verb) -> Serving:  # noqa: ARG002 - the only one
+        from tformer_cli.kinds.serving import Generating
+
+        return Generating(opened)
 
 
 KIND = LanguageModel()

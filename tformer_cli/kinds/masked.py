@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tformer_cli.kinds.kind import Kind
+from tformer_cli.kinds.embed import Embed
 from tformer_cli.kinds.texts import TextModeling, text_ids
 from tformer_cli.kinds.training import Examples
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from tformer_cli.kinds.kind import PlacePredictor
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.kinds.training import HeldOut
     from tformer_cli.model.encoder_only import MaskedLanguageModel
     from tformer_cli.recipe import Recipe
@@ -154,7 +154,7 @@ def hidden_alike(texts: list[Sequence[int]], numbers: list[int], masking: Maskin
     )
 
 
-class Masked(Kind):
+class Masked(Embed):
     """An encoder with a row for each token."""
 
     name = "masked"

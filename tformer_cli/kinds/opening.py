@@ -2,91 +2,40 @@
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tformer_cli.acceleration import has_fast, require_fast
-from tformer_cli.artifacts.config_file import MODELS, check_task, task_kind
+from tformer_cli.artifacts.config_file import check_task
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
-from tformer_cli.artifacts.shortlist_file import SHORTLIST, load_seen_words, read_shortlist
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.kinds import kinds_for
-from tformer_cli.kinds.stored_model import DirectoryModel, choose_precision, in_precision, is_cpu
-from tformer_cli.search.opening import generation_config, overridden, split_options
+from tformer_cli.kinds import kind_named, kind_of, kinds_for
+from tformer_cli.kinds.stored_model import (
+    DirectoryModel,
+    Opened,
+    Opening,
+    choose_precision,
+    in_precision,
+    is_cpu,
+)
+from tformer_cli.search.opening import split_options
 from tformer_cli.search.torch_engine import TorchEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
+    from pathlib import Path
     from typing import Unpack
 
     import torch
 
     from tformer_cli.artifacts.config_file import TaskKind, Verb
     from tformer_cli.artifacts.weights_file import StoredWeights
-    from tformer_cli.fast.native_encoder import CompiledEncoder
-    from tformer_cli.model.base import Model
-    from tformer_cli.model.config import ModelConfig, Precision
-    from tformer_cli.search.config import DecodingConfig, Engine, PrecisionChoice
+    from tformer_cli.model.config import Precision
+    from tformer_cli.search.config import DecodingConfig, Engine
     from tformer_cli.search.engine import SearchedModel, SearchEngine
-    from tformer_cli.search.generator import Generator
     from tformer_cli.search.keywords import TranslatorOptions
     from tformer_cli.search.models import Ensemble
     from tformer_cli.search.opening import OpeningSettings
-    from tformer_cli.search.pooled import LabelHead, TokenHead
-    from tformer_cli.search.sentences import SentenceRule
-    from tformer_cli.search.shortlist import Shortlist
-    from tformer_cli.search.translator import Translator
-
-NO_SHORTLIST = "none"
-"""Value of `--shortlist` that leaves out the model's own."""
-# Corpora of sentences have a tenth at most, as translators join and divide; documents have most
-MOST_SEVERAL = 0.2
-"""Share of training lines with several sentences up to which lines count as sentences."""
-SENTENCE_KINDS = ("Bergamot", "Marian", "Argos", "Hugging Face Marian", "Hugging Face M2M-100")
-"""Beginnings of the kinds of imported models that are trained on sentences."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Opened:
-    """A model ready to compute, and where and how it does."""
-
-    directory: ModelDirectory
-    place: str
-    """Name of the device."""
-    precision: PrecisionChoice
-    engine: Engine = "tformer"
-    search: Translator | Generator | None = None
-    """Translates, or continues prompts; None with an encoder."""
-    compiled: CompiledEncoder | None = None
-    """The kernels, where they compute an encoder's hidden states in place of torch."""
-    head: LabelHead | TokenHead | None = None
-    """Stands on the kernels' states, if the model has labels or predicts tokens."""
-
-    @property
-    def translator(self) -> Translator:
-        return cast("Translator", self.search)
-
-    @property
-    def generator(self) -> Generator:
-        return cast("Generator", self.search)
-
-    @property
-    def device(self) -> torch.device:
-        """The device, as torch knows it."""
-        import torch
-
-        return torch.device(self.place)
-
-    @property
-    def products(self) -> Precision:
-        """Precision of torch's own products; those of int8 are made by other code."""
-        return "bfloat16" if self.precision == "bfloat16" else "float32"
-
-    @property
-    def config(self) -> ModelConfig:
-        return self.directory.config
 
 
 def open_model(
@@ -133,13 +82,25 @@ def open_model(
         directory, weights = read_model_directory(
             resolved(model, settings), place, takes_int8=True, adapter=settings.adapter, tasks=takes
         )
-    if directory.config.is_encoder_only and not inspected:
-        return _encoder(directory, weights, place, settings, by_kernels=by_kernels)
-    if directory.config.is_decoder_only and not inspected:
-        decoding = generation_config(directory.decoding, settings.tell, **overrides)
-    else:
-        directory = _for_languages(directory, settings)
-        decoding = overridden(directory.decoding, settings.tell, **overrides)
+    opening = Opening(
+        directory=directory,
+        weights=weights,
+        place=place,
+        settings=settings,
+        overrides=overrides,
+        stops=stops,
+        by_kernels=by_kernels,
+    )
+    # Forced decoding, which inspection listens to, is a translator's
+    return (kind_named("translate") if inspected else kind_of(directory.config)).opened(opening)
+
+
+def searched(
+    opening: Opening, decoding: DecodingConfig
+) -> tuple[Opened, SearchedModel, list[SearchEngine]]:
+    """Prepares a model that writes: in its precision, as the engines search with it."""
+    settings, place, weights = opening.settings, opening.place, opening.weights
+    directory = opening.directory
     precision = choose_precision(directory, settings.precision, place)
     # Who gives an opened directory may go on to use its model, so a copy is changed
     directory = in_precision(directory, precision, settings, may_change=weights is not None)
@@ -151,83 +112,7 @@ def open_model(
     engines = search_engines(
         settings.engine, place, opened.products, settings.tell, settings.threads
     )
-    searched = _searched_model(opened, weights, decoding, settings)
-    if directory.config.is_decoder_only and not inspected:
-        from tformer_cli.search.generator import Generator
-
-        search = Generator(
-            searched,
-            directory.tokenizer,
-            decoding,
-            engines=engines,
-            target_bos=directory.config.target_bos,
-            target_eos=directory.config.target_eos,
-            seed=settings.seed,
-            stops=stops,
-        )
-        return replace(opened, search=search)
-    from tformer_cli.search.translator import Translator
-
-    translator = Translator(
-        searched,
-        directory.tokenizer,
-        decoding,
-        engines=engines,
-        too_long=settings.too_long,
-        split_sentences=_splitter(directory, settings),
-        seed=settings.seed,
-        banned=settings.banned,
-        # Forced decoding by torch knows every model, even where `--engine` names the kernels
-        scorers=[TorchEngine(place, opened.products)],
-        shortlist=chosen_shortlist(directory, settings.shortlist),
-        seen_words=load_seen_words(directory.path),
-    )
-    if not directory.config.is_encoder_only:  # which never searches
-        translator.check()
-    return replace(opened, search=translator)
-
-
-def _encoder(
-    stored: ModelDirectory,
-    weights: StoredWeights | None,
-    place: str,
-    settings: OpeningSettings,
-    *,
-    by_kernels: bool,
-) -> Opened:
-    precision = settings.precision
-    if precision not in ("auto", "float32", "bfloat16"):
-        what = MODELS[task_kind(stored.config)]
-        raise UsageError(f"--precision: {what} do not compute in {precision}; omit it")
-    chosen: Precision = "bfloat16" if precision == "bfloat16" else "float32"
-    choose_precision(stored, chosen, place)  # refuses weights in int8
-    is_fast = place == "cpu" and chosen == "float32" and has_fast()
-
-    def load() -> Model:
-        settings.prepare_torch()
-        encoder = stored.encoder
-        if is_fast:  # packed matrices are multiplied faster, to the same bits
-            from tformer_cli.fast.products import pack_layers
-
-            pack_layers(encoder)
-        return encoder
-
-    opened = Opened(directory=replace(stored, load=load), place=place, precision=chosen)
-    if not (is_fast and by_kernels) or weights is None:  # the kernels read stored weights
-        return opened
-    from tformer_cli.fast.native_encoder import compiled_encoder
-    from tformer_cli.search.pooled import LabelHead, TokenHead
-
-    on_cpu = DirectoryModel(opened.directory, weights, in_integers=False)
-    compiled = compiled_encoder(on_cpu, settings.tell, settings.threads)
-    if isinstance(compiled, str):  # the reason why they cannot
-        return opened
-    made: LabelHead | TokenHead | None = None
-    if stored.config.n_outputs:
-        made = LabelHead(stored.config, weights.arrays)
-    elif stored.config.head == "tokens":
-        made = TokenHead(stored.config, weights.arrays)
-    return replace(opened, compiled=compiled, head=made)
+    return opened, _searched_model(opened, weights, decoding, settings), engines
 
 
 def resolved(model: Path | str, settings: OpeningSettings) -> Path:
@@ -285,7 +170,7 @@ def _tell_if_slower(directory: ModelDirectory, tell: Callable[[str], None]) -> N
         tell(f"searching by torch, which is slower than the compiled kernels: {reason}")
 
 
-def _for_languages(directory: ModelDirectory, settings: OpeningSettings) -> ModelDirectory:
+def for_languages(directory: ModelDirectory, settings: OpeningSettings) -> ModelDirectory:
     """Chooses the languages of a model that has tokens for them."""
     tokenizer = directory.tokenizer.for_languages(
         settings.source_language, settings.target_language
@@ -317,7 +202,7 @@ def _searched_model(
         others = []
         for path in settings.ensemble:
             other, _ = read_model_directory(resolved(path, settings), place, takes_int8=True)
-            other = _for_languages(other, settings)
+            other = for_languages(other, settings)
             chosen = choose_precision(other, opened.precision, place)  # one for all, to be averaged
             others.append(in_precision(other, chosen, settings, may_change=True))
         return _ensemble([directory, *others], settings)
@@ -349,51 +234,3 @@ def _ensemble(directories: Sequence[ModelDirectory], settings: OpeningSettings) 
         return Ensemble(models, settings.ensemble_weights, settings.ensemble_space)
     except ValueError as error:
         raise UsageError(f"--ensemble-weights: {error}") from None
-
-
-def chosen_shortlist(directory: ModelDirectory, asked: str | None) -> Shortlist | None:
-    """Reads the shortlist of a path, or the model's own if none is named; "none" has none."""
-    path = directory.path / SHORTLIST if asked is None else Path(asked)
-    if asked == NO_SHORTLIST or (asked is None and not path.exists()):
-        return None
-    if asked is not None and not path.exists():
-        raise ArtifactError(f"--shortlist: {path}: no such file; name one, or none")
-    n_targets = directory.tokenizer.vocab_size
-    # 0: sources and targets share a vocabulary
-    return read_shortlist(path, directory.config.source_vocab_size or n_targets, n_targets)
-
-
-def _splitter(
-    directory: ModelDirectory, settings: OpeningSettings
-) -> Callable[[str], list[str]] | None:
-    """Makes what splits lines of the model's source language into sentences, if they are to be."""
-    from tformer_cli.search.sentences import sentence_splitter
-
-    by_default: SentenceRule = "rule" if trained_on_sentences(directory) else "none"
-    rule = settings.split_sentences or by_default
-    return sentence_splitter(rule, directory.info.source_language)
-
-
-def trained_on_sentences(directory: ModelDirectory) -> bool:
-    """Returns whether a model drops text of lines with several sentences, as far as is known."""
-    info = directory.info
-    if task_kind(directory.config) != "translate":
-        return False
-    if info.several_sentences is not None:
-        return info.several_sentences <= MOST_SEVERAL
-    if info.origin is not None:
-        # An import stores no share
-        return info.origin.kind.startswith(SENTENCE_KINDS)
-    # Models from before the share was stored: the built-in corpus is known to have sentences
-    return _is_of_built_in_corpus(directory.path)
-
-
-def _is_of_built_in_corpus(run: Path) -> bool:
-    from tformer_cli.files.regular_file import read_regular
-
-    try:
-        recipe = tomllib.loads(read_regular(run / "recipe.toml", 1 << 20).decode())
-        corpora = recipe["data"]["train"]
-        return bool(corpora) and all(corpus["built_in"] for corpus in corpora)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return False  # nothing else needs the recipe

@@ -1,4 +1,4 @@
-"""A model on disk: converted to torch on demand, and computing in a precision."""
+"""A stored model: what opening makes of it, in which precision, with torch only on demand."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tformer_cli.acceleration import has_fast, require_fast
 from tformer_cli.artifacts.model_directory import original_of
 from tformer_cli.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    import torch
     from numpy.typing import NDArray
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.artifacts.weights_file import StoredWeights
-    from tformer_cli.model.config import ModelConfig
+    from tformer_cli.fast.native_encoder import CompiledEncoder
+    from tformer_cli.model.config import ModelConfig, Precision
     from tformer_cli.model.encoder_only import EncoderOnly
     from tformer_cli.model.transformer import Transformer
-    from tformer_cli.search.config import PrecisionChoice
+    from tformer_cli.search.config import Engine, PrecisionChoice
+    from tformer_cli.search.generator import Generator
     from tformer_cli.search.opening import OpeningSettings
+    from tformer_cli.search.pooled import LabelHead, TokenHead
+    from tformer_cli.search.translator import Translator
 
 GPU_FILES = ("nvidia*", "dxg", "kfd")
 """Devices in /dev of Nvidia's driver, of Windows' for Linux, and of AMD's."""
@@ -76,6 +81,62 @@ class DirectoryModel:
 
     def make(self) -> Transformer:
         return self.directory.model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """A stored model and how it is wanted; its kind makes an `Opened` of it."""
+
+    directory: ModelDirectory
+    weights: StoredWeights | None
+    """None: who opens it has made the model, and may go on to use it."""
+    place: str
+    settings: OpeningSettings
+    overrides: Mapping[str, Any]
+    """Settings of the search that differ from the model's own."""
+    stops: Sequence[str] = ()
+    by_kernels: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A model ready to compute, and where and how it does."""
+
+    directory: ModelDirectory
+    place: str
+    """Name of the device."""
+    precision: PrecisionChoice
+    engine: Engine = "tformer"
+    search: Translator | Generator | None = None
+    """Translates, or continues prompts; None with an encoder."""
+    compiled: CompiledEncoder | None = None
+    """The kernels, where they compute an encoder's hidden states in place of torch."""
+    head: LabelHead | TokenHead | None = None
+    """Stands on the kernels' states, if the model has labels or predicts tokens."""
+
+    @property
+    def translator(self) -> Translator:
+        return cast("Translator", self.search)
+
+    @property
+    def generator(self) -> Generator:
+        return cast("Generator", self.search)
+
+    @property
+    def device(self) -> torch.device:
+        """The device, as torch knows it."""
+        import torch
+
+        return torch.device(self.place)
+
+    @property
+    def products(self) -> Precision:
+        """Precision of torch's own products; those of int8 are made by other code."""
+        return "bfloat16" if self.precision == "bfloat16" else "float32"
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.directory.config
 
 
 def is_cpu(device: str) -> bool:

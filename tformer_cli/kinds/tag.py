@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from tformer_cli.errors import DataError
 from tformer_cli.kinds.classify import Classification
-from tformer_cli.kinds.kind import FilledGap, Kind
+from tformer_cli.kinds.embed import Embed
+from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.kinds.lines.job import LineResult, results_of
 from tformer_cli.kinds.training import Examples
 from tformer_cli.text.label_tokenizer import LabelTokenizer
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from tformer_cli.kinds.lines.classify import ScoredLabel
     from tformer_cli.kinds.lines.job import Damaged
-    from tformer_cli.kinds.lines.score import ScoredLabel
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.model.config import Precision
     from tformer_cli.model.encoder_only import Tagger
@@ -244,7 +245,7 @@ class Tagging(Classification):
         return [[names[row.index(max(row))] for _ in parts for row in next(rows)] for parts in cut]
 
 
-class Tag(Kind):
+class Tag(Embed):
     """An encoder with a row for each label, which words are compared with."""
 
     name = "tag"
@@ -259,7 +260,7 @@ class Tag(Kind):
         pairs: Sequence[tuple[str, str]],
         damaged: Damaged,  # noqa: ARG002
     ) -> Iterator[list[ScoredLabel]]:
-        from tformer_cli.kinds.lines.score import ScoredLabel, check_labels
+        from tformer_cli.kinds.lines.classify import ScoredLabel, check_labels
 
         for number, (text, labels) in enumerate(pairs):  # all, before the first is scored
             check_words(text, labels, f"line {number + 1}")

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tformer_cli.artifacts.config_file import task_kind
+from tformer_cli.errors import ArtifactError
 from tformer_cli.kinds.kind import Kind
 from tformer_cli.kinds.training import Examples, Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.kinds.serving import Serving
+    from tformer_cli.kinds.stored_model import Opened, Opening
     from tformer_cli.kinds.training import HeldOut
     from tformer_cli.model.base import Model
     from tformer_cli.recipe import Recipe
+    from tformer_cli.search.opening import OpeningSettings
+    from tformer_cli.search.sentences import SentenceRule
+    from tformer_cli.search.shortlist import Shortlist
     from tformer_cli.text.corpora import SentencePair
     from tformer_cli.trainer.validation import Scored, Scorer
+
+
+NO_SHORTLIST = "none"
+"""Value of `--shortlist` that leaves out the model's own."""
+# Corpora of sentences have a tenth at most, as translators join and divide; documents have most
+MOST_SEVERAL = 0.2
+"""Share of training lines with several sentences up to which lines count as sentences."""
+SENTENCE_KINDS = ("Bergamot", "Marian", "Argos", "Hugging Face Marian", "Hugging Face M2M-100")
+"""Beginnings of the kinds of imported models that are trained on sentences."""
 
 
 class Translation(Training):
@@ -68,6 +88,88 @@ class Translation(Training):
         return doubts(recipe.data)
 
 
+def opened_translator(opening: Opening) -> Opened:
+    """Connects a model with a translator, which inspection takes of any kind."""
+    from tformer_cli.artifacts.shortlist_file import load_seen_words
+    from tformer_cli.kinds.opening import for_languages, searched
+    from tformer_cli.search.opening import overridden
+    from tformer_cli.search.torch_engine import TorchEngine
+    from tformer_cli.search.translator import Translator
+
+    settings = opening.settings
+    opening = replace(opening, directory=for_languages(opening.directory, settings))
+    decoding = overridden(opening.directory.decoding, settings.tell, **opening.overrides)
+    opened, model, engines = searched(opening, decoding)
+    directory = opened.directory
+    translator = Translator(
+        model,
+        directory.tokenizer,
+        decoding,
+        engines=engines,
+        too_long=settings.too_long,
+        split_sentences=_splitter(directory, settings),
+        seed=settings.seed,
+        banned=settings.banned,
+        # Forced decoding by torch knows every model, even where `--engine` names the kernels
+        scorers=[TorchEngine(opened.place, opened.products)],
+        shortlist=chosen_shortlist(directory, settings.shortlist),
+        seen_words=load_seen_words(directory.path),
+    )
+    if not directory.config.is_encoder_only:  # which never searches
+        translator.check()
+    return replace(opened, search=translator)
+
+
+def chosen_shortlist(directory: ModelDirectory, asked: str | None) -> Shortlist | None:
+    """Reads the shortlist of a path, or the model's own if none is named; "none" has none."""
+    from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
+
+    path = directory.path / SHORTLIST if asked is None else Path(asked)
+    if asked == NO_SHORTLIST or (asked is None and not path.exists()):
+        return None
+    if asked is not None and not path.exists():
+        raise ArtifactError(f"--shortlist: {path}: no such file; name one, or none")
+    n_targets = directory.tokenizer.vocab_size
+    # 0: sources and targets share a vocabulary
+    return read_shortlist(path, directory.config.source_vocab_size or n_targets, n_targets)
+
+
+def _splitter(
+    directory: ModelDirectory, settings: OpeningSettings
+) -> Callable[[str], list[str]] | None:
+    """Makes what splits lines of the model's source language into sentences, if they are to be."""
+    from tformer_cli.search.sentences import sentence_splitter
+
+    by_default: SentenceRule = "rule" if trained_on_sentences(directory) else "none"
+    rule = settings.split_sentences or by_default
+    return sentence_splitter(rule, directory.info.source_language)
+
+
+def trained_on_sentences(directory: ModelDirectory) -> bool:
+    """Returns whether a model drops text of lines with several sentences, as far as is known."""
+    info = directory.info
+    if task_kind(directory.config) != "translate":
+        return False
+    if info.several_sentences is not None:
+        return info.several_sentences <= MOST_SEVERAL
+    if info.origin is not None:
+        # An import stores no share
+        return info.origin.kind.startswith(SENTENCE_KINDS)
+    # Models from before the share was stored: the built-in corpus is known to have sentences
+    return _is_of_built_in_corpus(directory.path)
+
+
+def _is_of_built_in_corpus(run: Path) -> bool:
+    from tformer_cli.files.regular_file import read_regular
+
+    try:
+        recipe = tomllib.loads(read_regular(run / "recipe.toml", 1 << 20).decode())
+        corpora = recipe["data"]["train"]
+        return bool(corpora) and all(corpus["built_in"] for corpus in corpora)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return False  # nothing else needs the recipe
+
+
 class Translate(Kind):
     """Encoder and decoder."""
 
@@ -76,6 +178,14 @@ class Translate(Kind):
     methods = ("translate", "score")
     searches = True
     training = Translation()
+
+    def opened(self, opening: Opening) -> Opened:
+        return opened_translator(opening)
+
+    def serving(self, opened: Opened, verb: Verb) -> Serving:  # noqa: ARG002 - the only one
+        from tformer_cli.kinds.serving import Translating
+
+        return Translating(opened)
 
 
 KIND = Translate()

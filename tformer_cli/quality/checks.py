@@ -12,6 +12,7 @@ from typing import TypeVar
 from tformer_cli.errors import UsageError
 from tformer_cli.quality.facts import LABELED, PAIRS, CorpusFacts, CorpusKind, deviation
 from tformer_cli.quality.repeats import normalized
+from tformer_cli.quality.settings import CheckSettings
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.languages import (
     FUNCTION_WORDS,
@@ -486,6 +487,23 @@ def known_checks(names: Iterable[str], where: str) -> frozenset[str]:
             hint = did_you_mean(suggestions(name, CHECKS)) or f"checks are {', '.join(CHECKS)}"
             raise UsageError(f'{where}: no check is called "{name}"; {hint}')
     return frozenset(given)
+
+
+def asked_checks(settings: CheckSettings) -> frozenset[str]:
+    return known_checks(settings.only, "--only")
+
+
+def chosen_checks(settings: CheckSettings, default: frozenset[str]) -> frozenset[str]:
+    chosen = asked_checks(settings) if settings.only else default
+    chosen -= known_checks(settings.without, "--without")
+    chosen |= {HELD_OUT} if settings.held_out else set()
+    chosen |= {NEAR_DUPLICATE} if settings.near else set()
+    chosen |= {SCORE} if settings.scores else set()
+    if SCORE in chosen and not settings.scores:
+        raise UsageError("--only: score needs the scores of a model; add --scores FILE")
+    if not chosen:
+        raise UsageError("--without: leaves no check; name fewer")
+    return chosen
 
 
 def checks_for(kind: CorpusKind) -> frozenset[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tformer_cli.errors import UsageError
-from tformer_cli.quality.checks import checks_for
+from tformer_cli.quality.checks import asked_checks, checks_for
 from tformer_cli.quality.examine import Corpora
 from tformer_cli.quality.facts import LABELED, PAIRS, TEXTS, CorpusKind, Detector
 from tformer_cli.quality.minhash import HeldOut
@@ -54,7 +54,7 @@ class GivenData(Corpora):
     def possible(self, wanted: frozenset[str]) -> frozenset[str]:
         """Returns the checks of those wanted that can be made of this kind."""
         known = checks_for(self.kind)
-        if other := sorted(self.settings.asked() - known):
+        if other := sorted(asked_checks(self.settings) - known):
             raise UsageError(
                 f"--only: {other[0]} is not a check of {self.kind.noun}s; checks of them are "
                 + ", ".join(sorted(known))

@@ -112,25 +112,6 @@ class CheckSettings:
                 option = name.replace("_", "-")
                 raise UsageError(f"--{option}: must be above 0, but is {value}; change it")
 
-    def chosen(self, default: frozenset[str]) -> frozenset[str]:
-        from tformer_cli.quality.checks import HELD_OUT, NEAR_DUPLICATE, SCORE, known_checks
-
-        chosen = self.asked() if self.only else default
-        chosen -= known_checks(self.without, "--without")
-        chosen |= {HELD_OUT} if self.held_out else set()
-        chosen |= {NEAR_DUPLICATE} if self.near else set()
-        chosen |= {SCORE} if self.scores else set()
-        if SCORE in chosen and not self.scores:
-            raise UsageError("--only: score needs the scores of a model; add --scores FILE")
-        if not chosen:
-            raise UsageError("--without: leaves no check; name fewer")
-        return chosen
-
-    def asked(self) -> frozenset[str]:
-        from tformer_cli.quality.checks import known_checks
-
-        return known_checks(self.only, "--only")
-
     def written(self) -> list[tuple[str, str]]:
         # the names of checks are chosen anew for each command that mends
         return options_given(self, but=("only", "without"))

@@ -25,6 +25,8 @@ Default = TypeVar("Default")
 Engine = Literal["tformer", "compiled", "torch"]
 """Decoding engines."""
 PrecisionChoice = Literal["auto", "float32", "bfloat16", "int8"]
+TooLong = Literal["split", "truncate", "error"]
+EnsembleSpace = Literal["probability", "log"]
 """Precisions to translate in; "auto" is the type that the weights are stored in."""
 TORCH_BATCH_TOKENS = 4096
 """Where settings leave the choice."""

@@ -65,7 +65,7 @@ def for_each_text(
             if before_batch is not None:
                 before_batch()
             chosen = [texts[i] for i in indices]
-            if config.reads_images:
+            if config.image_size:  # all are equally long
                 batch = image_batch(chosen, config.ids_per_token, device)
             else:
                 batch = source_batch(chosen, model.max_positions, device, eos=model.source_eos)

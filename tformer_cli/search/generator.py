@@ -109,9 +109,12 @@ class Generator:
         self._stops = tuple(stops)
         self._searcher.check(self.config, Sentence(tokens=()))
 
-    def with_config(self, config: DecodingConfig, stops: Sequence[str]) -> Generator:
+    def with_config(
+        self, config: DecodingConfig, stops: Sequence[str], seed: int | None = None
+    ) -> Generator:
         """Makes a generator that searches and stops otherwise, with the same engines."""
         other = copy(self)
+        other._seed = self._seed if seed is None else seed
         other._choose(config, stops)
         return other
 

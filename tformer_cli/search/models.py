@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from tformer_cli.model.cache import DecoderCache
     from tformer_cli.model.transformer import Transformer
+    from tformer_cli.search.config import EnsembleSpace
     from tformer_cli.search.engine import DecodingCache, DecodingModel
-    from tformer_cli.search.opening import EnsembleSpace
 
 
 class EnsembleCache:

@@ -3,10 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import UsageError
-from tformer_cli.search.config import MOST_HYPOTHESES, DecodingConfig, Engine, PrecisionChoice
+from tformer_cli.search.config import (
+    MOST_HYPOTHESES,
+    DecodingConfig,
+    Engine,
+    EnsembleSpace,
+    PrecisionChoice,
+    TooLong,
+)
 from tformer_cli.search.sentences import SentenceRule
 from tformer_cli.settings import (
     Limits,
@@ -23,8 +30,6 @@ if TYPE_CHECKING:
 
     from tformer_cli.search.keywords import DecodingOverrides
 
-TooLong = Literal["split", "truncate", "error"]
-EnsembleSpace = Literal["probability", "log"]
 SEEDS = 2**63
 """Number of seeds there are."""
 _ONLY_SAMPLING = ("temperature", "top_k", "top_p", "candidates")

@@ -29,10 +29,9 @@ from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-    from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.search.config import DecodingConfig, TooLong
     from tformer_cli.search.engine import SearchedModel, SearchEngine
     from tformer_cli.search.hypothesis import Hypothesis
-    from tformer_cli.search.opening import TooLong
     from tformer_cli.search.shortlist import Shortlist
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
@@ -205,6 +204,12 @@ class Translator:
         other._model = model
         # What engines have prepared belongs to the model before
         other._searcher = Searcher(model, self._engines, self._before_batch, self._scorers)
+        return other
+
+    def with_languages(self, source: str | None, target: str | None) -> Translator:
+        """Makes the same translator for other languages of a model that has tokens for them."""
+        other = copy(self)
+        other._tokenizer = self._tokenizer.for_languages(source, target)
         return other
 
     def with_config(self, config: DecodingConfig) -> Translator:

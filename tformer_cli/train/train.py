@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -87,8 +87,8 @@ from tformer_cli.trainer.adapters import merged_weights
 from tformer_cli.trainer.batch_budget import PairLengths
 from tformer_cli.trainer.events import RunStarted, TrainingObserver
 from tformer_cli.trainer.hardware import training_device, use_kernels
-from tformer_cli.trainer.processes.group import Processes, together
-from tformer_cli.trainer.processes.launch import launched, one_error_per_node
+from tformer_cli.trainer.processes.group import Processes
+from tformer_cli.trainer.processes.launch import Launch, launched, one_error_per_node
 from tformer_cli.trainer.processes.signals import stop_requests
 from tformer_cli.trainer.resuming.checkpoints import Checkpoints
 from tformer_cli.trainer.resuming.state import TrainingState, generators_kept
@@ -177,7 +177,7 @@ def train(
         check_outputs([Output(name="--output", path=run, writes=Writes.RUN)], named_inputs(recipe))
         place = training_device(device, launch)
     with (
-        together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
+        _together(launch, place, recipe) as processes,
         _run_directory(run) if processes.is_first else nullcontext(),
         generators_kept(place),
     ):
@@ -259,6 +259,18 @@ def _started(
 def has_model(run: Path) -> bool:
     """Returns whether a directory holds a run or a model, which training would overwrite."""
     return has_run(run) or any((run / name).exists() for name in (CONFIG, WEIGHTS))
+
+
+def _together(
+    launch: Launch, place: torch.device, recipe: Recipe
+) -> AbstractContextManager[Processes]:
+    """Meets the other processes, if there are any."""
+    if launch.world_size == 1:
+        return nullcontext(Processes())
+    # torch's collectives take long to load, and most runs have one process
+    from tformer_cli.trainer.processes.distributed import joined
+
+    return joined(launch, place, shards_optimizer=recipe.training.shard_optimizer)
 
 
 @contextmanager

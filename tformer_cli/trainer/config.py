@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from tformer_cli.artifacts.config_file import TASKS, TaskKind
+from tformer_cli.artifacts.config_file import DEFAULT_KIND, TASKS, TaskKind
 from tformer_cli.settings import (
     FRACTION,
     NOT_NEGATIVE,
@@ -31,7 +31,7 @@ METRICS: Mapping[TaskKind, tuple[str, ...]] = MappingProxyType(
 class TaskConfig:
     """The task that the model is trained for: the recipe's `[task]` table."""
 
-    kind: TaskKind = "translate"
+    kind: TaskKind = DEFAULT_KIND
     """"translate": a sentence to a sentence; "classify": a text to a label; "tag": each word of a
     text to a label; "language-model": a text from its beginning; "masked": hidden tokens of a text;
     "image": an image to a label."""

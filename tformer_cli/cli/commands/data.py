@@ -82,9 +82,9 @@ def check(
         tformer data check reviews.tsv --label-field 2 --source-language en
     """
     from tformer_cli.quality.check_data import check_data, report_document
-    from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE
+    from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE, chosen_checks
 
-    wanted = checks.chosen(DEFAULT)
+    wanted = chosen_checks(checks, DEFAULT)
     chosen = chosen_format(format_, output, FORMATS, "json")
     # First: an unwritable file is an error at once, not after the corpus is read
     with results(output) as stream:
@@ -121,9 +121,9 @@ def clean(
         tformer data clean train.en train.de -o cleaned
         tformer data clean pairs.tsv --without numbers,copied -o cleaned
     """
-    from tformer_cli.quality.checks import DEFAULT, DROPPING
+    from tformer_cli.quality.checks import DEFAULT, DROPPING, chosen_checks
 
-    _clean(files, output, checks.chosen(DEFAULT & DROPPING), checks, fields, quiet=quiet)
+    _clean(files, output, chosen_checks(checks, DEFAULT & DROPPING), checks, fields, quiet=quiet)
 
 
 @data_app.add("dedupe")
@@ -154,13 +154,18 @@ def dedupe(
         tformer data dedupe train.en train.de -o unique
         tformer data dedupe pairs.jsonl --by source --held-out test.en -o unique
     """
-    from tformer_cli.quality.checks import DUPLICATE, REPEATED_SOURCE, REPEATED_TARGET
+    from tformer_cli.quality.checks import (
+        DUPLICATE,
+        REPEATED_SOURCE,
+        REPEATED_TARGET,
+        chosen_checks,
+    )
 
     dropping = {DUPLICATE}
     dropping |= {REPEATED_SOURCE} if by in ("source", "either") else set()
     dropping |= {REPEATED_TARGET} if by in ("target", "either") else set()
     checks = CheckSettings(held_out=tuple(held_out or ()), near=near)
-    chosen = checks.chosen(frozenset(dropping))
+    chosen = chosen_checks(checks, frozenset(dropping))
     _clean(files, output, chosen, checks, fields, quiet=quiet, by=by)
 
 

@@ -9,7 +9,7 @@ from tformer_cli.cli.options import ModelArgument, option_field
 
 if TYPE_CHECKING:
     from tformer_cli.kinds.lines.embed import VectorFormat
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
 FORMATS: tuple["VectorFormat", ...] = ("tsv", "jsonl", "npy", "safetensors")
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         TextEvaluation,
     )
     from tformer_cli.kinds.kind import Kind
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.metrics.significance import PairedDifference
     from tformer_cli.search.keywords import SearchOverrides
 

@@ -7,7 +7,7 @@ from tformer_cli.cli.options import ModelArgument, option_field
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
 
 def fill(

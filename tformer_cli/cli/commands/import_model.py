@@ -8,6 +8,7 @@ from tformer_cli.cli.help import show_list
 from tformer_cli.cli.options import QuietOption, argument, option_field
 from tformer_cli.cli.streams import note, stdout_console
 from tformer_cli.errors import UsageError
+from tformer_cli.kinds import kind_of
 from tformer_cli.model.weight_shapes import parameter_count
 
 if TYPE_CHECKING:
@@ -77,13 +78,13 @@ def _rows(model: "ForeignModel") -> "Iterator[tuple[str, str]]":
     n_sources = config.source_vocab_size
     both = f"{n_sources:,} and {model.tokenizer.vocab_size:,}"
     joint = f"{model.tokenizer.vocab_size:,}"
-    translates = not (config.is_decoder_only or config.is_encoder_only)
-    joint += " for both languages" if translates else ""
+    kind = kind_of(config)
+    joint += " for both languages" if "translate" in kind.verbs else ""
     yield "Vocabulary", both if n_sources else joint
     n_parameters = parameter_count(config, model.tokenizer.vocab_size)
     yield "Weights", f"{n_parameters:,} parameters ({model.weight_type})"
     search = "sampling" if model.decoding.sampling else f"beam size {model.decoding.beam_size}"
-    if not config.is_encoder_only:
+    if kind.searches:
         yield "Decoding", search
     if model.labels:
         yield "Labels", f"{len(model.labels)}: {', '.join(model.labels[:MOST_LABELS])}"

@@ -7,9 +7,10 @@ from tformer_cli.artifacts.config_file import TASKS, describe_layers
 from tformer_cli.cli.commands.training_progress import duration
 from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.help import show_list
-from tformer_cli.cli.inspect.inspect_heads import format_size
 from tformer_cli.cli.options import ModelArgument, QuietOption
 from tformer_cli.cli.streams import stdout_console, warn, write_line
+from tformer_cli.cli.values import format_size
+from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     )
     if labels := details.config.labels:
         yield "Labels", f"{len(labels)}: {', '.join(labels[:MOST_LANGUAGES])}"
-    yield from _of_images(model) if model.reads_images else _of_texts(details)
+    yield from _of_images(model) if reads_names(model) else _of_texts(details)
     yield from _origin(details)
     penalty = f"length penalty {decoding.length_penalty:g}"
     if decoding.length_normalization == "average":
@@ -79,7 +80,7 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     search = f"beam size {decoding.beam_size}, {penalty}"
     if decoding.sampling:
         search = f"sampling, temperature {decoding.temperature:g}"
-    if not model.is_encoder_only:
+    if kind_of(model).searches:
         yield "Decoding", search
     # A run directory is much larger than its model, which is the part to copy elsewhere
     more = details.n_bytes - details.n_model_bytes
@@ -98,16 +99,16 @@ def _of_images(model: "ModelConfig") -> "Iterator[tuple[str, str]]":
 
 
 def _of_texts(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
-    model, is_of_texts = details.config.model, details.config.model.is_decoder_only
+    model, verbs = details.config.model, kind_of(details.config.model).verbs
     row = TASKS[details.config.task]
     # Words are labeled part by part; of one label, and around gaps, only the beginning is read
     is_cut = row.head is not None and not (row.at_places and row.has_labels)
     what = "cut off" if is_cut else "read in parts"
-    longer = "" if is_of_texts else f"; longer ones are {what}"
+    longer = "" if "generate" in verbs else f"; longer ones are {what}"
     yield "Longest line", f"{model.max_positions} tokens{longer}"
-    sides = ", for both languages"
-    if is_of_texts or model.is_encoder_only:
-        sides = ", for texts" if details.config.labels else ""
+    sides = ", for texts" if details.config.labels else ""
+    if "translate" in verbs:
+        sides = ", for both languages"
     if model.source_vocab_size:
         sides = f", for the target; {model.source_vocab_size:,} for the source"
     yield "Vocabulary", f"{details.config.vocab_size:,} pieces ({details.algorithm}){sides}"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.inspect.jobs.align import AlignmentReport, PairTexts
     from tformer_cli.inspect.jobs.shortlist import LinkedTokens
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
 
 @dataclass(frozen=True, kw_only=True)

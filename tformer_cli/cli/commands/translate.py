@@ -40,7 +40,7 @@ from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFiles
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
     from tformer_cli.search.keywords import SearchOverrides
 

@@ -163,7 +163,7 @@ def inspect_ablate(
         if str(file) != STANDARD_STREAM:
             check_file(file)
 
-    from tformer_cli.artifacts.config_file import task_kind
+    from tformer_cli.artifacts.config_file import TRANSLATORS, task_kind
     from tformer_cli.heads.names import head_layout
     from tformer_cli.heads.selectors import select_heads
     from tformer_cli.inspect.jobs.ablate import (
@@ -177,7 +177,7 @@ def inspect_ablate(
 
     counts = LineCounts()
     if changes is not None:
-        opened = open_model(model, opening, quiet=quiet, tasks=("translate",))
+        opened = open_model(model, opening, quiet=quiet, tasks=TRANSLATORS)
         (text,) = argument_lines([changes], counts)
         emit_view(
             CHANGES_VIEW,
@@ -191,9 +191,8 @@ def inspect_ablate(
     prompt_at_terminal(files=texts.files, quiet=quiet)
     sources, references = texts.read(pictures, counts)
     opened = open_model(model, opening, quiet=quiet, tasks=MEASURED)
-    if pictures.images is not None and not opened.directory.config.reads_images:
-        raise UsageError("--images: MODEL reads texts; omit it")
-    if pruned.write_pruned is not None and task_kind(opened.directory.config) != "translate":
+    pictures.check_model(opened.config)
+    if pruned.write_pruned is not None and task_kind(opened.directory.config) not in TRANSLATORS:
         raise UsageError(
             "--write-pruned: translates with the smaller model, and so is of translation models; "
             "omit it"

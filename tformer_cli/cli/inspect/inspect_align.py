@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         Bidirectional,
         PairTexts,
     )
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.text.pharaoh import GoldLinks, Link
 
 

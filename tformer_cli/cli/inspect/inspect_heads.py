@@ -6,7 +6,6 @@ other jobs: a corpus, its dump, and the roles over the steps of a run.
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +43,12 @@ from tformer_cli.cli.streams import (
     warn,
     warn_of_bytes,
 )
+from tformer_cli.cli.values import format_size, parse_size
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.view import NoOptions
 from tformer_cli.inspect.views import corpus, heads, timeline
 from tformer_cli.inspect.views.heads import HeadsOptions, check_residual
+from tformer_cli.kinds import reads_words
 from tformer_cli.text.lines import LineCounts
 from tformer_cli.wording import count_of
 
@@ -56,12 +57,10 @@ if TYPE_CHECKING:
 
     from tformer_cli.heads.roles import TokenFrequencies
     from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus, DumpReport
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
 
 PANEL = "Dumps of a corpus"
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,24 +96,6 @@ class DumpOptions:
     def check(self) -> None:
         if self.top_k is not None and self.dump is None:
             raise UsageError("--top-k: applies to dumps; add --dump DIR")
-
-
-def parse_size(text: str, option: str) -> int:
-    """Reads a number of bytes: 1000, 500M, 2.5G, 2GiB; units are powers of 1024."""
-    match = _SIZE.fullmatch(text.strip())
-    n_bytes = 0 if match is None else int(float(match[1]) * UNITS[match[2].upper()])
-    if n_bytes < 1:
-        raise UsageError(f'{option}: "{text}" is not a size above 0; write 500M or 20G')
-    return n_bytes
-
-
-def format_size(n_bytes: int) -> str:
-    size = float(n_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"
 
 
 def dump_heads(
@@ -370,8 +351,7 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
     from tformer_cli.inspect.jobs.reader import CorpusInspector
 
     opened = request.open(tasks=heads.VIEW.tasks)
-    config = opened.directory.config
-    has_source = not (config.is_decoder_only or config.reads_images)
+    has_source = reads_words(opened.config)
     frequencies = None
     if has_source:  # rare words are of sources
         frequencies = frequencies_of(opened.directory) or _counted(opened, request)

@@ -44,6 +44,7 @@ from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.inspect.views.diff import VIEW as DIFF_VIEW
 from tformer_cli.inspect.views.diff import DiffOptions
 from tformer_cli.inspect.views.step import VIEW, StepOptions
+from tformer_cli.kinds import reads_names
 from tformer_cli.text.lines import LineCounts
 
 WORKSHEET = "Worksheet"  # The panel of options that make one
@@ -104,7 +105,7 @@ def inspect_step(
     worksheet.check(output)
     counts = LineCounts()
     # TEXT may be the name of an image, which then needs no warning of a file
-    names = read_config(model).model.reads_images
+    names = reads_names(read_config(model).model)
     line = _only_line(text, source, counts, quiet=quiet, takes_names=names)
 
     from tformer_cli.inspect.jobs.report import read_sentences
@@ -170,7 +171,7 @@ def inspect_report(
     sentences.check_searched(options)
     counts = LineCounts()
     # A file's name as TEXT is what a model of images reads: no warning then
-    names = read_config(model).model.reads_images
+    names = reads_names(read_config(model).model)
     lines, targets = sentences.read(text, counts, quiet=quiet, takes_names=names)
 
     from tformer_cli.inspect.jobs.report import TASKS
@@ -223,7 +224,7 @@ def inspect_diff(
     # Before the models are opened, so that both compute with these threads
     prepare_torch(opening["threads"])
     opened, other = open_models(first, second, **opening)
-    names = opened.directory.config.reads_images
+    names = reads_names(opened.directory.config)
     lines, targets = sentences.read(text, counts, quiet=quiet, takes_names=names)
     comparer = ModelComparer(opened, other, options.heads, options.match)
     note_choices(opened, quiet=quiet)

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, get_args
 
-from tformer_cli.artifacts.config_file import check_model, read_config
+from tformer_cli.artifacts.config_file import TASKS, TRANSLATORS, check_model, read_config
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.format_choice import BINARY, chosen_format, format_option
 from tformer_cli.cli.options import (
@@ -47,6 +47,7 @@ from tformer_cli.cli.streams import (
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.view import ModelView, SentenceView, View
 from tformer_cli.inspect.weighting.weighting import WeightingName
+from tformer_cli.kinds import reads_names
 from tformer_cli.settings import Option
 from tformer_cli.show.png import check_png
 from tformer_cli.text.lines import LineCounts, check_file
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.inspect.jobs.reader import ReadReport
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
 
 TextsArgument = Annotated[
@@ -160,7 +161,7 @@ def open_model(
     *,
     quiet: bool,
     rank: int = 1,
-    tasks: tuple["TaskKind", ...] = ("translate",),
+    tasks: tuple["TaskKind", ...] = TRANSLATORS,
 ) -> "Opened":
     """Opens a model to look into it, at one of its translations, and says where it computes."""
     from tformer_cli.inspect.jobs.reader import open_for_inspection
@@ -190,10 +191,10 @@ class SentenceRequest:
     quiet: bool
 
     def read(self, counts: "LineCounts") -> tuple[Iterator[str], Iterator[str] | None]:
-        names = read_config(self.model).model.reads_images
+        names = reads_names(read_config(self.model).model)
         return self.sentences.read(self.text, counts, quiet=self.quiet, takes_names=names)
 
-    def open(self, rank: int = 1, tasks: tuple["TaskKind", ...] = ("translate",)) -> "Opened":
+    def open(self, rank: int = 1, tasks: tuple["TaskKind", ...] = TRANSLATORS) -> "Opened":
         return open_model(self.model, self.opening, quiet=self.quiet, rank=rank, tasks=tasks)
 
 
@@ -240,8 +241,7 @@ def _is_meant_as_value(text: str) -> bool:
     return bool(get_close_matches(text, get_args(WeightingName), n=1, cutoff=0.7))
 
 
-READ_ONLY = {"image", "embed"}  # Tasks whose models write no text
-# Options that mean nothing to them.
+# Options that mean nothing to a model that writes no text.
 SEARCH_OPTIONS = (
     *("target", "target_file", "beam_size", "length_penalty"),
     *("source_language", "target_language", "seed"),
@@ -289,7 +289,7 @@ def view_command(view: View[Any]) -> Callable[..., None]:
         emit_view(view, [read_model(view, model, options)], chosen, output, options)
 
     command = of_sentences if isinstance(view, SentenceView) else of_model
-    if set(view.tasks) <= READ_ONLY:
+    if all(TASKS[kind].head for kind in view.tasks):  # encoders
         command = without_options(command, SEARCH_OPTIONS)
     command.__doc__ = view.help
     return command

@@ -151,33 +151,39 @@ def grow_tree(
     *,
     n_source_tokens: int,
     max_positions: int,
+    forced: Sequence[float] = (),
 ) -> SearchTree | None:
+    """Grows the tree from the steps of a search; the first tokens may have been forced.
+
+    `steps` begin behind them, and `forced` are their log-probabilities: nothing was chosen there,
+    so the tree begins with their last one.
+    """
     if not is_beam_search(config):
         return None
     limit = longest_translation(n_source_tokens, config, max_positions)
     begin = SearchNode(
         parent=None,
-        step=0,
+        step=len(forced),
         token=steps[0].tokens[first_row],
-        log_probability=0.0,
+        log_probability=sum(forced),
         state="kept",
         score=None,
     )
     growth = _Growth(config, [begin])
-    live, n_slots = [_Live(0, first_row, 0.0)], config.beam_size
-    for number, recorded in enumerate(steps):
+    live, n_slots = [_Live(0, first_row, begin.log_probability)], config.beam_size
+    for number, recorded in enumerate(steps, len(forced)):
         kept = growth.choose(live, recorded, n_slots, is_last=number == limit)
         unfinished = [node for node in kept if growth.nodes[node].state == "kept"]
         n_slots -= len(kept) - len(unfinished)
-        if number + 1 == len(steps):
+        if number + 1 == len(forced) + len(steps):
             break
-        rows = _rows_of(unfinished, growth.nodes, live, steps[number + 1])
+        rows = _rows_of(unfinished, growth.nodes, live, steps[number + 1 - len(forced)])
         if rows is None:
             return None
         live = rows
         if not live:
             break
-    path = _path(growth.nodes, [*target_ids, EOS_ID])
+    path = _path(growth.nodes, [*target_ids[len(forced) :], EOS_ID], len(forced))
     if path is None:
         return None
     return SearchTree(
@@ -211,10 +217,12 @@ def _rows_of(
     return rows if len(rows) in (0, len(nodes)) else None
 
 
-def _path(nodes: Sequence[SearchNode], tokens: Sequence[int]) -> tuple[int, ...] | None:
+def _path(
+    nodes: Sequence[SearchNode], tokens: Sequence[int], n_forced: int
+) -> tuple[int, ...] | None:
     """The nodes of a finished hypothesis; None if the tree does not have it."""
     for number, node in enumerate(nodes):
-        if node.state != "finished" or node.step != len(tokens):
+        if node.state != "finished" or node.step != n_forced + len(tokens):
             continue
         way, at = [], number
         while (parent := nodes[at].parent) is not None:
@@ -350,17 +358,22 @@ class RecordingModel:
         return _gathered(*self._search_of(source, target_input), source, target_input)
 
     def tree_of(
-        self, source_ids: Sequence[int], target_ids: Sequence[int], config: DecodingConfig
+        self,
+        source_ids: Sequence[int],
+        target_ids: Sequence[int],
+        config: DecodingConfig,
+        forced: Sequence[float] = (),
     ) -> SearchTree | None:
         source, target_input = self._read(source_ids), (BOS_ID, *target_ids)
         search, rows = self._search_of(source, target_input)
         return grow_tree(
-            search.steps,
-            rows[0],
+            search.steps[len(forced) :],
+            rows[len(forced)],
             target_ids,
             config,
             n_source_tokens=len(source_ids),
             max_positions=self._model.max_positions,
+            forced=forced,
         )
 
     def _read(self, source_ids: Sequence[int]) -> tuple[int, ...]:

@@ -63,8 +63,8 @@ def place_of(model: Inspected, kind: Kind, layer: int) -> Place:
     decoder = model.decoder.layers[layer]
     if kind == "dec":
         # a language model has no cross-attention
-        is_alone = model.config.is_decoder_only
-        after = decoder.feed_forward_norm if is_alone else decoder.cross_attention_norm
+        has_source = model.config.n_encoder_layers
+        after = decoder.cross_attention_norm if has_source else decoder.feed_forward_norm
         norms = decoder.self_attention_norm, after
         return Place(decoder.self_attention, *norms, model.decoder_input)
     norms = decoder.cross_attention_norm, decoder.feed_forward_norm

@@ -51,7 +51,8 @@ from tformer_cli.inspect.views.ablation import (
 )
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.masked import hidden_alike
-from tformer_cli.kinds.opening import Opened, open_model
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.kinds.texts import text_ids
 from tformer_cli.metrics.scores import check_counts
 from tformer_cli.metrics.significance import PairedDifference, PairedScores, compare_losses

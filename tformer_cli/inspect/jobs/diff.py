@@ -13,6 +13,7 @@ from tformer_cli.artifacts.config_file import (
     CONFIG,
     MODELS,
     TOKENIZER,
+    TRANSLATORS,
     ModelInfo,
     TaskKind,
     check_task,
@@ -20,7 +21,6 @@ from tformer_cli.artifacts.config_file import (
     task_kind,
 )
 from tformer_cli.artifacts.model_directory import (
-    TRANSLATORS,
     ModelDirectory,
     load_model_directory,
     make_model,
@@ -59,7 +59,7 @@ from tformer_cli.inspect.jobs.reader import (
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.views.heads import VIEW as HEADS
 from tformer_cli.kinds import training_of
-from tformer_cli.kinds.opening import Opened
+from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.adapter_config import adapter_shapes
 from tformer_cli.recipe import RECIPE, Recipe, has_run, load_recipe
 from tformer_cli.runtime import resolve_device

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.inspect.capture.forced import IdPair
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.text.tokenizer import TokenizerSide
 
 MAX_BYTES = 2 << 30  # Largest dump where no other limit is given

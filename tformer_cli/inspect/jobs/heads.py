@@ -50,9 +50,10 @@ from tformer_cli.inspect.views import heads as heads_view
 from tformer_cli.inspect.weighting.maps import weighted_maps
 from tformer_cli.inspect.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
 from tformer_cli.kinds.kind import FilledGap
-from tformer_cli.kinds.opening import Opened
+from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, EncoderOnly
+from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints
 from tformer_cli.search.encoding import label_probabilities
 from tformer_cli.text.lines import given_lines
 from tformer_cli.text.tokenizer import Tokenizer
@@ -156,7 +157,14 @@ class HeadInspector:
             return ((one, None) for line in lines for one in self._splitter.sentences(line))
         return _with_targets(lines, given_lines(targets, "targets"))
 
-    def inspect_line(self, index: int, line: str, target: str | None = None) -> HeadsRecord:
+    def inspect_line(
+        self,
+        index: int,
+        line: str,
+        target: str | None = None,
+        constraints: LineConstraints = NO_CONSTRAINTS,
+    ) -> HeadsRecord:
+        """Inspects a line with the target that is given, or found under its constraints."""
         if self._is_of_texts:  # the text is the target that a language model is forced to write
             target = line
         if not line.strip():
@@ -171,7 +179,7 @@ class HeadInspector:
         if isinstance(self._model, EncoderOnly):
             return self._inspect_read(index, line, self._model)
         if target is None:
-            return self._inspect_translation(index, line)
+            return self._inspect_translation(index, line, constraints)
         source_ids = [] if self._is_of_texts else self._tokenizer.source.encode(line)
         target_ids = self._tokenizer.target.encode(target)
         self._check_length(index, source_ids)
@@ -179,9 +187,11 @@ class HeadInspector:
         texts = ("" if self._is_of_texts else line, target)
         return self._record(index, texts, capture_maps(self._model, source_ids, target_ids))
 
-    def _inspect_translation(self, index: int, line: str) -> HeadsRecord:
+    def _inspect_translation(
+        self, index: int, line: str, constraints: LineConstraints
+    ) -> HeadsRecord:
         self._check_length(index, self._tokenizer.source.encode(line))
-        translation = self._translator.translate([line], index)[0]
+        translation = self._translator.translate([line], index, [constraints])[0]
         n_found = len(translation.hypotheses)
         if n_found < self._rank:
             raise DataError(
@@ -191,7 +201,9 @@ class HeadInspector:
         found = translation.hypotheses[self._rank - 1]
         ids = translation.source_ids, found.token_ids
         # where nothing is left of a line there was no search
-        live = self._live_maps(index, line, *ids) if translation.n_parts else None
+        live = self._live_maps(index, line, constraints, *ids) if translation.n_parts else None
+        side = self._tokenizer.target
+        n_forced = len(side.start) + len(side.encode_phrases([constraints.target_prefix])[0])
         return self._record(
             index,
             (line, found.text),
@@ -199,10 +211,16 @@ class HeadInspector:
             score=found.score,
             rank=self._rank,
             mode="forced" if live is None else "live",
+            forced=found.token_log_probabilities[:n_forced],
         )
 
     def _live_maps(
-        self, index: int, line: str, source_ids: Sequence[int], target_ids: Sequence[int]
+        self,
+        index: int,
+        line: str,
+        constraints: LineConstraints,
+        source_ids: Sequence[int],
+        target_ids: Sequence[int],
     ) -> AttentionMaps | None:
         """Records torch's search of a line and returns the maps of a hypothesis it went through.
 
@@ -213,7 +231,7 @@ class HeadInspector:
         if self._recorder is None:
             return None
         self._recorder.forget()
-        self._recorded_translator.translate([line], index)
+        self._recorded_translator.translate([line], index, [constraints])
         try:
             return self._recorder.maps_of(source_ids, target_ids)
         except NotSearchedError:
@@ -247,6 +265,7 @@ class HeadInspector:
         mode: CaptureMode = "forced",
         probability: float | None = None,
         gaps: tuple[FilledGap, ...] = (),
+        forced: Sequence[float] = (),
     ) -> HeadsRecord:
         """Joins what is known of a pair; it was found by the model if it has a score."""
         # rare words are of sources of words
@@ -274,14 +293,17 @@ class HeadInspector:
             weighting=self._weighting,
             aligned=align_words(self._tokenizer, maps, self._aligning),
             rare=rare,
-            extras=self._extras(maps, mode) if self._for_page else None,
+            extras=self._extras(maps, mode, forced) if self._for_page else None,
         )
 
-    def _extras(self, maps: AttentionMaps, mode: CaptureMode) -> PageExtras:
+    def _extras(
+        self, maps: AttentionMaps, mode: CaptureMode, forced: Sequence[float]
+    ) -> PageExtras:
         source_ids, target_ids = maps.source_tokens, maps.target_ids[:-1]
         search: SearchTree | None = None
         if self._recorder is not None and mode == "live":
-            search = self._recorder.tree_of(source_ids, target_ids, self._translator.config)
+            config = self._translator.config
+            search = self._recorder.tree_of(source_ids, target_ids, config, forced)
         ids = [] if search is None else sorted({node.token for node in search.nodes})
         words = spelled_words(self._tokenizer.source, source_ids)
         if self._model.config.reads_images:  # each patch is a word

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 import numpy as np
 
-from tformer_cli.artifacts.config_file import ONE_MODEL, TaskKind, task_kind
-from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory
+from tformer_cli.artifacts.config_file import ONE_MODEL, TRANSLATORS, TaskKind, task_kind
+from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import Inspected, head_layout
 from tformer_cli.heads.roles import TokenFrequencies, count_tokens
@@ -27,7 +27,8 @@ from tformer_cli.inspect.heads.metrics import HeadStatistics, HeadSummary
 from tformer_cli.inspect.jobs.align import read_pairs
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.kind import PlacePredictor
-from tformer_cli.kinds.opening import Opened, open_model
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import StandardProducts
 from tformer_cli.text.lines import check_lines, given_lines

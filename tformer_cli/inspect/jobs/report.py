@@ -26,7 +26,7 @@ from tformer_cli.inspect.views.heads import check_residual
 from tformer_cli.inspect.views.positions import N_POSITIONS
 from tformer_cli.inspect.views.step import one_head
 from tformer_cli.inspect.walkthrough.step import find_token
-from tformer_cli.kinds.opening import Opened
+from tformer_cli.kinds.stored_model import Opened
 
 TASKS = HEADS.tasks  # Tasks whose models have a report: those with maps of heads
 FEWEST_POSITIONS = 32  # Position vectors that are shown even if the sentences are shorter

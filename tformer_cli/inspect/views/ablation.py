@@ -11,7 +11,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from tformer_cli.artifacts.config_file import TASKS
+from tformer_cli.artifacts.config_file import DEFAULT_KIND, TASKS
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.roles import head_grids
 from tformer_cli.inspect.view import (
@@ -440,7 +440,7 @@ class Ablation:
     n_tokens: int  # Target tokens, ends of sentence included; of a classifier labels
     loss: float
     settings: AblationSettings
-    task: TaskKind = "translate"
+    task: TaskKind = DEFAULT_KIND
     effects: tuple[HeadEffect, ...]
     curve: tuple[CurvePoint, ...] = ()  # k = 0, 1, … all the heads looked at
     scores: dict[str, float] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.heads.roles import role_grid, signed
-from tformer_cli.inspect.view import NoOptions, View, with_half
+from tformer_cli.inspect.view import WITHOUT_SOURCE, NoOptions, View, with_half
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
 from tformer_cli.wording import count_of
 
@@ -99,7 +99,7 @@ class RepeatsView(View["Repeats"]):
     name = "repeats"
     title = "Heads on repeated random tokens"
     formats = ("text", "jsonl")
-    tasks = ("language-model",)
+    tasks = WITHOUT_SOURCE
 
     def lines(self, record: Repeats, options: NoOptions) -> Iterator[dict[str, Any]]:
         return (record.describe(one) for one in record.heads)

@@ -140,7 +140,7 @@ def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
         for method in METHODS
     }
     readings: tuple[HeadReading, ...] = ()
-    if model.config.is_encoder_only:
+    if not model.config.n_decoder_layers:
         norms = weighted_maps(model, maps, "norm")
         readings = tuple(_reading(head, norms.weights(head), gaps) for head in sentence.heads)
     grid = model.config.grid
@@ -156,7 +156,7 @@ def _reading(head: HeadId, norms: Tensor, gaps: list[int]) -> HeadReading:
 
 def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Flow:
     """Takes what the last states are made of: of encoders the pooled one, or those of the gaps."""
-    if config.is_encoder_only:
+    if not config.n_decoder_layers:
         from tformer_cli.inspect.weighting.maps import Pooled
 
         rows = maps.enc[-1][0]

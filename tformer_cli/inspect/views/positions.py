@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.view import ModelView, ReportOptions, Subject, packed, plain, rounded
+from tformer_cli.kinds import reads_names
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Facts, Field, Room, text
 from tformer_cli.show.palette import hex_color
@@ -477,7 +478,7 @@ def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
     turned = [stack for stack, given in stack_inputs(model) if given.positions.turns]
     room = config.max_positions - 1  # for the end or the begin of sentence
     last = min(n_positions - 1, (room - 1) // 2)
-    if not turned or config.reads_images or last < 1:
+    if not turned or reads_names(config) or last < 1:
         return ()
     length = min(room, 2 * last + N_QUERIES)
     drawn = torch.Generator().manual_seed(SEED)

@@ -74,6 +74,7 @@ from tformer_cli.heads.names import KINDS, HeadId, Inspected, Kind, LayerId, att
 from tformer_cli.inspect.capture.forced import AttentionMaps
 from tformer_cli.inspect.capture.observed import Observed, exact, observe, place_of
 from tformer_cli.inspect.weighting.weighting import WeightingName
+from tformer_cli.kinds import reads_names
 from tformer_cli.model.attention import attention_weights
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
@@ -274,7 +275,7 @@ class Pooled(NamedTuple):
 
     @property
     def unit(self) -> str:
-        return "patches" if self.config.reads_images else "tokens"
+        return "patches" if reads_names(self.config) else "tokens"
 
     def of(self, states: Tensor) -> Tensor:
         """Pools states (S, D): the first (D), their mean (D), or both in a row (2D)."""
@@ -305,7 +306,7 @@ class Pooled(NamedTuple):
 
     def says(self, n_states: int) -> str:
         mean = f"the mean over the {n_states - self._first} {self.unit}"
-        token = "first patch" if self.config.reads_images else "first token"
+        token = "first patch" if reads_names(self.config) else "first token"
         first = f"that of the {'class token' if self._first else token}"
         if self.config.pooling == "first-and-mean":
             return f"{first}, then {mean}"

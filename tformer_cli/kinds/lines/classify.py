@@ -1,22 +1,27 @@
-"""Labeling texts or images with a classifier."""
+"""Labeling texts or images with a classifier, and the probabilities of labels that are given."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from tformer_cli.errors import DataError
 from tformer_cli.kinds.lines.job import LineResult, each_read, results_of
 from tformer_cli.search.formats import TSV_ENDS
+from tformer_cli.text.images.named import short_name
 from tformer_cli.text.lines import given_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.kinds.lines.job import Damaged, TooLong
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.pooled import LabelHead
 
 LabelFormat = Literal["text", "tsv", "jsonl"]
+_LEAST = 1e-300
+"""Smallest probability: its logarithm is still a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,3 +99,80 @@ def classify_lines(opened: Opened, lines: Iterable[str]) -> Iterator[LabeledText
         given_lines(lines),
         lambda buffer, first: label_texts(opened, buffer, first),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredLabel(LineResult):
+    """A text, or the name of an image, and the log-probability of a label that it was given."""
+
+    label: str
+    """The given one."""
+    log_probability: float | None
+    """ln p of it; None for a blank text, and an image that could not be read."""
+    predicted: str
+    """The most probable label; empty for a blank text."""
+
+    def line(self, output_format: LabelFormat) -> str:
+        """Writes it as a line, without its end."""
+        value = self.log_probability
+        shown = "" if value is None else f"{value:.6f}"
+        if output_format == "text":
+            return shown
+        if output_format == "tsv":
+            cells = (one.translate(TSV_ENDS) for one in (self.text, self.label))
+            return "\t".join((str(self.index), *cells, shown, self.predicted.translate(TSV_ENDS)))
+        return self.object_line(
+            {"label": self.label, "log_probability": value, "predicted": self.predicted or None}
+        )
+
+
+def score_labels(
+    opened: Opened,
+    pairs: Sequence[tuple[str, str]],
+    first_index: int = 0,
+    damaged: Damaged = "error",
+) -> list[ScoredLabel]:
+    """Scores a label of each text or image; a blank text has none."""
+    # Checked before any is computed: the answer to a wrong label comes at once
+    given = [(text, label.strip()) for text, label in pairs]
+    check_labels(opened, given, first_index)
+    texts = [text for text, _ in given]
+    labeled = label_texts(opened, texts, first_index, damaged=damaged)
+    found = []
+    for one, (_, label) in zip(labeled, given, strict=True):
+        share = dict(one.labels).get(label)
+        found.append(
+            ScoredLabel(
+                index=one.index,
+                text=one.text,
+                label=label,
+                log_probability=None if share is None else math.log(max(share, _LEAST)),
+                predicted=one.label,
+                is_truncated=one.is_truncated,
+                error=one.error,
+            )
+        )
+    return found
+
+
+def check_labels(
+    opened: Opened,
+    pairs: Sequence[tuple[str, str]],
+    first: int = 0,
+    *,
+    takes_blank: bool = True,
+) -> None:
+    """Makes sure that a classifier has the labels of examples, from number `first` on."""
+    for number, (text, label) in enumerate(pairs, first + 1):
+        if text.strip() and label not in opened.directory.info.labels:
+            problem = f'"{label}" is none of the labels of {opened.directory.path}'
+        elif not text.strip() and not takes_blank:
+            problem = "has no text"
+        else:
+            continue
+        if opened.config.reads_images:
+            raise DataError(f"{short_name(text)}: {problem}; correct it, or leave the image out")
+        raise DataError(
+            f"line {number} of texts and labels: {problem}; correct it, or remove the line from "
+            "both"
+        )

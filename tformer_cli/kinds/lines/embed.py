@@ -12,7 +12,6 @@ import numpy as np
 
 from tformer_cli.artifacts.weights_file import write_header
 from tformer_cli.errors import UsageError
-from tformer_cli.kinds import reads_names
 from tformer_cli.kinds.lines.job import LineResult, each_read
 from tformer_cli.search.pooled import pooled
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tformer_cli.kinds.lines.job import Damaged, TooLong
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.model.config import ModelConfig, Pooling
 
 VectorFormat = Literal["tsv", "jsonl", "npy", "safetensors"]
@@ -76,9 +75,9 @@ def embed_texts(
 
 def checked_pooling(config: ModelConfig, pooling: Pooling | None) -> Pooling:
     """Returns how a model is pooled, if it can be; None: by its settings."""
-    if pooling == "first-and-mean" and not reads_names(config):
+    if pooling == "first-and-mean" and not config.reads_images:
         raise UsageError(f"--pooling: {pooling} is of images; give mean or first")
-    if pooling not in (None, "mean") and reads_names(config) and not config.class_token:
+    if pooling not in (None, "mean") and config.reads_images and not config.class_token:
         raise UsageError(f"--pooling: MODEL has no class token for {pooling}; give mean")
     return pooling or config.pooling
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tformer_cli.kinds.lines.job import TooLong
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.pooled import Candidates, TokenHead
 
 FillFormat = Literal["text", "tsv", "jsonl"]

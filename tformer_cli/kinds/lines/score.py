@@ -11,8 +11,8 @@ from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tformer_cli.errors import ArtifactError, DataError, TformerError
-from tformer_cli.kinds import kind_of, reads_names
-from tformer_cli.kinds.lines.classify import label_texts
+from tformer_cli.kinds import kind_of
+from tformer_cli.kinds.lines.classify import score_labels
 from tformer_cli.kinds.lines.generate import log_probabilities
 from tformer_cli.kinds.lines.job import (
     LineResult,
@@ -24,7 +24,6 @@ from tformer_cli.kinds.lines.job import (
 from tformer_cli.recipe import load_recipe
 from tformer_cli.search.formats import TSV_ENDS, read_record
 from tformer_cli.search.hypothesis import longest_source
-from tformer_cli.text.images.named import short_name
 from tformer_cli.text.lines import given_lines
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tformer_cli.kinds.lines.job import Damaged
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.hypothesis import Hypothesis
     from tformer_cli.search.pooled import TokenHead
 
@@ -43,8 +42,6 @@ ScoreFormat = Literal["text", "tsv", "jsonl"]
 PAIRS_AT_ONCE = 1024
 MASKED_LINES_AT_ONCE = 16
 """Each is read as often as it has tokens."""
-_LEAST = 1e-300
-"""Smallest probability: its logarithm is still a number."""
 _MOSES_LINE = re.compile(r"(\d+) \|\|\| (.*?) \|\|\|(?: (.*?))??(?: \|\|\| .*)?")
 
 
@@ -120,31 +117,6 @@ class ScoredText(LineResult):
                 "token_ids": list(self.token_ids),
                 "token_log_probabilities": list(self.token_log_probabilities),
             }
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredLabel(LineResult):
-    """A text, or the name of an image, and the log-probability of a label that it was given."""
-
-    label: str
-    """The given one."""
-    log_probability: float | None
-    """ln p of it; None for a blank text, and an image that could not be read."""
-    predicted: str
-    """The most probable label; empty for a blank text."""
-
-    def line(self, output_format: ScoreFormat) -> str:
-        """Writes it as a line, without its end."""
-        value = self.log_probability
-        shown = "" if value is None else f"{value:.6f}"
-        if output_format == "text":
-            return shown
-        if output_format == "tsv":
-            cells = (one.translate(TSV_ENDS) for one in (self.text, self.label))
-            return "\t".join((str(self.index), *cells, shown, self.predicted.translate(TSV_ENDS)))
-        return self.object_line(
-            {"label": self.label, "log_probability": value, "predicted": self.predicted or None}
         )
 
 
@@ -274,58 +246,6 @@ def _gap_log_probabilities(
         return float(head.log_probabilities(hidden[place])[token])
 
     return opened.compiled.each(texts, take)
-
-
-def score_labels(
-    opened: Opened,
-    pairs: Sequence[tuple[str, str]],
-    first_index: int = 0,
-    damaged: Damaged = "error",
-) -> list[ScoredLabel]:
-    """Scores a label of each text or image; a blank text has none."""
-    # Checked before any is computed: the answer to a wrong label comes at once
-    given = [(text, label.strip()) for text, label in pairs]
-    check_labels(opened, given, first_index)
-    texts = [text for text, _ in given]
-    labeled = label_texts(opened, texts, first_index, damaged=damaged)
-    found = []
-    for one, (_, label) in zip(labeled, given, strict=True):
-        share = dict(one.labels).get(label)
-        found.append(
-            ScoredLabel(
-                index=one.index,
-                text=one.text,
-                label=label,
-                log_probability=None if share is None else math.log(max(share, _LEAST)),
-                predicted=one.label,
-                is_truncated=one.is_truncated,
-                error=one.error,
-            )
-        )
-    return found
-
-
-def check_labels(
-    opened: Opened,
-    pairs: Sequence[tuple[str, str]],
-    first: int = 0,
-    *,
-    takes_blank: bool = True,
-) -> None:
-    """Makes sure that a classifier has the labels of examples, from number `first` on."""
-    for number, (text, label) in enumerate(pairs, first + 1):
-        if text.strip() and label not in opened.directory.info.labels:
-            problem = f'"{label}" is none of the labels of {opened.directory.path}'
-        elif not text.strip() and not takes_blank:
-            problem = "has no text"
-        else:
-            continue
-        if reads_names(opened.config):
-            raise DataError(f"{short_name(text)}: {problem}; correct it, or leave the image out")
-        raise DataError(
-            f"line {number} of texts and labels: {problem}; correct it, or remove the line from "
-            "both"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,18 @@
 """The processes that train one model together, as the training loop sees them.
 
 `Processes` is one process alone: it takes all the work and waits for no one. What several do is in
-`distributed`, which is imported only where there are several.
+`distributed`, which stands on this module.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from tformer_cli.text.batching import Batch
 from tformer_cli.trainer.gradients import ALONE, BackwardPasses
 from tformer_cli.trainer.optimizers.adam import Adam
 from tformer_cli.trainer.optimizers.optimizer import optimizer_tensors
-from tformer_cli.trainer.processes.launch import Launch
 
 Value = TypeVar("Value")
 
@@ -75,17 +72,3 @@ class Processes:
     def optimizer_tensors(self, model: nn.Module, optimizer: Adam) -> dict[str, Tensor]:
         """Returns the optimizer's whole state, in the first process."""
         return optimizer_tensors(optimizer, model)
-
-
-@contextmanager
-def together(
-    launch: Launch, device: torch.device, *, shards_optimizer: bool
-) -> Iterator[Processes]:
-    """Meets the other processes, if there are any."""
-    if launch.world_size == 1:
-        yield Processes()
-        return
-    from tformer_cli.trainer.processes.distributed import joined
-
-    with joined(launch, device, shards_optimizer=shards_optimizer) as processes:
-        yield processes

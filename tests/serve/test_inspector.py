@@ -1,0 +1,228 @@
+"""The inspecting process: its events against the functions that compute them, and its life."""
+
+import asyncio
+import base64
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.models import LINES, save_random
+from tformer_cli.heads.names import HeadId
+from tformer_cli.inspect.jobs.ablate import translate_without
+from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.jobs.reader import open_for_inspection
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.serve.inspection import READERS, Inspection
+from tformer_cli.serve.inspector import DIED, Inspector
+
+TEXT = "Two dogs run in the snow."
+IMAGE = "data:8x8x1;base64," + base64.b64encode(bytes(range(64))).decode()
+SHAPE = {"d_model": 16, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2}
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory, one_thread):
+    path = tmp_path_factory.mktemp("live") / "translator"
+    return save_random(path, scale=4.0, decoding={"beam_size": 3, "max_length": 12}, **SHAPE)
+
+
+def events_of(model, **request):
+    found = list(Inspection().events(model, {"text": TEXT, **request}))
+    assert [*found[-1]] == ["event", "ms"]
+    return {event.pop("event"): event for event in found}
+
+
+def unpacked(one):
+    numbers = np.frombuffer(base64.b64decode(one["data"]), np.uint8).reshape(one["shape"])
+    return numbers * one["scale"]
+
+
+def test_heads_are_those_of_inspect_heads_in_bytes(translator):
+    found = events_of(translator, want=["heads", "alignment"])
+    (record,) = inspect_heads(translator, [TEXT], mode="live", for_page=True, device="cpu")
+    heads = found["heads"]
+    assert list(heads["kinds"]) == ["enc", "dec", "cross"]
+    for kind, packed in heads["kinds"].items():
+        maps = unpacked(packed)
+        assert maps.shape[:2] == (2, 2)
+        for layer in range(2):
+            for head in range(2):
+                weights = record.captured.weights(HeadId(kind, layer, head)).numpy()
+                np.testing.assert_allclose(maps[layer, head], weights, atol=0.5 / 255 + 1e-6)
+    assert heads["first"] == str(record.first_head())
+    assert heads["text"] == record.target
+    assert tuple(heads["target_pieces"]) == record.target_pieces
+    words = found["alignment"]["words"]
+    spelled = [TEXT[start:end] for start, end in words["source"]]
+    assert spelled == TEXT.split()
+    assert found["alignment"]["links"] == sorted(record.aligned.links)
+
+
+def test_a_tree_begins_behind_a_prefix_and_ends_with_the_translation(translator):
+    free = events_of(translator, want=["tree", "translation"])
+    whole = free["translation"]["target"]["text"]
+    assert whole == open_model(translator, device="cpu").translator.translate([TEXT])[0].text
+    nodes = [node for step in free["tree"]["steps"] for node in step]
+    assert [node["id"] for node in nodes] == list(range(len(nodes)))
+    assert nodes[free["tree"]["path"][-1]]["text"] == whole
+    dropped = next(n for n in nodes if n["state"] == "dropped" and n["text"].strip())
+    other = events_of(translator, prefix=dropped["text"], want=["tree", "translation"])
+    text = other["translation"]["target"]["text"]
+    assert text.startswith(dropped["text"])
+    first, *later = [node for step in other["tree"]["steps"] for node in step]
+    assert first["text"] == dropped["text"]
+    assert all(node["text"].startswith(dropped["text"]) for node in later)
+    assert later[other["tree"]["path"][-1] - 1]["text"] == text
+    ended = other["translation"]["hypotheses"][0]
+    assert later[other["tree"]["path"][-1] - 1]["log_probability"] == pytest.approx(
+        ended["log_probability"], abs=1e-3
+    )
+
+
+def test_heads_that_are_off_change_the_translation_as_in_inspect_ablate(translator):
+    opened = open_for_inspection(translator, device="cpu")
+    without = translate_without(opened, TEXT)
+    changed = {name: text for name, text in without.without.items() if name.count(".") == 2}
+    for name, text in [*changed.items()][::5]:
+        found = events_of(translator, heads_off=[name], want=["heads"])
+        assert found["translation"]["target"]["text"] == text == found["heads"]["text"]
+    assert events_of(translator, want=["translation"])["translation"]["target"]["text"] == (
+        without.whole
+    )
+
+
+def test_each_head_off_and_the_next_words_agree_with_the_log_probability(translator):
+    found = events_of(translator, want=["off", "next", "translation", "lens"])
+    best = found["translation"]["hypotheses"][0]
+    off = found["off"]
+    assert len(off["heads"]) == len(off["delta"]) == 12
+    assert -off["loss"] * off["n_tokens"] == pytest.approx(best["log_probability"], abs=1e-4)
+    # the last is an end that the length limit brought about
+    log_probabilities = best["token_log_probabilities"][:-1]
+    for position, expected in zip(found["next"]["positions"][:-1], log_probabilities, strict=True):
+        logits = np.array([logit for _, logit in position["top"]])
+        total = np.logaddexp.reduce([*logits, position["rest"]])
+        assert np.isclose(logits - total, expected, atol=1e-3).any()
+    assert found["lens"]["data"]["schema"] == "tformer.logits/1"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "answer", "kinds"),
+    [
+        ("classifier", "A man sleeps.", "classification", {"enc"}),
+        ("tagger", "A man sleeps.", "tags", {"enc"}),
+        ("masked", "A man [MASK].", "filled", {"enc"}),
+        ("language_model", "A man", "generation", {"dec"}),
+        ("images", IMAGE, "classification", {"enc"}),
+    ],
+)  # fmt: skip
+def test_every_kind_has_its_answer_and_its_heads(zoo, name, text, answer, kinds):
+    model = zoo[name]
+    want = ["translation", "off", *READERS]
+    found = events_of(model, text=text, want=want)
+    assert found[answer]["schema"] == "tformer.live/1"
+    assert found["heads"]["kinds"].keys() == kinds
+    assert {"next", "lens", "flow", "off"} <= found.keys()
+
+
+def test_an_image_is_no_path(zoo):
+    model = zoo["images"]
+    with pytest.raises(Exception, match="text: is no image"):
+        list(Inspection().events(model, {"text": "/etc/passwd", "want": ["heads"]}))
+
+
+def test_a_report_is_the_static_page_of_what_is_shown(translator):
+    page = events_of(translator, want=["report"], target="Un homme dort.")["report"]["html"]
+    assert page.startswith("<!DOCTYPE html>")
+    assert "Un homme dort." in page
+
+
+def run(scenario, **options):
+    async def whole():
+        inspector = Inspector(**options)
+        try:
+            await scenario(inspector)
+        finally:
+            await inspector.close()
+
+    asyncio.run(asyncio.wait_for(whole(), 60))
+
+
+async def gathered(inspector, model, **request):
+    return [event async for event in inspector.events(model, {"text": TEXT, **request})]
+
+
+def test_the_process_answers_dies_and_is_begun_again(translator):
+    async def scenario(inspector):
+        await inspector.start()
+        first = inspector.pid
+        found = await gathered(inspector, translator, want=["heads"])
+        assert [event["event"] for event in found] == ["heads", "done"]
+        assert inspector.pid == first
+        wrong = await gathered(inspector, translator / "nothing")
+        assert [event["event"] for event in wrong] == ["error"]
+        assert "nothing" in wrong[0]["message"]
+        waiting = asyncio.create_task(gathered(inspector, translator, want=["off", "report"]))
+        await asyncio.sleep(0.05)
+        os.kill(first, signal.SIGKILL)
+        assert {"event": "error", "message": DIED} in await waiting
+        assert await gathered(inspector, translator, want=["heads"]) != []
+        assert inspector.pid not in (None, first)
+
+    run(scenario)
+
+
+SLOW = """
+import json, sys, threading, time
+cancelled = set()
+def answer(order):
+    for n in range(100):
+        if order["id"] in cancelled: return
+        print(json.dumps({"id": order["id"], "event": "heads", "n": n}), flush=True)
+        time.sleep(.01)
+    print(json.dumps({"id": order["id"], "event": "done"}), flush=True)
+for line in sys.stdin:
+    order = json.loads(line)
+    if "cancel" in order:
+        cancelled.add(order["cancel"])
+        told = {"id": order["cancel"] + 1, "event": "done", "cancelled": True}
+        print(json.dumps(told), flush=True)
+    else:
+        threading.Thread(target=answer, args=(order,), daemon=True).start()
+"""
+
+
+def test_who_leaves_is_computed_for_no_longer_and_rest_ends_the_process(tmp_path):
+    async def scenario(inspector):
+        events = inspector.events(tmp_path, {"text": TEXT})
+        assert (await anext(events))["n"] == 0
+        await events.aclose()
+        # the process tells the next request what it was told about the one before
+        async for event in inspector.events(tmp_path, {"text": TEXT}):
+            if event.get("cancelled"):
+                break
+        assert event["event"] == "done"
+        pid = inspector.pid
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            if inspector.pid is None:
+                break
+        assert inspector.pid is None
+        assert pid is not None
+
+    run(scenario, idle_seconds=0.2, command=(sys.executable, "-c", SLOW))
+
+
+def test_the_service_imports_no_torch_to_inspect():
+    code = "import sys, tformer_cli.serve.inspector; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_text_that_is_too_long_or_blank_is_refused_in_a_line(translator):
+    for text, message in ((" ", "text: is missing"), (LINES[1] * 200, "text: has ")):
+        with pytest.raises(Exception, match=message):
+            list(Inspection().events(translator, {"text": text}))

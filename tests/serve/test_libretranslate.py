@@ -1,0 +1,334 @@
+"""The shapes of LibreTranslate's answers, one after the other."""
+
+import json
+import re
+import stat
+
+import pytest
+
+from tests.serve.fake import Client, FakeService, model
+from tests.serve.test_requests import BOUNDARY
+from tformer_cli.serve.config import ServeSettings
+
+QUESTION = {"q": "hello", "source": "en", "target": "fr"}
+
+
+def translate(client=None, **fields):
+    return (client or Client()).post("/translate", json_={**QUESTION, **fields})
+
+
+def test_a_text_and_a_list():
+    assert translate().json == {"translatedText": "HELLO"}
+    assert translate(q=["a", "b"]).json == {"translatedText": ["A", "B"]}
+    assert translate(q=["a"]).json == {"translatedText": ["A"]}
+
+
+def test_lines_are_translated_one_by_one_and_blank_ones_stay():
+    client = Client()
+    assert translate(client, q="a b\n\n  \nc\n").json["translatedText"] == "A B\n\n  \nC\n"
+    # One request for the engine, in which nothing is blank
+    (asked,) = client.service.asked
+    assert asked.texts == ["a b", "c"]
+    assert asked.name == ("en-fr",)
+    assert asked.settings == {}
+
+
+def test_emoji_and_spaces_stay():
+    client = Client()
+    assert translate(client, q=["😀 🎉", " ", "😀 a"]).json["translatedText"] == [
+        "😀 🎉",
+        " ",
+        "😀 A",
+    ]
+    assert client.service.asked[0].texts == ["😀 a"]
+    assert translate(q="😀").json == {"translatedText": "😀"}
+
+
+def test_the_language_is_detected():
+    english = "The old house is green, and the cat sleeps."
+    answer = translate(source="auto", q=english).json
+    assert list(answer) == ["translatedText", "detectedLanguage"]
+    assert answer["detectedLanguage"]["language"] == "en"
+    assert 50 < answer["detectedLanguage"]["confidence"] <= 100
+    listed = translate(source="auto", q=[english, english]).json["detectedLanguage"]
+    assert len(listed) == 2
+    assert listed[0] == listed[1]
+    # Only languages with a way to the target come into question, and the target itself
+    french = "La vieille maison est verte, et le chat dort."
+    same = translate(source="AUTO", q=french).json
+    assert same["translatedText"] == french
+    assert same["detectedLanguage"]["language"] == "fr"
+    unknown = translate(source="auto", q="123").json["detectedLanguage"]
+    assert unknown == {"confidence": 0.0, "language": "en"}
+
+
+def test_alternatives_are_those_that_differ():
+    assert translate(alternatives=2).json == {
+        "translatedText": "HELLO", "alternatives": ["HELLO!", "HELLO!!"],
+    }  # fmt: skip
+    assert translate(alternatives="1", q=["a", "b"]).json["alternatives"] == [["A!"], ["B!"]]
+    assert translate(alternatives=1, q="a\n\nb").json["alternatives"] == ["A!\n\nB!"]
+    assert "alternatives" not in translate(alternatives=0).json
+    assert "alternatives" not in translate(alternatives=-3).json
+    service = FakeService()
+    service.result = lambda verb, index, text, settings: FakeService().result(
+        verb, index, "", settings
+    )
+    # Blank ones, and those like the first, are left out: the list may be shorter
+    assert translate(Client(service), alternatives=1).json["alternatives"] == ["!"]
+
+
+def test_the_same_language_changes_nothing():
+    client = Client()
+    assert translate(client, target="en").json == {"translatedText": "hello"}
+    assert not client.service.asked
+
+
+def test_a_pivot_joins_two_models():
+    client = Client(FakeService(pivot="fr"))
+    assert translate(client, target="de").json == {"translatedText": "HELLO"}
+    assert client.service.asked[0].name == ("en-fr", "fr-de")
+    english = next(one for one in client.get("/languages").json if one["code"] == "en")
+    assert english == {"code": "en", "name": "English", "targets": ["en", "fr", "de"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"q": ""}, "Invalid request: missing q parameter"),
+        ({"q": []}, "Invalid request: missing q parameter"),
+        ({"q": None}, "Invalid request: missing q parameter"),
+        ({"source": ""}, "Invalid request: missing source parameter"),
+        ({"target": None}, "Invalid request: missing target parameter"),
+        ({"source": "xx"}, "xx is not supported"),
+        ({"target": "xx"}, "xx is not supported"),
+        (
+            {"source": "de", "target": "en"},
+            "English (en) is not available as a target language from German (de)",
+        ),
+        ({"alternatives": "x"}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": [1]}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": 10_000}, "Invalid request: alternatives parameter must be <= 10"),
+        ({"alternatives": 1e300}, "Invalid request: alternatives parameter must be <= 10"),
+        ({"format": "pdf"}, "pdf format is not supported"),
+        ({"q": "x" * 5001}, "Invalid request: request (5001) exceeds text limit (5000)"),
+        ({"q": ["a"] * 129}, "Invalid request: request (129) exceeds text limit (128)"),
+        ({"q": ["a", "x" * 5001]}, "Invalid request: request (5001) exceeds text limit (5000)"),
+        ({"q": 3}, "q: must be text or a list of texts"),
+        ({"q": ["a", 3]}, "q: must be text or a list of texts"),
+        ({"q": {"a": "b"}}, "q: must be text or a list of texts"),
+        ({"source": ["en"]}, "source: must be text"),
+        ({"target": 3}, "target: must be text"),
+    ],
+)
+def test_error_texts_are_those_that_clients_know(fields, message):
+    answer = translate(**fields)
+    assert (answer.status, answer.json) == (400, {"error": message})
+
+
+def test_codes_are_found_in_any_case_and_by_their_short_forms():
+    pairs = [("pt-BR", "zh"), ("en-US", "zt")]
+    service = FakeService([model(f"{s}-{t}", source=s, target=t) for s, t in pairs])
+    client = Client(service)
+    codes = {one["code"]: one["name"] for one in client.get("/languages").json}
+    # Answers have the long form
+    assert codes == {
+        "pt-BR": "Portuguese (Brazil)", "zh-Hans": "Chinese", "en-US": "English",
+        "zh-Hant": "Chinese (traditional)",
+    }  # fmt: skip
+    for source, target, name in (
+        *(("pb", "zh", "pt-BR-zh"), ("PT-br", "ZH-hans", "pt-BR-zh"), ("pt", "zh", "pt-BR-zh")),
+        *(("en", "zt", "en-US-zt"), ("EN", "zh-Hant", "en-US-zt")),
+    ):
+        assert translate(client, source=source, target=target).status == 200
+        assert client.service.asked[-1].name == (name,)
+    assert translate(client, source="en-GB", target="zt").json == {
+        "error": "en-GB is not supported"
+    }
+
+
+def test_detect_lists_the_best_first():
+    found = Client().post("/detect", form={"q": "The cat is old, and the house is green."}).json
+    assert [set(one) for one in found] == [{"confidence", "language"}] * len(found)
+    assert found[0]["language"] == "en"
+    assert len(found) <= 3
+    shares = [one["confidence"] for one in found]
+    assert shares == sorted(shares, reverse=True)
+    assert Client().post("/detect", form={"q": "12 + 3"}).json == [
+        {"confidence": 0.0, "language": "en"}
+    ]
+    assert Client().post("/detect", form={}).json == {
+        "error": "Invalid request: missing q parameter"
+    }
+
+
+def test_languages_are_listed_for_both_methods_and_whatever_the_body():
+    listed = [
+        {"code": "en", "name": "English", "targets": ["en", "fr"]},
+        {"code": "fr", "name": "French", "targets": ["fr", "de"]},
+        {"code": "de", "name": "German", "targets": ["de"]},
+    ]
+    client = Client()
+    assert client.get("/languages").json == listed
+    assert client.get("/languages", form={"api_key": "x"}).json == listed
+    assert client.post("/languages").json == listed
+
+
+def upload(name="text.txt", content=b"hello\nyou\n", **fields):
+    parts = [
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
+        for key, value in {"source": "en", "target": "fr", **fields}.items()
+        if value is not None
+    ]
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+    parts.append(f"{head}Content-Type: text/plain\r\n\r\n".encode() + content + b"\r\n")
+    return {
+        "body": b"".join(parts) + f"--{BOUNDARY}--\r\n".encode(),
+        "headers": {"content-type": f"multipart/form-data; boundary={BOUNDARY}"},
+    }
+
+
+def test_a_file_is_translated_and_fetched():
+    client = Client()
+    url = client.post("/translate_file", **upload()).json["translatedFileUrl"]
+    found = re.fullmatch(r"http://localhost:5000(/download_file/[0-9a-f]{32}\.text\.txt)", url)
+    fetched = client.get(found[1])
+    assert (fetched.status, fetched.text) == (200, "HELLO\nYOU\n")
+    assert fetched.named["content-disposition"].startswith('attachment; filename="text.txt"')
+    assert client.service.asked[0].priority == "bulk"
+    detected = upload(content=b"The old house is green.\n", source="auto")
+    url = client.post("/translate_file", **detected).json["translatedFileUrl"]
+    assert client.get(url.removeprefix("http://localhost:5000")).text == "THE OLD HOUSE IS GREEN.\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (upload(name="a.docx"), "Invalid request: file format not supported"),
+        (upload(name=""), "Invalid request: empty file"),
+        (upload(source=None), "Invalid request: missing source parameter"),
+        (upload(target=""), "Invalid request: missing target parameter"),
+        (upload(target="xx"), "xx is not supported"),
+        ({"form": {"source": "en", "target": "fr"}}, "Invalid request: missing file parameter"),
+        ({"json_": {"file": "a.txt"}}, "Invalid request: missing file parameter"),
+    ],
+)
+def test_files_that_cannot_be_translated(request_, message):
+    answer = Client().post("/translate_file", **request_)
+    assert (answer.status, answer.json) == (400, {"error": message})
+
+
+def test_no_name_of_a_file_is_a_path(tmp_path):
+    client = Client()
+    for name in (
+        "../../etc/passwd.txt",
+        "..\\x.txt",
+        "/etc/x.txt",
+        "é\u202e.txt",
+        "a" * 400 + ".txt",
+    ):
+        url = client.post("/translate_file", **upload(name=name)).json["translatedFileUrl"]
+        place = url.removeprefix("http://localhost:5000")
+        assert re.fullmatch(r"/download_file/[0-9a-f]{32}\.[\w.%-]+\.txt", place)
+        assert client.get(place).text == "HELLO\nYOU\n"
+    folder = client.site.downloads.folder
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert all(re.fullmatch("[0-9a-f]{32}", file.name) for file in folder.iterdir())
+    token = next(folder.iterdir()).name
+    outside = tmp_path / "secret"
+    outside.write_text("secret")
+    for place in (
+        *("nosuch", f"../{token}", "../../etc/passwd", f"..%2f{token}", f"{token[:-1]}.txt"),
+        *("", f"{token[:-1]}/", str(outside), "0" * 32, f"{token}\n.txt"),
+    ):
+        assert client.get(f"/download_file/{place}").status == 404
+    # What the client makes of the name reaches nothing but the header
+    strange = client.get(f'/download_file/{token}.a"b\r\nx: y')
+    assert strange.named["content-disposition"] == (
+        "attachment; filename=\"a_b_x_y\"; filename*=UTF-8''a_b_x_y"
+    )
+
+
+def test_files_go_after_a_while(monkeypatch):
+    client = Client()
+    downloads = client.site.downloads
+    first = downloads.add("a.txt", b"x" * 100)
+    assert downloads.find(first) == ("a.txt", b"x" * 100)
+    monkeypatch.setattr(downloads, "_most_bytes", 250)
+    later = [downloads.add("b.txt", b"y" * 100) for _ in range(3)]
+    assert len(list(downloads.folder.iterdir())) == 2
+    assert downloads.find(later[-1]) is not None
+    monkeypatch.setattr(downloads, "_seconds", -1.0)
+    assert downloads.find(later[-1]) is None
+    assert not list(downloads.folder.iterdir())
+
+
+def test_suggestions_are_kept_if_they_are_asked_for(tmp_path):
+    fields = {"q": "hello", "s": "salut", "source": "en", "target": "FR"}
+    off = Client().post("/suggest", form=fields)
+    assert off.status == 403
+    assert "disabled" in off.json["error"]
+    file = tmp_path / "suggestions.jsonl"
+    client = Client(settings=ServeSettings(suggestions=file))
+    assert client.post("/suggest", form=fields).json == {"success": True}
+    assert client.post("/suggest", json_={**fields, "s": "a\nb"}).json == {"success": True}
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines == [
+        {"q": "hello", "s": "salut", "source": "en", "target": "fr"},
+        {"q": "hello", "s": "a\nb", "source": "en", "target": "fr"},
+    ]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert client.post("/suggest", form={**fields, "s": ""}).json == {
+        "error": "Invalid request: missing s parameter"
+    }
+    assert client.post("/suggest", form={**fields, "s": "x" * 5001}).status == 400
+    assert len(file.read_text().splitlines()) == 2
+
+
+def test_a_place_for_suggestions_that_is_gone_is_no_traceback(tmp_path, capsys):
+    client = Client(settings=ServeSettings(suggestions=tmp_path / "nosuch" / "file"))
+    answer = client.post("/suggest", form={**QUESTION, "s": "salut"})
+    assert answer.status == 500
+    assert str(tmp_path) not in answer.text
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_settings_of_a_page():
+    found = Client().get("/frontend/settings").json
+    assert found == {
+        "charLimit": 5000, "frontendTimeout": 500, "apiKeys": False, "keyRequired": False,
+        "suggestions": False, "filesTranslation": True, "supportedFilesFormat": [".txt"],
+        "language": {
+            "source": {"code": "en", "name": "English"},
+            "target": {"code": "fr", "name": "French"},
+        },
+    }  # fmt: skip
+
+
+def test_health_and_readiness():
+    client = Client()
+    assert client.get("/health").json == {"status": "ok"}
+    assert client.get("/ready").status == 200
+    client.service.is_ready = False
+    assert client.get("/health").status == 200
+    assert client.get("/ready").status == 503
+
+
+def test_the_description_has_every_path_and_field():
+    found = Client().get("/spec").json
+    assert found["swagger"] == "2.0"
+    assert set(found["paths"]) == {
+        "/translate", "/detect", "/languages", "/translate_file", "/suggest",
+        "/frontend/settings", "/health", "/spec",
+    }  # fmt: skip
+    names = {one["name"]: one for one in found["paths"]["/translate"]["post"]["parameters"]}
+    assert set(names) == {"q", "source", "target", "format", "alternatives", "api_key"}
+    assert [names["q"]["required"], names["format"]["required"]] == [True, False]
+
+
+def test_without_languages_nothing_is_listed():
+    client = Client(FakeService([model("mine")]))
+    assert client.get("/languages").json == []
+    assert translate(client).json == {"error": "fr is not supported"}
+    assert client.get("/frontend/settings").status == 200
+    assert translate(client, source="auto").status == 400

@@ -1,0 +1,176 @@
+import pytest
+
+from tests.serve.fake import Client, FakeService
+from tformer_cli.errors import TformerError
+from tformer_cli.search.constraints import LineConstraints
+
+ASKED = {"model": "en-fr", "text": "hello"}
+
+
+def live(client=None, verb="translate", **fields):
+    return (client or Client()).post(f"/api/{verb}", json_={**ASKED, **fields})
+
+
+def test_a_translation_is_the_first_event_and_names_the_schema():
+    answer = live()
+    assert answer.named["content-type"].startswith("application/x-ndjson")
+    first, done = answer.lines
+    assert list(first)[:3] == ["event", "schema", "model"]
+    assert (first["event"], first["schema"]) == ("translation", "tformer.live/1")
+    assert first["source"] == {"text": "hello", "ids": [7, 8]}
+    assert first["target"] == {"text": "HELLO", "ids": [5, 6]}
+    assert first["hypotheses"] == [
+        {
+            "text": "HELLO", "score": -0.5, "log_probability": -1.0,
+            "token_log_probabilities": [-0.5, -0.25, -0.25], "token_ids": [5, 6],
+        }
+    ]  # fmt: skip
+    assert first["flags"] == []
+    assert done["event"] == "done"
+    assert set(done["ms"]) == {"queue", "compute", "inspect"}
+
+
+def test_lines_are_events():
+    found = live(text="a\n\nb").lines
+    assert [one.get("index") for one in found] == [0, 1, 2, None]
+    assert [one["target"]["text"] for one in found[:3]] == ["A", "", "B"]
+
+
+def test_settings_reach_the_search():
+    client = Client()
+    answer = live(
+        client, beam_size=3, n_best=2, length_penalty=0.5, temperature=0.7, top_k=5, top_p=0.9,
+        seed=7, prefix="Le", ban=["x", "y"], require="z", priority="bulk", timeout_ms=2000,
+    )  # fmt: skip
+    assert len(answer.lines[0]["hypotheses"]) == 2
+    (asked,) = client.service.asked
+    assert asked.settings == {
+        "beam_size": 3, "n_best": 2, "length_penalty": 0.5, "temperature": 0.7, "top_k": 5,
+        "top_p": 0.9, "seed": 7, "sampling": True,
+    }  # fmt: skip
+    assert asked.constraints == [LineConstraints("Le", ("z",), ("x", "y"))]
+    assert asked.priority == "bulk"
+    assert asked.seconds == pytest.approx(2, abs=0.3)
+    live(client)
+    assert client.service.asked[1].settings == {}
+    assert client.service.asked[1].constraints is None
+    assert client.service.asked[1].priority is None
+
+
+def test_several_models_answer_one_after_the_other():
+    found = live(models=["en-fr", "fr-de"], model=None).lines
+    assert [one.get("model") for one in found] == ["en-fr", "fr-de", None]
+
+
+def test_other_verbs_have_their_events():
+    label = live(verb="classify", model="stars").lines[0]
+    assert label["event"] == "classification"
+    assert label["probabilities"] == {"good": 0.75, "bad": 0.25}
+    vector = live(verb="embed", model="bert", normalize=True, pooling="mean").lines[0]
+    assert vector["vector"] == [5, 0.5, -1]
+    client = Client()
+    text = live(client, verb="generate", model="lm", text="a\nb", stop=["\n"], n_best=2).lines[0]
+    assert [one["text"] for one in text["texts"]] == [" and 0", " and 1"]
+    # A prompt may have several lines
+    assert client.service.asked[0].texts == ["a\nb"]
+    assert client.service.asked[0].settings == {"n_best": 2, "stops": ("\n",)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "words"),
+    [
+        ({"text": None}, 400, "text: is missing"),
+        ({"text": 3}, 400, "text: is missing, or is not text"),
+        ({"text": "x" * 5001}, 400, "5001 characters"),
+        ({"model": "nosuch"}, 404, "there is no model"),
+        ({"model": "lm"}, 404, "there is no model"),
+        ({"model": "../../etc"}, 404, "there is no model"),
+        ({"model": None}, 400, "model: is missing; there are en-fr, fr-de"),
+        ({"models": ["en-fr"] * 5}, 400, "at most 4"),
+        ({"beam_size": 1000}, 400, "beam_size: must be from 1 to 16"),
+        ({"beam_size": 1.5}, 400, "beam_size: must be a whole number"),
+        ({"n_best": 10**6}, 400, "n_best: must be from 1 to 20"),
+        ({"max_length": 10**6}, 400, "max_length: must be from 1 to 4096"),
+        ({"temperature": 0}, 400, "temperature: must be from"),
+        ({"top_k": -1}, 400, "top_k: must be from"),
+        ({"seed": 2**70}, 400, "seed: must be from"),
+        ({"timeout_ms": 0}, 400, "timeout_ms: must be from"),
+        ({"ban": [""]}, 400, "ban: must be at most 50 phrases, none empty"),
+        ({"require": ["a"] * 51}, 400, "require: must be at most 50"),
+        ({"ban": 3}, 400, "ban: must be text or a list"),
+        ({"priority": "first"}, 400, "priority: must be interactive or bulk"),
+        ({"want": ["everything"]}, 400, "want: everything is not known"),
+        ({"want": ["heads"]}, 200, "nothing looks into models here"),
+        ({"heads_off": ["enc.0.1"]}, 501, "nothing looks into models here"),
+        ({"baem_size": 3}, 400, "baem_size: no such field of /api/translate"),
+        ({"stop": ["a"]}, 400, "stop: no such field of /api/translate"),
+    ],
+)
+def test_what_is_not_possible(fields, status, words):
+    answer = live(**fields)
+    assert answer.status == status
+    assert words in answer.text
+
+
+def test_a_problem_after_the_first_event_is_the_last_one(capsys):
+    service = FakeService()
+    plain = service.result
+
+    def result(verb, index, text, settings):
+        if index == 1:
+            raise TformerError("/secret/model: is gone")
+        return plain(verb, index, text, settings)
+
+    service.result = result
+    first, error = live(Client(service), text="a\nb\nc").lines
+    assert first["event"] == "translation"
+    assert error == {"event": "error", "message": "the service failed; its operator can see why"}
+    assert capsys.readouterr().err == "error: serve: /secret/model: is gone\n"
+
+
+class Inspector:
+    """Remembers what it was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def events(self, model, request):
+        self.asked.append((model, request))
+        yield {"event": "heads", "kinds": {}}
+
+
+def test_what_needs_torch_comes_from_the_inspector(tmp_path):
+    inspector = Inspector()
+    client = Client(inspector=inspector, paths={"en-fr": tmp_path})
+    events = [one["event"] for one in live(client, want=["heads"], beam_size=2).lines]
+    assert events == ["translation", "heads", "done"]
+    assert inspector.asked == [
+        (tmp_path, {**ASKED, "want": ["heads"], "beam_size": 2, "model": "en-fr"})
+    ]
+    # Heads that are off need gates, which only it has
+    events = [one["event"] for one in live(client, heads_off=["enc.0.1"]).lines]
+    assert events == ["heads", "done"]
+    assert len(client.service.asked) == 1
+
+
+def test_models_are_listed_loaded_and_unloaded():
+    client = Client()
+    found = client.get("/api/models").json["models"]
+    assert found[0] == {
+        "name": "en-fr", "kind": "translate", "verbs": ["translate"], "source_language": "en",
+        "target_language": "fr", "languages": [], "state": "loaded", "bytes": 1000,
+        "hash": "0" * 64,
+    }  # fmt: skip
+    assert client.post("/api/models/en-fr/unload", json_={}).json["state"] == "unloaded"
+    assert client.get("/api/models").json["models"][0]["state"] == "unloaded"
+    assert client.post("/api/models/en-fr/load", json_={}).json["state"] == "loaded"
+    assert client.post("/api/models/nosuch/load", json_={}).status == 404
+
+
+def test_the_files_of_the_page_are_served_and_no_others():
+    client = Client()
+    script = client.get("/page/data.js")
+    assert script.status == 200
+    assert "javascript" in script.named["content-type"]
+    for name in ("nosuch.js", "../app.py", "..%2fapp.py", "app.py", "", "a/b.js", "__init__.py"):
+        assert client.get(f"/page/{name}").status == 404

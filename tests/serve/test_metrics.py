@@ -1,0 +1,77 @@
+import re
+from types import SimpleNamespace
+
+from tests.serve.fake import Client, model
+from tformer_cli.serve.metrics import Metrics, counter, histogram
+from tformer_cli.serve.stats import Histogram
+
+LINE = re.compile(
+    r'[a-z_]+(?:\{[a-z]+="(?:[^"\\\n]|\\.)*"(?:,[a-z]+="(?:[^"\\\n]|\\.)*")*\})? [-+0-9.e]+'
+)
+
+
+def test_every_line_is_of_the_format():
+    client = Client()
+    client.post("/translate", json_={"q": "a", "source": "en", "target": "fr"})
+    client.get("/nosuch")
+    answer = client.get("/metrics")
+    assert answer.named["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    kinds = {}
+    for line in answer.text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name not in kinds
+            kinds[name] = kind
+        elif not line.startswith("# HELP "):
+            assert LINE.fullmatch(line), line
+            family = re.match("[a-z_]+", line)[0]
+            assert {family, re.sub("_(bucket|sum|count)$", "", family)} & kinds.keys()
+    assert answer.text.endswith("\n")
+    assert {"tformer_requests_total", "tformer_request_seconds", "tformer_model_loaded"} <= set(
+        kinds
+    )
+    assert 'tformer_requests_total{endpoint="/translate",status="200"} 1\n' in answer.text
+    assert 'tformer_model_loaded{model="en-fr"} 1\n' in answer.text
+    assert "tformer_tokens_total 3\n" in answer.text
+    assert "tformer_queue_units 0\n" in answer.text
+    assert re.search(r"process_resident_memory_bytes \d+", answer.text)
+
+
+def test_no_label_comes_from_a_client():
+    client = Client()
+    for word in ("/secretpath", "/download_file/secretname", "/v1/models/secretmodel"):
+        client.get(word, headers={"authorization": "Bearer secretkey", "user-agent": "secret"})
+    client.post("/translate", json_={"q": "secret", "source": "secret", "target": "secret"})
+    text = client.get("/metrics").text
+    assert "secret" not in text
+    assert 'endpoint="other",status="404"' in text
+    assert 'endpoint="/v1/models/{name}",status="404"' in text
+
+
+def test_a_histogram_counts_up():
+    one = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 9.0):
+        one.add(value)
+    assert list(histogram("h", "Text.", {(("a", "b"),): one})) == [
+        "# HELP h Text.",
+        "# TYPE h histogram",
+        'h_bucket{a="b",le="1"} 2',
+        'h_bucket{a="b",le="2"} 3',
+        'h_bucket{a="b",le="+Inf"} 4',
+        'h_sum{a="b"} 12',
+        'h_count{a="b"} 4',
+    ]
+
+
+def test_names_of_models_are_escaped():
+    lines = list(counter("c", "Text.", {(("model", 'a"b\\c\nd'),): 1}))
+    assert lines[2] == r'c{model="a\"b\\c\nd"} 1'
+
+
+def test_the_engine_is_counted_by_its_own_names():
+    stats = SimpleNamespace(batch_tokens=Histogram((1.0,)), rejected_total=2, _lock=None, other="x")
+    text = Metrics().text([model("a")], stats)
+    assert "# TYPE tformer_rejected_total counter" in text
+    assert 'tformer_batch_tokens_bucket{le="+Inf"} 0' in text
+    assert "other" not in text
+    assert "_lock" not in text

@@ -1,0 +1,144 @@
+"""The models of a service: answers in order, exact, kept, and let go."""
+
+import asyncio
+import random
+
+import pytest
+
+from tests.zoo import ENGLISH
+from tformer_cli.api import load_model
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.search.constraints import LineConstraints
+from tformer_cli.serve.models import Service
+
+LINES = [*ENGLISH, "", "dog " * 60, "  ", "Two dogs run. A man sleeps."]
+
+
+async def all_of(answers):
+    return [one async for one in answers]
+
+
+def served(service, *calls):
+    """Runs calls at once, each (name, verb, texts, keyword arguments); returns their results."""
+
+    async def run():
+        found = await asyncio.gather(
+            *(all_of(service.submit(*call[:3], **(call[3] if call[3:] else {}))) for call in calls)
+        )
+        await service.drain(5.0)
+        return found
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["translate", "int8", "opus", "variant"])
+def test_translations_are_those_of_a_call_of_its_own(zoo, name):
+    service = Service({name: zoo[name]})
+    (found,) = served(service, (name, "translate", LINES))
+    assert found == list(load_model(zoo[name]).translate(LINES))
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("name", ["translate", "int8"])
+def test_any_number_of_clients_get_what_each_would_get_alone(zoo, name, cache_bytes):
+    dice = random.Random(5)
+    model = load_model(zoo[name])
+    settings = [{}, {"beam_size": 1}, {"n_best": 2, "length_penalty": 1.0}]
+    calls = []
+    for _ in range(64):
+        lines = dice.choices(LINES, k=dice.choice([1, 1, 2, 7]))
+        search = dice.choice(settings)
+        calls.append((name, "translate", lines, {"settings": search}))
+    service = Service({name: zoo[name]}, cache_bytes=cache_bytes)
+    found = served(service, *calls)
+    for (_, _, lines, options), answers in zip(calls, found, strict=True):
+        assert answers == list(model.translate(lines, **options["settings"]))
+    assert (service.stats.cache_hits_total > 0) == bool(cache_bytes)
+    assert service.stats.batch_sentences.total < len(LINES) * 3 + 64 * 4
+
+
+def test_constraints_are_those_of_the_command(zoo):
+    wishes = [
+        LineConstraints(target_prefix="La"),
+        LineConstraints(required=("un chien",), banned=("chat",)),
+        LineConstraints(),
+        LineConstraints(banned=("e", "a")),
+    ]
+    lines = ENGLISH[:4]
+    translator = load_model(zoo["translate"]).opened.translator
+    service = Service({"m": zoo["translate"]})
+    free, found = served(
+        service, ("m", "translate", lines), ("m", "translate", lines, {"constraints": wishes})
+    )
+    assert found == translator.translate(lines, demands=wishes)
+    assert free == translator.translate(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "verb", "settings"),
+    [
+        ("classifier", "classify", {}),
+        ("tagger", "tag", {}),
+        ("masked", "fill", {"top": 2}),
+        ("gpt", "generate", {"stops": ["e"]}),
+        ("language_model", "generate", {"max_length": 4, "n_best": 2}),
+    ],
+)
+def test_every_verb_gives_what_its_method_gives(zoo, name, verb, settings):
+    lines = ["The <mask> house.", "A man sleeps.", "dog " * 60]
+    service = Service({"m": zoo[name]})
+    found = served(service, *(("m", verb, [line], {"settings": settings}) for line in lines))
+    alone = [list(getattr(load_model(zoo[name]), verb)([line], **settings)) for line in lines]
+    assert found == alone
+
+
+def test_vectors_of_texts_and_pictures(zoo):
+    from tformer_cli.text.images.named import name_of_image
+
+    service = Service({"s": zoo["sentences"], "i": zoo["images"]})
+    picture = zoo.inputs / "photos" / "ant" / "0.png"
+    import numpy as np
+
+    array = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    inline = name_of_image(array, "image")
+    texts, pictures, labels = served(
+        service,
+        ("s", "embed", ENGLISH, {"settings": {"unit_length": False}}),
+        ("i", "embed", [inline]),
+        ("i", "classify", [inline]),
+    )
+    alone = load_model(zoo["sentences"]).embed(ENGLISH, unit_length=False)
+    for one, other in zip(texts, alone, strict=True):
+        assert one.index == other.index
+        assert one.vector.tobytes() == other.vector.tobytes()
+    (other,) = load_model(zoo["images"]).embed([array])
+    assert pictures[0].vector.tobytes() == other.vector.tobytes()
+    assert labels == list(load_model(zoo["images"]).classify([array]))
+    # A name is a file of this machine to the command, and none here
+    with pytest.raises(DataError, match="data:image"):
+        served(Service({"i": zoo["images"]}), ("i", "classify", [str(picture)]))
+
+
+def test_samples_depend_on_seed_and_place_alone(zoo):
+    settings = {"sampling": True, "seed": 7, "max_length": 6}
+    lines = [ENGLISH[0]] * 5
+    service = Service({"m": zoo["language_model"]})
+    together, alone, other = served(
+        service,
+        ("m", "generate", lines, {"settings": settings}),
+        ("m", "generate", lines[:1], {"settings": settings}),
+        ("m", "generate", lines, {"settings": {**settings, "seed": 8}}),
+    )
+    model = load_model(zoo["language_model"], seed=7)
+    assert together == list(model.generate(lines, sampling=True, max_length=6))
+    assert together[0] == alone[0]
+    assert len({one.texts[0].text for one in together}) > 1
+    assert together != other
+
+
+def test_what_only_torch_knows_is_refused_unless_it_is_allowed(zoo):
+    call = ("m", "translate", ENGLISH[:2], {"settings": {"sampling": True, "seed": 3}})
+    with pytest.raises(UsageError, match="sampling"):
+        served(Service({"m": zoo["translate"]}), call)
+    (found,) = served(Service({"m": zoo["translate"]}, allows_torch=True), call)
+    assert found == list(load_model(zoo["translate"], seed=3).translate(ENGLISH[:2], sampling=True))

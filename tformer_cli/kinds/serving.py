@@ -1,0 +1,307 @@
+"""Computing a verb for a service: lines of many requests in the same batches.
+
+A line is prepared as units, a unit's result depends on nothing but the unit and the settings, and a
+line is finished from the results of its units. So units of any lines may be computed together, and
+what one of them gave may be kept for its like. See `Kind.serving`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.kinds import reads_names
+from tformer_cli.model.config import Pooling
+from tformer_cli.search.keywords import DecodingOverrides
+from tformer_cli.search.opening import generation_config, overridden
+from tformer_cli.settings import type_problem
+from tformer_cli.wording import did_you_mean, suggestions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.search.constraints import LineConstraints
+    from tformer_cli.search.engine import Sentence
+
+BYTES_PER_TOKEN = 4
+"""About as many of a text, where it is not worth while to count."""
+SEARCH = get_type_hints(DecodingOverrides)
+"""Settings of a search by name, with their types."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What is computed in one go, beside any others of the same settings."""
+
+    tokens: int
+    """Its size, about: what it costs."""
+    key: Hashable
+    """Decides its result, together with the model and the settings."""
+    content: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedLine:
+    """A line as it is computed."""
+
+    units: tuple[Unit, ...]
+    """None of a blank line of some verbs, which needs no model."""
+    content: Any
+
+
+def size_of(text: str) -> int:
+    """Guesses the tokens of a text, before they are made."""
+    return 1 + len(text.encode(errors="replace")) // BYTES_PER_TOKEN
+
+
+class Serving(ABC):
+    """A verb of an opened model, with settings."""
+
+    verb: str
+    group: Hashable
+    """The settings: units of one group may be in a batch."""
+
+    def having(self, settings: Mapping[str, Any]) -> Serving:
+        """Makes the same with settings other than the model's own."""
+        known = self._known()
+        for name in settings:
+            if name not in known:
+                guess = did_you_mean(suggestions(name, known)) or "omit it"
+                raise UsageError(f"{name}: is not a setting of {self.verb}; {guess}")
+            # The settings of a search are checked as a whole, later
+            if name not in SEARCH and (problem := type_problem(settings[name], known[name])):
+                raise UsageError(f"{name}: {problem}")
+        return self._having(settings) if settings else self
+
+    @abstractmethod
+    def _known(self) -> Mapping[str, Any]:
+        """Lists the settings that a request may name."""
+
+    @abstractmethod
+    def _having(self, settings: Mapping[str, Any]) -> Serving: ...
+
+    @abstractmethod
+    def prepare(
+        self,
+        texts: Sequence[str],
+        first_index: int,
+        constraints: Sequence[LineConstraints] | None = None,
+    ) -> list[ServedLine]:
+        """Makes units of lines, the first of which has this number in its request."""
+
+    @abstractmethod
+    def compute(self, units: Sequence[Unit]) -> list[Any]:
+        """Computes each unit."""
+
+    @abstractmethod
+    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401 - of each verb
+        """Makes the result of a line of those of its units."""
+
+    def warm_up(self) -> None:
+        """Computes something, so that weights are packed before the first request."""
+        self.compute([unit for line in self.prepare(["a"], 0) for unit in line.units])
+
+
+def _refuse(constraints: Sequence[LineConstraints] | None, verb: str) -> None:
+    if constraints:
+        raise UsageError(f"constraints: {verb} has none; omit them")
+
+
+class Translating(Serving):
+    """Translation; its units are sentences."""
+
+    verb = "translate"
+
+    def __init__(self, opened: Opened) -> None:
+        self._translator = opened.translator
+        self._seed: int | None = None
+        self._languages: tuple[str | None, str | None] = (None, None)
+        self.group = self._group()
+
+    def _group(self) -> Hashable:
+        # Not the seed, which is in the keys of sentences: those of all seeds fill one batch
+        return (self._translator.config, self._languages)
+
+    def _known(self) -> Mapping[str, Any]:
+        return {**SEARCH, "seed": int, "source_language": str, "target_language": str}
+
+    def _having(self, settings: Mapping[str, Any]) -> Translating:
+        other = copy(self)
+        search = dict(settings)
+        other._seed = search.pop("seed", None)
+        languages = search.pop("source_language", None), search.pop("target_language", None)
+        if any(languages):
+            other._translator = other._translator.with_languages(*languages)
+            other._languages = languages
+        if search:
+            config = overridden(other._translator.config, **search)
+            other._translator = other._translator.with_config(config)
+        other.group = other._group()
+        return other
+
+    def prepare(
+        self,
+        texts: Sequence[str],
+        first_index: int,
+        constraints: Sequence[LineConstraints] | None = None,
+    ) -> list[ServedLine]:
+        prepared = self._translator.prepare(texts, first_index, constraints, self._seed)
+        return [
+            ServedLine(units=tuple(map(self._unit, line.sentences)), content=line)
+            for line in prepared
+        ]
+
+    def _unit(self, sentence: Sentence) -> Unit:
+        asked = sentence.constraints
+        key = (
+            sentence.tokens,
+            sentence.prefix,
+            # Bytes of tokens are the tokenizer's, and would be a list
+            None if asked is None else (asked.required, asked.banned),
+            sentence.key if self._translator.config.sampling else 0,
+        )
+        return Unit(tokens=len(sentence.tokens) + 1, key=key, content=sentence)
+
+    def compute(self, units: Sequence[Unit]) -> list[Any]:
+        return self._translator.search([unit.content for unit in units])
+
+    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
+        return self._translator.finish(line.content, found)
+
+
+class Generating(Serving):
+    """Texts of a language model; its units are prompts."""
+
+    verb = "generate"
+
+    def __init__(self, opened: Opened) -> None:
+        self._generator = opened.generator
+        self.group = self._generator.config
+
+    def _known(self) -> Mapping[str, Any]:
+        return {**SEARCH, "seed": int, "stops": tuple}
+
+    def _having(self, settings: Mapping[str, Any]) -> Generating:
+        other = copy(self)
+        search = dict(settings)
+        seed, stops = search.pop("seed", None), tuple(search.pop("stops", None) or ())
+        config = generation_config(self._generator.config, **search)
+        other._generator = self._generator.with_config(config, stops, seed)
+        other.group = (other._generator.config, stops, seed)
+        return other
+
+    def prepare(
+        self,
+        texts: Sequence[str],
+        first_index: int,
+        constraints: Sequence[LineConstraints] | None = None,
+    ) -> list[ServedLine]:
+        _refuse(constraints, self.verb)
+        config = self._generator.config
+        # What is written costs more than what is read
+        return [
+            ServedLine(
+                units=(
+                    Unit(
+                        tokens=size_of(text) + config.max_length,
+                        key=(text, number if config.sampling else 0),
+                        content=(text, number),
+                    ),
+                ),
+                content=number,
+            )
+            for number, text in enumerate(texts, first_index)
+        ]
+
+    def compute(self, units: Sequence[Unit]) -> list[Any]:
+        texts, numbers = zip(*(unit.content for unit in units), strict=True)
+        return self._generator.generate(texts, numbers)
+
+    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
+        return replace(found[0], index=line.content)
+
+    def warm_up(self) -> None:
+        shortest = copy(self)
+        # One token: a whole text takes a second or more
+        config = replace(self._generator.config, max_length=1, min_length=0)
+        shortest._generator = self._generator.with_config(config, (), None)
+        super(Generating, shortest).warm_up()
+
+
+class WholeLines(Serving):
+    """Verbs of encoders; their units are lines, which are cut off where the model takes no more."""
+
+    def __init__(self, opened: Opened, verb: Verb) -> None:
+        self.verb = verb
+        self._reads_names = reads_names(opened.config)
+        self._longest = opened.config.longest_source
+        self._compute, self._settings = _of_lines(opened, verb)
+        self._given: Mapping[str, Any] = {}
+        self.group = verb
+
+    def _known(self) -> Mapping[str, Any]:
+        return self._settings
+
+    def _having(self, settings: Mapping[str, Any]) -> WholeLines:
+        other = copy(self)
+        other._given = settings
+        other.group = (self.verb, *sorted(settings.items()))
+        return other
+
+    def prepare(
+        self,
+        texts: Sequence[str],
+        first_index: int,
+        constraints: Sequence[LineConstraints] | None = None,
+    ) -> list[ServedLine]:
+        _refuse(constraints, self.verb)
+        # Other names are files of this machine
+        if self._reads_names and not all(text.startswith("data:") for text in texts):
+            raise DataError(f"{self.verb}: reads pictures; send data:image/png;base64,…")
+        return [
+            ServedLine(
+                units=(Unit(tokens=self._tokens(text), key=text, content=text),), content=number
+            )
+            for number, text in enumerate(texts, first_index)
+        ]
+
+    def warm_up(self) -> None:
+        if not self._reads_names:
+            super().warm_up()
+
+    def _tokens(self, text: str) -> int:
+        return min(size_of(text), self._longest)
+
+    def compute(self, units: Sequence[Unit]) -> list[Any]:
+        return self._compute([unit.content for unit in units], **self._given)
+
+    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
+        return replace(found[0], index=line.content)
+
+
+def _of_lines(opened: Opened, verb: str) -> tuple[Callable[..., list[Any]], Mapping[str, Any]]:
+    """Returns what computes a verb of lines, and its settings with their types."""
+    match verb:
+        case "classify":
+            from tformer_cli.kinds.lines.classify import label_texts
+
+            return partial(label_texts, opened), {}
+        case "embed":
+            from tformer_cli.kinds.lines.embed import embed_texts
+
+            return partial(embed_texts, opened), {"pooling": Pooling, "unit_length": bool}
+        case "fill":
+            from tformer_cli.kinds.lines.fill import GapFiller
+
+            return GapFiller(opened).fill, {"top": int}
+        case "tag":
+            from tformer_cli.kinds.tag import tag_texts
+
+            return partial(tag_texts, opened), {}
+    raise UsageError(f"{verb}: is not served")

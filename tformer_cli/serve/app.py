@@ -1,0 +1,166 @@
+"""The application: each request to its handler, every error to an answer, no work for who has left.
+
+Guard (security.py) -> App -> a handler of libretranslate.py, openai.py or live.py -> Service
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from mimetypes import guess_type
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tformer_cli.serve import libretranslate, live, openai
+from tformer_cli.serve.metrics import MEDIA_TYPE
+from tformer_cli.serve.requests import Gone, Refused
+from tformer_cli.serve.security import BODY_IS_READ, Guard
+from tformer_cli.serve.site import Route, Site, plain_error, refusal
+
+UNKNOWN = "other"
+"""Endpoint of requests that no route knows: their paths would be labels without end."""
+_PARAMETER = re.compile(r"\{(\w+)\}")
+_PAGE_FILE = re.compile(r"[a-z0-9_]+\.(?:js|css|html|svg)")
+_FOLDERS = (("tformer_cli.serve", "page"), ("tformer_cli.inspect", "page"))
+"""Packages and folders with the page's files; the first that has one counts."""
+
+
+async def ready(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
+    """Says whether more requests are welcome, for who distributes them."""
+    if site.is_draining or not site.service.ready():
+        raise Refused(503, "not ready")
+    return JSONResponse({"status": "ready"})
+
+
+async def metrics(site: Site, request: Request) -> Response:
+    site.check_key(request)
+    stats = getattr(site.service, "stats", None)
+    text = site.metrics.text(site.service.info(), stats)
+    return Response(text, media_type=MEDIA_TYPE)
+
+
+async def page(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
+    return _page_file("live.html")
+
+
+async def page_file(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
+    name = request.path_params["name"]
+    if _PAGE_FILE.fullmatch(name) is None:
+        raise Refused(404, "there is no such file")
+    return _page_file(name)
+
+
+def _page_file(name: str) -> Response:
+    for package, folder in _FOLDERS:
+        file = files(package).joinpath(folder, name)
+        if file.is_file():
+            kind = guess_type(name)[0] or "text/plain"
+            headers = {"cache-control": "no-cache"}
+            return Response(file.read_bytes(), media_type=kind, headers=headers)
+    raise Refused(404, "there is no such file")
+
+
+ROUTES: Sequence[Route] = (
+    *libretranslate.ROUTES,
+    *openai.ROUTES,
+    *live.ROUTES,
+    Route("GET", "/ready", ready),
+    Route("GET", "/metrics", metrics),
+    Route("GET", "/", page),
+    Route("GET", "/page/{name}", page_file),
+)
+
+
+def make_app(site: Site) -> ASGIApp:
+    """Makes the whole application of a service."""
+    return Guard(App(site), site.settings, lambda: site.is_draining)
+
+
+class App:
+    """Finds the handler of a request and answers what it returns, or raises."""
+
+    def __init__(self, site: Site, routes: Sequence[Route] = ROUTES) -> None:
+        self._site = site
+        self._exact: dict[str, dict[str, Route]] = {}
+        self._patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
+        by_path: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            by_path.setdefault(route.path, {})[route.method] = route
+        for path, methods in by_path.items():
+            if "{" in path:
+                pattern = _PARAMETER.sub(r"(?P<\1>[^/]+)", path)
+                self._patterns.append((re.compile(pattern), methods))
+            else:
+                self._exact[path] = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        started = time.monotonic()
+        methods, parameters = self._found(scope["path"])
+        route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        endpoint = next(iter(methods.values())).path if methods else UNKNOWN
+        status = 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        request = Request({**scope, "path_params": parameters}, receive)
+        try:
+            response = await self._answer(route, methods, request)
+            await response(scope, receive, noting)
+        except (Gone, ClientDisconnect):
+            self._site.metrics.gone += 1
+        finally:
+            self._site.metrics.add(endpoint, status, time.monotonic() - started)
+
+    def _found(self, path: str) -> tuple[Mapping[str, Route], Mapping[str, str]]:
+        if path in self._exact:
+            return self._exact[path], {}
+        for pattern, methods in self._patterns:
+            if found := pattern.fullmatch(path):
+                return methods, found.groupdict()
+        return {}, {}
+
+    async def _answer(
+        self, route: Route | None, methods: Mapping[str, Route], request: Request
+    ) -> Response:
+        if route is None:
+            if not methods:
+                return plain_error(Refused(404, "there is no such path"))
+            allowed = {"allow": ", ".join(methods)}
+            return plain_error(Refused(405, "this path takes another method", headers=allowed))
+        try:
+            return await self._unless_gone(route, request)
+        except Gone:
+            raise
+        except Exception as error:  # noqa: BLE001 - a client gets an answer, and never a traceback
+            return route.error(refusal(error))
+
+    async def _unless_gone(self, route: Route, request: Request) -> Response:
+        """Computes an answer; ends the work when the client leaves, which no one else would."""
+        work = asyncio.ensure_future(route.handler(self._site, request))
+        watch = asyncio.ensure_future(_gone(request))
+        try:
+            await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+            raise Gone
+        finally:
+            for task in (watch, work):
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client has left; its body must have been read, which this would take."""
+    await request.scope[BODY_IS_READ].wait()
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

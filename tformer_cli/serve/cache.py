@@ -1,0 +1,96 @@
+"""Results of units that were computed before, and the memory of this process."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+import sys
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+MISSING = object()
+"""Stands for what a cache does not hold."""
+_ENTRY = 400
+"""Bytes of an entry besides its key and value."""
+_PRIVATE = re.compile(r"^Private_(?:Clean|Dirty):\s+(\d+) kB", re.MULTILINE)
+
+
+class ResultCache:
+    """Results by what decides them, the least recently used ones forgotten beyond some bytes.
+
+    It is exact: what a unit gives does not depend on what is computed beside it. Any thread may
+    use it.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._found: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = Lock()
+        self.n_bytes = 0
+        self.n_hits = 0
+        self.n_misses = 0
+
+    def get(self, key: Hashable) -> Any:  # noqa: ANN401 - results of every verb
+        """Returns a result, or `MISSING`."""
+        with self._lock:
+            entry = self._found.get(key)
+            if entry is None:
+                self.n_misses += 1
+                return MISSING
+            self._found.move_to_end(key)
+            self.n_hits += 1
+            return entry[0]
+
+    def peek(self, key: Hashable) -> Any:  # noqa: ANN401
+        """Returns the same of a key that was not there a moment before; a miss counts once."""
+        with self._lock:
+            entry = self._found.get(key)
+            self.n_hits += entry is not None
+        return MISSING if entry is None else entry[0]
+
+    def put(self, key: Hashable, result: Any) -> None:  # noqa: ANN401
+        size = _ENTRY + size_in_memory(key) + size_in_memory(result)
+        # One that nothing else would fit beside is not worth the others
+        if size > self._max_bytes // 4:
+            return
+        with self._lock:
+            _, before = self._found.pop(key, (None, 0))
+            self._found[key] = (result, size)
+            self.n_bytes += size - before
+            while self.n_bytes > self._max_bytes:
+                _, (_, freed) = self._found.popitem(last=False)
+                self.n_bytes -= freed
+
+
+def size_in_memory(value: Any) -> int:  # noqa: ANN401
+    """Adds up the bytes of a result; what it shares with others counts, too."""
+    size = sys.getsizeof(value)  # an array's own memory included
+    if isinstance(value, tuple | list):
+        return size + sum(map(size_in_memory, value))
+    if is_dataclass(value):
+        return size + sum(size_in_memory(getattr(value, one.name)) for one in fields(value))
+    return size
+
+
+def private_bytes(status: Path = Path("/proc/self/smaps_rollup")) -> int | None:
+    """Returns the memory that only this process has; None where the system does not say."""
+    try:
+        return 1024 * sum(map(int, _PRIVATE.findall(status.read_text("ascii"))))
+    except OSError:
+        return None
+
+
+def give_back_memory() -> None:
+    """Frees what nothing refers to, and gives its pages back to the system."""
+    gc.collect()
+    # glibc keeps the pages of what was freed; other libraries have no such function
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

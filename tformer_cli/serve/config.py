@@ -1,0 +1,111 @@
+"""Settings of the service: where it listens, who may ask, and how much one request may take."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tformer_cli.errors import UsageError
+from tformer_cli.settings import setting
+
+PORT = 5000
+"""LibreTranslate's, which its clients try by default."""
+MOST_ALTERNATIVES = 10
+MOST_BEAM = 16
+MOST_HYPOTHESES = 20
+MOST_TOKENS = 4096
+"""Tokens that a language model may write for one request."""
+BODY_BYTES = 1 << 20
+FILE_BYTES = 20 << 20
+HEADER_SECONDS = 5.0
+BODY_SECONDS = 30.0
+CONNECTIONS = 256
+DRAIN_SECONDS = 30.0
+_ORIGIN = re.compile(r"https?://[a-z0-9.\-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|null")
+_HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:]+\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """Where the service listens and what it allows."""
+
+    host: str = setting(
+        "127.0.0.1",
+        "Address to listen on. 0.0.0.0 is all of this machine's; then give --api-key-file, too.",
+        "Network",
+    )
+    port: int = setting(PORT, "Port to listen on; 0 takes a free one.", "Network", min=0, max=65535)
+    allow_host: tuple[str, ...] = setting(
+        (),
+        "Another name that clients may call this machine by, such as that of a proxy. Repeatable.",
+        "Network",
+        metavar="NAME",
+        shown_default="none",
+    )
+    allow_origin: tuple[str, ...] = setting(
+        (),
+        "Origin of web pages that may use the service, such as https://example.org. Repeatable.",
+        "Network",
+        metavar="URL",
+        shown_default="none",
+    )
+    api_key_file: Path | None = setting(
+        None,
+        "Ask clients for a key; the file has one a line, of at least 16 characters.",
+        "Network",
+        metavar="FILE",
+        role="reads_file",
+        shown_default="none",
+    )
+    timeout: float = setting(
+        30.0,
+        "Seconds after which a request that has not begun is given up.",
+        "Limits",
+        metavar="SECONDS",
+        min=0.1,
+        max=3600.0,
+    )
+    max_characters: int = setting(5000, "Longest text of a request.", "Limits", min=1, max=10**6)
+    max_texts: int = setting(128, "Most texts of a request.", "Limits", min=1, max=10**4)
+    max_queue: int = setting(
+        1000, "Sentences that may wait; who comes then is told to slow down.", "Limits", min=1
+    )
+    memory: str | None = setting(
+        None,
+        "Memory for all models, such as 2GB; those that were not used for longest are unloaded.",
+        "Limits",
+        metavar="SIZE",
+        shown_default="as much as they take",
+    )
+    cache: str = setting(
+        "64MB", "Memory for sentences that were translated before.", "Limits", metavar="SIZE"
+    )
+    workers: int = setting(
+        1, "Processes that answer; they share the models' memory.", "Machine", min=1, max=256
+    )
+    pivot: str | None = setting(
+        None,
+        "Translate by way of this language where no model does it at once, such as en.",
+        metavar="CODE",
+        shown_default="none",
+    )
+    suggestions: Path | None = setting(
+        None,
+        "Accept better translations from users, and append them to FILE, a JSON object each.",
+        metavar="FILE",
+        role="writes_new_file",
+        shown_default="none are accepted",
+    )
+
+    def __post_init__(self) -> None:
+        for origin in self.allow_origin:
+            if _ORIGIN.fullmatch(origin) is None:
+                raise UsageError(
+                    f'--allow-origin: "{origin}" is not an origin; write https://example.org, '
+                    "without a path"
+                )
+        for name in self.allow_host:
+            if _HOST.fullmatch(name.lower()) is None:
+                raise UsageError(
+                    f'--allow-host: "{name}" is not a name of a machine; write it without port '
+                    "and path"
+                )

@@ -1,0 +1,77 @@
+"""Translated files until they are fetched: in a private folder, under names that no one guesses."""
+
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import quote
+from weakref import finalize
+
+SECONDS = 30 * 60
+MOST_BYTES = 256 << 20
+LONGEST_NAME = 100
+_ID = re.compile(r"[0-9a-f]{32}")
+_UNSAFE = re.compile(r"[^\w.-]+")
+
+
+class Downloads:
+    """Files that can be fetched for half an hour; the oldest go where there are too many bytes."""
+
+    def __init__(self, seconds: float = SECONDS, most_bytes: int = MOST_BYTES) -> None:
+        self._seconds, self._most_bytes = seconds, most_bytes
+
+    @cached_property
+    def folder(self) -> Path:
+        """Returns the folder, which all processes of a service share once it is made."""
+        made = tempfile.mkdtemp(prefix="tformer-serve-")  # no one else may read it
+        finalize(self, _remove, made, os.getpid())
+        return Path(made)
+
+    def add(self, name: str, content: bytes) -> str:
+        """Keeps a file; returns what stands behind /download_file/ in its address."""
+        self._forget(len(content))
+        token = secrets.token_hex(16)
+        (self.folder / token).write_bytes(content)
+        return f"{token}.{safe_name(name)}"
+
+    def find(self, address: str) -> tuple[str, bytes] | None:
+        """Returns the name and the content of a file; None: it is not there, or too old."""
+        token, _, name = address.partition(".")
+        # The name comes from the client again: nothing but the token reaches the disk
+        if _ID.fullmatch(token) is None:
+            return None
+        self._forget(0)
+        try:
+            return safe_name(name), (self.folder / token).read_bytes()
+        except OSError:
+            return None
+
+    def _forget(self, n_new: int) -> None:
+        """Removes what is too old, or more than fits with new bytes."""
+        now, total = time.time(), n_new
+        files = [(path.stat(), path) for path in self.folder.iterdir()]
+        for status, path in sorted(files, key=lambda one: -one[0].st_mtime):
+            total += status.st_size
+            if now - status.st_mtime > self._seconds or total > self._most_bytes:
+                path.unlink(missing_ok=True)
+
+
+def _remove(folder: str, maker: int) -> None:
+    if os.getpid() == maker:  # not a worker, whose siblings still use it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def safe_name(name: str) -> str:
+    """Returns a name of a file without folders and odd characters; never empty."""
+    last = re.split(r"[/\\]", name)[-1]
+    return _UNSAFE.sub("_", last).strip("._")[-LONGEST_NAME:] or "translation"
+
+
+def attachment(name: str) -> str:
+    """Returns a Content-Disposition for a name (RFC 6266 and 5987)."""
+    plain = name.encode("ascii", "replace").decode().replace("?", "_")
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"

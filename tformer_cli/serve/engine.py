@@ -1,0 +1,462 @@
+"""One model of a service, and the thread that computes with it.
+
+The thread prepares lines, asks the scheduler for a batch, computes it, and hands the results to the
+event loops of those who wait for them. Tokenizing happens here, too: in the loop it would hold up
+all connections. It opens the model when the first request comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, Any, Literal
+
+from tformer_cli.kinds.serving import size_of
+from tformer_cli.serve.cache import MISSING, give_back_memory
+from tformer_cli.serve.scheduler import Late, Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.kinds.serving import ServedLine, Serving, Unit
+    from tformer_cli.search.constraints import LineConstraints
+    from tformer_cli.serve.cache import ResultCache
+    from tformer_cli.serve.scheduler import Request
+    from tformer_cli.serve.stats import Stats
+
+State = Literal["unloaded", "loading", "loaded", "failed"]
+LINES_AT_ONCE = 32
+"""Lines of one request that are prepared in one go."""
+REQUESTS_AT_ONCE = 64
+"""Requests that are prepared between two batches, so that neither waits long for the other."""
+KEPT_SETTINGS = 64
+"""Settings of which the prepared computations are kept."""
+PATIENCE = 5.0
+"""Seconds that a model which is to make room may go on with what waits for it."""
+
+
+@dataclass(eq=False, slots=True)
+class _Line:
+    """A line of which some units are not computed yet."""
+
+    number: int
+    served: ServedLine
+    found: list[Any]
+    n_missing: int
+
+
+@dataclass(eq=False, slots=True)
+class Part:
+    """A unit and the place where its result belongs."""
+
+    unit: Unit
+    hash: str
+    key: Hashable
+    line: _Line
+    place: int
+
+    @property
+    def tokens(self) -> int:
+        return self.unit.tokens
+
+
+@dataclass(eq=False, kw_only=True)
+class Job:
+    """A call: its texts, and how far they have come."""
+
+    verb: Verb
+    texts: Sequence[str]
+    settings: Mapping[str, Any]
+    constraints: Sequence[LineConstraints] | None = None
+    is_interactive: bool | None = None
+    deadline: float = math.inf
+    first_index: int = 0
+    """Number of the first text, on which depends what is drawn."""
+    is_admitted: bool = False
+    """True for what continues a call that was let in."""
+    answers: Answers = field(init=False)
+    request: Request[Part] = field(init=False)
+    n_prepared: int = 0
+    rest_tokens: int = 0
+    serving: Serving | None = None
+    has_begun: bool = False
+
+
+@dataclass(slots=True)
+class _Post:
+    """What is handed to an event loop for one call."""
+
+    results: list[tuple[int, Any, bool]] = field(default_factory=list)
+    error: BaseException | None = None
+
+
+class Answers:
+    """The results of one call, in the order of its texts, each as soon as it is there.
+
+    It belongs to an event loop. Nothing is asked for before the first result is; closing it drops
+    what was not begun.
+    """
+
+    def __init__(self, start: Callable[[Job], Engine], job: Job) -> None:
+        """Takes what submits a job to its engine, or raises."""
+        self._start, self._job = start, job
+        self._next = 0
+        self._results: dict[int, tuple[Any, bool]] = {}
+        self._error: BaseException | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._engine: Engine | None = None
+        self.is_closed = False
+        self.is_cached = False
+        """True if nothing of the last result had to be computed."""
+        self.asked = 0.0
+        self.queue_seconds = 0.0
+        """Time until the first unit was computed."""
+        self.compute_seconds = 0.0
+        """Time of the batches that it had units in."""
+
+    def __aiter__(self) -> Answers:
+        return self
+
+    async def __anext__(self) -> Any:  # noqa: ANN401 - results of each verb
+        if self.is_closed or self._next == len(self._job.texts):
+            raise StopAsyncIteration
+        if self._engine is None:
+            self.loop = asyncio.get_running_loop()
+            self.asked = time.monotonic()
+            self._job.answers = self
+            self._engine = self._start(self._job)
+        while self._next not in self._results:
+            if self._error is not None:
+                self.is_closed = True
+                raise self._error
+            self._waiter = self.loop.create_future()
+            try:
+                await self._waiter
+            except asyncio.CancelledError:
+                await self.aclose()
+                raise
+        result, self.is_cached = self._results.pop(self._next)
+        self._next += 1
+        self._engine.scheduler.taken(self._job.request)
+        return result
+
+    def receive(self, post: _Post) -> None:
+        """Takes results, in the event loop."""
+        self._results |= {number: (one, cached) for number, one, cached in post.results}
+        self._error = self._error or post.error
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def aclose(self) -> None:
+        """Drops what was not begun."""
+        self.is_closed = True
+        self._results.clear()
+        if self._engine is not None:
+            self._engine.drop(self._job.request)
+
+
+class Engine:
+    """A model that is opened and computes in a thread of its own."""
+
+    def __init__(
+        self,
+        *,
+        open_model: Callable[[Engine], Callable[[Verb], Serving]],
+        scheduler: Scheduler[Part],
+        cache: ResultCache,
+        stats: Stats,
+    ) -> None:
+        """Takes what opens the model, in the engine's thread; nothing is opened yet."""
+        self._open = open_model
+        self.scheduler = scheduler
+        self._cache, self._stats = cache, stats
+        self._make: Callable[[Verb], Serving] | None = None
+        self._servings: dict[Hashable, Serving] = {}
+        self._thread: Thread | None = None
+        self._changed = Condition()
+        self._leaves_at: float | None = None
+        self._wants_load = False
+        self._is_closed = False
+        self._posts: defaultdict[Answers, _Post] = defaultdict(_Post)
+        self.state: State = "unloaded"
+        self.error: Exception | None = None
+        """Why it could not be opened."""
+        self.bytes = 0
+        """Private memory that opening it took the last time."""
+        self.hash = ""
+        """Of its files, once it was opened."""
+        self.last_used = 0.0
+
+    # In the threads of those who ask
+
+    def submit(self, job: Job) -> None:
+        """Lets a call in, or raises `Busy` or `Draining`."""
+        job.rest_tokens = sum(map(size_of, job.texts))
+        job.request = self.scheduler.admit(
+            n_units=len(job.texts),
+            n_tokens=job.rest_tokens,
+            is_interactive=job.is_interactive,
+            deadline=job.deadline,
+            owner=job,
+            is_admitted=job.is_admitted,
+        )
+        self.start()
+
+    def drop(self, request: Request[Part]) -> None:
+        """Drops what was not begun of a call whose client has left."""
+        if self.scheduler.cancel(request):
+            self._stats.count("cancelled_gone_total")
+
+    def start(self) -> None:
+        """Starts the thread, if this process has none: forks leave threads behind."""
+        with self._changed:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = Thread(target=self._run, name="tformer-engine", daemon=True)
+                self._thread.start()
+
+    def load(self) -> None:
+        """Opens the model in the present thread; see `Service.preload`."""
+        if self.state != "loaded":
+            self._load()
+            if self.error is not None:
+                raise self.error
+
+    def ask_to_load(self, timeout: float | None = None) -> None:
+        """Lets the thread open the model, and waits until it has; joins whoever waits already."""
+        with self._changed:
+            if self.state == "failed":
+                self.state = "unloaded"
+        self._wants_load = True
+        self.start()
+        self.scheduler.wake()
+        with self._changed:
+            self._changed.wait_for(lambda: self.state in ("loaded", "failed"), timeout)
+        if self.error is not None:
+            raise self.error
+
+    def ask_to_leave(self, patience: float = PATIENCE) -> None:
+        """Lets the thread close the model once nothing waits for it, and waits until it has."""
+        self._leaves_at = time.monotonic() + patience
+        self.start()
+        self.scheduler.wake()
+        with self._changed:
+            self._changed.wait_for(lambda: self.state != "loaded")
+
+    def close(self) -> None:
+        """Ends the thread after its batch."""
+        self._is_closed = True
+        self.scheduler.wake()
+        if self._thread is not None:
+            self._thread.join()
+
+    # In the engine's thread
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            left = None if self._leaves_at is None else self._leaves_at - time.monotonic()
+            self.scheduler.wait(left if left is None else max(0.0, left))
+            self.step()
+
+    def step(self) -> None:
+        """Does what there is to do: opens or closes the model, prepares lines, computes a batch."""
+        self._leave()
+        if self.scheduler.n_requests or self._wants_load:
+            self._wants_load = False
+            if self.state != "loaded":
+                self._load()
+        for request in self.scheduler.overdue():
+            self._stats.count("cancelled_late_total")
+            self._fail(request, Late("the request could not be begun in time"))
+        if self.state == "loaded":
+            for request in self.scheduler.hungry()[:REQUESTS_AT_ONCE]:
+                self._prepare(request)
+            # Before the batch: what was found in the cache need not wait for it
+            self._deliver()
+            if batch := self.scheduler.next_batch():
+                self._compute(batch)
+        self._deliver()
+
+    def _load(self) -> None:
+        self._become("loading")
+        try:
+            self._make = self._open(self)
+        except Exception as error:  # noqa: BLE001 - those who wait are told, and the thread goes on
+            self.error = error
+            self._become("failed")
+            for request in self.scheduler.cancel_all():
+                self._fail(request, error)
+        else:
+            self.error = None
+            self.last_used = time.monotonic()
+            self._become("loaded")
+
+    def _leave(self) -> None:
+        if self._leaves_at is None:
+            return
+        if self.scheduler.n_requests and time.monotonic() < self._leaves_at:
+            return
+        self._leaves_at = None
+        self.unload()
+
+    def unload(self) -> None:
+        """Drops the model; its requests that wait will have it opened again."""
+        self._make = None
+        self._servings.clear()
+        for request in self.scheduler.requests():
+            request.owner.serving = None  # it would keep the model
+        give_back_memory()
+        if self.state == "loaded":
+            self._become("unloaded")
+
+    def _become(self, state: State) -> None:
+        with self._changed:
+            self.state = state
+            self._changed.notify_all()
+
+    def _serving_of(self, job: Job) -> Serving:
+        if job.serving is None:
+            job.serving = self._serving(job.verb, job.settings)
+        return job.serving
+
+    def _serving(self, verb: Verb, settings: Mapping[str, Any]) -> Serving:
+        """Returns what computes a verb with settings, made once for many requests."""
+        hashable = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
+        key = (verb, *sorted(hashable.items()))
+        found = self._servings.pop(key, None)
+        if found is None and hashable:
+            found = self._serving(verb, {}).having(hashable)
+        elif found is None:
+            assert self._make is not None  # noqa: S101 - the model is open
+            found = self._make(verb)
+        self._servings[key] = found
+        if len(self._servings) > KEPT_SETTINGS:
+            del self._servings[next(iter(self._servings))]
+        return found
+
+    def _prepare(self, request: Request[Part]) -> None:
+        """Tokenizes the next lines of a request, and looks for what was computed before."""
+        job: Job = request.owner
+        start, end = job.n_prepared, min(len(job.texts), job.n_prepared + LINES_AT_ONCE)
+        texts = job.texts[start:end]
+        try:
+            serving = self._serving_of(job)
+            lines = serving.prepare(
+                texts,
+                job.first_index + start,
+                None if job.constraints is None else job.constraints[start:end],
+            )
+            parts = [
+                part
+                for number, line in enumerate(lines, start)
+                for part in self._parts(job, number, line, serving)
+            ]
+        except Exception as error:  # noqa: BLE001 - of one request; the others go on
+            self._fail(request, error)
+            return
+        job.n_prepared = end
+        job.rest_tokens -= sum(map(size_of, texts))
+        self.scheduler.put(
+            request,
+            parts,
+            group=(job.verb, serving.group),
+            n_lines=len(lines),
+            n_rest=len(job.texts) - end,
+            rest_tokens=job.rest_tokens,
+        )
+
+    def _parts(self, job: Job, number: int, served: ServedLine, serving: Serving) -> list[Part]:
+        """Makes parts of the units of a line that have to be computed; finishes it without any."""
+        line = _Line(number, served, [], 0)
+        missing = []
+        for place, unit in enumerate(served.units):
+            key = (self.hash, job.verb, serving.group, unit.key)
+            found = self._cache.get(key)
+            line.found.append(found)
+            if found is MISSING:
+                missing.append(Part(unit, self.hash, key, line, place))
+        line.n_missing = len(missing)
+        if not missing:
+            result = serving.finish(served, line.found)
+            self._posts[job.answers].results.append((number, result, bool(served.units)))
+        return missing
+
+    def _compute(self, batch: Sequence[tuple[Request[Part], Part]]) -> None:
+        started = time.monotonic()
+        found = self._found(batch)
+        seconds = time.monotonic() - started
+        self.scheduler.done(seconds)
+        self.last_used = started + seconds
+        self._stats.add_batch(len(batch), sum(part.tokens for _, part in batch), seconds)
+        for job in {request.owner for request, _ in batch}:
+            if not job.has_begun:
+                job.has_begun = True
+                job.answers.queue_seconds = started - job.answers.asked
+                self._stats.add_wait(job.answers.queue_seconds)
+            job.answers.compute_seconds += seconds
+        for (request, part), result in zip(batch, found, strict=True):
+            if isinstance(result, Exception):
+                self._fail(request, result)
+            else:
+                if part.hash == self.hash:  # the model may have been replaced and opened again
+                    self._cache.put(part.key, result)
+                self._put(request, part, result)
+
+    def _found(self, batch: Sequence[tuple[Request[Part], Part]]) -> list[Any]:
+        """Computes a batch, or takes what was computed since its units were prepared."""
+        found = {part.key: self._cache.peek(part.key) for _, part in batch}
+        missing = {part.key: part.unit for _, part in batch if found[part.key] is MISSING}
+        if missing:  # each once, however many ask for it
+            results = self._computed(batch[0][0].owner, list(missing.values()))
+            found |= zip(missing, results, strict=True)
+        return [found[part.key] for _, part in batch]
+
+    def _computed(self, job: Job, units: list[Unit]) -> list[Any]:
+        """Computes units; an error is the result of the unit that has it, not of the others."""
+        try:
+            return self._serving_of(job).compute(units)
+        except Exception as error:  # noqa: BLE001 - told to whoever asked
+            if len(units) == 1:
+                return [error]
+        return [one for unit in units for one in self._computed(job, [unit])]
+
+    def _put(self, request: Request[Part], part: Part, result: Any) -> None:  # noqa: ANN401
+        line, job = part.line, request.owner
+        line.found[part.place] = result
+        line.n_missing -= 1
+        if line.n_missing or job.answers.is_closed:
+            return
+        try:
+            finished = self._serving_of(job).finish(line.served, line.found)
+        except Exception as error:  # noqa: BLE001
+            self._fail(request, error)
+        else:
+            self._posts[job.answers].results.append((line.number, finished, False))
+
+    def _fail(self, request: Request[Part], error: BaseException) -> None:
+        self.scheduler.cancel(request)
+        self._posts[request.owner.answers].error = error
+
+    def _deliver(self) -> None:
+        """Hands results to event loops, in one call for each: a call wakes its loop."""
+        by_loop: defaultdict[asyncio.AbstractEventLoop, list[tuple[Answers, _Post]]]
+        by_loop = defaultdict(list)
+        for answers, post in self._posts.items():
+            by_loop[answers.loop].append((answers, post))
+        self._posts.clear()
+        for loop, posts in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(partial(_receive_all, posts))
+            except RuntimeError:  # the loop has ended, and with it whoever waited
+                for answers, _ in posts:
+                    answers.is_closed = True
+
+
+def _receive_all(posts: Sequence[tuple[Answers, _Post]]) -> None:
+    for answers, post in posts:
+        answers.receive(post)

@@ -1,0 +1,518 @@
+"""The process that inspects for the live page: requests come in as lines, events go out as lines.
+
+It has torch, which the service has not, and may die without it; `inspector` is the other end.
+Everything is read by the views of `inspect`: here requests become records, and records events.
+Events come cheapest first, so that a page shows the first ones while the others are computed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import sys
+import traceback
+from collections import OrderedDict, deque
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Condition, Thread
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from tformer_cli.artifacts.config_file import TASKS, task_kind
+from tformer_cli.errors import DataError, TformerError
+from tformer_cli.foreign.import_model import float_twin
+from tformer_cli.heads.names import KINDS, head_layout
+from tformer_cli.heads.roles import METRICS
+from tformer_cli.heads.selectors import select_heads
+from tformer_cli.inspect.ablation import heads_off
+from tformer_cli.inspect.alignment import spelled_words
+from tformer_cli.inspect.jobs.heads import HeadInspector
+from tformer_cli.inspect.jobs.reader import inspected_model, open_for_inspection
+from tformer_cli.inspect.jobs.report import inspect_report, subject_of
+from tformer_cli.inspect.pages import render_report
+from tformer_cli.inspect.view import EVERY_TASK, ReportOptions, SentenceView
+from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views.ablation import ablate_sentence
+from tformer_cli.inspect.views.logits import layer_logits
+from tformer_cli.search.constraints import LineConstraints
+from tformer_cli.search.opening import overridden
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from typing import TextIO
+
+    from tformer_cli.heads.names import HeadId, Kind
+    from tformer_cli.inspect.capture.live import SearchTree
+    from tformer_cli.inspect.record import HeadsRecord
+    from tformer_cli.inspect.view import Subject
+    from tformer_cli.kinds.stored_model import Opened
+
+    Event = dict[str, Any]
+
+MOST_MODELS = 2
+"""Models that stay open: two are compared side by side."""
+MOST_TOKENS = 256
+"""Tokens of an inspected text: its maps grow with their square."""
+N_TOP = 64
+"""Next tokens that are sent with their logits; the others are one number."""
+SCHEMA = "tformer.live/1"
+INLINE_IMAGES = ("data:", "shapes:")
+"""Beginnings of images that are no paths, which a request must not name."""
+_SEARCH = ("beam_size", "length_penalty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspected:
+    """A request of an opened model, and the record of its sentence."""
+
+    opened: Opened
+    subject: Subject
+    record: HeadsRecord
+    sentences: tuple[str, ...]
+    """The sentences that the text is translated in."""
+    number: int
+    """Which of them the record is of."""
+
+
+class Inspection:
+    """Inspects requests one by one and keeps the models that were used last."""
+
+    def __init__(self) -> None:
+        self._models: OrderedDict[tuple[Any, ...], Opened] = OrderedDict()
+
+    def events(self, model: Path, request: Mapping[str, Any]) -> Iterator[Event]:
+        """Yields what a request wants, then that it is done; see `READERS` for the names."""
+        start = perf_counter()
+        opened = self._opened(model, request)
+        config, text = opened.config, request["text"]
+        want = request.get("want") or ("alignment", "heads")
+        _check_text(opened, text)
+        off = request.get("heads_off") or ()
+        heads = (
+            select_heads(list(off), head_layout(inspected_model(opened.directory))) if off else []
+        )
+        unread = () if TASKS[task_kind(config)].predicts else ("next", "lens", "off")
+        if "report" in want:
+            yield _report(opened, request)
+        with heads_off(inspected_model(opened.directory), heads):
+            if heads or "translation" in want:
+                yield _answer(opened, request)
+            found = _inspected(opened, request)
+            for name, read in READERS.items():
+                if name in want and name not in unread:
+                    event = read(found)
+                    if event is not None:
+                        yield {"event": name, **event}
+        if "off" in want and "off" not in unread:
+            # With all other heads on: a gate of one head replaces those of its whole layer
+            yield {"event": "off", **_off(found)}
+        spent = round(1000 * (perf_counter() - start), 1)
+        yield {"event": "done", "ms": {"inspect": spent}}
+
+    def _opened(self, model: Path, request: Mapping[str, Any]) -> Opened:
+        """Opens a model with the search of a request; of int8 weights the float32 twin."""
+        languages = {
+            name: request.get(name)
+            for name in ("source_language", "target_language")
+            if request.get(name)
+        }
+        key = (model, *languages.items())
+        if key not in self._models:
+            if len(self._models) >= MOST_MODELS:
+                self._models.popitem(last=False)
+            self._models[key] = open_for_inspection(
+                float_twin(model), tasks=EVERY_TASK, device="cpu", **cast("Any", languages)
+            )
+        self._models.move_to_end(key)
+        opened = self._models[key]
+        changes = {name: request[name] for name in _SEARCH if request.get(name) is not None}
+        if not changes or task_kind(opened.config) != "translate":
+            return opened
+        chosen = overridden(opened.directory.decoding, **changes)
+        return replace(opened, search=opened.translator.with_config(chosen))
+
+
+def _check_text(opened: Opened, text: object) -> None:
+    if not isinstance(text, str) or not text.strip():
+        raise DataError("text: is missing; give a text that is not blank")
+    if opened.config.reads_images:
+        if not text.startswith(INLINE_IMAGES):
+            raise DataError("text: is no image; give a data: address")
+        return
+    n_tokens = len(opened.directory.tokenizer.source.encode(text))
+    if n_tokens > MOST_TOKENS:
+        raise DataError(
+            f"text: has {n_tokens} tokens, but {MOST_TOKENS} are inspected; inspect a sentence"
+        )
+
+
+def _constraints(request: Mapping[str, Any]) -> LineConstraints:
+    return LineConstraints(
+        str(request.get("prefix") or ""),
+        tuple(map(str, request.get("require") or ())),
+        tuple(map(str, request.get("ban") or ())),
+    )
+
+
+def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
+    """Captures the sentence of a request: along the search, where there is one."""
+    subject = subject_of(opened.directory)
+    is_searched = subject.summary.task == "translate" and not request.get("target")
+    inspector = HeadInspector(opened, mode="live" if is_searched else "forced", for_page=True)
+    constraints = _constraints(request)
+    text, target = request["text"], request.get("target")
+    # A prefix says nothing about which sentence of several it belongs to, but the first
+    texts = [text] if target else [one for one, _ in inspector.pairs([text])]
+    number = min(max(int(request.get("sentence") or 0), 0), len(texts) - 1)
+    own = constraints if number == 0 else replace(constraints, target_prefix="")
+    return Inspected(
+        opened=opened,
+        subject=subject,
+        record=inspector.inspect_line(0, texts[number], target or None, own),
+        sentences=tuple(texts),
+        number=number,
+    )
+
+
+def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
+    """What the model makes of a text, computed by torch, where gates count."""
+    kind, text = task_kind(opened.config), request["text"]
+    name = request.get("model") or opened.directory.path.name
+    start: Event = {"schema": SCHEMA, "model": name}
+    if kind == "translate":
+        return {"event": "translation", **start, **_translation(opened, request)}
+    if kind == "tag":
+        from tformer_cli.kinds.tag import tag_texts
+
+        (tagged,) = tag_texts(opened, [text])
+        return {"event": "tags", **start, **_of_line(tagged)}
+    if TASKS[kind].has_labels:
+        from tformer_cli.kinds.lines.classify import label_texts
+
+        (labeled,) = label_texts(opened, [text])
+        return {"event": "classification", **start, **_of_line(labeled, top=0)}
+    if kind == "masked":
+        from tformer_cli.kinds.lines.fill import GapFiller
+
+        (filled,) = GapFiller(opened).fill([text])
+        return {"event": "filled", **start, **_of_line(filled)}
+    return {"event": "generation", **start, "prompt": text, "texts": []}
+
+
+def _of_line(result: Any, **details: Any) -> Event:  # noqa: ANN401 - results of several verbs
+    """Gives what the command of a verb writes of a result as JSON, as the service does."""
+    return cast("Event", json.loads(result.line("jsonl", **details)))
+
+
+def _translation(opened: Opened, request: Mapping[str, Any]) -> Event:
+    tokenizer = opened.directory.tokenizer
+    (found,) = opened.translator.translate([request["text"]], 0, [_constraints(request)])
+    best = found.hypotheses[0]
+    return {
+        "source": {
+            "text": found.source,
+            "pieces": tokenizer.source.pieces(found.source_ids),
+            "ids": found.source_ids,
+        },
+        "target": {
+            "text": best.text,
+            "pieces": tokenizer.target.pieces(best.token_ids),
+            "ids": best.token_ids,
+        },
+        "hypotheses": [
+            {
+                "text": one.text,
+                "score": one.score,
+                "log_probability": one.log_probability,
+                "token_log_probabilities": one.token_log_probabilities,
+            }
+            for one in found.hypotheses
+        ],
+        "flags": ["unsatisfied"] if found.unsatisfied else [],
+        "cached": False,
+    }
+
+
+def _alignment(found: Inspected) -> Event | None:
+    """Words of both sides as spans of characters, their tokens, and what goes together."""
+    record, tokenizer = found.record, found.opened.directory.tokenizer
+    if record.maps is None or record.is_image:
+        return None
+    sides = {
+        "source": (tokenizer.source, record.maps.source_tokens, record.source),
+        "target": (tokenizer.target, record.maps.target_ids[:-1], record.target),
+    }
+    words = {name: spelled_words(side, ids) for name, (side, ids, _) in sides.items()}
+    return {
+        "words": {name: _spans(words[name].texts, text) for name, (*_, text) in sides.items()},
+        "tokens": {name: one.of_token for name, one in words.items()},
+        "links": [] if record.aligned is None else sorted(record.aligned.links),
+    }
+
+
+def _spans(words: Sequence[str], text: str) -> list[tuple[int, int]]:
+    """(start, end) characters of each word in a text; a word that it spells otherwise is empty."""
+    spans, at = [], 0
+    for word in words:
+        start = text.find(word, at)
+        if start < 0:
+            spans.append((at, at))
+            continue
+        at = start + len(word)
+        spans.append((start, at))
+    return spans
+
+
+def _heads(found: Inspected) -> Event | None:
+    """The maps of each kind as one tensor of bytes, and what is known of each head."""
+    record = found.record
+    if record.maps is None or not record.heads:
+        return None
+    layout = head_layout(found.subject.model)
+    kinds: dict[Kind, Event] = {}
+    for kind in KINDS:
+        layers = record.maps.layers(kind)
+        if any(layout.of(kind)):
+            kinds[kind] = _packed(layers, max(layout.of(kind)))
+    return {
+        "kinds": kinds,
+        "roles": {str(head): role for head in record.heads if (role := record.role(head))},
+        "first": str(record.first_head()),
+        "source_pieces": record.source_pieces,
+        "target_pieces": record.target_pieces,
+        "input_pieces": record.input_pieces,
+        "metrics": {str(head): _metrics(record, head) for head in record.heads},
+        "residual": record.captured.residual,
+        "mode": record.mode,
+        "sentences": found.sentences,
+        "sentence": found.number,
+        "summary": vars(found.subject.summary),
+        "is_recurrent": record.model.n_decoder_layers > 0 and not record.captured.dec,
+        "text": record.target if record.probability is None else record.labeled,
+        "source": record.source,
+        "score": record.score,
+        "rare": record.rare.positions,
+    }
+
+
+def _packed(layers: Sequence[torch.Tensor], n_heads: int) -> Event:
+    """One tensor (L, H, Q, K) in bytes: of JSON's decimals a page takes five times as long."""
+    shape = [len(layers), n_heads, *layers[0].shape[1:]]
+    whole = torch.zeros(shape)
+    for layer, weights in enumerate(layers):  # a pruned layer has fewer heads
+        whole[layer, : len(weights)] = weights
+    numbers = (255 * whole).round().to(torch.uint8).numpy().tobytes()
+    return {"shape": shape, "data": base64.b64encode(numbers).decode("ascii"), "scale": 1 / 255}
+
+
+def _metrics(record: HeadsRecord, head: HeadId) -> list[float | None]:
+    metrics = record.metrics[head]
+    return [float(f"{metrics[name]:.4g}") if name in metrics else None for name in METRICS]
+
+
+def _tree(found: Inspected) -> Event | None:
+    """The search as steps; each node has the text that it stands for, to be gone on from."""
+    record = found.record
+    tree = None if record.extras is None else record.extras.search
+    if tree is None or record.extras is None:
+        return None
+    side = found.opened.directory.tokenizer.target
+    given = list(record.captured.target_ids[: tree.nodes[0].step])
+    texts = side.decode_batch([given + ids for ids in _tokens(tree)])
+    first = tree.nodes[0].step
+    steps: list[list[Event]] = [[] for _ in range(max(one.step for one in tree.nodes) - first + 1)]
+    for number, (node, text) in enumerate(zip(tree.nodes, texts, strict=True)):
+        steps[node.step - first].append(
+            {
+                "id": number,
+                "parent": node.parent,
+                "piece": record.extras.search_pieces[node.token],
+                "log_probability": round(node.log_probability, 4),
+                "score": None if node.score is None else round(node.score, 4),
+                "state": node.state,
+                "text": text,
+            }
+        )
+    return {
+        "steps": steps,
+        "path": tree.path,
+        "beam_size": tree.beam_size,
+        "length_penalty": tree.length_penalty,
+    }
+
+
+def _tokens(tree: SearchTree) -> list[list[int]]:
+    """The tokens of each hypothesis behind the first node, without the end of sentence."""
+    found: list[list[int]] = [[]]
+    for node in tree.nodes[1:]:
+        before = found[cast("int", node.parent)]
+        found.append(before if node.state == "finished" else [*before, node.token])
+    return found
+
+
+def _next(found: Inspected) -> Event | None:
+    """The largest logits of each position, and the log of what all others sum to.
+
+    From these the page makes any temperature's distribution of them; the others are a guess for
+    temperatures other than 1, and a small one.
+    """
+    record, subject = found.record, found.subject
+    if record.maps is None:
+        return None
+    places = [gap.position for gap in record.gaps] if record.has_places else None
+    if places == []:
+        return None
+    maps = record.maps
+    logits, _ = layer_logits(subject.model, maps.source_ids, maps.target_input_ids, places)
+    values, ids = logits.double().topk(min(N_TOP, logits.shape[1]))
+    others = logits.double().scatter(1, ids, -math.inf).logsumexp(dim=1)
+    return {
+        "positions": [
+            {
+                "top": [
+                    [subject.labels[token], round(value, 4)]
+                    for token, value in zip(tokens, logit, strict=True)
+                ],
+                "rest": None if math.isinf(rest) else round(rest, 4),
+            }
+            for tokens, logit, rest in zip(
+                ids.tolist(), values.tolist(), others.tolist(), strict=True
+            )
+        ]
+    }
+
+
+def _lens(found: Inspected) -> Event | None:
+    return _view(found, "logits")
+
+
+def _flow(found: Inspected) -> Event | None:
+    return _view(found, "flow")
+
+
+def _image(found: Inspected) -> Event | None:
+    return _view(found, "image") if found.record.is_image else None
+
+
+def _view(found: Inspected, name: str) -> Event | None:
+    """What a view of the report has read, as its tab of the page takes it."""
+    view = cast("SentenceView[Any]", all_views()[name])
+    if found.subject.summary.task not in view.tasks:
+        return None
+    record = view.report(found.subject, found.record, ReportOptions())
+    return None if record is None else {"data": view.tab(record, None, is_alone=False)}
+
+
+def _off(found: Inspected) -> Event:
+    """By how much the log-probability of the answer changes with each head off in turn."""
+    record, subject = found.record, found.subject
+    one = ablate_sentence(subject.model, record, record.heads, subject.labels)
+    return {
+        "heads": [str(head) for head in one.effects],
+        "delta": [round(-effect * one.n_tokens, 5) for effect in one.effects.values()],
+        "loss": one.loss,
+        "n_tokens": one.n_tokens,
+    }
+
+
+def _report(opened: Opened, request: Mapping[str, Any]) -> Event:
+    """The static report of what a page shows; what is not the model's free answer is given."""
+    target = request.get("target") if task_kind(opened.config) == "translate" else None
+    mode = "forced" if target or task_kind(opened.config) != "translate" else "live"
+    options = ReportOptions(mode=cast("Any", mode))
+    targets = None if target is None else [target]
+    report = inspect_report(opened, [request["text"]], targets=targets, options=options)
+    return {"event": "report", "html": render_report(report)}
+
+
+READERS: Mapping[str, Callable[[Inspected], Event | None]] = {
+    "alignment": _alignment,
+    "heads": _heads,
+    "tree": _tree,
+    "next": _next,
+    "lens": _lens,
+    "flow": _flow,
+    "image": _image,
+}
+"""What is read of a captured sentence, by the names of its events, the cheapest first."""
+
+
+class Lines:
+    """Requests that wait, read by a thread, so that one is known to be cancelled at once."""
+
+    def __init__(self, source: TextIO) -> None:
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._changed = Condition()
+        self._cancelled: set[int] = set()
+        self._is_open = True
+        Thread(target=self._read, args=(source,), daemon=True).start()
+
+    def _read(self, source: TextIO) -> None:
+        for line in source:
+            order = json.loads(line)
+            with self._changed:
+                if "cancel" in order:
+                    self._cancelled.add(order["cancel"])
+                else:
+                    self._waiting.append(order)
+                self._changed.notify()
+        with self._changed:  # the service is gone, or wants no more
+            self._is_open = False
+            self._changed.notify()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or not self._is_open)
+                if not self._is_open:
+                    return
+                order = self._waiting.popleft()
+            if not self.is_cancelled(order["id"]):
+                yield order
+            self._cancelled.discard(order["id"])
+
+    def is_cancelled(self, number: int) -> bool:
+        return number in self._cancelled or not self._is_open
+
+
+def serve(source: TextIO, target: TextIO) -> None:
+    """Answers the lines of a stream until it ends."""
+    inspection, lines = Inspection(), Lines(source)
+    for order in lines:
+        number = order["id"]
+        with closing(_guarded(inspection, order)) as events:
+            for event in events:
+                if lines.is_cancelled(number):
+                    break
+                target.write(json.dumps({"id": number, **event}) + "\n")
+                target.flush()
+
+
+def _guarded(inspection: Inspection, order: Mapping[str, Any]) -> Generator[Event]:
+    """Turns errors into events: the process lives on, and no client sees a traceback."""
+    try:
+        yield from inspection.events(Path(order["model"]), order["request"])
+    except TformerError as error:
+        yield {"event": "error", "message": str(error)}
+    except Exception:  # noqa: BLE001 - whatever a model or a text brings about
+        traceback.print_exc()
+        yield {"event": "error", "message": "the inspection failed; the service's log says why"}
+
+
+def main() -> None:
+    """Serves stdin and stdout; what else prints there goes to stderr."""
+    # half the cores at most: the service translates meanwhile
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    print(json.dumps({"ready": True}), file=answers, flush=True)
+    serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()

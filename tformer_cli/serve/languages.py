@@ -1,0 +1,182 @@
+"""Languages that are served: their codes as clients write them, their names, and a guess at one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tformer_cli.errors import UsageError
+from tformer_cli.serve.requests import Refused
+from tformer_cli.text.languages import main_code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tformer_cli.serve.models import ModelInfo, Service
+
+LONG_CODES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
+"""Codes that answers have in the place of short ones."""
+_NAMES = (
+    "af=Afrikaans am=Amharic ar=Arabic az=Azerbaijani be=Belarusian bg=Bulgarian bn=Bengali "
+    "bs=Bosnian ca=Catalan cs=Czech cy=Welsh da=Danish de=German el=Greek en=English eo=Esperanto "
+    "es=Spanish et=Estonian eu=Basque fa=Persian fi=Finnish fr=French ga=Irish gl=Galician "
+    "gu=Gujarati he=Hebrew hi=Hindi hr=Croatian hu=Hungarian hy=Armenian id=Indonesian "
+    "is=Icelandic it=Italian ja=Japanese ka=Georgian kk=Kazakh km=Khmer kn=Kannada ko=Korean "
+    "ky=Kyrgyz lo=Lao lt=Lithuanian lv=Latvian mk=Macedonian ml=Malayalam mn=Mongolian mr=Marathi "
+    "ms=Malay mt=Maltese my=Burmese nb=Norwegian ne=Nepali nl=Dutch no=Norwegian pa=Punjabi "
+    "pl=Polish pt=Portuguese pt-BR=Portuguese_(Brazil) ro=Romanian ru=Russian si=Sinhala sk=Slovak "
+    "sl=Slovenian sq=Albanian sr=Serbian sv=Swedish sw=Swahili ta=Tamil te=Telugu th=Thai "
+    "tl=Tagalog tr=Turkish uk=Ukrainian ur=Urdu uz=Uzbek vi=Vietnamese zh-Hans=Chinese "
+    "zh-Hant=Chinese_(traditional)"
+)
+NAMES: dict[str, str] = dict(pair.split("=") for pair in _NAMES.split())
+"""Names in English of the languages that models are most often made for."""
+LOOKED_AT = 2000
+"""Characters of a text by which its language is guessed."""
+MOST_GUESSES = 3
+UNDETECTED = "en"
+
+
+def long_code(code: str) -> str:
+    """Returns a code as answers have it."""
+    return LONG_CODES.get(code.lower(), code)
+
+
+def name_of(code: str) -> str:
+    return NAMES.get(code, NAMES.get(main_code(code), code)).replace("_", " ")
+
+
+@dataclass(frozen=True)
+class Way:
+    """Models that text passes from one language to another; none if these are the same."""
+
+    models: tuple[str, ...] = ()
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+class Languages:
+    """The languages of a service, and the models between them."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @cached_property
+    def _codes(self) -> dict[str, str]:
+        """The models' codes by those of answers, in the order of the models."""
+        found: dict[str, str] = {}
+        for one in self._service.info():
+            for code in _codes_of(one):
+                found.setdefault(long_code(code), code)
+        return found
+
+    @property
+    def codes(self) -> list[str]:
+        return list(self._codes)
+
+    def find(self, given: str) -> str | None:
+        """Finds a language by its code in any case, or by that of its region; None: unknown."""
+        wanted = long_code(given.strip()).lower()
+        by_lower = {code.lower(): code for code in self._codes}
+        if wanted in by_lower:
+            return by_lower[wanted]
+        # en stands for en-US and the other way round, but no script for another one
+        is_plain = "-" not in given
+        alike = [
+            code
+            for code in self._codes
+            if main_code(code) == main_code(wanted) and (is_plain or "-" not in code)
+        ]
+        return alike[0] if len(alike) == 1 else None
+
+    def way(self, source: str, target: str) -> Way | None:
+        """Returns the models from one language to another; None: there are none."""
+        if source == target:
+            return Way()
+        codes = self._codes[source], self._codes[target]
+        try:
+            models = self._service.route(*codes)
+        except UsageError:
+            return None
+        # Only a model of many languages has to be told between which it translates
+        is_many = any(one.languages for one in self._service.info() if one.name == models[0])
+        names = ("source_language", "target_language") if is_many and len(models) == 1 else ()
+        return Way(models, dict(zip(names, codes, strict=False)))
+
+    def targets(self, source: str) -> list[str]:
+        """Returns the languages that one can be translated into, itself among them."""
+        return [code for code in self._codes if self.way(source, code) is not None]
+
+    def listed(self) -> list[dict[str, object]]:
+        """Returns all languages with names and targets, as LibreTranslate lists them."""
+        # Those that are only translated into, too: clients look for both codes in this list
+        return [
+            {"code": code, "name": name_of(code), "targets": self.targets(code)}
+            for code in self._codes
+        ]
+
+    def checked_way(self, source: str, target: str) -> Way:
+        """Returns the models between two languages that `find` returned, or refuses."""
+        way = self.way(source, target)
+        if way is None:
+            raise Refused(
+                400,
+                f"{name_of(target)} ({target}) is not available as a target language from "
+                f"{name_of(source)} ({source})",
+            )
+        return way
+
+
+def _codes_of(info: ModelInfo) -> Iterable[str]:
+    pair = (info.source_language, info.target_language)
+    return filter(None, (*pair, *info.languages)) if "translate" in info.verbs else ()
+
+
+class Detector:
+    """Guesses the language of a text among some (naive Bayes of bytes, Lui & Baldwin 2011)."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, ...], _Ranker] = {}
+
+    def guesses(self, text: str, codes: Sequence[str]) -> list[tuple[str, float]]:
+        """Returns at most three languages with their percentages, the likeliest first."""
+        looked_at = text[:LOOKED_AT]
+        if not codes or not any(letter.isalpha() for letter in looked_at):
+            return []
+        key = tuple(codes)
+        if key not in self._made:
+            # Few sets are ever asked for: those of the targets of the models
+            self._made[key] = _Ranker(codes)
+        return self._made[key].ranked(looked_at)[:MOST_GUESSES]
+
+
+class _Ranker:
+    """The classifier, limited to some languages."""
+
+    def __init__(self, codes: Sequence[str]) -> None:
+        try:
+            from py3langid.langid import MODEL_FILE, LanguageIdentifier
+        except ImportError:
+            raise Refused(
+                501, "languages are not detected here; pip install 'tformer[serve]'"
+            ) from None
+        self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        known = set(self._identifier.labels)
+        by_label: dict[str, str] = {}
+        for code in codes:
+            by_label.setdefault(_label(code, known), code)
+        by_label.pop("", None)
+        self._by_label = by_label
+        if by_label:
+            self._identifier.set_languages(sorted(by_label))
+
+    def ranked(self, text: str) -> list[tuple[str, float]]:
+        if not self._by_label:
+            return []
+        found = self._identifier.rank(text)
+        return [(self._by_label[label], round(100.0 * share, 1)) for label, share in found]
+
+
+def _label(code: str, known: set[str]) -> str:
+    main = main_code(code)
+    return next((one for one in (main, {"nb": "no"}.get(main, "")) if one in known), "")

@@ -1,0 +1,324 @@
+"""The API of LibreTranslate: its paths, fields, answers and error texts, which clients rely on."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from tformer_cli.errors import TformerError
+from tformer_cli.serve.config import MOST_ALTERNATIVES
+from tformer_cli.serve.downloads import attachment
+from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
+from tformer_cli.serve.markup import translated_markup
+from tformer_cli.serve.requests import Fields, Refused, read_fields
+from tformer_cli.serve.site import Priority, Route, Site, plain_error
+
+FILE_FORMATS = (".txt",)
+FRONTEND_MILLISECONDS = 500
+"""Milliseconds that a page waits after the last key before it asks."""
+SHOWN = 40
+"""Characters of a client's word in an error."""
+
+
+def libre_error(error: Refused) -> Response:
+    """Answers an error; a missing key is a bad request here."""
+    if error.code == "missing_api_key":
+        error = Refused(400, error.message)
+    return plain_error(error)
+
+
+def _required(fields: Fields, *names: str) -> None:
+    for name in names:
+        if not fields.get(name):
+            raise Refused(400, f"Invalid request: missing {name} parameter")
+
+
+async def _read(site: Site, request: Request) -> Fields:
+    fields = await read_fields(request)
+    site.check_key(request, fields.get("api_key"))
+    return fields
+
+
+def _texts(site: Site, fields: Fields) -> list[str]:
+    given = fields.texts("q")
+    settings = site.settings
+    sizes = [(len(given), settings.max_texts), *((len(q), settings.max_characters) for q in given)]
+    for size, most in sizes:
+        if size > most:
+            raise Refused(400, f"Invalid request: request ({size}) exceeds text limit ({most})")
+    return list(given)
+
+
+def _n_alternatives(fields: Fields) -> int:
+    given = fields.get("alternatives")
+    try:
+        number = 0 if given in (None, "") else int(given)
+    except (TypeError, ValueError, OverflowError):
+        raise Refused(400, "Invalid request: alternatives parameter is not a number") from None
+    if number > MOST_ALTERNATIVES:
+        raise Refused(
+            400, f"Invalid request: alternatives parameter must be <= {MOST_ALTERNATIVES}"
+        )
+    return max(0, number)
+
+
+def _language(languages: Languages, given: str) -> str:
+    found = languages.find(given)
+    if found is None:
+        raise Refused(400, f"{given[:SHOWN]} is not supported")
+    return found
+
+
+def _detected(
+    site: Site, languages: Languages, texts: Sequence[str], target: str
+) -> tuple[str, float]:
+    """Guesses the language of texts, among those that can be translated into another."""
+    codes = [code for code in languages.codes if languages.way(code, target) is not None]
+    guesses = site.detector.guesses("\n".join(texts), codes)
+    if guesses:
+        return guesses[0]
+    return (UNDETECTED if UNDETECTED in codes else (codes or [target])[0]), 0.0
+
+
+async def translate(site: Site, request: Request) -> Response:
+    """Translates a text or a list of texts."""
+    fields = await _read(site, request)
+    _required(fields, "q", "source", "target")
+    texts = _texts(site, fields)
+    n_more = _n_alternatives(fields)
+    text_format = fields.text("format") or "text"
+    if text_format not in ("text", "html"):
+        raise Refused(400, f"{text_format[:SHOWN]} format is not supported")
+    languages = site.languages
+    target = _language(languages, fields.text("target"))
+    guess = None
+    if fields.text("source").lower() == "auto":
+        guess = _detected(site, languages, texts, target)
+        source = guess[0]
+    else:
+        source = _language(languages, fields.text("source"))
+    way = languages.checked_way(source, target)
+    if text_format == "html":
+        found = [
+            [one]
+            for one in await translated_markup(
+                texts, lambda parts: _first(site, way, parts, fields)
+            )
+        ]
+    else:
+        found = await _translated(site, way, texts, 1 + n_more, site.deadline(fields))
+    return JSONResponse(_answer(fields, found, guess, n_more))
+
+
+async def _first(site: Site, way: Way, texts: list[str], fields: Fields) -> list[str]:
+    found = await _translated(site, way, texts, 1, site.deadline(fields))
+    return [best for best, *_ in found]
+
+
+def _answer(
+    fields: Fields, found: list[list[str]], guess: tuple[str, float] | None, n_more: int
+) -> dict[str, Any]:
+    is_list = isinstance(fields.get("q"), list)
+    best = [texts[0] for texts in found]
+    others = [
+        [text for text in dict.fromkeys(texts[1:]) if text not in ("", texts[0])] for texts in found
+    ]
+    answer: dict[str, Any] = {"translatedText": best if is_list else best[0]}
+    if n_more:
+        answer["alternatives"] = others if is_list else others[0]
+    if guess is not None:
+        detected = {"confidence": guess[1], "language": guess[0]}
+        answer["detectedLanguage"] = [detected] * len(best) if is_list else detected
+    return answer
+
+
+async def _translated(
+    site: Site,
+    way: Way,
+    texts: Sequence[str],
+    n_best: int,
+    deadline: float,
+    priority: Priority | None = None,
+) -> list[list[str]]:
+    """Translates texts line by line: the best translations of each, at least one."""
+    lines = [text.split("\n") for text in texts]
+    # The lines of all texts are one request, which the engine cuts into batches as it likes
+    wanted = [line.removesuffix("\r") for one in lines for line in one if _has_words(line)]
+    found: Iterator[list[str]] = iter(())
+    if way.models and wanted:
+        settings = {**way.settings, "n_best": n_best if n_best > 1 else None}
+        results = site.results(
+            way.models, "translate", wanted, settings=settings, priority=priority, deadline=deadline
+        )
+        async with aclosing(results):
+            found = iter([[one.text for one in result.hypotheses] async for result in results])
+    translated = [
+        [next(found, [line]) if _has_words(line) else [line] for line in one] for one in lines
+    ]
+    return [
+        [_ranked(own, some, rank) for rank in range(max(map(len, some)))]
+        for own, some in zip(lines, translated, strict=True)
+    ]
+
+
+def _ranked(lines: Sequence[str], found: Sequence[Sequence[str]], rank: int) -> str:
+    """Joins the translations of lines; one with fewer alternatives than others has its last."""
+    chosen = [some[min(rank, len(some) - 1)] for some in found]
+    ends = ["\r" if line.endswith("\r") else "" for line in lines]
+    return "\n".join(text.removesuffix("\r") + end for text, end in zip(chosen, ends, strict=True))
+
+
+def _has_words(line: str) -> bool:
+    """Returns whether there is something to translate; emoji and spaces stay as they are."""
+    return any(one.isascii() or one.isalnum() for one in line if not one.isspace())
+
+
+async def detect(site: Site, request: Request) -> Response:
+    """Guesses the language of a text, among those that are served."""
+    fields = await _read(site, request)
+    _required(fields, "q")
+    text = "\n".join(_texts(site, fields))
+    guesses = site.detector.guesses(text, site.languages.codes) or [(UNDETECTED, 0.0)]
+    return JSONResponse([{"confidence": share, "language": code} for code, share in guesses])
+
+
+async def languages(site: Site, request: Request) -> Response:  # noqa: ARG001 - a body is ignored
+    return JSONResponse(site.languages.listed())
+
+
+async def translate_file(site: Site, request: Request) -> Response:
+    """Translates a file line by line, and says where the translation can be fetched."""
+    fields = await _read(site, request)
+    file = fields.files.get("file")
+    if file is None:
+        raise Refused(400, "Invalid request: missing file parameter")
+    _required(fields, "source", "target")
+    if not file.name:
+        raise Refused(400, "Invalid request: empty file")
+    if not file.name.lower().endswith(FILE_FORMATS):
+        raise Refused(400, "Invalid request: file format not supported")
+    served = site.languages
+    target = _language(served, fields.text("target"))
+    text = file.content.decode("utf-8-sig", "replace")
+    if fields.text("source").lower() == "auto":
+        source = _detected(site, served, [text], target)[0]
+    else:
+        source = _language(served, fields.text("source"))
+    way = served.checked_way(source, target)
+    ((best, *_),) = await _translated(site, way, [text], 1, site.deadline(fields), "bulk")
+    place = site.downloads.add(file.name, best.encode())
+    url = request.url.replace(path=f"/download_file/{place}", query="", fragment="")
+    return JSONResponse({"translatedFileUrl": str(url)})
+
+
+async def download_file(site: Site, request: Request) -> Response:
+    found = site.downloads.find(request.path_params["name"])
+    if found is None:
+        raise Refused(404, "there is no such file, or it was removed after half an hour")
+    name, content = found
+    headers = {"content-disposition": attachment(name)}
+    return Response(content, media_type="application/octet-stream", headers=headers)
+
+
+async def suggest(site: Site, request: Request) -> Response:
+    """Keeps a better translation of a user."""
+    fields = await _read(site, request)
+    file = site.settings.suggestions
+    if file is None:
+        raise Refused(403, "Suggestions are disabled on this server.")
+    _required(fields, "q", "s", "source", "target")
+    codes = {name: _language(site.languages, fields.text(name)) for name in ("source", "target")}
+    texts = {name: fields.text(name) for name in ("q", "s")}
+    site.check_texts(list(texts.values()), "q, s")
+    line = json.dumps({**texts, **codes}, ensure_ascii=False) + "\n"
+    try:
+        # One write to the end: workers do not mix their lines
+        place = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(place, line.encode())
+        finally:
+            os.close(place)
+    except OSError as error:
+        raise TformerError(f"--suggestions: {file}: {error.strerror}") from None
+    return JSONResponse({"success": True})
+
+
+async def frontend_settings(site: Site, request: Request) -> Response:  # noqa: ARG001
+    """Tells a page of LibreTranslate's kind what it may offer."""
+    pairs = [(source, t) for source in site.languages.codes for t in site.languages.targets(source)]
+    source, target = next((pair for pair in pairs if pair[0] != pair[1]), (UNDETECTED, UNDETECTED))
+    return JSONResponse(
+        {
+            "charLimit": site.settings.max_characters,
+            "frontendTimeout": FRONTEND_MILLISECONDS,
+            "apiKeys": bool(site.keys),
+            "keyRequired": bool(site.keys),
+            "suggestions": site.settings.suggestions is not None,
+            "filesTranslation": True,
+            "supportedFilesFormat": list(FILE_FORMATS),
+            "language": {
+                "source": {"code": source, "name": name_of(source)},
+                "target": {"code": target, "name": name_of(target)},
+            },
+        }
+    )
+
+
+async def health(site: Site, request: Request) -> Response:  # noqa: ARG001 - it only says: alive
+    return JSONResponse({"status": "ok"})
+
+
+_FIELDS = {
+    "/translate": ("q", "source", "target", "format", "alternatives", "api_key"),
+    "/detect": ("q", "api_key"),
+    "/translate_file": ("file", "source", "target", "api_key"),
+    "/suggest": ("q", "s", "source", "target", "api_key"),
+}
+_OPTIONAL = frozenset({"format", "alternatives", "api_key"})
+
+
+async def spec(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
+    """Describes these paths in Swagger 2."""
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        if "{" in route.path:
+            continue
+        fields = [
+            {
+                "name": name,
+                "in": "formData",
+                "type": "file" if name == "file" else "string",
+                "required": name not in _OPTIONAL,
+            }
+            for name in _FIELDS.get(route.path, ())
+        ]
+        summary = (route.handler.__doc__ or route.path.strip("/")).partition("\n")[0]
+        operation = {
+            "summary": summary,
+            "parameters": fields,
+            "responses": {"200": {"description": "the answer"}, "400": {"description": "an error"}},
+        }
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
+    from tformer_cli.version import __version__
+
+    info = {"title": "tformer", "version": __version__}
+    return JSONResponse({"swagger": "2.0", "info": info, "paths": paths})
+
+
+ROUTES = (
+    Route("POST", "/translate", translate, libre_error),
+    Route("POST", "/detect", detect, libre_error),
+    Route("GET", "/languages", languages, libre_error),
+    # The client of the same author as LibreTranslate's asks so
+    Route("POST", "/languages", languages, libre_error),
+    Route("POST", "/translate_file", translate_file, libre_error),
+    Route("GET", "/download_file/{name}", download_file, libre_error),
+    Route("POST", "/suggest", suggest, libre_error),
+    Route("GET", "/frontend/settings", frontend_settings, libre_error),
+    Route("GET", "/health", health, libre_error),
+    Route("GET", "/spec", spec, libre_error),
+)

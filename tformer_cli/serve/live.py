@@ -1,0 +1,292 @@
+"""Our own API: every verb, and all that is known of a result, as lines of JSON, cheapest first."""
+
+import json
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from tformer_cli.search.constraints import LineConstraints
+from tformer_cli.search.formats import flags_of
+from tformer_cli.serve.config import MOST_BEAM, MOST_HYPOTHESES, MOST_TOKENS
+from tformer_cli.serve.requests import Fields, Refused, read_json
+from tformer_cli.serve.site import Priority, Route, Site, begun, refusal
+
+if TYPE_CHECKING:
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.search.translator import Translation
+    from tformer_cli.serve.models import ModelInfo
+
+SCHEMA = "tformer.live/1"
+MOST_MODELS = 4
+MOST_PHRASES = 50
+INSPECTED = ("alignment", "heads", "tree", "next", "lens", "off")
+"""What can be wanted besides a translation; the inspector computes it."""
+
+
+def _translation(one: "Translation") -> dict[str, Any]:
+    hypotheses = [
+        {
+            "text": text.text,
+            "score": text.score,
+            "log_probability": text.log_probability,
+            "token_log_probabilities": list(text.token_log_probabilities),
+            "token_ids": list(text.token_ids),
+        }
+        for text in one.hypotheses
+    ]
+    best = one.hypotheses[0]
+    return {
+        "index": one.index,
+        "source": {"text": one.source, "ids": list(one.source_ids)},
+        "target": {"text": best.text, "ids": list(best.token_ids)},
+        "hypotheses": hypotheses,
+        "flags": flags_of(best, one),
+        "unsatisfied": list(one.unsatisfied),
+    }
+
+
+def _of_line(one: Any, **details: Any) -> dict[str, Any]:  # noqa: ANN401 - results of many verbs
+    """Returns what the command of a verb writes of a result as JSON."""
+    found: dict[str, Any] = json.loads(one.line("jsonl", **details))
+    return found
+
+
+def _generation(one: Any) -> dict[str, Any]:  # noqa: ANN401 - a Generation
+    from tformer_cli.kinds.lines.generate import format_generation
+
+    found: dict[str, Any] = json.loads(format_generation(one, "jsonl", lists_texts=True))
+    return found
+
+
+_LIMITS: Mapping[str, tuple[type, float, float]] = {
+    "beam_size": (int, 1, MOST_BEAM),
+    "length_penalty": (float, 0.0, 10.0),
+    "n_best": (int, 1, MOST_HYPOTHESES),
+    "max_length": (int, 1, MOST_TOKENS),
+    "temperature": (float, 0.01, 10.0),
+    "top_k": (int, 0, 10_000),
+    "top_p": (float, 1e-6, 1.0),
+    "seed": (int, 0, 2**63 - 1),
+    "top": (int, 1, 100),
+}
+"""Fields that are numbers, with the least and the largest of each."""
+_SAMPLED = ("temperature", "top_k", "top_p")
+_COMMON = ("model", "models", "text", "priority", "timeout_ms")
+_OF_SEARCH = ("beam_size", "length_penalty", "n_best", "max_length", *_SAMPLED, "seed")
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """How a verb is asked for, and how its results are written."""
+
+    event: str
+    record: Callable[[Any], dict[str, Any]]
+    fields: tuple[str, ...] = ()
+    takes_constraints: bool = False
+
+
+_ANSWERS: "Mapping[Verb, _Answer]" = {
+    "translate": _Answer(
+        "translation",
+        _translation,
+        (*_OF_SEARCH, "prefix", "ban", "require", "heads_off", "want"),
+        takes_constraints=True,
+    ),
+    "classify": _Answer("classification", partial(_of_line, top=0)),
+    "tag": _Answer("tags", _of_line),
+    "generate": _Answer("generation", _generation, (*_OF_SEARCH, "stop")),
+    "fill": _Answer("filled", _of_line, ("top",)),
+    "embed": _Answer("embedding", _of_line, ("pooling", "normalize")),
+}
+
+
+def _settings(fields: Fields, answer: _Answer) -> dict[str, object]:
+    """Returns the settings of a request, each within its limits."""
+    found: dict[str, object] = {}
+    for name in answer.fields:
+        if name in _LIMITS:
+            kind, low, high = _LIMITS[name]
+            ask = fields.integer if kind is int else fields.number
+            found[name] = ask(name, low, high)  # type: ignore[arg-type]
+    if any(found.get(name) is not None for name in _SAMPLED):
+        found["sampling"] = True
+    if "stop" in answer.fields:
+        found["stops"] = fields.texts("stop") or None
+    if "pooling" in answer.fields:
+        found["pooling"] = fields.text("pooling") or None
+        found["unit_length"] = None if fields.get("normalize") is None else fields.flag("normalize")
+    return found
+
+
+def _constraints(fields: Fields, n_lines: int) -> list[LineConstraints] | None:
+    phrases = {name: fields.texts(name) for name in ("require", "ban")}
+    for name, given in phrases.items():
+        if len(given) > MOST_PHRASES or not all(one.strip() for one in given):
+            raise Refused(400, f"{name}: must be at most {MOST_PHRASES} phrases, none empty")
+    prefix = fields.text("prefix")
+    if not prefix and not any(phrases.values()):
+        return None
+    one = LineConstraints(prefix, phrases["require"], phrases["ban"])
+    return [one] * n_lines
+
+
+def _choice(fields: Fields, name: str, known: Sequence[str]) -> str | None:
+    given = fields.text(name)
+    if given and given not in known:
+        raise Refused(400, f"{name}: must be {' or '.join(known)}")
+    return given or None
+
+
+async def answer(verb: "Verb", site: Site, request: Request) -> Response:
+    """Streams what is known of the results of a verb."""
+    site.check_key(request)
+    fields = await read_json(request)
+    how = _ANSWERS[verb]
+    if unknown := fields.unknown((*_COMMON, *how.fields)):
+        raise Refused(400, f"{unknown[0][:40]}: no such field of /api/{verb}")
+    text = fields.get("text")
+    if not isinstance(text, str):
+        raise Refused(400, "text: is missing, or is not text")
+    lines = text.split("\n") if verb != "generate" else [text]
+    site.check_texts([text], "text")
+    names = fields.texts("models") or (fields.text("model"),)
+    if len(names) > MOST_MODELS:
+        raise Refused(400, f"models: at most {MOST_MODELS} can be asked at once")
+    wanted = fields.texts("want") if "want" in how.fields else ()
+    if unknown_want := set(wanted) - set(INSPECTED):
+        raise Refused(400, f"want: {min(unknown_want)[:40]} is not known; there are {INSPECTED}")
+    events = _Events(
+        site,
+        verb,
+        [site.model(name, verb) for name in names],
+        lines,
+        settings=_settings(fields, how),
+        constraints=_constraints(fields, len(lines)) if how.takes_constraints else None,
+        priority=_choice(fields, "priority", get_args(Priority)),
+        deadline=site.deadline(fields),
+        wanted=wanted,
+        given=fields.values,
+    )
+    found = _lines(events.all())
+    # The first before the status is sent: until then an error has a status of its own
+    first = await anext(found)
+    return StreamingResponse(begun(first, found), media_type="application/x-ndjson")
+
+
+async def _lines(events: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[bytes, None]:
+    """Yields events as lines; a problem after the first is one, too, and the last."""
+    is_first = True
+    async with aclosing(events):
+        try:
+            async for event in events:
+                yield _line(
+                    {"event": event["event"], "schema": SCHEMA, **event} if is_first else event
+                )
+                is_first = False
+        except Exception as error:
+            if is_first:
+                raise
+            # The status was sent: this is how a client learns of it
+            yield _line({"event": "error", "message": refusal(error).message})
+
+
+def _line(event: dict[str, Any]) -> bytes:
+    return json.dumps(event, ensure_ascii=False).encode() + b"\n"
+
+
+@dataclass(kw_only=True)
+class _Request:
+    settings: dict[str, object]
+    constraints: list[LineConstraints] | None
+    priority: Priority | None
+    deadline: float
+    wanted: Sequence[str]
+    given: dict[str, Any]
+
+
+class _Events:
+    """The events of one request, of one model after the other."""
+
+    def __init__(
+        self,
+        site: Site,
+        verb: "Verb",
+        models: "Sequence[ModelInfo]",
+        lines: Sequence[str],
+        **request: Any,  # noqa: ANN401 - fields of `_Request`
+    ) -> None:
+        self._site, self._verb, self._models, self._lines = site, verb, models, lines
+        self._request = _Request(**request)
+        self._queue_seconds = self._compute_seconds = 0.0
+
+    async def all(self) -> AsyncGenerator[dict[str, Any], None]:
+        if not self._request.given.get("heads_off"):
+            for model in self._models:
+                async for event in self._computed(model.name):
+                    yield event
+        started = time.monotonic()
+        if self._request.wanted or self._request.given.get("heads_off"):
+            for model in self._models:
+                async for event in self._inspected(model.name):
+                    yield event
+        seconds = {
+            "queue": self._queue_seconds,
+            "compute": self._compute_seconds,
+            "inspect": time.monotonic() - started,
+        }
+        yield {"event": "done", "ms": {name: round(1000 * one, 3) for name, one in seconds.items()}}
+
+    async def _computed(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
+        request, how = self._request, _ANSWERS[self._verb]
+        results = self._site.results(
+            name,
+            self._verb,
+            self._lines,
+            settings=request.settings,
+            constraints=request.constraints,
+            priority=request.priority,
+            deadline=request.deadline,
+        )
+        async with aclosing(results):
+            async for one in results:
+                event = {"event": how.event, "model": name, **how.record(one)}
+                yield {**event, "cached": getattr(results, "is_cached", False)}
+        self._queue_seconds += getattr(results, "queue_seconds", 0.0)
+        self._compute_seconds += getattr(results, "compute_seconds", 0.0)
+
+    async def _inspected(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
+        inspector = self._site.inspector
+        if inspector is None:
+            raise Refused(501, "nothing looks into models here")
+        events = inspector.events(self._site.paths[name], {**self._request.given, "model": name})
+        async with aclosing(events):
+            async for event in events:
+                yield {"model": name, **event}
+
+
+async def models(site: Site, request: Request) -> Response:
+    site.check_key(request)
+    return JSONResponse({"models": [asdict(one) for one in site.service.info()]})
+
+
+async def _change(site: Site, request: Request, *, is_wanted: bool) -> Response:
+    site.check_key(request)
+    await read_json(request)
+    name = request.path_params["name"]
+    await (site.service.load(name) if is_wanted else site.service.unload(name))
+    found = next((one for one in site.service.info() if one.name == name), None)
+    return JSONResponse(asdict(found) if found else {})
+
+
+ROUTES = (
+    *(Route("POST", f"/api/{verb}", partial(answer, verb)) for verb in _ANSWERS),
+    Route("GET", "/api/models", models),
+    Route("POST", "/api/models/{name}/load", partial(_change, is_wanted=True)),
+    Route("POST", "/api/models/{name}/unload", partial(_change, is_wanted=False)),
+)

@@ -1,0 +1,140 @@
+"""Counts and durations of a service, in the text format of Prometheus.
+
+No label holds anything that a client sends: an endpoint is the path of a route, a model one of the
+names on the command line.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tformer_cli.serve.stats import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tformer_cli.serve.models import ModelInfo
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """What the HTTP side counts; the engine side counts for itself."""
+
+    def __init__(self) -> None:
+        self.started = time.time()
+        self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)
+        """Requests by the path of their route and the status of the answer."""
+        self.seconds: defaultdict[str, Histogram] = defaultdict(Histogram)
+        self.gone: int = 0
+        """Requests whose client left before the answer."""
+
+    def add(self, endpoint: str, status: int, seconds: float) -> None:
+        self.requests[endpoint, status] += 1
+        self.seconds[endpoint].add(seconds)
+
+    def text(self, models: Iterable[ModelInfo], stats: object) -> str:
+        """Writes all numbers, those of the engine side included."""
+        lines = [
+            *counter(
+                "tformer_requests_total",
+                "Requests by endpoint and status.",
+                {(("endpoint", e), ("status", str(s))): n for (e, s), n in self.requests.items()},
+            ),
+            *histogram(
+                "tformer_request_seconds",
+                "Seconds from a request to the end of its answer.",
+                {(("endpoint", name),): one for name, one in self.seconds.items()},
+            ),
+            *counter(
+                "tformer_disconnected_total",
+                "Requests whose client left before the answer.",
+                {(): self.gone},
+            ),
+            *_of_models(models),
+            *_of_engine(stats),
+            *_of_process(self.started),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def counter(
+    name: str, text: str, values: Mapping[Labels, float], kind: str = "counter"
+) -> Iterator[str]:
+    """Writes a family of numbers."""
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+    for labels, value in values.items():
+        yield f"{name}{_labels(labels)} {value:.17g}"
+
+
+def histogram(name: str, text: str, values: Mapping[Labels, Histogram]) -> Iterator[str]:
+    """Writes a family of histograms, whose buckets count all that is below, too."""
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} histogram"
+    for labels, one in values.items():
+        n = 0
+        for bound, count in zip((*one.bounds, float("inf")), one.counts, strict=True):
+            n += count
+            shown = "+Inf" if bound == float("inf") else f"{bound:g}"
+            yield f"{name}_bucket{_labels((*labels, ('le', shown)))} {n}"
+        yield f"{name}_sum{_labels(labels)} {one.total:.17g}"
+        yield f"{name}_count{_labels(labels)} {n}"
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _of_models(models: Iterable[ModelInfo]) -> Iterator[str]:
+    infos = list(models)
+    loaded: dict[Labels, float] = {(("model", m.name),): m.state == "loaded" for m in infos}
+    sizes: dict[Labels, float] = {(("model", m.name),): m.bytes for m in infos}
+    yield from counter("tformer_model_loaded", "1 if a model is in memory.", loaded, "gauge")
+    yield from counter("tformer_model_bytes", "Private memory of a model.", sizes, "gauge")
+
+
+def _of_engine(stats: object) -> Iterator[str]:
+    """Writes what the engine side counts: whole numbers, and histograms."""
+    for name, value in sorted(vars(stats).items()) if stats is not None else ():
+        bounds, counts = getattr(value, "bounds", None), getattr(value, "counts", None)
+        text = f"{name.replace('_', ' ').capitalize()} of the engine."
+        if bounds is not None and counts is not None:
+            yield from histogram(f"tformer_{name}", text, {(): value})
+        elif isinstance(value, int | float):
+            kind = "counter" if name.endswith("_total") else "gauge"
+            yield from counter(f"tformer_{name}", text, {(): value}, kind)
+
+
+def _of_process(started: float) -> Iterator[str]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    numbers = {
+        "process_cpu_seconds_total": ("Processor time.", used.ru_utime + used.ru_stime),
+        "process_start_time_seconds": ("Start, in seconds since 1970.", started),
+    }
+    with suppress(OSError, ValueError, IndexError):  # only Linux has these files
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+        numbers["process_resident_memory_bytes"] = (
+            "Resident memory.",
+            float(pages * os.sysconf("SC_PAGE_SIZE")),
+        )
+        n_open = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - only counted
+        numbers["process_open_fds"] = ("Open files and sockets.", float(n_open))
+    for name, (text, value) in numbers.items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        yield from counter(name, text, {(): value}, kind)

@@ -1,0 +1,479 @@
+"""The models of a service: by name, opened and closed within some memory, each with its engine.
+
+Begin with `Service`; `engine.py` computes with one model, `scheduler.py` says in which order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b, file_digest
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal
+
+from tformer_cli.acceleration import has_fast
+from tformer_cli.artifacts.config_file import COMMANDS, PARTS, WEIGHTS, read_config
+from tformer_cli.artifacts.shortlist_file import SHORTLIST
+from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.kinds import kind_named
+from tformer_cli.search.opening import OpeningSettings
+from tformer_cli.serve.cache import ResultCache, private_bytes
+from tformer_cli.serve.engine import Answers, Engine, Job, Part, State
+from tformer_cli.serve.scheduler import FEW_UNITS, Busy, Draining, Late, Scheduler
+from tformer_cli.serve.stats import Stats
+from tformer_cli.text.languages import main_code
+from tformer_cli.text.tokenizer import read_tokenizer
+from tformer_cli.wording import did_you_mean, suggestions, visible
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from tformer_cli.artifacts.config_file import ConfigFile, TaskKind, Verb
+    from tformer_cli.kinds.serving import Serving
+    from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.search.constraints import LineConstraints
+    from tformer_cli.search.translator import Translation
+    from tformer_cli.text.tokenizer import Tokenizer
+
+__all__ = ["Answers", "Busy", "Draining", "Late", "ModelInfo", "Service", "UnknownModel"]
+CACHE_BYTES = 64 << 20
+MEMORY_OF_FILE = 4
+"""Times the size of its weights that a model takes at most, as is assumed before it was opened."""
+RELAYED_LINES = 32
+"""Lines that a pivot's first model translates before the second begins."""
+Priority = Literal["interactive", "bulk"]
+
+
+class UnknownModel(UsageError):  # noqa: N818 - of the request
+    """No model has this name, translates so, or has this verb."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """What is known of a model, opened or not."""
+
+    name: str
+    kind: TaskKind
+    verbs: tuple[Verb, ...]
+    """What it may be asked for."""
+    source_language: str = ""
+    target_language: str = ""
+    languages: tuple[str, ...] = ()
+    """Codes of a model of many languages, each of which it reads and writes."""
+    state: State = "unloaded"
+    bytes: int = 0
+    """Private memory that opening it took; 0: it was not opened yet, or the system does not say."""
+    hash: str = ""
+    """Of its files, once it was opened."""
+
+
+class _Model:
+    """A model directory with its engine."""
+
+    def __init__(self, name: str, path: Path, config: ConfigFile) -> None:
+        self.name, self.path, self.config = name, path, config
+        self.kind = kind_named(config.task)
+        # Scores of pairs are of no service yet
+        self.verbs: tuple[Verb, ...] = tuple(verb for verb in self.kind.verbs if verb != "score")
+        self.tokenizer: Tokenizer | None = None
+        self.languages: tuple[str, ...] = ()
+        if "translate" in self.verbs and not (config.source_language and config.target_language):
+            tokenizer = read_tokenizer(path)
+            self.languages = tokenizer.language_codes
+            self.tokenizer = tokenizer if self.languages else None
+        self.engine: Engine
+
+    @property
+    def assumed_bytes(self) -> int:
+        """Memory that opening it will take, as far as is known."""
+        if self.engine.bytes:
+            return self.engine.bytes
+        try:
+            return MEMORY_OF_FILE * (self.path / WEIGHTS).stat().st_size
+        except OSError:
+            return 0  # opening it will say what is wrong
+
+    def info(self) -> ModelInfo:
+        config, engine = self.config, self.engine
+        return ModelInfo(
+            name=self.name,
+            kind=config.task,
+            verbs=self.verbs,
+            source_language=config.source_language,
+            target_language=config.target_language,
+            languages=self.languages,
+            state=engine.state,
+            bytes=engine.bytes,
+            hash=engine.hash,
+        )
+
+    def translates(self, source: str, target: str, *, is_exact: bool) -> bool:
+        """Returns whether it translates from one language to another."""
+        if "translate" not in self.verbs:
+            return False
+
+        def same(one: str, other: str) -> bool:
+            return one == other if is_exact else main_code(one) == main_code(other)
+
+        if self.languages:
+            return all(any(same(code, one) for code in self.languages) for one in (source, target))
+        config = self.config
+        return same(config.source_language, source) and same(config.target_language, target)
+
+
+class Service:
+    """Models that compute for many clients at once; its methods belong to an event loop.
+
+    Models that are opened before a fork share their memory with the children. Threads start with
+    the first request of a process.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Path],
+        *,
+        memory: int | None = None,
+        threads: int = 0,
+        max_queue: int = 1000,
+        cache_bytes: int = CACHE_BYTES,
+        pivot: str | None = None,
+        allows_torch: bool = False,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        """Reads the settings of models; see `preload`.
+
+        `memory` bounds what opened models take, in bytes. Settings that only PyTorch knows are
+        refused unless `allows_torch`, for it takes seconds and half a gigabyte to import. Models
+        that only it computes are computed by it all the same.
+        """
+        from tformer_cli.kinds.opening import resolved
+
+        self._memory, self._pivot = memory, pivot
+        self._allows_torch, self._tell = allows_torch, tell
+        self._threads = threads
+        self._stats = Stats()
+        self._cache = ResultCache(cache_bytes)
+        self._opening = Lock()
+        self._is_draining = False
+        self._n_relayed = 0
+        self._models: dict[str, _Model] = {}
+        n_threads = threads or _usual_threads()
+        for name, given in models.items():
+            path = resolved(given, OpeningSettings(tell=tell))
+            model = self._models[name] = _Model(name, path, read_config(path))
+            model.engine = Engine(
+                open_model=partial(self._open, model),
+                scheduler=Scheduler[Part](max_queue=max_queue, n_threads=n_threads),
+                cache=self._cache,
+                stats=self._stats,
+            )
+
+    @property
+    def stats(self) -> Stats:
+        """Counts up to now."""
+        engines = [model.engine for model in self._models.values()]
+        self._stats.queue_requests = sum(one.scheduler.n_requests for one in engines)
+        self._stats.queue_tokens = sum(one.scheduler.n_tokens for one in engines)
+        self._stats.cache_bytes = self._cache.n_bytes
+        self._stats.cache_hits_total = self._cache.n_hits
+        self._stats.cache_misses_total = self._cache.n_misses
+        return self._stats
+
+    def info(self) -> list[ModelInfo]:
+        return [model.info() for model in self._models.values()]
+
+    def route(self, source: str, target: str) -> tuple[str, ...]:
+        """Names the models that text passes from one language to another: one, or two.
+
+        Two meet in the pivot's language.
+        """
+        direct = self._between(source, target)
+        if direct is not None:
+            return (direct,)
+        if self._pivot is not None:
+            parts = self._between(source, self._pivot), self._between(self._pivot, target)
+            if parts[0] is not None and parts[1] is not None:
+                return (parts[0], parts[1])
+        raise UnknownModel(f"no model translates from {source} to {target}")
+
+    def _between(self, source: str, target: str) -> str | None:
+        for is_exact in (True, False):
+            for name, model in self._models.items():
+                if model.translates(source, target, is_exact=is_exact):
+                    return name
+        return None
+
+    def submit(
+        self,
+        name: str | Sequence[str],
+        verb: Verb,
+        texts: Sequence[str],
+        *,
+        settings: Mapping[str, Any] | None = None,
+        constraints: Sequence[LineConstraints] | None = None,
+        priority: Priority | None = None,
+        deadline: float | None = None,
+    ) -> Answers | AsyncGenerator[Any]:
+        """Computes a verb of texts; yields results in their order, each as soon as it is there.
+
+        Args:
+            name: of a model; or several, as of `route`, which translate one after the other.
+            verb: what to compute.
+            texts: the texts.
+            settings: of the search, or of the verb; `seed`, too, from which and the number of a
+                text follows what is drawn. Of a model of many languages `source_language` and
+                `target_language`.
+            constraints: phrases of the translation of each text.
+            priority: whether somebody waits for it; None: if there are few texts.
+            deadline: moment of `time.monotonic` until which it must have begun.
+
+        Raises:
+            UnknownModel: before the first result, as are the following.
+            Busy: if it would begin too late, or too much is waiting.
+            Draining: if the service is ending.
+            Late: if it could not begin in time after all.
+        """
+        job = Job(
+            verb=verb,
+            texts=texts,
+            settings=settings or {},
+            constraints=constraints,
+            is_interactive=None if priority is None else priority == "interactive",
+            deadline=math.inf if deadline is None else deadline,
+        )
+        *before, last = (name,) if isinstance(name, str) else name
+        if not before:
+            return Answers(partial(self._start, last), job)
+        # By all texts: the last part of a document is short, and does not hurry
+        if job.is_interactive is None:
+            job.is_interactive = len(texts) <= FEW_UNITS
+        return self._relayed(before, last, job)
+
+    def _start(self, name: str, job: Job) -> Engine:
+        model = self._models.get(name)
+        if model is None:
+            guess = did_you_mean(suggestions(name, self._models))
+            raise UnknownModel(
+                f"model: there is no {visible(name, 80)}; {guess or 'ask for the list'}"
+            )
+        if job.verb not in model.verbs:
+            raise UnknownModel(f"model: {name} {COMMANDS[model.config.task].partition(';')[0]}")
+        try:
+            model.engine.submit(job)
+        except Busy:
+            self._stats.count("rejected_total")
+            raise
+        return model.engine
+
+    async def _relayed(
+        self, before: Sequence[str], last: str, job: Job
+    ) -> AsyncGenerator[Translation]:
+        """Translates by one model what another one, or several, made of texts, some at a time."""
+        first_settings = {key: one for key, one in job.settings.items() if key != "n_best"}
+        self._n_relayed += 1
+        try:
+            for start in range(0, len(job.texts), RELAYED_LINES):
+                part = slice(start, start + RELAYED_LINES)
+                # Who was let in once is so for all parts
+                first = replace(
+                    job,
+                    texts=job.texts[part],
+                    settings=first_settings,
+                    constraints=None,
+                    first_index=start,
+                    is_admitted=start > 0,
+                )
+                passed = [one async for one in self._through(before, first)]
+                second = replace(
+                    job,
+                    texts=[one.text for one in passed],
+                    constraints=None if job.constraints is None else job.constraints[part],
+                    first_index=start,
+                    is_admitted=True,
+                )
+                async with aclosing(self._through([last], second)) as found:
+                    async for one in found:
+                        yield _joined(passed[one.index - start], one)
+        finally:
+            self._n_relayed -= 1
+
+    def _through(self, names: Sequence[str], job: Job) -> AsyncGenerator[Any]:
+        *before, last = names
+        if before:
+            return self._relayed(before, last, job)
+        return _generated(Answers(partial(self._start, last), job))
+
+    async def load(self, name: str) -> None:
+        """Opens a model, or waits for whoever opens it already."""
+        await asyncio.to_thread(self._named(name).engine.ask_to_load)
+
+    async def unload(self, name: str) -> None:
+        """Closes a model once nothing waits for it; the next request opens it again."""
+        await asyncio.to_thread(self._named(name).engine.ask_to_leave)
+
+    def _named(self, name: str) -> _Model:
+        if name not in self._models:
+            raise UnknownModel(f"model: there is no {visible(name, 80)}; ask for the list")
+        return self._models[name]
+
+    def preload(self) -> None:
+        """Opens models in this thread, as many as the memory allows; before a fork, if there is."""
+        for model in self._models.values():
+            room = math.inf if self._memory is None else self._memory - self._used()
+            if model.assumed_bytes <= room or not self._used():
+                model.engine.load()
+
+    def ready(self) -> bool:
+        """Returns whether a request would be let in, and answered soon."""
+        engines = [model.engine for model in self._models.values()]
+        return not self._is_draining and all(
+            one.state in ("loaded", "unloaded") and not one.scheduler.is_full for one in engines
+        )
+
+    async def drain(self, seconds: float) -> None:
+        """Lets no more requests in, computes those that wait, and ends after so many seconds."""
+        self._is_draining = True
+        until = time.monotonic() + seconds
+        engines = [model.engine for model in self._models.values()]
+        for engine in engines:
+            engine.scheduler.close()
+        while time.monotonic() < until:
+            left = until - time.monotonic()
+            idle = [
+                await asyncio.to_thread(engine.scheduler.wait_until_idle, left)
+                for engine in engines
+            ]
+            if all(idle) and not self._n_relayed:
+                break
+            await asyncio.sleep(0.01)
+        for engine in engines:
+            await asyncio.to_thread(engine.close)
+
+    def _used(self) -> int:
+        return sum(
+            one.engine.bytes for one in self._models.values() if one.engine.state == "loaded"
+        )
+
+    def _make_room(self, model: _Model, wanted: int) -> None:
+        """Closes other models, the least recently used ones first, until one fits."""
+        if self._memory is None:
+            return
+        while self._used() + wanted > self._memory:
+            others = [
+                one.engine
+                for one in self._models.values()
+                if one is not model and one.engine.state == "loaded"
+            ]
+            if not others:
+                return
+            # One that nothing waits for would not be opened again at once
+            min(others, key=lambda one: (not one.scheduler.is_idle, one.last_used)).ask_to_leave()
+
+    def _open(self, model: _Model, engine: Engine) -> Callable[[Verb], Serving]:
+        """Opens a model, in the engine's thread; see `Engine`."""
+        with self._opening:  # one at a time, so that each one's memory can be measured
+            self._make_room(model, model.assumed_bytes)
+            before = private_bytes()
+            made = self._opened(model)
+            after = private_bytes()
+            if before is not None and after is not None:
+                engine.bytes = max(1, after - before)
+            if self._memory is not None and engine.bytes > self._memory:
+                raise ArtifactError(
+                    f"{model.name}: takes {engine.bytes >> 20} MB, but --memory is "
+                    f"{self._memory >> 20} MB; raise it"
+                )
+            engine.hash = hash_of(model.path)
+            # Now that its size is known
+            self._make_room(model, engine.bytes)
+        self._stats.count("loads_total")
+        if self._tell is not None:
+            self._tell(f"{model.name}: {engine.bytes / (1 << 20):.0f} MB")
+        return made
+
+    def _opened(self, model: _Model) -> Callable[[Verb], Serving]:
+        from tformer_cli.kinds.opening import device_of, open_model
+
+        options: dict[str, Any] = {
+            "threads": self._threads,
+            "tell": self._tell,
+            "before_torch": self._prepare_torch,
+            **_languages_of(model.tokenizer),
+        }
+        verb = model.kind.verbs[0]
+        is_searched = model.kind.searches and device_of(OpeningSettings()) == "cpu"
+        if is_searched and not self._allows_torch:
+            try:
+                return _packed(model, open_model(model.path, verb, engine="compiled", **options))
+            except UsageError:
+                pass  # only torch computes it
+        return _packed(model, open_model(model.path, verb, **options))
+
+    def _prepare_torch(self) -> None:
+        from tformer_cli.runtime import prepare_cpu, set_threads
+
+        set_threads(self._threads)
+        prepare_cpu()
+
+
+def _usual_threads() -> int:
+    if not has_fast():
+        return 1
+    from tformer_cli.fast.native_search import default_threads
+
+    return default_threads()
+
+
+def _packed(model: _Model, opened: Opened) -> Callable[[Verb], Serving]:
+    """Computes something, so that the weights are packed: children of a fork share them."""
+    model.kind.serving(opened, model.verbs[0]).warm_up()
+    return partial(model.kind.serving, opened)
+
+
+def _languages_of(tokenizer: Tokenizer | None) -> dict[str, str]:
+    """Chooses languages to open a model of many with; each request names its own."""
+    if tokenizer is None:
+        return {}
+    code = tokenizer.language_codes[0]
+    for sides in (("target",), ("source", "target"), ("source",)):
+        options = {side: code for side in sides}
+        try:
+            tokenizer.for_languages(options.get("source"), options.get("target")).check_languages()
+        except UsageError:
+            continue
+        return {f"{side}_language": code for side in sides}
+    return {}
+
+
+def _joined(first: Translation, second: Translation) -> Translation:
+    """Makes one translation of a text's and its translation's."""
+    return replace(
+        second,
+        source=first.source,
+        source_ids=first.source_ids,
+        is_truncated=first.is_truncated or second.is_truncated,
+        is_too_long=first.is_too_long or second.is_too_long,
+        unseen=first.unseen,
+    )
+
+
+async def _generated(answers: Answers) -> AsyncGenerator[Any]:
+    async with aclosing(answers):
+        async for one in answers:
+            yield one
+
+
+def hash_of(path: Path) -> str:
+    """Hashes the files of a model that decide what it computes."""
+    digest = blake2b(digest_size=16)
+    for name in (*PARTS, SHORTLIST):
+        file = path / name
+        if file.is_file():
+            with file.open("rb") as stream:
+                digest.update(file_digest(stream, partial(blake2b, digest_size=16)).digest())
+    return digest.hexdigest()

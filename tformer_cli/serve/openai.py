@@ -1,0 +1,245 @@
+"""The part of OpenAI's API that these models can answer: models, completions and embeddings."""
+
+import base64
+import json
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
+from tformer_cli.serve.requests import Fields, Refused, read_json
+from tformer_cli.serve.site import Results, Route, Site, begun, plain_error
+
+if TYPE_CHECKING:
+    from tformer_cli.search.generator import GeneratedText, Generation
+    from tformer_cli.serve.models import ModelInfo
+
+OWNER = "tformer"
+DEFAULT_TOKENS = 16
+"""OpenAI's default of `max_tokens`."""
+MOST_STOPS = 4
+_UNUSED: dict[str, tuple[object, ...]] = {
+    "best_of": (None, 1),
+    "echo": (None, False),
+    "frequency_penalty": (None, 0, 0.0),
+    "logit_bias": (None, {}),
+    "logprobs": (None, False),
+    "presence_penalty": (None, 0, 0.0),
+    "suffix": (None, ""),
+}
+"""Fields that change nothing at these values, and are refused at others."""
+_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+
+
+def openai_error(error: Refused) -> Response:
+    """Answers an error as OpenAI's clients read it."""
+    kind = _TYPES.get(
+        error.status, "server_error" if error.status >= 500 else "invalid_request_error"
+    )
+    status = 401 if error.code == "invalid_api_key" else error.status
+    content = {
+        "message": error.message, "type": kind, "param": error.param, "code": error.code
+    }  # fmt: skip
+    return JSONResponse({"error": content}, status, headers=error.headers)
+
+
+def _listed(info: "ModelInfo", site: Site) -> dict[str, Any]:
+    created = int(site.metrics.started)
+    return {"id": info.name, "object": "model", "created": created, "owned_by": OWNER}
+
+
+async def models(site: Site, request: Request) -> Response:
+    site.check_key(request)
+    return JSONResponse(
+        {"object": "list", "data": [_listed(one, site) for one in site.service.info()]}
+    )
+
+
+async def model(site: Site, request: Request) -> Response:
+    site.check_key(request)
+    name = request.path_params["name"]
+    for one in site.service.info():
+        if one.name == name:
+            return JSONResponse(_listed(one, site))
+    raise Refused(404, "there is no such model", code="model_not_found", param="model")
+
+
+def _texts(site: Site, fields: Fields, name: str) -> tuple[str, ...]:
+    given = fields.get(name)
+    if isinstance(given, list) and any(isinstance(one, int | list) for one in given):
+        raise Refused(400, f"{name}: token ids are not read; send text", param=name)
+    texts = fields.texts(name)
+    site.check_texts(texts, name)
+    if not texts:
+        raise Refused(400, f"{name}: is missing", param=name)
+    return texts
+
+
+def _search(fields: Fields) -> dict[str, object]:
+    """Returns the settings of a search, or of sampling, that a request asks for."""
+    for name, values in _UNUSED.items():
+        if fields.get(name) not in values:
+            raise Refused(400, f"{name}: is not supported; omit it", param=name)
+    temperature = fields.number("temperature", 0.0, 2.0)
+    n_texts = fields.integer("n", 1, MOST_HYPOTHESES) or 1
+    stops = fields.texts("stop")
+    if len(stops) > MOST_STOPS or not all(stops):
+        raise Refused(400, f"stop: must be at most {MOST_STOPS} texts, none empty", param="stop")
+    n_tokens = fields.integer("max_tokens", 1, MOST_TOKENS)
+    found: dict[str, object] = {
+        "max_length": DEFAULT_TOKENS if n_tokens is None else n_tokens,
+        "n_best": n_texts if n_texts > 1 else None,
+        "seed": fields.integer("seed", 0, 2**63 - 1),
+        "stops": stops or None,
+    }
+    if temperature == 0.0:  # the likeliest token each time
+        return {**found, "sampling": False, "beam_size": n_texts}
+    top_p = fields.number("top_p", 1e-6, 1.0)
+    given = {"temperature": temperature, "top_p": top_p}
+    return {**found, **given, "sampling": True}
+
+
+async def completions(site: Site, request: Request) -> Response:
+    """Continues a prompt, or several, with a language model."""
+    site.check_key(request)
+    fields = await read_json(request)
+    name = fields.text("model")
+    found = [one for one in site.service.info() if one.name == name]
+    if found and "translate" in found[0].verbs:
+        raise Refused(
+            400,
+            f"{name} is a translation model, and a completion names no languages; use /translate",
+            param="model",
+        )
+    info = site.model(name, "generate")
+    prompts = _texts(site, fields, "prompt")
+    settings = _search(fields)
+    results = site.results(
+        info.name, "generate", prompts, settings=settings, deadline=site.deadline(fields)
+    )
+    answer = _Completion(info.name, int(settings["max_length"]))  # type: ignore[call-overload]
+    if fields.flag("stream"):
+        # The first before the status is sent: until then an error has a status of its own
+        events = answer.streamed(results)
+        first = await anext(events)
+        return StreamingResponse(begun(first, events), media_type="text/event-stream")
+    async with aclosing(results):
+        return JSONResponse(answer.whole([one async for one in results]))
+
+
+class _Completion:
+    """The answer to a request for completions."""
+
+    def __init__(self, model: str, max_length: int) -> None:
+        self._max_length = max_length
+        self._head = {
+            "id": f"cmpl-{token_hex(12)}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    def whole(self, found: "list[Generation]") -> dict[str, Any]:
+        texts = [text for one in found for text in one.texts]
+        choices = [self._choice(index, text) for index, text in enumerate(texts)]
+        n_read = sum(getattr(one, "n_tokens", 0) for one in found)
+        n_written = sum(len(text.token_ids) for text in texts)
+        usage = {
+            "prompt_tokens": n_read,
+            "completion_tokens": n_written,
+            "total_tokens": n_read + n_written,
+        }
+        return {**self._head, "choices": choices, "usage": usage}
+
+    async def streamed(self, results: "Results") -> AsyncGenerator[str, None]:
+        index = 0
+        async with aclosing(results):
+            async for one in results:
+                for text in one.texts:
+                    yield _event({**self._head, "choices": [self._choice(index, text)]})
+                    index += 1
+        yield "data: [DONE]\n\n"
+
+    def _choice(self, index: int, text: "GeneratedText") -> dict[str, Any]:
+        # A text that a stop text ended is not finished either, but shorter than the limit
+        is_cut = not text.is_finished and len(text.token_ids) >= self._max_length
+        return {
+            "index": index,
+            "text": text.text,
+            "logprobs": None,
+            "finish_reason": "length" if is_cut else "stop",
+        }
+
+
+def _event(content: object) -> str:
+    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
+
+
+async def embeddings(site: Site, request: Request) -> Response:
+    """Returns a vector for each text."""
+    site.check_key(request)
+    fields = await read_json(request)
+    encoding = fields.text("encoding_format") or "float"
+    if encoding not in ("float", "base64"):
+        raise Refused(400, "encoding_format: must be float or base64", param="encoding_format")
+    info = site.model(fields.text("model"), "embed")
+    texts = _texts(site, fields, "input")
+    if not all(text.strip() for text in texts):
+        raise Refused(400, "input: a text is blank", param="input")
+    vectors = await _vectors(site, info.name, texts, site.deadline(fields))
+    if fields.integer("dimensions", 1, 1 << 20) not in (None, len(vectors[0])):
+        raise Refused(400, f"dimensions: must be {len(vectors[0])}, or omitted", param="dimensions")
+    data = [
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": _base64(vector) if encoding == "base64" else vector.tolist(),
+        }
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": 0, "total_tokens": 0}
+    return JSONResponse({"object": "list", "data": data, "model": info.name, "usage": usage})
+
+
+async def _vectors(
+    site: Site, name: str, texts: tuple[str, ...], deadline: float, **settings: object
+) -> list[Any]:
+    results = site.results(name, "embed", texts, settings=settings, deadline=deadline)
+    async with aclosing(results):
+        return [one.vector async for one in results]
+
+
+def _base64(vector: Any) -> str:  # noqa: ANN401 - an array
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+
+
+async def embed(site: Site, request: Request) -> Response:
+    """Returns vectors as text-embeddings-inference does."""
+    site.check_key(request)
+    fields = await read_json(request)
+    info = site.model(fields.text("model"), "embed")
+    texts = _texts(site, fields, "inputs")
+    if not all(text.strip() for text in texts):
+        raise Refused(400, "inputs: a text is blank")
+    is_unit = fields.flag("normalize", default=True)
+    found = await _vectors(site, info.name, texts, site.deadline(fields), unit_length=is_unit)
+    return JSONResponse([vector.tolist() for vector in found])
+
+
+async def chat(site: Site, request: Request) -> Response:  # noqa: ARG001 - whatever was asked
+    raise Refused(404, "these models do not chat; use /v1/completions or /translate")
+
+
+ROUTES = (
+    Route("GET", "/v1/models", models, openai_error),
+    Route("GET", "/v1/models/{name}", model, openai_error),
+    Route("POST", "/v1/completions", completions, openai_error),
+    Route("POST", "/v1/embeddings", embeddings, openai_error),
+    Route("POST", "/v1/chat/completions", chat, openai_error),
+    Route("POST", "/embed", embed, plain_error),
+)

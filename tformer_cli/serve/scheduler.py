@@ -1,0 +1,403 @@
+"""The order in which a model computes for many requests, so that each gets its share at once.
+
+A request is a row of units. Requests take turns by deficit round robin (Shreedhar & Varghese 1996):
+a turn is worth `QUANTUM` tokens, and what a request does not use it keeps for the next one. So a
+document does not hold up a sentence, and long sentences cost those who send them. Interactive
+requests come before bulk ones, which keep a quarter of what is computed while both wait.
+
+A batch never waits for more units, and is no longer than `BATCH_SECONDS` by the speed of the
+batches before. Nothing here computes or knows of HTTP; any thread may call, and only one, the
+engine, asks for batches.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from threading import Condition
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from tformer_cli.errors import TformerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+QUANTUM = 64
+"""Source tokens of a turn, about two sentences."""
+# Where the kernels are fastest for each token: fewer read the weights for little, more leave the
+# nearest cache. Larger batches would make whoever comes next wait longer, too.
+BATCH_UNITS, BATCH_TOKENS = 16, 256
+BATCH_SECONDS = 0.03
+BULK_TURNS = 3
+"""Tokens of interactive requests for each one that bulk requests are owed, where both wait."""
+FEW_UNITS = 3
+"""As many make a request interactive, unless it asks otherwise."""
+MOST_TOKENS = 64 * 1024
+"""Of all requests that wait."""
+MOST_COUNTED = 256
+"""Units of one request that count for the length of the queue: more delay nobody else."""
+READY_UNITS = 2 * BATCH_UNITS
+"""Units of a request that are prepared ahead."""
+OPEN_LINES = 128
+"""Lines of a request that are prepared but not yet taken by whoever asked, so that the results of a
+long document do not fill the memory."""
+FORGETTING = 0.9
+"""Weight of all batches before in the mean speed, relative to the last one."""
+ASSUMED_SPEED = 3000.0
+"""Tokens a second before anything was computed."""
+
+
+class Busy(TformerError):  # noqa: N818 - a state, not a failure
+    """Too much is waiting; the client may come back."""
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds until then, at least 1."""
+
+
+class Draining(TformerError):  # noqa: N818 - a state, not a failure
+    """The service ends, and takes no requests."""
+
+
+class Late(TformerError):  # noqa: N818 - an ordinary end
+    """The deadline passed before the request was begun."""
+
+
+class Sized(Protocol):
+    """A unit as far as the order of work is concerned."""
+
+    @property
+    def tokens(self) -> int: ...
+
+
+U = TypeVar("U", bound=Sized)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Request(Generic[U]):
+    """A row of units that waits for its turns."""
+
+    is_interactive: bool
+    deadline: float
+    """Moment of the clock until which its first unit must be computed."""
+    owner: Any = None
+    """Whoever gets the results; not looked at."""
+    group: Hashable = None
+    """Units of one group may be in a batch."""
+    units: deque[U] = field(default_factory=deque)
+    n_rest: int = 0
+    """Units that are not prepared yet, about."""
+    rest_tokens: int = 0
+    ready_tokens: int = 0
+    n_open: int = 0
+    """Lines that are prepared and not taken yet."""
+    deficit: int = 0
+    has_turn: bool = False
+    has_begun: bool = False
+    is_over: bool = False
+    """True once nothing more of it is to be computed."""
+
+    @property
+    def n_left(self) -> int:
+        return len(self.units) + self.n_rest
+
+    @property
+    def tokens_left(self) -> int:
+        return self.ready_tokens + self.rest_tokens
+
+    @property
+    def is_hungry(self) -> bool:
+        """True if its next units are to be prepared."""
+        return self.n_rest > 0 and len(self.units) < READY_UNITS and self.n_open < OPEN_LINES
+
+
+class Scheduler(Generic[U]):
+    """The requests of one model."""
+
+    def __init__(
+        self,
+        *,
+        max_queue: int = 1000,
+        n_threads: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Takes the most units that may wait, and the threads that compute a batch."""
+        self._max_queue = max_queue
+        self._n_threads = n_threads
+        self._clock = clock
+        self._changed = Condition()
+        self._interactive: deque[Request[U]] = deque()
+        self._bulk: deque[Request[U]] = deque()
+        self._owed = 0
+        """Tokens of interactive requests since bulk ones had theirs."""
+        self._running = 0
+        """Tokens that are being computed."""
+        self._speed = (ASSUMED_SPEED * BATCH_SECONDS, BATCH_SECONDS)
+        self._is_draining = False
+        self._is_awake = False
+
+    @property
+    def tokens_per_second(self) -> float:
+        tokens, seconds = self._speed
+        return tokens / seconds
+
+    @property
+    def n_requests(self) -> int:
+        """Requests of which something waits."""
+        return len(self._interactive) + len(self._bulk)
+
+    @property
+    def n_tokens(self) -> int:
+        with self._changed:
+            return sum(request.tokens_left for request in self._all())
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.n_requests or self._running)
+
+    def admit(
+        self,
+        *,
+        n_units: int,
+        n_tokens: int,
+        is_interactive: bool | None = None,
+        deadline: float = math.inf,
+        owner: object = None,
+        is_admitted: bool = False,
+    ) -> Request[U]:
+        """Lets a request in, whose units `put` brings, or raises `Busy` or `Draining`.
+
+        What continues another request is let in, whatever waits.
+        """
+        if is_interactive is None:
+            is_interactive = n_units <= FEW_UNITS
+        with self._changed:
+            if not is_admitted:
+                self._check(n_tokens, is_interactive=is_interactive, deadline=deadline)
+            request = Request[U](
+                is_interactive=is_interactive,
+                deadline=deadline,
+                owner=owner,
+                n_rest=n_units,
+                rest_tokens=n_tokens,
+            )
+            self._ring(request).append(request)
+            self._changed.notify_all()
+        return request
+
+    def _check(self, n_tokens: int, *, is_interactive: bool, deadline: float) -> None:
+        """Raises an error if a request is not let in."""
+        if self._is_draining:
+            raise Draining("the service is ending; ask another one")
+        if self.is_full:
+            tokens = sum(min(one.tokens_left, MOST_TOKENS // 4) for one in self._all())
+            wait = tokens / self.tokens_per_second
+            raise Busy("too much is waiting", max(1, math.ceil(wait)))
+        wait = self._wait(n_tokens, is_interactive=is_interactive)
+        if wait > deadline - self._clock():
+            seconds = max(1, math.ceil(wait))
+            raise Busy(f"it would wait {seconds} seconds, longer than it can", seconds)
+
+    @property
+    def is_full(self) -> bool:
+        """True if no request is let in because of those that wait."""
+        with self._changed:
+            n_units = sum(min(one.n_left, MOST_COUNTED) for one in self._all())
+            n_tokens = sum(min(one.tokens_left, MOST_TOKENS // 4) for one in self._all())
+        return n_units >= self._max_queue or n_tokens >= MOST_TOKENS
+
+    def _wait(self, n_tokens: int, *, is_interactive: bool) -> float:
+        """Predicts the seconds until a request of so many tokens has begun, and a short one ended.
+
+        While it has its turns the others have as many, so a document counts as little as it delays.
+        """
+        own = min(n_tokens, BATCH_TOKENS) + QUANTUM
+        ahead = sum(min(request.tokens_left, own) for request in self._interactive)
+        bulk = sum(min(request.tokens_left, own) for request in self._bulk)
+        if is_interactive:
+            bulk = min(bulk, ahead // BULK_TURNS + BATCH_TOKENS)
+        return (self._running + ahead + bulk) / self.tokens_per_second
+
+    def _ring(self, request: Request[U]) -> deque[Request[U]]:
+        return self._interactive if request.is_interactive else self._bulk
+
+    def _all(self) -> Iterable[Request[U]]:
+        yield from self._interactive
+        yield from self._bulk
+
+    def requests(self) -> list[Request[U]]:
+        """Returns all that wait."""
+        with self._changed:
+            return list(self._all())
+
+    def hungry(self) -> list[Request[U]]:
+        """Returns the requests whose next units are to be prepared, in the order of turns."""
+        with self._changed:
+            return [request for request in self._all() if request.is_hungry]
+
+    def put(
+        self,
+        request: Request[U],
+        units: Iterable[U],
+        *,
+        group: Hashable,
+        n_lines: int,
+        n_rest: int,
+        rest_tokens: int,
+    ) -> None:
+        """Brings units of so many lines of a request, and says what is not prepared yet."""
+        with self._changed:
+            if request.is_over:  # meanwhile its client has left
+                return
+            added = list(units)
+            request.group = group
+            request.units += added
+            request.ready_tokens += sum(unit.tokens for unit in added)
+            request.n_open += n_lines
+            request.n_rest, request.rest_tokens = n_rest, rest_tokens
+            self._end_if_done(request)
+
+    def taken(self, request: Request[U], n_lines: int = 1) -> None:
+        """Notes that results of lines were taken, so that there is room for others."""
+        with self._changed:
+            was_hungry = request.is_hungry
+            request.n_open -= n_lines
+            if request.is_hungry and not was_hungry:
+                self._changed.notify_all()
+
+    def _end_if_done(self, request: Request[U]) -> None:
+        if not request.n_left and not request.is_over:
+            request.is_over = True
+            self._ring(request).remove(request)
+
+    def overdue(self) -> list[Request[U]]:
+        """Removes and returns the requests that were not begun by their deadline."""
+        now = self._clock()
+        with self._changed:
+            late = [one for one in self._all() if not one.has_begun and one.deadline < now]
+            for request in late:
+                self._remove(request)
+        return late
+
+    def cancel(self, request: Request[U]) -> bool:
+        """Removes a request; False if all of it was computed, or is being computed."""
+        with self._changed:
+            if request.is_over:
+                return False
+            self._remove(request)
+            self._changed.notify_all()  # whoever waits for an empty queue
+        return True
+
+    def cancel_all(self) -> list[Request[U]]:
+        """Removes and returns all requests."""
+        with self._changed:
+            removed = list(self._all())
+            for request in removed:
+                self._remove(request)
+            self._changed.notify_all()
+        return removed
+
+    def _remove(self, request: Request[U]) -> None:
+        request.is_over = True
+        request.units.clear()
+        request.n_rest = request.rest_tokens = request.ready_tokens = 0
+        self._ring(request).remove(request)
+
+    def next_batch(self) -> list[tuple[Request[U], U]]:
+        """Takes the units to compute next, all of one group; none if none is ready."""
+        with self._changed:
+            most = int(min(BATCH_TOKENS, BATCH_SECONDS * self.tokens_per_second))
+            most *= self._n_threads
+            has_interactive = any(request.units for request in self._interactive)
+            has_bulk = any(request.units for request in self._bulk)
+            is_bulk = has_bulk and (not has_interactive or self._owed >= BULK_TURNS * most)
+            # Of one class: a sentence that somebody waits for is there sooner without bulk
+            batch = self._batch(self._bulk if is_bulk else self._interactive, most)
+            tokens = sum(unit.tokens for _, unit in batch)
+            if is_bulk:
+                self._owed = max(0, self._owed - BULK_TURNS * tokens)
+            else:
+                self._owed = self._owed + tokens if has_bulk else 0
+            self._running = tokens
+        return batch
+
+    def _batch(self, ring: deque[Request[U]], most: int) -> list[tuple[Request[U], U]]:
+        """Goes round until a batch is full, or nothing of its group is ready."""
+        batch: list[tuple[Request[U], U]] = []
+        room, most_units = most, BATCH_UNITS * self._n_threads
+        passed: list[Request[U]] = []
+        resting: list[Request[U]] = []
+        while ring:
+            request = ring.popleft()
+            if not request.units or (batch and request.group != batch[0][0].group):
+                passed.append(request)
+                continue
+            if not request.has_turn:
+                request.deficit += QUANTUM
+            request.has_turn = True
+            while request.units and request.units[0].tokens <= request.deficit:
+                # The first is computed however long it is
+                if batch and (request.units[0].tokens > room or len(batch) == most_units):
+                    break
+                unit = request.units.popleft()
+                batch.append((request, unit))
+                room -= unit.tokens
+                request.deficit -= unit.tokens
+                request.ready_tokens -= unit.tokens
+                request.has_begun = True
+            if not request.n_left:
+                request.is_over = True
+            elif request.units and request.units[0].tokens <= request.deficit:
+                ring.appendleft(request)  # the batch is full: the next one goes on with its turn
+                break
+            elif request.units:
+                request.has_turn = False
+                ring.append(request)
+            else:  # who has nothing ready saves up nothing
+                request.has_turn, request.deficit = False, 0
+                resting.append(request)
+        # Those of other settings were not due to this batch, so they keep their places
+        ring.extendleft(reversed(passed))
+        ring.extend(resting)
+        return batch
+
+    def done(self, seconds: float) -> None:
+        """Says how long the batch took that was being computed."""
+        with self._changed:
+            tokens, before = self._speed
+            self._speed = (
+                FORGETTING * tokens + self._running,
+                FORGETTING * before + max(seconds, 1e-6),
+            )
+            self._running = 0
+            self._changed.notify_all()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until there is something to do or `wake` was called; False: the time is over."""
+
+        def has_work() -> bool:
+            return self._is_awake or any(one.units or one.is_hungry for one in self._all())
+
+        with self._changed:
+            found = self._changed.wait_for(has_work, timeout)
+            self._is_awake = False
+        return found
+
+    def wake(self) -> None:
+        """Ends a wait of the engine."""
+        with self._changed:
+            self._is_awake = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Lets no more requests in; those that wait are computed."""
+        with self._changed:
+            self._is_draining = True
+
+    def wait_until_idle(self, timeout: float) -> bool:
+        """Waits until nothing waits or is computed; False: the time is over."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.is_idle, timeout)

@@ -1,0 +1,275 @@
+"""What stands before every request: who asks from where, with which key, and how much at most.
+
+The host's name comes first. A page anywhere can make its own name point to this machine (DNS
+rebinding), and the browser then takes us for the page's server; only the Host header tells.
+"""
+
+import asyncio
+import hmac
+import ipaddress
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from socket import gethostname
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tformer_cli.errors import DataError
+from tformer_cli.serve.config import BODY_BYTES, BODY_SECONDS, FILE_BYTES, ServeSettings
+from tformer_cli.serve.requests import Refused
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
+FILE_PATHS = ("/translate_file",)
+BODY_IS_READ = "tformer.body_is_read"
+"""Key of a scope: an event after which `receive` returns only when the client leaves."""
+SHORTEST_KEY = 16
+LARGEST_KEY_FILE = 1 << 20
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = (
+    ("content-security-policy", CONTENT_POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("x-frame-options", "DENY"),
+    ("cache-control", "no-store"),
+)
+"""Of every response, unless it has a header of that name itself."""
+PREFLIGHT = (
+    ("access-control-allow-methods", "GET, POST"),
+    ("access-control-allow-headers", "authorization, content-type"),
+    ("access-control-max-age", "600"),
+)
+
+
+def host_name(given: str) -> str | None:
+    """Returns the name in a Host header, without the port; None: it is none."""
+    # Not `urlsplit`, which takes a user name and a path, too
+    name, port = given, ""
+    if given.startswith("["):
+        name, closing, port = given.partition("]")
+        name += closing
+    elif given.count(":") == 1:
+        name, _, port = given.partition(":")
+    is_port = not port or (port.lstrip(":").isascii() and port.lstrip(":").isdigit())
+    return name.lower().removesuffix(".") if name and is_port else None
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names that clients may call this machine by."""
+
+    known: frozenset[str]
+    takes_addresses: bool
+    """True if any address will do: a rebound name is never one."""
+
+    def __contains__(self, name: str | None) -> bool:
+        if name is None:
+            return False
+        return name in self.known or (self.takes_addresses and _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def allowed_names(settings: ServeSettings) -> Names:
+    """Returns the names of a machine that listens as the settings say."""
+    is_wildcard = settings.host in WILDCARDS
+    bound = gethostname() if is_wildcard else settings.host
+    bound = f"[{bound}]" if ":" in bound else bound
+    names = (*LOOPBACK, bound, *settings.allow_host)
+    return Names(frozenset(name.lower() for name in names), takes_addresses=is_wildcard)
+
+
+class Keys:
+    """Keys of clients; without any, no one is asked for one."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        self._digests = [sha256(key.encode()).digest() for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self._digests)
+
+    def accepts(self, given: str) -> bool:
+        """Compares a key with all of them, in a time that says nothing about any."""
+        digest = sha256(given.encode("utf-8", "surrogatepass")).digest()
+        found = False
+        for one in self._digests:
+            # No early end: it would tell which key begins alike
+            found |= hmac.compare_digest(one, digest)
+        return found
+
+
+def read_keys(file: Path | None) -> Keys:
+    """Reads keys, one a line; blank lines and those that begin with # are none."""
+    if file is None:
+        return Keys()
+    try:
+        with file.open(encoding="utf-8") as stream:
+            lines = [line.strip() for line in stream.read(LARGEST_KEY_FILE).splitlines()]
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise DataError(
+            f"--api-key-file: {file} cannot be read ({reason.lower()}); name another file"
+        ) from None
+    keys = [line for line in lines if line and not line.startswith("#")]
+    for number, key in enumerate(keys, 1):
+        if len(key) < SHORTEST_KEY:  # what is short is guessed
+            raise DataError(
+                f"--api-key-file: key {number} of {file} has {len(key)} characters; make one of "
+                f"{SHORTEST_KEY} or more, such as by `openssl rand -hex 16`"
+            )
+    if not keys:
+        raise DataError(f"--api-key-file: {file} has no key; write one a line, or omit the option")
+    return Keys(keys)
+
+
+class Guard:
+    """Stands before the application: refuses, bounds what is read, and adds headers."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServeSettings,
+        is_draining: Callable[[], bool] = lambda: False,
+        *,
+        body_seconds: float = BODY_SECONDS,
+    ) -> None:
+        self._app = app
+        self._names = allowed_names(settings)
+        self._origins = frozenset(settings.allow_origin)
+        self._is_draining = is_draining
+        self._body_seconds = body_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1003})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        origin = headers.get("origin", "")
+        allowed = origin if origin in self._origins else ""
+        sending = self._with_headers(send, allowed)
+        try:
+            self._check(scope, headers)
+        except Refused as error:
+            await _answer(sending, error.status, {"error": error.message})
+            return
+        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            await _answer(sending, 204, None, PREFLIGHT if allowed else ())
+            return
+        scope = {**scope, BODY_IS_READ: asyncio.Event()}
+        await self._app(scope, self._bounded(scope, receive), sending)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or host_name(hosts[0]) not in self._names:
+            raise Refused(403, "the Host header names another machine; see --allow-host")
+        origin = headers.get("origin")
+        if origin is not None and origin not in self._origins and not _is_own(origin, hosts[0]):
+            raise Refused(403, "pages of other origins may not ask; see --allow-origin")
+        if headers.get("sec-fetch-site") == "cross-site" and origin not in self._origins:
+            # A link to the page is followed; anything else another site's page must not ask
+            is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] == "/"
+            if not (is_link and scope["method"] in ("GET", "HEAD")):
+                raise Refused(403, "pages of other sites may not ask; see --allow-origin")
+        if (length := headers.get("content-length")) is not None:
+            if not (length.isascii() and length.isdigit()):
+                raise Refused(400, "Content-Length is not a number")
+            if len(length) > len(str(FILE_BYTES)) or int(length) > largest_body(scope["path"]):
+                raise too_large(scope["path"])
+
+    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
+        """Counts the bytes of a body while it is read: a length may be left out or wrong."""
+        loop = asyncio.get_running_loop()
+        until, n_bytes, is_read = loop.time() + self._body_seconds, 0, False
+
+        async def bounded() -> Message:
+            nonlocal n_bytes, is_read
+            if is_read:  # only the client's leaving is awaited now, however long that takes
+                return await receive()
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                raise Refused(408, "the body did not arrive in time") from None
+            n_bytes += len(message.get("body", b""))
+            if n_bytes > largest_body(scope["path"]):
+                raise too_large(scope["path"])
+            if not message.get("more_body", False):
+                is_read = True
+                scope[BODY_IS_READ].set()
+            return message
+
+        return bounded
+
+    def _with_headers(self, send: Send, origin: str) -> Send:
+        more = [(name.encode(), value.encode()) for name, value in HEADERS]
+        if self._origins:
+            more.append((b"vary", b"origin"))
+        if origin:
+            more.append((b"access-control-allow-origin", origin.encode()))
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                added = [one for one in more if one[0] not in given]
+                # Else a client's next request would meet a closed connection
+                ends = [(b"connection", b"close")] if self._is_draining() else []
+                message = {**message, "headers": [*message["headers"], *added, *ends]}
+            await send(message)
+
+        return sending
+
+
+def _is_own(origin: str, host: str) -> bool:
+    """Returns whether an origin is that of our own page, through a proxy, too."""
+    # Without the scheme: behind a proxy the page has https, and we do not
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
+
+
+def largest_body(path: str) -> int:
+    return FILE_BYTES if path in FILE_PATHS else BODY_BYTES
+
+
+def too_large(path: str) -> Refused:
+    return Refused(413, f"the body has more than {largest_body(path):,} bytes")
+
+
+async def _answer(
+    send: Send, status: int, content: object, headers: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Answers before anything of the body is read; the connection then ends."""
+    body = b"" if content is None else json.dumps(content).encode()
+    named = [*headers, ("connection", "close")]
+    if body:
+        named += [("content-type", "application/json"), ("content-length", str(len(body)))]
+    encoded = [(name.encode(), value.encode()) for name, value in named]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,181 @@
+"""What the handlers of requests share, and the route of a request to one of them."""
+
+import re
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
+from tformer_cli.serve.config import ServeSettings
+from tformer_cli.serve.downloads import Downloads
+from tformer_cli.serve.languages import Detector, Languages
+from tformer_cli.serve.metrics import Metrics
+from tformer_cli.serve.models import Busy, Draining, Late, UnknownModel
+from tformer_cli.serve.requests import Fields, Refused
+from tformer_cli.serve.security import Keys
+from tformer_cli.wording import visible
+
+if TYPE_CHECKING:
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.search.constraints import LineConstraints
+    from tformer_cli.serve.models import Answers, ModelInfo, Service
+
+Priority = Literal["interactive", "bulk"]
+Chunk = TypeVar("Chunk")
+Results: TypeAlias = "Answers | AsyncGenerator[Any, None]"
+
+
+@dataclass(kw_only=True)
+class Site:
+    """A running service, as handlers see it."""
+
+    service: "Service"
+    settings: ServeSettings = field(default_factory=ServeSettings)
+    keys: Keys = field(default_factory=Keys)
+    downloads: Downloads = field(default_factory=Downloads)
+    metrics: Metrics = field(default_factory=Metrics)
+    detector: Detector = field(default_factory=Detector)
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    """Directories of the models by their names, for the inspector."""
+    inspector: Any = None
+    """Computes what needs torch, in a process of its own; None: nothing does."""
+    is_draining: bool = False
+
+    @property
+    def languages(self) -> Languages:
+        # Anew each time: models come and go, and this takes microseconds
+        return Languages(self.service)
+
+    def check_key(self, request: Request, given: object = None) -> None:
+        """Refuses a request without a key, where keys are asked for."""
+        if not self.keys:
+            return
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        key = token.strip() if scheme.lower() == "bearer" else given
+        if not isinstance(key, str) or not key:
+            raise Refused(401, NO_KEY, code="missing_api_key")
+        if not self.keys.accepts(key):
+            raise Refused(403, "Invalid API key", code="invalid_api_key")
+
+    def check_texts(self, texts: Sequence[str], where: str) -> None:
+        """Refuses more, or longer, texts than one request may have."""
+        if len(texts) > self.settings.max_texts:
+            raise Refused(
+                400, f"{where}: has {len(texts)} texts, more than {self.settings.max_texts}"
+            )
+        longest = max(map(len, texts), default=0)
+        if longest > self.settings.max_characters:
+            most = self.settings.max_characters
+            raise Refused(400, f"{where}: has {longest} characters, more than {most}")
+
+    def model(self, name: str, verb: "Verb") -> "ModelInfo":
+        """Finds a model by its name, or the only one for a verb."""
+        found = [one for one in self.service.info() if verb in one.verbs]
+        if name:
+            found = [one for one in found if one.name == name]
+        elif len(found) > 1:
+            names = ", ".join(one.name for one in found)
+            raise Refused(400, f"model: is missing; there are {names}", param="model")
+        if not found:
+            what = f'there is no model "{name}"' if name else "there is no model"
+            raise Refused(404, f"{what} for {verb}", code="model_not_found", param="model")
+        return found[0]
+
+    def deadline(self, fields: Fields) -> float:
+        """Returns the moment of `time.monotonic` until which a request must have begun."""
+        most = self.settings.timeout
+        asked = fields.integer("timeout_ms", 1, 3_600_000)
+        return time.monotonic() + (most if asked is None else min(asked / 1000, most))
+
+    def results(
+        self,
+        name: str | Sequence[str],
+        verb: "Verb",
+        texts: Sequence[str],
+        *,
+        settings: Mapping[str, object],
+        constraints: "Sequence[LineConstraints] | None" = None,
+        priority: Priority | None = None,
+        deadline: float,
+    ) -> Results:
+        """Asks for the results of texts, in order; closing it early drops what has not begun."""
+        return self.service.submit(
+            name,
+            verb,
+            texts,
+            settings={key: value for key, value in settings.items() if value is not None},
+            constraints=constraints,
+            priority=priority,
+            deadline=deadline,
+        )
+
+
+async def begun(first: Chunk, rest: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
+    """Yields what is streamed, of which the first was awaited to know that there is an answer."""
+    async with aclosing(rest):
+        yield first
+        async for one in rest:
+            yield one
+
+
+def refusal(error: Exception) -> Refused:
+    """Returns what a client is told of an error."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, Busy):
+        wait = {"retry-after": str(error.retry_after)}
+        return Refused(429, f"Slowdown: {error}", code="rate_limit_exceeded", headers=wait)
+    if isinstance(error, Draining):
+        return Refused(503, str(error), code="unavailable", headers={"retry-after": "1"})
+    if isinstance(error, Late):
+        return Refused(504, str(error), code="deadline_exceeded")
+    if isinstance(error, UnknownModel):
+        return Refused(404, str(error), code="model_not_found", param="model")
+    if isinstance(error, UsageError | DataError):
+        # The command line's words, in which fields are options
+        words = _OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
+        return Refused(400, words)
+    # Others are ours to know: they may name files of this machine
+    report(error)
+    if isinstance(error, ArtifactError):
+        return Refused(503, "the model cannot be used now", code="unavailable")
+    return Refused(500, "the service failed; its operator can see why", code="internal_error")
+
+
+def report(error: BaseException) -> None:
+    """Says on stderr, in one line, what no client is told."""
+    reason = str(error).partition("\n")[0]
+    name = "" if isinstance(error, TformerError) else f"{type(error).__name__}: "
+    sys.stderr.write(f"error: serve: {name}{visible(reason, LONGEST_REPORT)}\n")
+    sys.stderr.flush()
+
+
+_OPTION = re.compile(r"--([a-z][a-z-]+)")
+LONGEST_REPORT = 500
+NO_KEY = "Please contact the server operator to get an API key"
+Handler = Callable[[Site, Request], Awaitable[Response]]
+Dialect = Callable[[Refused], Response]
+"""Makes the response of an error, as a client of one API expects it."""
+
+
+def plain_error(error: Refused) -> Response:
+    """Answers an error as LibreTranslate does, and our own API."""
+    return JSONResponse({"error": error.message}, error.status, headers=error.headers)
+
+
+@dataclass(frozen=True)
+class Route:
+    """A path, what answers it, and how it says that something is wrong."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    """Parts such as {name} are given to the handler as `request.path_params`."""
+    handler: Handler
+    error: Dialect = plain_error
