@@ -276,11 +276,6 @@ def check_shapes(
         )
 
 
-def check_length(path: Path) -> None:
-    """Compares a file's length with what its header promises, before anything of it is mapped."""
-    read_header(path)
-
-
 def read_header(path: Path) -> tuple[dict[str, Any], int]:
     """Reads the header of a file of the right length; returns also where the data begin."""
     with open_regular(path) as file:
@@ -307,14 +302,10 @@ def read_header(path: Path) -> tuple[dict[str, Any], int]:
 def open_tensors(path: Path, framework: str, device: str = "cpu") -> "safe_open":
     """Opens a file for reading tensors as arrays ("np") or torch's ("pt")."""
     try:
-        check_length(path)
+        read_header(path)  # compares lengths before anything of the file is mapped
+        return safe_open(path, framework=framework, device=device)
     except FileNotFoundError:
         raise ArtifactError(f"{path}: no such file; copy the whole model directory") from None
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ArtifactError(f"{path}: cannot be read ({reason}); use another file") from None
-    try:
-        return safe_open(path, framework=framework, device=device)
     except SafetensorError:
         raise ArtifactError(f"{path}: {_DAMAGED}") from None
     except OSError as error:

@@ -105,7 +105,8 @@ def resolve_model(
 
 def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:
     """Finds a model in float32 for an import that holds it in int8: its source, imported again."""
-    origin = read_config(model).origin if _is_int8(model) else None
+    record = read_config(model) if may_be_ours(model) else None
+    origin = record.origin if record is not None and record.weight_type == "int8" else None
     if origin is None:
         return model
     source = Path(origin.source)
@@ -120,10 +121,6 @@ def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:
             say(f"{model}: holds int8 weights; {twin} is used, the same model in float32")
         return twin
     return model
-
-
-def _is_int8(path: Path) -> bool:
-    return may_be_ours(path) and read_config(path).weight_type == "int8"
 
 
 def _has_rounded(model: Path, twin: Path) -> bool:
@@ -220,12 +217,6 @@ def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None)
     """
     is_pipe = _exists(tokenizer) and not tokenizer.is_dir() and not tokenizer.is_file()
     return tokenizer if is_pipe or tokenizer.suffix == ".json" else resolve_model(tokenizer, say)
-
-
-def _family_of(path: Path) -> "Callable[[], ForeignModel] | None":
-    from tformer_cli.foreign.recognizing import find_directory
-
-    return find_directory(path) if path.is_dir() else None
 
 
 def _recognized(path: Path) -> "Convert | None":
@@ -397,7 +388,9 @@ def _local(source: str) -> Path:
     """Returns the path of a source; one on the hub is downloaded, as far as it was not before."""
     path = Path(source)
     if _exists(path):
-        is_part = path.suffix in PARTS and path.is_file() and _family_of(path.parent) is not None
+        from tformer_cli.foreign.recognizing import find_directory
+
+        is_part = path.suffix in PARTS and path.is_file() and find_directory(path.parent)
         return path.parent if is_part else path
     if not _is_hub_name(path):
         raise ArtifactError(
