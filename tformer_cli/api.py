@@ -498,14 +498,13 @@ class LoadedModel:
     def _other_task(self) -> ArtifactError:
         what = COMMANDS[self._kind.name].partition(";")[0]
         path = self.opened.directory.path
-        # Python scores translations; the command scores labels and texts, too
-        verbs = (
-            verb for verb in self._kind.verbs if verb != "score" or "translate" in self._kind.verbs
-        )
-        *others, last = (f"{name}()" for name in (*verbs, "heads"))
-        return ArtifactError(
-            f"{as_named(str(path))}: {what}; call its {', '.join(others)} or {last}"
-        )
+        return ArtifactError(f"{as_named(str(path))}: {what}; call its {self._methods_in_words()}")
+
+    def _methods_in_words(self) -> str:
+        # Only pairs are scored by a method: labels and texts are what `tformer score` takes, too
+        scores = self._kind.measured_by == "translations"
+        verbs = (f"{verb}()" for verb in self._kind.verbs if verb != "score" or scores)
+        return f"{', '.join(verbs)} or heads()"
 
     @property
     def _kind(self) -> Kind:

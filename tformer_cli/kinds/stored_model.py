@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tformer_cli.acceleration import has_fast, require_fast
 from tformer_cli.artifacts.model_directory import original_of
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.runtime import has_fast, require_fast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
