@@ -20,7 +20,7 @@ from tformer_cli.files.atomic import write_text
 from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_view
-from tformer_cli.inspect.pages import render_html
+from tformer_cli.inspect.pages import render_html, render_view
 from tformer_cli.inspect.views import all_views
 from tformer_cli.kinds.kind import Progress
 from tformer_cli.kinds.lines.generate import generate_texts
@@ -148,7 +148,7 @@ def _test_shapes(run: Path, pairs: Sequence[SentencePair], device: str) -> Teste
     samples = rows[:N_LABELED]
     view = all_views()["image"]
     records = inspect_view("image", run, [name for name, *_ in samples], device=device)
-    return Tested(evaluation, samples, view.page(records, view.Options()))
+    return Tested(evaluation, samples, render_view(view, records, view.Options()))
 
 
 def _labeled(

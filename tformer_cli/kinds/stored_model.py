@@ -77,10 +77,11 @@ class DirectoryModel:
         self.weights.free_pages(array)
 
     def made(self) -> Transformer | None:
-        return self.directory.model if self.directory.has_model else None
+        # An encoder that is inspected is never searched, but its engines are asked all the same
+        return self.make() if self.directory.has_model else None
 
     def make(self) -> Transformer:
-        return self.directory.model
+        return cast("Transformer", self.directory.any_model)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.inspect.cases import stored_model
 from tests.oracles.unpacked import unpacked
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, head_layout
 from tformer_cli.heads.roles import METRICS
 from tformer_cli.inspect import pages as render_html_module
@@ -42,7 +41,6 @@ from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.inspect.views.step import COMPONENTS
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
@@ -439,15 +437,7 @@ def test_a_report_of_60_tokens_and_144_heads_stays_below_a_megabyte_and_a_half(t
         d_model=64, n_heads=8, d_ff=64, n_encoder_layers=6, n_decoder_layers=6, max_positions=80
     )
     torch.manual_seed(3)
-    path = tmp_path / "model"
-    save_model_directory(
-        path,
-        Transformer(config, tokenizer.vocab_size).state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(),
-        info=ModelInfo(),
-    )
+    path = stored_model(tmp_path / "model", Transformer(config, tokenizer.vocab_size), tokenizer)
     words = ["a man"] * 30
     report = inspect_report(path, [" ".join(words)], targets=[" ".join(words)], device="cpu")
     (sentence,) = report.sentences

@@ -18,10 +18,9 @@ from tformer_cli.inspect.comparison import (
     drawn,
     summary_of,
 )
-from tformer_cli.inspect.figures import render_diff_svg
 from tformer_cli.inspect.heads.metrics import metrics_of
 from tformer_cli.inspect.pages import render_view
-from tformer_cli.inspect.views.diff import VIEW, DiffOptions, change_data
+from tformer_cli.inspect.views.diff import VIEW, DiffOptions, change_data, render_diff_svg
 from tformer_cli.show.palette import color, signed_color, signed_hex_color
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise, zip_longest
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from tformer_cli.metrics.alignment_error import (
     diagonal_links,
 )
 from tformer_cli.search.hypothesis import longest_source
+from tformer_cli.text.lines import buffers
 from tformer_cli.text.pharaoh import GoldLinks, Link, format_links, parse_links
 
 if TYPE_CHECKING:
@@ -169,7 +170,6 @@ def _choice(
 
 
 BUFFER_LINES = 1024  # Pairs that are sorted by length and captured together
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ def align_pairs(
     buffer_lines: int = BUFFER_LINES,
 ) -> Iterator[set[Link]]:
     report = report or AlignmentReport()
-    for buffer in in_buffers(pairs, buffer_lines):
+    for buffer in buffers(pairs, buffer_lines):
         found = directed_links(aligner, buffer, report, is_reverse=False)
         if bidirectional is not None:
             found = bidirectional.joined(found, buffer, report)
@@ -345,12 +345,6 @@ def directed_links(
     return [found.get(pair.index, set()) for pair in pairs]
 
 
-def in_buffers(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    items = iter(items)
-    while buffer := list(islice(items, size)):
-        yield buffer
-
-
 Tokens = tuple["WordTokens", "WordTokens"]
 
 
@@ -377,7 +371,7 @@ def score_model(
         aligner.rule,
     )
     bounds = _Bounds()
-    for buffer in in_buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
+    for buffer in buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
         tokens = [word_tokens(aligner, pair) for pair, _ in buffer]
         for sides, (pair, answer) in zip(tokens, buffer, strict=True):
             bounds.add(sides, answer, pair.index)
@@ -397,7 +391,7 @@ def score_directions(
 ) -> Iterator[AlignmentScores]:
     counts = {name: AlignmentCounts() for name in ("forward", "reverse", *METHODS)}
     bounds = _Bounds()
-    for buffer in in_buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
+    for buffer in buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
         texts = [pair for pair, _ in buffer]
         forward = directed_links(aligner, texts, report, is_reverse=False)
         backward = directed_links(reverse, texts, report, is_reverse=True)

@@ -45,6 +45,7 @@ from tformer_cli.inspect.jobs.reader import (
     open_for_inspection,
     place_predictor,
 )
+from tformer_cli.inspect.pages import ShownRecord
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary, PageExtras
 from tformer_cli.inspect.views import heads as heads_view
 from tformer_cli.inspect.weighting.maps import weighted_maps
@@ -168,7 +169,7 @@ class HeadInspector:
         if self._is_of_texts:  # the text is the target that a language model is forced to write
             target = line
         if not line.strip():
-            return HeadsRecord(
+            return ShownRecord(
                 index=index,
                 model=self._summary,
                 source=line,
@@ -274,7 +275,7 @@ class HeadInspector:
         if self._frequencies is not None and has_words:
             rare = self._frequencies.rare_tokens(maps.source_ids)
         weighted = weighted_maps(self._model, maps, self._weighting.name)
-        return HeadsRecord(
+        return ShownRecord(
             index=index,
             model=self._summary,
             source=texts[0],
@@ -373,9 +374,9 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
     )
 
 
-def frequencies_of(directory: ModelDirectory) -> TokenFrequencies | None:
+def frequencies_of(directory: ModelDirectory, place: Path | None = None) -> TokenFrequencies | None:
     side = directory.tokenizer.source
-    counts = load_frequencies(directory.path, side.vocab_size)
+    counts = load_frequencies(place or directory.path, side.vocab_size)
     return None if counts is None else TokenFrequencies(counts, side.mask_id)
 
 
