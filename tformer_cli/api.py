@@ -501,10 +501,10 @@ class LoadedModel:
         return ArtifactError(f"{as_named(str(path))}: {what}; call its {self._methods_in_words()}")
 
     def _methods_in_words(self) -> str:
-        # Python scores translations; the command scores labels and texts, too
-        verbs = self._kind.verbs
-        names = (f"{verb}()" for verb in verbs if verb != "score" or "translate" in verbs)
-        return f"{', '.join(names)} or heads()"
+        # Only pairs are scored by a method: labels and texts are what `tformer score` takes, too
+        scores = self._kind.measured_by == "translations"
+        verbs = (f"{verb}()" for verb in self._kind.verbs if verb != "score" or scores)
+        return f"{', '.join(verbs)} or heads()"
 
     @property
     def _kind(self) -> Kind:

@@ -125,7 +125,6 @@ def run_of_checkpoint(path: Path) -> Path | None:
 
 
 TASKS = HEADS.tasks  # Tasks whose models can be compared: those with maps of heads
-BUFFER_LINES = 256  # Lines that are translated and captured together
 
 
 def inspect_diff(
@@ -195,7 +194,7 @@ class ModelComparer:
     def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
         """Compares on sentences with A's translations or with given targets."""
         limit = min(longest_side(model.config) for model in self._models)
-        for buffer in corpus_pairs(self._opened, lines, targets, BUFFER_LINES):
+        for buffer in corpus_pairs(self._opened, lines, targets):
             _, pairs = self.report.fitting(buffer, self._models[0].config, limit)
             if pairs and self._shown is None:
                 self._shown = pairs[0]
