@@ -18,7 +18,7 @@ from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.serve.completing import completed
 from tformer_cli.serve.inspection import READERS, Inspection
-from tformer_cli.serve.inspector import DIED, Inspector
+from tformer_cli.serve.inspector import COMMAND, DIED, Inspector
 
 TEXT = "Two dogs run in the snow."
 IMAGE = "data:8x8x1;base64," + base64.b64encode(bytes(range(64))).decode()
@@ -242,6 +242,13 @@ def test_who_leaves_is_computed_for_no_longer_and_rest_ends_the_process(tmp_path
         assert pid is not None
 
     run(scenario, idle_seconds=0.2, command=(sys.executable, "-c", SLOW))
+
+
+def test_the_process_ends_with_its_service():
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert b"ready" in process.stdout.readline()
+        process.stdin.close()  # as the death of the service does
+        assert process.wait(30) == 0
 
 
 def test_the_service_imports_no_torch_to_inspect():

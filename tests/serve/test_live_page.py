@@ -307,6 +307,23 @@ def test_two_models_stand_side_by_side_and_what_differs_is_marked(live, translat
     assert live.page.locator(".changed").count() == 0
 
 
+def test_a_tab_stays_while_one_types_and_shows_what_belongs_together(live):
+    live.open().answered()
+    for tab in ("next", "logits"):
+        live.page.click(f"#tab-{tab}")
+        live.page.evaluate("""
+            window.seen = new Set();
+            new MutationObserver(() => window.seen.add(
+                document.querySelector('#tabs [aria-selected=true]').id)
+            ).observe(document.querySelector('#tabs'), { childList: true, subtree: true });
+        """)
+        for text in ("A man sleeps.", TEXT):
+            live.page.fill("#source-0", text)
+            live.answered()
+        assert live.page.evaluate("[...window.seen]") == [f"tab-{tab}"]
+        assert live.page.locator(f"#panel-{tab} .waiting-tab").count() == 0
+
+
 @pytest.mark.parametrize(
     ("model", "text", "shown"),
     [
