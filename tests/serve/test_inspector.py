@@ -13,7 +13,7 @@ import pytest
 from tests.models import LINES, save_random
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.ablate import translate_without
-from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.jobs.heads import HeadInspector, inspect_heads
 from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.serve.completing import completed
@@ -160,6 +160,21 @@ def test_a_prefix_of_unknown_words_is_no_crash(tmp_path, one_thread):
     found = events_of(words, prefix="漢字", want=["translation", "tree", "next"])
     assert found["translation"]["target"]["text"] == ""
     assert len(found["next"]["positions"]) == 1
+
+
+def test_what_is_wanted_later_is_read_of_the_same_capture(translator, monkeypatch):
+    inspection, n_captured = Inspection(), 0
+    before = HeadInspector.inspect_line
+
+    def counted(*arguments):
+        nonlocal n_captured
+        n_captured += 1
+        return before(*arguments)
+
+    monkeypatch.setattr(HeadInspector, "inspect_line", counted)
+    for off, want in ([], ["heads"]), ([], ["lens"]), (["enc.0.0"], ["lens"]), ([], ["lens"]):
+        list(inspection.events(translator, {"text": TEXT, "want": want, "heads_off": off}))
+    assert n_captured == 3
 
 
 def test_a_report_is_the_static_page_of_what_is_shown(translator):
