@@ -90,7 +90,7 @@ OWN = {
 }  # fmt: skip
 PREDICTING = ("language_model", "stream", "classifier", "text mean", "text first", "masked")
 PREDICTING += (*POOLINGS,)
-OF_EACH_KIND = ("language_model", "classifier", "masked", "class")
+ONE_A_KIND = ("language_model", "classifier", "masked", "class")
 
 
 class Case(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.commands import output_of, record_of, refused, run
-from tests.inspect.cases import OF_EACH_KIND, PREDICTING, TEXT, of
+from tests.inspect.cases import ONE_A_KIND, PREDICTING, TEXT, of
 from tests.inspect.conftest import check_losses
 from tformer_cli.inspect.ablation import batch_of, batch_of_gaps, losses_and_hits, losses_of
 from tformer_cli.inspect.capture.forced import capture_maps
@@ -293,7 +293,7 @@ def test_positions_of_the_only_stack_are_shown(case):
     assert [table.stack for table in record.tables] == [stack]
 
 
-@of(*OF_EACH_KIND)
+@of(*ONE_A_KIND)
 @pytest.mark.parametrize("form", ["text", "jsonl", "html", "svg", "png", "npz", "safetensors"])
 def test_every_format_is_written(case, tmp_path, form):
     file = tmp_path / f"heads.{'txt' if form == 'text' else form}"
@@ -324,7 +324,7 @@ def test_every_format_is_written(case, tmp_path, form):
             assert data["target"]["text"] == record.target
 
 
-@of(*OF_EACH_KIND)
+@of(*ONE_A_KIND)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import load_file
 
 from tests.commands import output_of, records_of, refused
-from tests.inspect.cases import OF_EACH_KIND, of, saved, stored_model
+from tests.inspect.cases import ONE_A_KIND, of, saved, stored_model
 from tests.inspect.views.test_image import directory
 from tests.models import LINES
 from tformer_cli.evaluate.evaluate import evaluate_masked, evaluate_texts
@@ -55,7 +55,7 @@ def mean_of(records, head, name):
     return pytest.approx(np.average(values, weights=n_rows), rel=1e-4), sum(n_rows)
 
 
-@of(*OF_EACH_KIND)
+@of(*ONE_A_KIND)
 def test_a_corpus_is_summed_up_as_its_texts_one_by_one(case, texts):
     given = ("--corpus", "-i", texts, "--format", "jsonl", "-q")
     records = written(case)
@@ -66,7 +66,7 @@ def test_a_corpus_is_summed_up_as_its_texts_one_by_one(case, texts):
             assert (summary["metrics"][name], summary["n_rows"]) == mean_of(records, head, name)
 
 
-@of(*OF_EACH_KIND)
+@of(*ONE_A_KIND)
 def test_a_dump_holds_the_maps_of_every_text(case, texts, tmp_path):
     opened = open_for_inspection(case.path, device="cpu", tasks=(case.task,))
     dumper = HeadDumper(opened)
@@ -102,7 +102,7 @@ def test_a_dump_holds_the_maps_of_every_text(case, texts, tmp_path):
     ).read_bytes()
 
 
-@of(*OF_EACH_KIND)
+@of(*ONE_A_KIND)
 def test_models_of_one_kind_are_compared(case, texts, tmp_path, language_model, classifier):
     given = ("inspect-diff", case.path, case.path, "-i", texts, "-q", "--format")
     pairs = records_of(*given, "jsonl", "--maps")

@@ -40,7 +40,7 @@ def test_settings_reach_the_search():
     client = Client()
     answer = live(
         client, beam_size=3, n_best=2, length_penalty=0.5, temperature=0.7, top_k=5, top_p=0.9,
-        seed=7, prefix="Le", ban=["x", "y"], require="z", priority="bulk", timeout_ms=2000,
+        seed=7, prefix="Le ", ban=["x", "y"], require="z", priority="bulk", timeout_ms=2000,
     )  # fmt: skip
     assert len(answer.lines[0]["hypotheses"]) == 2
     (asked,) = client.service.asked
@@ -48,7 +48,7 @@ def test_settings_reach_the_search():
         "beam_size": 3, "n_best": 2, "length_penalty": 0.5, "temperature": 0.7, "top_k": 5,
         "top_p": 0.9, "seed": 7, "sampling": True,
     }  # fmt: skip
-    assert asked.constraints == [LineConstraints("Le", ("z",), ("x", "y"))]
+    assert asked.constraints == [LineConstraints("Le ", ("z",), ("x", "y"))]
     assert asked.priority == "bulk"
     assert asked.seconds == pytest.approx(2, abs=0.3)
     live(client)
@@ -133,10 +133,12 @@ class Inspector:
 
     def __init__(self):
         self.asked = []
+        self.says = {"event": "heads", "kinds": {}}
 
     async def events(self, model, request):
         self.asked.append((model, request))
-        yield {"event": "heads", "kinds": {}}
+        yield self.says
+        yield {"event": "done", "ms": {}}
 
 
 def test_what_needs_torch_comes_from_the_inspector(tmp_path):
@@ -147,10 +149,16 @@ def test_what_needs_torch_comes_from_the_inspector(tmp_path):
     assert inspector.asked == [
         (tmp_path, {**ASKED, "want": ["heads"], "beam_size": 2, "model": "en-fr"})
     ]
-    # Heads that are off need gates, which only it has
-    events = [one["event"] for one in live(client, heads_off=["enc.0.1"]).lines]
-    assert events == ["heads", "done"]
+    # Heads that are off need gates, and a word in the making its pieces, which only it has
+    for more in ({"heads_off": ["enc.0.1"]}, {"prefix": "La vieil"}):
+        events = [one["event"] for one in live(client, **more).lines]
+        assert events == ["heads", "done"]
+        assert inspector.asked[-1][1]["want"] == ["translation"]
     assert len(client.service.asked) == 1
+    inspector.says = {"event": "error", "message": "text: has 300 tokens"}
+    *_, last = live(client, want=["heads"]).lines
+    assert last == inspector.says
+    assert live(client, heads_off=["enc.0.1"]).status == 400
 
 
 def test_models_are_listed_loaded_and_unloaded():
@@ -169,7 +177,8 @@ def test_models_are_listed_loaded_and_unloaded():
 
 def test_the_files_of_the_page_are_served_and_no_others():
     client = Client()
-    script = client.get("/page/data.js")
+    assert client.get("/").named["content-type"].startswith("text/html")
+    script = client.get("/page/live.js")
     assert script.status == 200
     assert "javascript" in script.named["content-type"]
     for name in ("nosuch.js", "../app.py", "..%2fapp.py", "app.py", "", "a/b.js", "__init__.py"):

@@ -218,7 +218,7 @@ COMMANDS = {
     "score": TRANSLATE,
 }
 COMMANDS |= {verb: OTHER_TASKS for verb in get_args(Verb) if verb not in COMMANDS}
-COMMANDS |= dict.fromkeys(("info", "import", "export", "shortlist", "benchmark"), DEPLOY)
+COMMANDS |= dict.fromkeys(("info", "import", "export", "shortlist", "serve", "benchmark"), DEPLOY)
 # Modules and functions of commands that do not have their name.
 PLACES = {
     "recipes": "guide:recipes_app",

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 SCHEMA = "tformer.live/1"
 MOST_MODELS = 4
 MOST_PHRASES = 50
-INSPECTED = ("alignment", "heads", "tree", "next", "lens", "off")
-"""What can be wanted besides a translation; the inspector computes it."""
+IMAGE = "data:"
+"""Begins the address of an image that is a text itself; others would name files."""
+INSPECTED = ("alignment", "heads", "tree", "next", "lens", "flow", "image", "off", "report")
+"""Events besides a translation that can be wanted; the inspector computes them."""
 
 
 def _translation(one: "Translation") -> dict[str, Any]:
@@ -77,8 +79,9 @@ _LIMITS: Mapping[str, tuple[type, float, float]] = {
 }
 """Fields that are numbers, with the least and the largest of each."""
 _SAMPLED = ("temperature", "top_k", "top_p")
-_COMMON = ("model", "models", "text", "priority", "timeout_ms")
-_OF_SEARCH = ("beam_size", "length_penalty", "n_best", "max_length", *_SAMPLED, "seed")
+_COMMON = ("model", "models", "text", "priority", "timeout_ms", "want", "heads_off", "target")
+_LANGUAGES = ("source_language", "target_language")
+_SEARCH = ("beam_size", "length_penalty", "n_best", "max_length", *_SAMPLED, "seed")
 
 
 @dataclass(frozen=True)
@@ -95,12 +98,12 @@ _ANSWERS: "Mapping[Verb, _Answer]" = {
     "translate": _Answer(
         "translation",
         _translation,
-        (*_OF_SEARCH, "prefix", "ban", "require", "heads_off", "want"),
+        (*_SEARCH, *_LANGUAGES, "prefix", "ban", "require", "sentence"),
         takes_constraints=True,
     ),
     "classify": _Answer("classification", partial(_of_line, top=0)),
     "tag": _Answer("tags", _of_line),
-    "generate": _Answer("generation", _generation, (*_OF_SEARCH, "stop")),
+    "generate": _Answer("generation", _generation, (*_SEARCH, "stop")),
     "fill": _Answer("filled", _of_line, ("top",)),
     "embed": _Answer("embedding", _of_line, ("pooling", "normalize")),
 }
@@ -116,6 +119,7 @@ def _settings(fields: Fields, answer: _Answer) -> dict[str, object]:
             found[name] = ask(name, low, high)  # type: ignore[arg-type]
     if any(found.get(name) is not None for name in _SAMPLED):
         found["sampling"] = True
+    found |= {name: fields.text(name) or None for name in _LANGUAGES if name in answer.fields}
     if "stop" in answer.fields:
         found["stops"] = fields.texts("stop") or None
     if "pooling" in answer.fields:
@@ -154,11 +158,12 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     if not isinstance(text, str):
         raise Refused(400, "text: is missing, or is not text")
     lines = text.split("\n") if verb != "generate" else [text]
-    site.check_texts([text], "text")
+    if not text.startswith(IMAGE):  # the size of a body is limit enough
+        site.check_texts([text], "text")
     names = fields.texts("models") or (fields.text("model"),)
     if len(names) > MOST_MODELS:
         raise Refused(400, f"models: at most {MOST_MODELS} can be asked at once")
-    wanted = fields.texts("want") if "want" in how.fields else ()
+    wanted = fields.texts("want")
     if unknown_want := set(wanted) - set(INSPECTED):
         raise Refused(400, f"want: {min(unknown_want)[:40]} is not known; there are {INSPECTED}")
     events = _Events(
@@ -209,6 +214,12 @@ class _Request:
     wanted: Sequence[str]
     given: dict[str, Any]
 
+    @property
+    def needs_torch(self) -> bool:
+        """True if the answer itself does: of gates, and of a word that is not at its end."""
+        prefix = str(self.given.get("prefix") or "")
+        return bool(self.given.get("heads_off")) or prefix[-1:].isalnum()
+
 
 class _Events:
     """The events of one request, of one model after the other."""
@@ -226,12 +237,12 @@ class _Events:
         self._queue_seconds = self._compute_seconds = 0.0
 
     async def all(self) -> AsyncGenerator[dict[str, Any], None]:
-        if not self._request.given.get("heads_off"):
+        if not self._request.needs_torch:
             for model in self._models:
                 async for event in self._computed(model.name):
                     yield event
         started = time.monotonic()
-        if self._request.wanted or self._request.given.get("heads_off"):
+        if self._request.wanted or self._request.needs_torch:
             for model in self._models:
                 async for event in self._inspected(model.name):
                     yield event
@@ -264,10 +275,15 @@ class _Events:
         inspector = self._site.inspector
         if inspector is None:
             raise Refused(501, "nothing looks into models here")
-        events = inspector.events(self._site.paths[name], {**self._request.given, "model": name})
-        async with aclosing(events):
+        request = self._request
+        wanted = [*(["translation"] if request.needs_torch else []), *request.wanted]
+        given = {**request.given, "model": name, "want": wanted}
+        async with aclosing(inspector.events(self._site.paths[name], given)) as events:
             async for event in events:
-                yield {"model": name, **event}
+                if event["event"] == "error":
+                    raise Refused(400, str(event["message"]))
+                if event["event"] != "done":  # ours comes after that of the last model
+                    yield {"event": event["event"], "model": name, **event}
 
 
 async def models(site: Site, request: Request) -> Response:

@@ -25,7 +25,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """What the HTTP side counts; the engine side counts for itself."""
+    """Counts of the HTTP side; the engine side counts for itself."""
 
     def __init__(self) -> None:
         self.started = time.time()

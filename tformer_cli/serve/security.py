@@ -1,4 +1,4 @@
-"""What stands before every request: who asks from where, with which key, and how much at most.
+"""Checks before every request: who asks from where, with which key, and how much at most.
 
 The host's name comes first. A page anywhere can make its own name point to this machine (DNS
 rebinding), and the browser then takes us for the page's server; only the Host header tells.

@@ -1,4 +1,4 @@
-"""What the handlers of requests share, and the route of a request to one of them."""
+"""A running service as its handlers see it, and the routes of requests to them."""
 
 import re
 import sys
@@ -126,7 +126,7 @@ async def begun(first: Chunk, rest: AsyncGenerator[Chunk, None]) -> AsyncGenerat
 
 
 def refusal(error: Exception) -> Refused:
-    """Returns what a client is told of an error."""
+    """Turns an error into the answer that a client gets."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, Busy):

@@ -1,6 +1,5 @@
 """"""
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -9,6 +8,7 @@ import pytest
 import torch
 
 from tests.inspect import conftest
+from tests.oracles.unpacked import page_data
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.capture.forced import capture_maps
@@ -375,8 +375,7 @@ def page_of(record):
 
 
 def on_page(record):
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page_of(record))
-    return json.loads(data[1])["sentences"][0]["views"]["step"]
+    return page_data(page_of(record))["sentences"][0]["views"]["step"]
 
 
 def test_json_has_every_number_and_masked_cells_are_null(model):

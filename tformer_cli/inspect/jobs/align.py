@@ -48,8 +48,8 @@ from tformer_cli.metrics.alignment_error import (
     diagonal_links,
 )
 from tformer_cli.search.hypothesis import longest_source
+from tformer_cli.text.lines import buffers
 from tformer_cli.text.pharaoh import GoldLinks, Link, format_links, parse_links
-from tformer_cli.text.prefetch import buffers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -135,17 +135,6 @@ class Aligner:
             weights, convention = self.choice.weights(maps, self.tokenizer)
             found[index] = word_weights(weights, *pairs[index], convention)
         return found
-
-    def words(
-        self,
-        side: TokenizerSide,
-        line: str,
-        words: Sequence[str] | None = None,
-        where: str = "the line",
-    ) -> WordTokens:
-        """Encodes a line and finds its words; what is too long for the model is skipped."""
-        found = words_of_text(side, line, words=words, longest=self.longest, where=where)
-        return found[0]
 
     def _joined(self, parts: Sequence[Numbers]) -> WordAlignment:
         """Puts the parts of a line below each other: their columns are all the line's words."""
@@ -320,12 +309,15 @@ def align_translations(
 def word_tokens(
     aligner: Aligner, pair: PairTexts, *, is_reverse: bool = False
 ) -> tuple[WordTokens, WordTokens]:
-    where = f"line {pair.index + 1}"
+    def found(side: TokenizerSide, line: str, words: Sequence[str] | None, name: str) -> WordTokens:
+        where, longest = f"{name}, line {pair.index + 1}", aligner.longest
+        return words_of_text(side, line, words=words, longest=longest, where=where)[0]
+
     sides = [aligner.tokenizer.source, aligner.tokenizer.target]
     ours, theirs = reversed(sides) if is_reverse else sides
     return (
-        aligner.words(ours, pair.source, pair.source_words, f"source, {where}"),
-        aligner.words(theirs, pair.target, pair.target_words, f"target, {where}"),
+        found(ours, pair.source, pair.source_words, "source"),
+        found(theirs, pair.target, pair.target_words, "target"),
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from tformer_cli.artifacts.config_file import (
     COMMANDS,
     CONFIG,
+    FREQUENCIES,
     MODELS,
     TOKENIZER,
     TRANSLATORS,
@@ -25,7 +26,6 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     make_model,
 )
-from tformer_cli.artifacts.shortlist_file import FREQUENCIES
 from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import resolve_model
@@ -125,7 +125,6 @@ def run_of_checkpoint(path: Path) -> Path | None:
 
 
 TASKS = HEADS.tasks  # Tasks whose models can be compared: those with maps of heads
-BUFFER_LINES = 256  # Lines that are translated and captured together
 
 
 def inspect_diff(
@@ -195,7 +194,7 @@ class ModelComparer:
     def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
         """Compares on sentences with A's translations or with given targets."""
         limit = min(longest_side(model.config) for model in self._models)
-        for buffer in corpus_pairs(self._opened, lines, targets, BUFFER_LINES):
+        for buffer in corpus_pairs(self._opened, lines, targets):
             _, pairs = self.report.fitting(buffer, self._models[0].config, limit)
             if pairs and self._shown is None:
                 self._shown = pairs[0]

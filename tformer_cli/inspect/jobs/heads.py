@@ -43,13 +43,13 @@ from tformer_cli.inspect.jobs.reader import (
     check_targets,
     inspected_model,
     open_for_inspection,
-    place_predictor,
 )
 from tformer_cli.inspect.pages import ShownRecord
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary, PageExtras
 from tformer_cli.inspect.views import heads as heads_view
 from tformer_cli.inspect.weighting.maps import weighted_maps
 from tformer_cli.inspect.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
+from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
@@ -120,7 +120,7 @@ class HeadInspector:
                 if is_given:
                     one = ONE_MODEL[task_kind(self._model.config)]
                     raise UsageError(f"{option}: is of translation models; of {one} omit it")
-        self._predictor = place_predictor(opened)
+        self._predictor = kind_of(self._model.config).predictor(opened)
         self._recorder: RecordingModel | None = None
         if mode == "live":
             n_noted = n_candidates(opened.translator.config) if for_page else 0
@@ -205,6 +205,8 @@ class HeadInspector:
         live = self._live_maps(index, line, constraints, *ids) if translation.n_parts else None
         side = self._tokenizer.target
         n_forced = len(side.start) + len(side.encode_phrases([constraints.target_prefix])[0])
+        # A prefix of unknown words cannot be written, and the translation ends there
+        n_forced = min(n_forced, len(found.token_ids))
         return self._record(
             index,
             (line, found.text),

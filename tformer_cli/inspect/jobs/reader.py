@@ -25,13 +25,11 @@ from tformer_cli.inspect.capture.forced import (
 from tformer_cli.inspect.heads.metrics import HeadStatistics, HeadSummary
 from tformer_cli.inspect.jobs.align import read_pairs
 from tformer_cli.kinds import kind_of
-from tformer_cli.kinds.kind import PlacePredictor
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import StandardProducts
-from tformer_cli.text.lines import check_lines, given_lines
-from tformer_cli.text.prefetch import buffers
+from tformer_cli.text.lines import buffers, check_lines, given_lines
 
 if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import Classifier, PositionPredictor
@@ -92,11 +90,6 @@ def is_written(pair: IdPair, config: ModelConfig) -> bool:
     return bool((source or config.is_decoder_only) and (target or config.is_encoder_only))
 
 
-def place_predictor(opened: Opened) -> PlacePredictor | None:
-    """Makes what fills gaps or labels words, of a model that does."""
-    return kind_of(opened.directory.config).predictor(opened)
-
-
 def corpus_pairs(
     opened: Opened,
     lines: Iterable[str],
@@ -108,7 +101,7 @@ def corpus_pairs(
     config, tokenizer = opened.directory.config, opened.directory.tokenizer
     check_targets(config, targets)
     if config.is_decoder_only or config.is_encoder_only:
-        side, predictor = tokenizer.source, place_predictor(opened)
+        side, predictor = tokenizer.source, kind_of(config).predictor(opened)
         encode = side.encode_batch if predictor is None else predictor.encode
         if config.is_decoder_only:
             encode = tokenizer.target.encode_batch

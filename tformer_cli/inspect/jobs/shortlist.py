@@ -20,9 +20,9 @@ from tformer_cli.inspect.jobs.align import (
     check_links,
     with_links,
 )
+from tformer_cli.search.engine import Shortlist
 from tformer_cli.search.hypothesis import longest_source
-from tformer_cli.search.shortlist import Shortlist
-from tformer_cli.text.prefetch import buffers
+from tformer_cli.text.lines import buffers
 from tformer_cli.text.tokenizer import EOS_ID
 
 if TYPE_CHECKING:

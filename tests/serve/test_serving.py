@@ -1,0 +1,420 @@
+"""The command, in a process of its own, and the clients that people use."""
+
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.serve.test_libretranslate import upload
+from tformer_cli import load
+
+SECONDS = 60
+
+
+class Server:
+    """A running `tformer serve`."""
+
+    def __init__(self, *arguments):
+        command = [sys.executable, "-m", "tformer_cli", "serve", *map(str, arguments)]
+        self.process = subprocess.Popen(
+            [*command, "--port", "0"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.lines = []
+        for line in self.process.stderr:
+            self.lines.append(line.decode().rstrip("\n"))
+            if found := re.search(r" at (http://\S+/) \(Ctrl-C ends\)", self.lines[-1]):
+                self.url = found[1]
+                break
+        else:
+            raise AssertionError(self.lines)
+        self.host, port = re.fullmatch(r"http://(.*):(\d+)/", self.url).groups()
+        self.port = int(port)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        self.lines += [line.decode().rstrip("\n") for line in self.process.stderr]
+
+    def post(self, path, fields, **headers):
+        body = json.dumps(fields).encode()
+        headers = {"content-type": "application/json", **headers}
+        with urlopen(Request(self.url + path, body, headers), timeout=SECONDS) as answer:
+            return answer.read()
+
+    def get(self, path):
+        with urlopen(self.url + path, timeout=SECONDS) as answer:
+            return answer.read().decode()
+
+    def end(self, number=signal.SIGTERM):
+        """Ends it as a user does; returns its exit status and what it said on stderr."""
+        self.process.send_signal(number)
+        status = self.process.wait(SECONDS)
+        self._reader.join(SECONDS)
+        assert self.process.stdout.read() == b""
+        return status, self.lines
+
+    @property
+    def n_bytes(self):
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10
+
+
+@contextmanager
+def serving(*arguments):
+    server = Server(*arguments)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+        server._reader.join(SECONDS)
+        server.process.stdout.close()
+        server.process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def server(zoo):
+    models = [
+        f"en-fr={zoo['translate']}", f"int8={zoo['int8']}", f"lm={zoo['language_model']}",
+        f"stars={zoo['classifier']}", f"tags={zoo['tagger']}", f"gaps={zoo['masked']}",
+    ]  # fmt: skip
+    with serving(*models) as found:
+        yield found
+
+
+def translated(zoo, text, model="translate", **search):
+    (found,) = load(zoo[model]).translate([text], **search)
+    return found
+
+
+def test_answers_are_those_of_the_command(server, zoo):
+    for text in ("The old house.", "A man and a dog.", "it is cold"):
+        answer = server.post("translate", {"q": text, "source": "en", "target": "fr"})
+        assert json.loads(answer) == {"translatedText": translated(zoo, text).text}
+        for name, model in (("en-fr", "translate"), ("int8", "int8")):
+            events = server.post("api/translate", {"text": text, "model": name, "n_best": 2})
+            first = json.loads(events.splitlines()[0])
+            expected = translated(zoo, text, model, n_best=2)
+            found = [(one["text"], one["score"]) for one in first["hypotheses"]]
+            assert found == [(one.text, one.score) for one in expected.hypotheses]
+
+
+def test_clients_at_once_get_what_each_would_alone(server, zoo):
+    texts = [f"{words} {n}" for n in range(8) for words in ("The house", "A dog sleeps in the")]
+    expected = {text: translated(zoo, text).text for text in texts}
+    wrong, order = [], random.Random(3)
+
+    def ask(mine):
+        for text in mine:
+            answer = server.post("translate", {"q": text, "source": "en", "target": "fr"})
+            if json.loads(answer)["translatedText"] != expected[text]:
+                wrong.append(text)
+
+    threads = [
+        threading.Thread(target=ask, args=(order.sample(texts, len(texts)),)) for _ in range(8)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(SECONDS)
+    assert wrong == []
+
+
+def test_libretranslatepy(server, zoo):
+    from libretranslatepy import LibreTranslateAPI
+
+    client = LibreTranslateAPI(server.url, api_key="any")
+    text = "The old house."
+    assert client.translate(text, "en", "fr") == translated(zoo, text).text
+    assert client.detect("The old house is green.")[0]["language"] == "en"
+    assert [one["code"] for one in client.languages()] == ["en", "fr"]
+
+
+def test_openai(server):
+    import openai
+
+    with openai.OpenAI(base_url=f"{server.url}v1", api_key="any", max_retries=0) as client:
+        assert "lm" in [one.id for one in client.models.list()]
+        asked = {"model": "lm", "prompt": "The old", "max_tokens": 5, "seed": 3}
+        whole = client.completions.create(**asked)
+        assert whole.choices[0].text
+        assert whole.choices[0].finish_reason in ("stop", "length")
+        # The same seed writes the same, streamed or not
+        streamed = client.completions.create(**asked, stream=True)
+        assert "".join(one.choices[0].text for one in streamed) == whole.choices[0].text
+        vectors = client.embeddings.create(model="stars", input=["a man", "a dog"])
+        assert len(vectors.data) == 2
+        assert len(vectors.data[0].embedding) == 16
+        with pytest.raises(openai.NotFoundError, match="there is no model"):
+            client.completions.create(model="nosuch", prompt="a")
+        with pytest.raises(openai.NotFoundError, match="do not chat"):
+            client.chat.completions.create(model="lm", messages=[])
+        with pytest.raises(openai.BadRequestError, match="is a translation model"):
+            client.completions.create(model="en-fr", prompt="a")
+
+
+def curl(*arguments):
+    done = subprocess.run(
+        ["curl", "-sS", "--max-time", str(SECONDS), *arguments], capture_output=True, check=True
+    )
+    return done.stdout.decode()
+
+
+def test_curl(server, zoo, tmp_path):
+    expected = {"translatedText": translated(zoo, "The dog.").text}
+    fields = ["q=The dog.", "source=en", "target=fr"]
+    url = f"{server.url}translate"
+    multipart = [part for field in fields for part in ("-F", field)]
+    form = [part for field in fields for part in ("--data-urlencode", field)]
+    assert json.loads(curl(*multipart, url)) == expected
+    assert json.loads(curl(*form, url)) == expected
+    query = f"{url}?q=The%20dog.&source=en&target=fr"
+    assert json.loads(curl("-X", "POST", query)) == expected
+    assert "405" in curl("-w", "%{http_code}", query)
+    file = tmp_path / "text.txt"
+    file.write_text("The dog.\n\nA man.\n")
+    found = json.loads(curl("-F", f"file=@{file}", *multipart[2:], f"{server.url}translate_file"))[
+        "translatedFileUrl"
+    ]
+    first, second = (translated(zoo, text).text for text in ("The dog.", "A man."))
+    assert curl(found) == f"{first}\n\n{second}\n"
+
+
+def test_other_verbs(server):
+    text = "The old house"
+    for verb, model, event in (
+        *(("classify", "stars", "classification"), ("tag", "tags", "tags")),
+        *(("fill", "gaps", "filled"), ("embed", "stars", "embedding")),
+        ("generate", "lm", "generation"),
+    ):
+        asked = {"text": text.replace("old", "<mask>") if verb == "fill" else text, "model": model}
+        first, done = map(json.loads, server.post(f"api/{verb}", asked).splitlines())
+        assert (first["event"], first["model"], done["event"]) == (event, model, "done")
+
+
+def test_a_name_of_a_file_is_no_picture(zoo, tmp_path):
+    file = next(zoo.inputs.rglob("*.png"))
+    with serving(f"photos={zoo['images']}") as server:
+        with pytest.raises(HTTPError) as refused:
+            server.post("api/classify", {"text": str(file)})
+        assert refused.value.code == 400
+        assert "data:image" in refused.value.read().decode()
+
+
+def test_the_service_imports_no_torch():
+    code = (
+        "import sys, tformer_cli.serve.run, tformer_cli.serve.models\n"
+        "assert 'starlette' in sys.modules\n"
+        "print(sorted({'torch', 'datasets', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "[]"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_when_all_is_answered(zoo, number, status):
+    with serving(zoo["translate"]) as server:
+        answers = []
+
+        def ask():
+            texts = [f"The old house {n}." for n in range(100)]
+            fields = {"q": texts, "source": "en", "target": "fr"}
+            answers.append(len(json.loads(server.post("translate", fields))["translatedText"]))
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for one in threads:
+            one.start()
+        time.sleep(0.15)
+        ended, lines = server.end(number)
+        for one in threads:
+            one.join(SECONDS)
+        # None that was let in is lost, and none is answered by half
+        assert answers == [100] * 4
+        assert ended == status
+        assert len([line for line in lines if "serving" in line]) == 1
+        assert not [line for line in lines if "error" in line or "Traceback" in line]
+        with pytest.raises(OSError, match="refused"):
+            server.get("health")
+
+
+def children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_workers_share_a_port_and_are_replaced(zoo):
+    with serving(zoo["translate"], "--workers", "2") as server:
+        fields = {"q": "The dog.", "source": "en", "target": "fr"}
+        expected = {"translatedText": translated(zoo, "The dog.").text}
+        for _ in range(10):
+            assert json.loads(server.post("translate", fields)) == expected
+        before = children(server.process.pid)
+        assert len(before) == 2
+        time.sleep(1.0)
+        os.kill(int(before[0]), signal.SIGKILL)
+        until = time.monotonic() + SECONDS
+        while before[0] in children(server.process.pid) or len(children(server.process.pid)) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        for _ in range(10):
+            assert json.loads(server.post("translate", fields)) == expected
+        # A file that one worker translated is fetched from any
+        request = upload(content=b"The dog.\n")
+        asked = Request(server.url + "translate_file", request["body"], request["headers"])
+        with urlopen(asked, timeout=SECONDS) as answer:
+            url = json.loads(answer.read())["translatedFileUrl"]
+        path = url.removeprefix(server.url)
+        assert {server.get(path) for _ in range(10)} == {f"{expected['translatedText']}\n"}
+        status, lines = server.end()
+        assert status == 143
+        assert not [line for line in lines if "error" in line]
+        assert [pid for pid in before if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_a_port_in_use_is_an_error_before_anything_is_loaded(zoo):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "tformer_cli", "serve", zoo["translate"], "--port", port]
+        done = subprocess.run([*map(str, command)], capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode() == (
+        f"error: --port: {port} is in use on 127.0.0.1; choose another, or 0 for a free one\n"
+    )
+
+
+def test_half_open_connections_end(server):
+    # One that says nothing, one that stops within the header, one with an endless header
+    silent, slow, long = (socket.create_connection((server.host, server.port)) for _ in range(3))
+    slow.sendall(b"POST /translate HTTP/1.1\r\nHost: local")
+    with long:
+        long.settimeout(SECONDS)
+        try:
+            for _ in range(200):
+                long.sendall(b"X-A: " + b"b" * 1000 + b"\r\n")
+            ended = long.recv(1000)
+        except OSError:
+            ended = b""
+        assert ended == b"" or b" 400 " in ended
+    started = time.monotonic()
+    for one in (silent, slow):
+        with one:
+            one.settimeout(SECONDS)
+            assert one.recv(1000) == b""
+    assert time.monotonic() - started < 20
+    # Who sends a whole header keeps a connection for as long as the answer takes
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=SECONDS)
+    for _ in range(2):
+        connection.request("GET", "/health")
+        assert connection.getresponse().read() == b'{"status":"ok"}'
+    connection.close()
+
+
+def hostile_bodies(draw, n):
+    """Yields methods, paths, headers and bodies that no client sends."""
+    words = [
+        *("q", "source", "target", "format", "alternatives", "text", "model", "prompt", "input"),
+        *("n", "beam_size", "seed", "temperature", "top", "timeout_ms", "stream", "ban", "inputs"),
+    ]
+    values = [
+        *(None, True, -1, 0, 10**30, 1e308, 2.5, "", "en", "fr", "auto", "html", "x" * 6000),
+        "a\ud800",
+        *([], ["a"] * 200, [[1]], {}, {"a": []}, "\x00", "en-fr", "lm", "</script>", "../../etc"),
+    ]  # fmt: skip
+    paths = [
+        *("translate", "detect", "languages", "translate_file", "suggest", "api/translate"),
+        *("api/generate", "api/embed", "v1/completions", "v1/embeddings", "embed", "page/../x"),
+        *("api/models/x/load", "api/models/en-fr/load", "download_file/x", "metrics", "%00", "é"),
+    ]
+    kinds = [
+        *("application/json", "application/x-www-form-urlencoded", "text/plain", ""),
+        *("multipart/form-data; boundary=b", "multipart/form-data", "application/json; charset=x"),
+    ]
+    for _ in range(n):
+        fields = {draw.choice(words): draw.choice(values) for _ in range(draw.randint(0, 6))}
+        body = json.dumps(fields).encode()
+        if draw.random() < 0.3:
+            place = draw.randrange(len(body))
+            body = body[:place] + draw.randbytes(draw.randint(0, 20)) + body[place:]
+        if draw.random() < 0.2:
+            body = b'--b\r\nContent-Disposition: form-data; name="q"\r\n\r\n' + body + b"\r\n--b--"
+        headers = {"Content-Type": draw.choice(kinds)}
+        if draw.random() < 0.2:
+            headers[draw.choice(["X-A", "Authorization", "Accept", "Origin"])] = draw.choice(
+                ["Bearer x", "a" * 3000, "null", "\xff", "http://localhost"]
+            )
+        method = draw.choice(["POST"] * 6 + ["GET", "PUT", "OPTIONS", "BREW"])
+        path = (
+            "/" + draw.choice(paths).replace("é", "%C3%A9") + draw.choice(["", "?q=%ff&a", "?a=1"])
+        )
+        yield method, path, headers, body
+
+
+def ask_hostile(server, n, seed):
+    draw, statuses = random.Random(seed), []
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=SECONDS)
+    for method, path, headers, body in hostile_bodies(draw, n):
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+        except (http.client.HTTPException, OSError):  # refused before the whole body was read
+            connection.close()
+            continue
+        statuses.append(answer.status)
+        assert answer.status < 500 or answer.status in (501, 503, 504), (method, path, body, text)
+        assert b"Traceback" not in text
+        assert b"/tmp" not in text  # no path of this machine
+        if answer.getheader("connection") == "close":
+            connection.close()
+    connection.close()
+    return statuses
+
+
+def check_hostile(server, n, seed):
+    ask_hostile(server, 100, seed + 1)
+    before = server.n_bytes
+    statuses = ask_hostile(server, n, seed)
+    assert len(statuses) > n * 0.9
+    assert {200, 400, 404, 405, 415} <= set(statuses)
+    assert server.n_bytes - before < 40 << 20
+    assert server.get("health") == '{"status":"ok"}'
+    assert not [line for line in server.lines if "Traceback" in line or "error" in line]
+
+
+def test_hostile_requests_are_answered_with_errors(server):
+    check_hostile(server, 300, 1)
+
+
+@pytest.mark.slow
+def test_many_hostile_requests(server):
+    check_hostile(server, 10_000, 2)
+
+
+def test_a_client_that_leaves_ends_its_work(zoo):
+    with serving(zoo["translate"]) as server:
+        texts = [f"dog {n} " * 20 for n in range(128)]
+        body = json.dumps({"q": texts, "source": "en", "target": "fr"}).encode()
+        head = (
+            f"POST /translate HTTP/1.1\r\nHost: {server.host}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        with socket.create_connection((server.host, server.port)) as one:
+            one.sendall(head.encode() + body)
+            time.sleep(0.05)
+        until = time.monotonic() + SECONDS
+        while "tformer_disconnected_total 1\n" not in server.get("metrics"):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert "tformer_queue_requests 0\n" in server.get("metrics")

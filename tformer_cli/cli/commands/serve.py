@@ -1,0 +1,101 @@
+"""`tformer serve`: models behind HTTP, and a page to try them."""
+
+from collections.abc import Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from tformer_cli.cli.help import parse_size
+from tformer_cli.cli.options import (
+    QuietOption,
+    ThreadsOption,
+    argument,
+    named_path,
+    option_field,
+)
+from tformer_cli.cli.streams import note, warn
+from tformer_cli.errors import UsageError
+from tformer_cli.serve.config import ServeSettings
+
+PACKAGES = ("uvicorn", "starlette", "python_multipart")
+
+
+def serve(
+    models: list[str] = argument(
+        "MODEL",
+        "Model directories, or models of other tools; NAME=MODEL gives one a name.",
+        role="reads_system",
+    ),
+    *,
+    settings: ServeSettings,
+    open_page: bool = option_field(False, "Open the page in a browser.", "--open"),
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Serve models over HTTP, with a page to try them.
+
+    Programs that speak LibreTranslate's API or OpenAI's (models, completions, embeddings) can use
+    it; `tformer guide serving` lists the paths. Only this machine is answered, unless --host says
+    more. Answers have the bytes of `tformer translate`, whatever is asked at the same time.
+
+    Examples:
+        tformer serve runs/quickstart --open
+        tformer serve en-de=models/ende de-en=models/deen --port 8080 --workers 2
+        tformer serve runs/mine --host 0.0.0.0 --api-key-file keys.txt
+    """
+    missing = next((name for name in PACKAGES if find_spec(name) is None), None)
+    if missing is not None:
+        raise UsageError(
+            f"serve: the package {missing} is not installed; pip install 'tformer[serve]'"
+        )
+    named = named_models(models)
+    memory = None if settings.memory is None else parse_size(settings.memory, "--memory")
+    cache = parse_size(settings.cache, "--cache")
+    from tformer_cli.serve.security import is_loopback, read_keys
+
+    keys = read_keys(settings.api_key_file)
+    if not (keys or is_loopback(settings.host)):
+        warn(f"--host: whoever reaches {settings.host} can use the models; add --api-key-file")
+    from tformer_cli.serve.inspector import Inspector
+    from tformer_cli.serve.models import Service
+    from tformer_cli.serve.run import Workers, listening_socket, serve_here, url_of
+    from tformer_cli.serve.site import Site
+
+    # The port first: one that is in use is an error at once, not after the models are loaded
+    with listening_socket(settings.host, settings.port) as listening:
+        service = Service(
+            named,
+            memory=memory,
+            threads=threads,
+            max_queue=settings.max_queue,
+            cache_bytes=cache,
+            pivot=settings.pivot,
+            tell=partial(note, quiet=quiet),
+        )
+        service.preload()
+        site = Site(
+            service=service, settings=settings, keys=keys, paths=named, inspector=Inspector()
+        )
+        url = url_of(listening)
+        note(f"serving {', '.join(named)} at {url} (Ctrl-C ends)", quiet=quiet)
+        serve_one = partial(serve_here, site, listening)
+        if settings.workers == 1:
+            serve_one(opens=url if open_page else "")
+        else:
+            # What one worker translated, any other hands out
+            Workers(settings.workers, serve_one, lambda: site.downloads.folder).run()
+
+
+def named_models(given: Sequence[str]) -> dict[str, Path]:
+    """Separates NAME=MODEL; a model without a name has that of its directory."""
+    found: dict[str, Path] = {}
+    for one in given:
+        name, path = named_path(one)
+        name = name or Path(path).resolve().name
+        if name in found:
+            raise UsageError(f"MODEL: two are called {name}; give names, as in NAME={path}")
+        # Names stand in paths of requests
+        if "/" in name or not name.isprintable():
+            raise UsageError(f"MODEL: {name!r} cannot be a name; give another, as in en-de={path}")
+        found[name] = Path(path)
+    return found

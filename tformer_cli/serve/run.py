@@ -1,0 +1,217 @@
+"""Running the service: the listening socket, the workers, and an end that loses no request.
+
+Workers are forked after the models are loaded, and so share the pages of their weights. All accept
+on one socket. SIGTERM and SIGINT let requests that are being answered end, for a bounded time.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, NoReturn
+
+import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from tformer_cli.errors import TformerError, UsageError
+from tformer_cli.serve.app import make_app
+from tformer_cli.serve.config import CONNECTIONS, DRAIN_SECONDS, HEADER_SECONDS
+from tformer_cli.serve.site import Site, report
+
+HEADER_BYTES = 64 << 10
+BACKLOG = 512
+FASTEST_DEATH = 1.0
+"""Seconds that a worker lives at least; one that dies earlier will do so again."""
+MOST_DEATHS = 3
+
+
+class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 or httptools
+    """HTTP for clients that send a whole header soon, and a short one."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _n_bytes = 0
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - uvicorn's
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()
+            return
+        self._n_bytes += len(data)
+        # httptools keeps all of a header without end
+        if self._n_bytes > HEADER_BYTES:
+            self.transport.close()
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        self._n_bytes = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that admits nothing new once it is told to end."""
+
+    def __init__(self, config: uvicorn.Config, site: Site, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._site, self._on_start = site, on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._site.is_draining = True
+        drained = asyncio.ensure_future(self._site.service.drain(DRAIN_SECONDS))
+        await super().shutdown(sockets)
+        await drained
+        if self._site.inspector is not None:
+            await self._site.inspector.close()
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Opens the socket that all workers accept on."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError):
+        raise UsageError(f"--host: {host} is not an address of this machine; omit it") from None
+    found = socket.socket(family, kind, protocol)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind(address)
+        found.listen(BACKLOG)
+    except OSError as error:
+        found.close()
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(
+                f"--port: {port} is in use on {host}; choose another, or 0 for a free one"
+            ) from None
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"--host, --port: {host}, {port}: {reason}; choose others") from None
+    found.setblocking(False)
+    return found
+
+
+def url_of(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def serve_here(site: Site, listening: socket.socket, *, opens: str = "") -> None:
+    """Serves in this process until a signal, which is raised again when all is answered."""
+    # Its lines are not ours, and its errors have tracebacks; what matters is reported by the app
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "python_multipart.multipart"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    config = uvicorn.Config(
+        make_app(site),
+        http=TimedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=int(DRAIN_SECONDS),
+        h11_max_incomplete_event_size=HEADER_BYTES,
+    )
+
+    def started() -> None:
+        if opens:  # a browser in the terminal would hold up the service
+            threading.Thread(target=webbrowser.open, args=(opens,), daemon=True).start()
+
+    DrainingServer(config, site, started).run([listening])
+
+
+class Workers:
+    """Processes that serve on one socket; one that dies is replaced."""
+
+    def __init__(
+        self, n_workers: int, serve: Callable[[], None], share: Callable[[], object]
+    ) -> None:
+        """Takes what a worker does, and what makes that which they share, before any is there."""
+        self._n_workers, self._serve, self._share = n_workers, serve, share
+        self._started: dict[int, float] = {}
+        self._signals: list[int] = []
+        self._n_deaths = 0
+
+    def run(self) -> None:
+        """Runs until a signal, and until all workers have ended."""
+        self._share()
+        handled = (signal.SIGTERM, signal.SIGINT)
+        before = {one: signal.signal(one, self._end) for one in handled}
+        signal.signal(signal.SIGALRM, self._kill)
+        try:
+            for _ in range(self._n_workers):
+                self._start()
+            while self._started:
+                pid, _ = os.wait()
+                lived = time.monotonic() - self._started.pop(pid, 0.0)
+                if not self._signals:
+                    self._replace(lived)
+        finally:
+            signal.alarm(0)
+            self._kill(signal.SIGKILL, None)
+            for one, handler in before.items():
+                signal.signal(one, handler)
+        # As if it had come now: the program ends by it, with the status of it
+        signal.raise_signal(self._signals[0])
+
+    def _start(self) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self._be_worker()
+        self._started[pid] = time.monotonic()
+        if self._signals:  # it came between the fork and now
+            os.kill(pid, signal.SIGTERM)
+
+    def _be_worker(self) -> NoReturn:
+        status = 1
+        try:
+            for one in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+                signal.signal(one, signal.SIG_DFL)
+            self._serve()
+            status = 0
+        except Exception as error:  # noqa: BLE001 - the process ends here, whatever it was
+            report(error)
+        finally:
+            # Not `sys.exit`: what the parent has to clean up is not ours
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _replace(self, lived: float) -> None:
+        self._n_deaths = self._n_deaths + 1 if lived < FASTEST_DEATH else 0
+        if self._n_deaths >= MOST_DEATHS:
+            raise TformerError("serve: workers end as soon as they start; try --workers 1")
+        self._start()
+
+    def _end(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._signals.append(number)
+        for pid in self._started:
+            os.kill(pid, signal.SIGTERM)
+        signal.alarm(int(DRAIN_SECONDS) + 5)
+
+    def _kill(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        for pid in self._started:
+            os.kill(pid, signal.SIGKILL)
