@@ -135,7 +135,7 @@ function switchHead(id) {
 /** The buttons above the heads. */
 function addSwitches() {
   const look = toggle("Look", true, { id: "look" }, () => choose(false)), off = toggle("Switch off", false, { id: "switch" }, () => choose(true));
-  const on = make("button", { type: "button", id: "all-on", class: "quiet", hidden: "" }, "All on");
+  const on = make("button", { type: "button", id: "all-on", class: "quiet", hidden: "" }, "All heads on");
   on.addEventListener("click", () => {
     active.store.set({ off: new Set() });
     one.off = new Set();
@@ -147,7 +147,8 @@ function addSwitches() {
     off.setAttribute("aria-pressed", String(wanted));
     byId("overview").classList.toggle("switching", wanted);
   };
-  document.querySelector("#overview-panel .filter").append(make("div", { class: "switching-row" }, make("span", { class: "switch", role: "group", "aria-label": "A click on a head" }, look, off), on));
+  document.querySelector("#overview-panel .filter").append(make("div", { class: "switching-row" }, make("span", { class: "switch", role: "group", "aria-label": "A click on a head" }, look, off)));
+  document.querySelector(".told").append(on); // beside the translation, which it changes
   whenHeadIsChosen(head => {
     if (switches) switchHead(head.id);
     return switches;
@@ -258,7 +259,6 @@ async function begin() {
     return;
   }
   listen();
-  addSwitches();
   addNextTab((position, piece) => {
     const text = [...one.targetPieces.slice(0, position), piece].join("").replaceAll("▁", " ").replace(/^ /, "");
     if (piece.startsWith("<")) return; // a byte or an end is no text
@@ -269,6 +269,7 @@ async function begin() {
   whenNodeIsChosen(n => goOnFrom(one.search.nodes[n].text));
   const [first] = sides = [makeSide(0, served, hears)];
   live.append(first.box);
+  addSwitches();
   byId("panels").before(make("p", { class: "waiting", id: "waiting" }, "Heads, the search and the next words follow here."));
   first.box.querySelector(".told").append(searchSettings());
   hears.focused(first);
