@@ -30,6 +30,9 @@ cli/commands/quickstart.py
 corpora/make_corpus.py
 foreign/ctranslate2/importing.py
 quickstart.py
+serve/libretranslate.py
+serve/live.py
+serve/openai.py
 """
 """Files in which a word such as "translate" names a command, corpus, view or another tool's key."""
 STILL_TELL_APART = """

@@ -28,8 +28,8 @@ COMMANDS = {
         for name in (
             "quickstart", "guide", "recipes", "recipes show", "recipes copy", "help",
             "make-corpus", "train", "distill", "plot", "translate", "translate-corpus", "evaluate",
-            "compare", "info", "import", "export", "shortlist", "benchmark", "score", "generate",
-            "classify", "tag", "fill", "embed", "inspect-heads", "inspect-step",
+            "compare", "info", "import", "export", "shortlist", "serve", "benchmark", "score",
+            "generate", "classify", "tag", "fill", "embed", "inspect-heads", "inspect-step",
             "inspect-positions",
             "inspect-logits", "inspect-flow", "inspect-image", "inspect-align", "inspect-ablate",
             "inspect-diff", "inspect-report", "data", "data check", "data clean", "data dedupe",
@@ -44,7 +44,7 @@ HELP_WRITTEN_BY = "0.29.2"
 NO_PATHS = {
     *("TEXT", "PROMPT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS", "CODE"),
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
-    *("MIN:MAX", "HOST:PORT", "CODE-CODE", "COLUMN", "FIELD", "SPLIT", "CONFIG", "CHECK"),
+    *("MIN:MAX", "HOST", "HOST:PORT", "URL", "SECONDS", "CODE-CODE", "COLUMN", "FIELD", "SPLIT", "CONFIG", "CHECK"),
     *("|".join(words) for words in (MetricName, get_args(Engine), get_args(PrecisionChoice))),
 }
 """What texts are called that name neither a file nor a directory."""

@@ -1,5 +1,6 @@
 """`tformer serve`: models behind HTTP, and a page to try them."""
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -66,7 +67,7 @@ def serve(
         service = Service(
             named,
             memory=memory,
-            threads=threads,
+            threads=threads or threads_of_each(settings.workers),
             max_queue=settings.max_queue,
             cache_bytes=cache,
             pivot=settings.pivot,
@@ -84,6 +85,11 @@ def serve(
         else:
             # What one worker translated, any other hands out
             Workers(settings.workers, serve_one, lambda: site.downloads.folder).run()
+
+
+def threads_of_each(n_workers: int) -> int:
+    """Shares the cores among workers; 0, all of them, for the only one."""
+    return 0 if n_workers == 1 else max(1, len(os.sched_getaffinity(0)) // n_workers)
 
 
 def named_models(given: Sequence[str]) -> dict[str, Path]:
