@@ -22,3 +22,19 @@ def recipe_maker(folder, *, complete=None, **tables):
         return make_recipe(values, "test", complete)
 
     return made
+
+
+def tiny_translator(folder, n_pairs=300, **tables):
+    """As `recipe_maker`, of a translator that learns the built-in corpus."""
+    given = {
+        "data": {
+            "train": [{"built_in": "train", "pairs": n_pairs}],
+            "valid": [{"built_in": "valid", "pairs": n_pairs}],
+        },
+        "tokenizer": {"vocab_size": 300},
+        "model": {**SHAPE, "n_encoder_layers": 1, "n_decoder_layers": 1},
+        "training": {"precision": "float32", "tokens_per_batch": 400, "warmup_steps": 8},
+        "validation": {"max_sentences": 2, "metric": "loss"},
+        "decoding": {"max_length": 8},
+    }
+    return recipe_maker(folder, **{name: {**given[name], **tables.get(name, {})} for name in given})

@@ -12,7 +12,7 @@ import pytest
 import torch.utils.backend_registration as registration
 
 import tformer_cli
-from tests.tiny_recipe import TINY_MODEL
+from tests.recipes import tiny_translator
 from tformer_cli.trainer.speed import Pace
 
 pytestmark = pytest.mark.skipif(
@@ -20,30 +20,6 @@ pytestmark = pytest.mark.skipif(
     reason="this torch simulates no device",
 )
 PROGRAM = Path(__file__).parent / "simulated_device.py"
-RECIPE = (
-    """
-[data]
-source_language = "en"
-target_language = "fr"
-train = [{ built_in = "train", pairs = 100 }]
-valid = [{ built_in = "valid", pairs = 20 }]
-"""
-    + TINY_MODEL
-    + """\
-[training]
-precision = "float32"
-tokens_per_batch = 400
-max_steps = 8
-warmup_steps = 4
-report_every = 4
-checkpoint_every = 4
-[validation]
-every = 8
-max_sentences = 2
-[decoding]
-max_length = 8
-"""
-)
 LINES = "Is the boy calm?\nThe glove was old.\nA bear.\n"
 REPORTS = 2
 
@@ -52,7 +28,13 @@ REPORTS = 2
 def run(tmp_path_factory):
     """Runs commands in a process with the device; of each, its output and where it waited."""
     directory = tmp_path_factory.mktemp("elsewhere")
-    (directory / "recipe.toml").write_text(RECIPE)
+    make = tiny_translator(
+        directory, 100,
+        data={"source_language": "en", "target_language": "fr"},
+        training={"max_steps": 8, "warmup_steps": 4, "report_every": 4, "checkpoint_every": 4},
+        validation={"every": 8, "metric": "bleu"},
+    )  # fmt: skip
+    (directory / "recipe.toml").write_text(make().to_toml())
     (directory / "lines").write_text(LINES)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROGRAM.parents[1])}
 

@@ -7,7 +7,6 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 import torch
 
-from tformer_cli import allow_list
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.fast import native_search
 from tformer_cli.fast.native import weights
@@ -22,6 +21,7 @@ from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import Searcher, Sentence
 from tformer_cli.search.source_batches import source_batch
 from tformer_cli.search.torch_engine import KNOWN_DEMANDS, TorchEngine
+from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text import config as data_config
 from tformer_cli.text import corpora
 from tformer_cli.text.config import CorpusConfig, DataConfig
@@ -89,7 +89,7 @@ def test_tables_name_fields_that_exist_and_know_the_defaults(kind, table):
         DataConfig: {"train": (corpus,)},
         Sentence: {"tokens": (5, 6)},
     }
-    assert allow_list.unknown_setting(kind(**needed.get(kind, {})), table) is None
+    assert unknown_setting(kind(**needed.get(kind, {})), table) is None
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda one: one.title)
@@ -182,9 +182,7 @@ def test_a_made_up_corpus_format_is_refused_by_reader_and_cache(corpus, monkeypa
     tokenizer = SimpleNamespace(to_json=lambda: "{}")
     with pytest.raises(DataError, match="does not know xml"):
         cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)
-    monkeypatch.setattr(
-        encoded, "KNOWN_CORPUS_KEYS", {**encoded.KNOWN_CORPUS_KEYS, "xml": allow_list.ANY}
-    )
+    monkeypatch.setattr(encoded, "KNOWN_CORPUS_KEYS", {**encoded.KNOWN_CORPUS_KEYS, "xml": ANY})
     with pytest.raises(DataError, match="no format reads corpora given by xml"):
         cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)
 

@@ -221,7 +221,7 @@ def test_the_methods_that_are_named_are_those_there_are(
                 named = str(refused).rpartition("call its ")[2]
                 assert f"{name}()" not in named
             else:
-                assert f"{name}()" in loaded._kind.methods_in_words()
+                assert f"{name}()" in loaded._methods_in_words()
 
 
 def test_refusals_name_arguments_and_methods_not_options(classifier, tmp_path):

@@ -282,24 +282,52 @@ json.dump(said, sys.stdout)
 """
 
 
-def test_a_cpu_needs_no_torch(zoo, kernels, tmp_path, source):
+NO_TORCH = (
+    "translate translate --beam-size 1",
+    "translate translate --ban dog",
+    "translate translate --n-best 3 --format jsonl --token-scores --flags",
+    "translate translate --precision int8 --n-best 2 --format jsonl",
+    "translate int8 --n-best 2 --format jsonl",
+    "translate translate --risk chrf --distinct-texts --device cpu --threads 2",
+    "translate translate --glossary glossary --format jsonl --n-best 2",
+    "translate translate --glossary glossary --precision int8",
+    "score translate --target-file score-translate --format jsonl --precision int8",
+    "evaluate translate --reference score-translate --format json",
+    "evaluate translate --reference score-translate --format json --precision int8",
+)
+"""Lines with options that the kernels know, too."""
+
+
+def test_a_cpu_needs_no_torch(zoo, kernels, tmp_path, source, monkeypatch):
     """One process for all: what an earlier command imports is seen in all that follow."""
-    lines, expected = [], []
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "glossary").write_text("man\tdog\nend\tthe street\nA\tman\tban\n")
+    lines = []
     for command in COMMANDS:
         if not command.of_torch:
-            words = [command.verb, zoo[command.model], "-q", "-i", source]
+            lines.append([command.verb, command.model])
             if command.second:
                 second = tmp_path / str(command)
                 second.write_text("".join(f"{line}\n" for line in command.second))
-                words += ["--target-file", second]
-            lines.append([*map(str, words)])
-            expected.append([0, output_of(*words), []])
+                lines[-1] += ["--target-file", str(second)]
+    lines += [line.split() for line in NO_TORCH]
+    lines = [
+        [verb, str(zoo[model]), *words, "-q", "-i", str(source)] for verb, model, *words in lines
+    ]
+    expected = []
+    for words in lines:
+        # heads are selected in a model of torch's, which the kernels then search with
+        heads = ["--heads", "*"] * (words[:2] == ["translate", str(zoo["translate"])])
+        expected.append([0, output_of(*words, *heads), []])
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], input=json.dumps(lines), capture_output=True, text=True,
         check=True,
     )  # fmt: skip
-    for line, found, wanted in zip(lines, json.loads(done.stdout), expected, strict=True):
-        assert found == wanted, line
+    found = json.loads(done.stdout)
+    for line, one, wanted in zip(lines, found, expected, strict=True):
+        assert one == wanted, line
+    by_line = dict(zip(NO_TORCH, found[-len(NO_TORCH) :], strict=True))
+    assert by_line[NO_TORCH[3]] == by_line[NO_TORCH[4]], "stored integers are those that are made"
 
 
 @pytest.mark.parametrize("command", COMMANDS[:1] + COMMANDS[7:8], ids=str)

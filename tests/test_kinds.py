@@ -9,14 +9,13 @@ import pytest
 import tformer_cli
 from tformer_cli.artifacts.config_file import TaskKind
 from tformer_cli.kinds import kind_named
-from tformer_cli.kinds.kind import Kind
-from tformer_cli.kinds.training import Training
+from tformer_cli.kinds.kind import Kind, Training
 
 PACKAGE = Path(tformer_cli.__file__).parent
 CAPABILITY = re.compile(r"\b(is_encoder_only|is_decoder_only|reads_images)\b")
 NAME = re.compile(rf'"({"|".join(get_args(TaskKind))})"(?!:)')
 VERB = re.compile(
-    r'(open_model|_opens)\([^()]*\)|(job\.run|_opened_for|_check_search)\(\s*"\w+"'
+    r'(open(?:ed)?_model|_opens)\([^()]*\)|(job\.run|_opened_for|_check_search)\(\s*"\w+"'
     r'|"\w+" (not )?in [\w.]*verbs'
 )
 """Words that are verbs, some of which are called like a kind."""
@@ -30,6 +29,7 @@ cli/commands/quickstart.py
 corpora/make_corpus.py
 foreign/ctranslate2/importing.py
 quickstart.py
+serve/inspection.py
 serve/libretranslate.py
 serve/live.py
 serve/openai.py

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.inspect.heads.test_timeline import lines
-from tests.zoo import ENGLISH, FRENCH, STARS
+from tests.zoo import ENGLISH, FRENCH, RECIPES, STARS, recipe_of
 from tformer_cli.cli.app import app
 
 MODELS = {
@@ -43,8 +43,19 @@ FILES = {
     "no-text.jsonl": ['{"index": 0, "hypotheses": [7]}'],
     "bad.jsonl": ['{"source": "a"}', "{}"], "prefix.jsonl": ['{"source": "a", "target_prefix": 3}'],
     "m.toml": ["[x]", "reference = 'ref'", "systems = {a = 's1', c = 's3'}"],
+    "minimal.toml": [
+        '[data]\ntrain = [{ source = "a.en", target = "a.fr" }]',
+        '[model]\npreset = "small"\nn_heads = 8\n[training]\nmax_steps = 10',
+    ],
     "x.toml": ['[data]\ntrain = [{ tsv = "x.tsv" }]\n[training]\nmax_steps = 1'],
     "x.tsv": ["a\tb"], "x.csv": ["text,label", "I like it.,good"], "x.xlsx": [],
+    "empty2": [], "blank3": ["", ""], "long": ["a", "b " * 300], "half": ["", "b " * 300],
+    "blank.tsv": ["\tabc"], "one-label.tsv": ["a\tsame", "b\tsame"],
+    "many-labels.tsv": [f"a\tlabel {number}" for number in range(1200)],
+    "swapped.tsv": [f"up\ttext {number}" for number in range(40)],
+    "three.csv": ["1,2,3,a", "1,2,3,b"], "four.csv": ["1,2,3,4,a", "5,6,7,8,b"],
+    "300.csv": ["1,2,3,4,a", "5,6,7,300,b"], "word.csv": ["1,2,3,4,a", "5,6,7,x,b"],
+    "flat.csv": ["7,7,7,7,a", "7,7,7,7,b"],
     "mine/heads.jsonl": [*lines()],
     "run/metrics.jsonl": ['{"kind": "report", "step": 1, "loss": 1.0, "learning_rate": 1e-3}'],
 }  # fmt: skip
@@ -69,6 +80,10 @@ def place(zoo, tmp_path_factory):
     for name, content in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("".join(f"{line}\n" for line in content), "utf-8")
+    for name in RECIPES:
+        (folder / f"{name}.toml").write_text(recipe_of(name, "in"))
+    teachers = '[distillation]\nteachers = ["zoo/translate"]\n'
+    (folder / "distill.toml").write_text(recipe_of("translate", "in") + teachers)
     (folder / "binary").write_bytes(bytes(range(256)) * 4)
     (folder / "wide").write_bytes("A man\n".encode("utf-16"))
     (folder / "wasps" / "wasp").mkdir(parents=True)
@@ -84,6 +99,8 @@ def words_of(line, zoo):
         if name in words:
             assert zoo[model]
             words = [f"zoo/{model}" if word == name else word for word in words]
+    if words[0] == "distill":
+        assert zoo["translate"]
     return (words[:-2], words[-1]) if "<" in words else (words, None)
 
 
@@ -119,6 +136,7 @@ def test_a_command_refuses(place, zoo, monkeypatch, line, says):
 PROGRAM = """
 import json, sys
 sys.modules["ctranslate2"] = sys.modules["resvg_py"] = None  # as if they were not installed
+sys.modules["uvicorn"] = None
 from typer.testing import CliRunner
 from tformer_cli.cli.app import app
 HEAVY = ("torch", "datasets", "transformers", "pyarrow")

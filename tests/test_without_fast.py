@@ -12,31 +12,9 @@ import pytest
 import torch
 
 import tformer_cli
-from tests.tiny_recipe import TINY_MODEL
+from tests.recipes import tiny_translator
 
 PACKAGE = Path(tformer_cli.__file__).parent
-RECIPE = (
-    """
-[data]
-train = [{ built_in = "train", pairs = 200, seed = 1 }]
-valid = [{ built_in = "valid", pairs = 100, seed = 1 }]
-cache_directory = "CACHE"
-"""
-    + TINY_MODEL
-    + """\
-[training]
-precision = "float32"
-tokens_per_batch = 400
-max_steps = 6
-warmup_steps = 2
-report_every = 1
-[validation]
-every = 3
-max_sentences = 2
-[decoding]
-max_length = 8
-"""
-)
 SCRIPT = """
 import json
 from importlib.util import find_spec
@@ -54,7 +32,12 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("without")
     shutil.copytree(PACKAGE, folder / "tformer_cli", ignore=shutil.ignore_patterns("fast"))
     assert not (folder / "tformer_cli" / "fast").exists()
-    (folder / "recipe.toml").write_text(RECIPE.replace("CACHE", str(folder / "cache")))
+    make = tiny_translator(
+        folder, 200,
+        training={"max_steps": 6, "warmup_steps": 2, "report_every": 1},
+        validation={"every": 3, "metric": "bleu"},
+    )  # fmt: skip
+    (folder / "recipe.toml").write_text(make().to_toml())
     return folder
 
 

@@ -498,9 +498,13 @@ class LoadedModel:
     def _other_task(self) -> ArtifactError:
         what = COMMANDS[self._kind.name].partition(";")[0]
         path = self.opened.directory.path
-        return ArtifactError(
-            f"{as_named(str(path))}: {what}; call its {self._kind.methods_in_words()}"
-        )
+        return ArtifactError(f"{as_named(str(path))}: {what}; call its {self._methods_in_words()}")
+
+    def _methods_in_words(self) -> str:
+        # Only pairs are scored by a method: labels and texts are what `tformer score` takes, too
+        scores = self._kind.measured_by == "translations"
+        verbs = (f"{verb}()" for verb in self._kind.verbs if verb != "score" or scores)
+        return f"{', '.join(verbs)} or heads()"
 
     @property
     def _kind(self) -> Kind:

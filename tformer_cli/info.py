@@ -7,14 +7,14 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS, ConfigFile, read_config
-from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
+from tformer_cli.artifacts.config_file import SHORTLIST, TOKENIZER, WEIGHTS, ConfigFile, read_config
+from tformer_cli.artifacts.shortlist_file import read_shortlist
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.files.cache import as_named
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe, load_recipe
-from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.search.engine import Shortlist
 from tformer_cli.show.curves import METRICS_FILE, read_run
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.tokenizer import read_tokenizer

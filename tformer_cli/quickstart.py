@@ -6,8 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tformer_cli.artifacts.config_file import TOKENIZER
-from tformer_cli.artifacts.shortlist_file import FREQUENCIES
+from tformer_cli.artifacts.config_file import FREQUENCIES, TOKENIZER
 from tformer_cli.errors import ArtifactError
 from tformer_cli.evaluate.evaluate import (
     Evaluation,
@@ -21,11 +20,11 @@ from tformer_cli.files.atomic import write_text
 from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_view
-from tformer_cli.inspect.pages import render_html
+from tformer_cli.inspect.pages import render_html, render_view
 from tformer_cli.inspect.views import all_views
+from tformer_cli.kinds.kind import Progress
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe, has_run
 from tformer_cli.text.corpora import SentencePair, read_corpus
 from tformer_cli.train.train import TrainingResult, check_recipe, train
@@ -149,7 +148,7 @@ def _test_shapes(run: Path, pairs: Sequence[SentencePair], device: str) -> Teste
     samples = rows[:N_LABELED]
     view = all_views()["image"]
     records = inspect_view("image", run, [name for name, *_ in samples], device=device)
-    return Tested(evaluation, samples, view.page(records, view.Options()))
+    return Tested(evaluation, samples, render_view(view, records, view.Options()))
 
 
 def _labeled(

@@ -107,12 +107,29 @@ class Recipe:
             )
         self._check_corpora()
         self._check_memory()
+        self._check_start()
         if self.validation.patience and not self.data.valid:
             raise ValueError("validation.patience: needs data.valid, which names no corpus")
         if self.training.average == "best" and not self.data.valid:
             raise ValueError('training.average: "best" needs data.valid, which names no corpus')
         if self.training.inspect_every and not self.data.valid:
             raise ValueError("training.inspect_every: needs data.valid, which names no corpus")
+        model = self.model
+        dropouts = (model.dropout, model.attention_dropout, model.activation_dropout)
+        if self.training.r_drop and not any(dropouts):
+            raise ValueError("training.r_drop: compares two dropouts, but model.dropout is 0")
+        is_text = row.reads != "images"
+        if not is_text and self.tokenizer != TokenizerConfig() and not self.start.model:
+            raise ValueError("tokenizer: images have none; omit the table")
+        if is_text and self.data.max_length + 1 > self.model.max_positions:
+            raise ValueError(
+                f"data.max_length: {self.data.max_length} tokens and the end of the sentence do "
+                f"not fit model.max_positions = {self.model.max_positions}; lower the one or "
+                "raise the other"
+            )
+
+    def _check_start(self) -> None:
+        """Checks what only a run that starts from a model can have, or cannot."""
         if self.adapter.rank and not self.start.model:
             raise ValueError(
                 "adapter.rank: adapts the model that a run starts from; add --from MODEL"
@@ -129,28 +146,15 @@ class Recipe:
             )
         if self.adapter.rank and self.start.frozen:
             raise ValueError("adapter.rank: freezes all weights; omit it or model.frozen")
-        model = self.model
-        if model.positions == "table" and not self.start.model:
+        if self.model.positions == "table" and not self.start.model:
             raise ValueError(
                 'model.positions: "table" is of imported models; choose "sinusoidal", "learned", '
                 '"rotary", "relative", "alibi", "segments" or "none"'
             )
-        if model.source_vocab_size and not self.start.model:
+        if self.model.source_vocab_size and not self.start.model:
             raise ValueError(
                 "model.source_vocab_size: a recipe's tokenizer has one vocabulary for both "
                 "languages; leave it at 0"
-            )
-        dropouts = (model.dropout, model.attention_dropout, model.activation_dropout)
-        if self.training.r_drop and not any(dropouts):
-            raise ValueError("training.r_drop: compares two dropouts, but model.dropout is 0")
-        is_text = row.reads != "images"
-        if not is_text and self.tokenizer != TokenizerConfig() and not self.start.model:
-            raise ValueError("tokenizer: images have none; omit the table")
-        if is_text and self.data.max_length + 1 > self.model.max_positions:
-            raise ValueError(
-                f"data.max_length: {self.data.max_length} tokens and the end of the sentence do "
-                f"not fit model.max_positions = {self.model.max_positions}; lower the one or "
-                "raise the other"
             )
 
     def _check_memory(self) -> None:

@@ -1,4 +1,4 @@
-"""Resources of the machine: device, precision, threads and memory settings.
+"""Resources of the machine: device, precision, threads, memory, and the door to `fast`.
 
 What torch is asked for, it is imported for: reading this file costs a start of the program nothing.
 """
@@ -13,8 +13,11 @@ import platform
 import re
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping
@@ -208,3 +211,18 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     # torch has an exception of its own for GPUs alone
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _CPU_ALLOCATOR)
+
+
+@functools.cache
+def has_fast() -> bool:
+    """Returns whether `fast` is there, the folder of all that only makes tformer faster."""
+    # It may be missing: what it would compute, `model` and `search` compute more slowly. So nothing
+    # outside imports from it but in a function, after this question. Only integers have no plain
+    # counterpart, and engines that are asked for by name are in the folder or nowhere
+    return find_spec("tformer_cli.fast") is not None
+
+
+def require_fast(what: str) -> None:
+    """Makes sure that `fast` is there."""
+    if not has_fast():
+        raise UsageError(f"{what}: needs tformer_cli/fast, which is missing; install tformer again")

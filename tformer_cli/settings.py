@@ -4,16 +4,34 @@
 
 The check on construction, the option of every command, the tables of the guides and the types of
 `load()` follow from the field. The model's settings keep theirs: `model` imports only torch.
+
+Allow-lists: an engine, an export or a cache that reads settings by itself names every field that it
+knows, each with the values that it knows. A field or value that is added later is refused by all of
+them until their tables name it, and is never silently computed as something else.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import chain
 from numbers import Integral, Real
+from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Value = TypeVar("Value")
 Role = Literal[
@@ -141,3 +159,38 @@ def type_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type
     if isinstance(value, accepted) and (kind is bool or not isinstance(value, bool)):
         return ""
     return f"must be {kind.__name__}, but is {value!r} ({type(value).__name__})"
+
+
+class _Anything:
+    """Holds every value."""
+
+    def __contains__(self, value: object) -> bool:
+        return True
+
+
+ANY: Final = _Anything()
+"""In a table: every value of the field is known."""
+
+
+def unknown_setting(
+    settings: "DataclassInstance", known: Mapping[str, Container[Any]]
+) -> str | None:
+    """Names the first setting that a table does not know; None if it knows all."""
+    names, values_of = _fields(type(settings))
+    for name, value in zip(names, values_of(settings), strict=True):
+        values = known.get(name)
+        if values is None:  # a field that was added after the table
+            return name
+        if values is not ANY and value not in values:
+            shown = f'"{value}"' if isinstance(value, str) else value
+            return f"{name} = {shown}"
+    return None
+
+
+@cache
+def _fields(
+    kind: type["DataclassInstance"],
+) -> "tuple[tuple[str, ...], attrgetter[tuple[Any, ...]]]":
+    """Names of the fields of a dataclass, and what gets their values: asked for every sentence."""
+    names = tuple(field.name for field in fields(kind))
+    return names, attrgetter(*names)

@@ -8,8 +8,8 @@ from tformer_cli.artifacts import (
     adapter_directory,
     corpus_directory,
     model_directory,
-    shortlist_file,
 )
+from tformer_cli.artifacts.config_file import FREQUENCIES, SHORTLIST
 from tformer_cli.artifacts.overwriting import (
     LAYOUT,
     TREES,
@@ -19,7 +19,6 @@ from tformer_cli.artifacts.overwriting import (
     check_outputs,
     standard_stream,
 )
-from tformer_cli.artifacts.shortlist_file import FREQUENCIES
 from tformer_cli.errors import UsageError
 from tformer_cli.foreign.ctranslate2.exporting import ORIGIN
 from tformer_cli.inspect.jobs.follow_heads import HEADS_LOG, PROBE
@@ -39,7 +38,7 @@ def test_the_layout_lists_the_files_written():
         *(model_directory.CONFIG, model_directory.TOKENIZER, model_directory.WEIGHTS),
         *(checkpoints.MODEL, checkpoints.OPTIMIZER, checkpoints.AVERAGE, checkpoints.STATE),
         *(train.RECIPE, train.METRICS, HEADS_LOG, PROBE, FREQUENCIES, ".lock"),
-        *(corpus_directory.MANIFEST, ORIGIN, shortlist_file.SHORTLIST),
+        *(corpus_directory.MANIFEST, ORIGIN, SHORTLIST),
         *(IMPORTED, adapter_directory.ADAPTER_CONFIG, adapter_directory.ADAPTER_WEIGHTS),
     } == LAYOUT
     checkpoint_tree = checkpoints.Checkpoints(Path()).directory.name

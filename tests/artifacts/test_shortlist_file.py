@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist, save_shortlist
+from tformer_cli.artifacts.config_file import SHORTLIST
+from tformer_cli.artifacts.shortlist_file import read_shortlist, save_shortlist
 from tformer_cli.errors import ArtifactError
-from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.search.engine import Shortlist
 
 WHOLE = {
     "offsets": np.array([0, 0, 2, 3]),

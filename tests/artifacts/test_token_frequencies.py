@@ -3,12 +3,8 @@ import re
 import numpy as np
 import pytest
 
-from tformer_cli.artifacts.shortlist_file import (
-    FREQUENCIES,
-    load_frequencies,
-    load_seen_words,
-    save_frequencies,
-)
+from tformer_cli.artifacts.config_file import FREQUENCIES
+from tformer_cli.artifacts.shortlist_file import load_frequencies, load_seen_words, save_frequencies
 from tformer_cli.errors import ArtifactError
 
 

@@ -16,8 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness import Contestant, environments, print_table, work_directory, write_json
-from translation_speed import COLUMNS, cells, ctranslate2, export_model, own, results_of
+from harness import environments, print_table, work_directory, write_json
+from translation_speed import COLUMNS, cells, ctranslate2, engine, export_model, own, results_of
 
 from tformer_cli.text.lines import read_lines
 
@@ -122,9 +122,9 @@ def students(options, known):
     """tformer, and of the others those whose environment is known."""
     found = {"tformer-int8": own("int8")}
     if options.config is not None:
-        config = {"config": str(options.config.resolve())}
-        found["marian"] = Contestant(script="translate_marian.py", options=config, venv="marian")
-    found["bergamot"] = Contestant(script="translate_bergamot.py", venv="bergamot")
+        config = str(options.config.resolve())
+        found["marian"] = engine("marian", venv="marian", config=config)
+    found["bergamot"] = engine("bergamot", venv="bergamot")
     return {name: one for name, one in found.items() if one.venv in {"", *known}}
 
 

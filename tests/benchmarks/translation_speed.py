@@ -3,8 +3,6 @@
     python tests/benchmarks/translation_speed.py MODEL --source FILE --reference FILE
 
 Prints for each beam size and contestant the medians over the rounds, and writes them with --json.
-With --widen base the model is first made as large as that preset, in such a way that it still
-writes the same translations; see `widen.py`.
 """
 
 import argparse
@@ -16,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import (
-    HERE,
     KEEP_PAGES,
     TFORMER,
     Contestant,
@@ -31,7 +28,6 @@ from harness import (
     write_json,
 )
 
-from tformer_cli.model.config import PRESETS
 from tformer_cli.text.lines import read_lines
 
 SPLIT = "lines"
@@ -42,18 +38,20 @@ RIVALS = (("ctranslate2",), ("hf", "fairseq", "eole"))
 """Engines that tformer is compared with; of several the fastest."""
 
 
-def own(precision, **environment):
+def engine(name, precision="float32", environment=None, venv="", **options):
+    """An engine that translates in a process of its own."""
     return Contestant(
-        script="translate_tformer.py", precision=precision, options={"precision": precision},
-        environment=environment,
+        script="translate_engine.py", precision=precision, environment=environment or {}, venv=venv,
+        options={"engine": name, "precision": precision, **options},
     )  # fmt: skip
+
+
+def own(precision, **environment):
+    return engine("tformer", precision, environment)
 
 
 def ctranslate2(precision, workers):
-    return Contestant(
-        script="translate_ctranslate2.py", precision=precision,
-        options={"precision": precision, "workers": str(workers)},
-    )  # fmt: skip
+    return engine("ctranslate2", precision, workers=str(workers))
 
 
 def on_torch(name, **options):
@@ -135,13 +133,11 @@ def main():
     names = arguments.contestants.split(",") if arguments.contestants else everybody_able(pythons)
     with work_directory(arguments.work) as work:
         n_lines = write_lines(arguments, work)
-        place = work / (arguments.widen or "")
-        model = widened_model(arguments, place / "model") if arguments.widen else arguments.model
         if any(name.startswith("ctranslate2") for name in names):
-            export_model(model, place / "export")
+            export_model(arguments.model, work / "export")
         job = {
-            "model": str(model.resolve()),
-            "export": str(place / "export"),
+            "model": str(arguments.model.resolve()),
+            "export": str(work / "export"),
             "lines": str(work / "text" / f"{SPLIT}.source"),
             "length_normalization": arguments.length_normalization,
             "length_penalty": arguments.length_penalty,
@@ -153,9 +149,8 @@ def main():
         contestants = {(beam, name): CONTESTANTS[name] for beam in beams for name in names}
         results = results_of(contestants, pythons, work, job, arguments.rounds)
         report = summary(results, work)
-    size = f", as large as {arguments.widen}" if arguments.widen else ""
-    show(report, f"{n_lines:,} sentences, {arguments.threads} threads{size}")
-    about = {"lines": n_lines, "threads": arguments.threads, "widened": arguments.widen}
+    show(report, f"{n_lines:,} sentences, {arguments.threads} threads")
+    about = {"lines": n_lines, "threads": arguments.threads}
     write_json(arguments.json, {**about, "results": report})
     if len(report) < len(contestants):
         sys.exit(1)
@@ -179,9 +174,6 @@ def parse_arguments():
     )
     parser.add_argument("--max-length", type=int, default=80, help="tokens of a translation [80]")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="[all cores]")
-    parser.add_argument(
-        "--widen", choices=tuple(PRESETS), help="make the model as large, with the same output"
-    )
     everybody = ", ".join(CONTESTANTS)
     parser.add_argument(
         "--contestants", default="", help=f"of {everybody} [what this processor can]"
@@ -230,15 +222,6 @@ def write_lines(arguments, work):
     for side, lines in zip(("source", "target"), zip(*kept, strict=True), strict=True):
         (text / f"{SPLIT}.{side}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     return len(kept)
-
-
-def widened_model(arguments, model):
-    """Writes the larger model there."""
-    say(f"making the model as large as {arguments.widen}")
-    command = (sys.executable, HERE / "widen.py", arguments.model, model, arguments.widen)
-    if subprocess.run(command, check=False).returncode:
-        sys.exit(2)
-    return model
 
 
 def export_model(model, export):

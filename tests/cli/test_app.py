@@ -98,18 +98,6 @@ def test_version_is_on_stdout():
     assert result.exit_code == 0
 
 
-def test_help_and_version_import_nothing_heavy():
-    code = (
-        "import sys, tformer_cli.cli.app\n"
-        "heavy = {'torch', 'datasets', 'tokenizers', 'safetensors', 'sentencepiece', 'sacrebleu',\n"
-        " 'numpy',\n"
-        " 'tformer_cli.fast.native', 'tformer_cli.fast.native_search'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert result.stdout.decode().strip() == "[]"
-
-
 def every_parameter():
     """The parameters of every command, each with the words that call the command."""
     found = []
@@ -288,18 +276,6 @@ def test_a_command_alone_is_the_one_among_all(name):
     alone = runner.invoke(make_app(name), [name, "--help"], prog_name="tformer")
     among_all = runner.invoke(app, [name, "--help"], prog_name="tformer")
     assert (alone.exit_code, alone.stdout) == (0, among_all.stdout)
-
-
-def test_a_command_loads_no_other_one():
-    code = (
-        "import sys\n"
-        "sys.argv = ['tformer', 'score', '--help']\n"
-        "from tformer_cli.__main__ import main\n"
-        "try:\n    main()\nfinally:\n"
-        "    print([name for name in sys.modules if 'cli.commands.' in name], file=sys.stderr)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.splitlines()[-1] == "['tformer_cli.cli.commands.score']"
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])

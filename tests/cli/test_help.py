@@ -1,3 +1,5 @@
+"""Help, completion, and hints for words of other tools."""
+
 import re
 import shlex
 from functools import cache
@@ -7,7 +9,9 @@ import pytest
 import typer
 from rich.console import Console
 from typer.core import TyperArgument, TyperGroup, TyperOption
+from typer.testing import CliRunner
 
+from tests.cli.test_command import arguments, commands
 from tformer_cli.cli.app import app
 from tformer_cli.cli.help import (
     COMMAND_PANELS,
@@ -18,6 +22,8 @@ from tformer_cli.cli.help import (
     show_help,
     value_of,
 )
+from tformer_cli.errors import UsageError
+from tformer_cli.recipe import recipe_names
 
 ROOT = typer.main.get_command(app)
 LONGEST_WORD = 34
@@ -172,3 +178,109 @@ def test_the_input_is_i_everywhere():
                 lines = ("translate", "generate", "classify", "tag", "fill", "embed", "tokenize")
                 is_input = words[0] in lines
                 assert option.opts[0] == ("--input" if is_input else "--source")
+
+
+def complete(line, cwd=None):
+    """Returns what bash is offered behind a line."""
+    env = {
+        "_TFORMER_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split()) - (not line.endswith(" "))),
+    }
+    return CliRunner().invoke(app, [], env=env, prog_name="tformer").stdout.split()
+
+
+def test_recipes_and_files_are_completed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").touch()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "x.toml").touch()
+    assert complete("tformer train ") == [*recipe_names(), "mine.toml"]
+    assert complete("tformer train m") == [
+        *(name for name in recipe_names() if name.startswith("m")),
+        *("mine.toml", "more"),
+    ]
+    assert complete("tformer train more/") == ["more/x.toml"]
+    assert "template" in complete("tformer recipes copy t")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("tformer train x --set model.d_m", ["model.d_model="]),
+        ("tformer train x --set model.pre", ["model.preset="]),
+        ("tformer inspect-heads m --heads cross.l", ["cross.last"]),
+        ("tformer inspect-heads m --heads enc.0,!dec.*", ["enc.0,!dec.*.*"]),
+        ("tformer inspect-step m --head d", ["dec.", "dec.last", "dec.*.*"]),
+        ("tformer inspect-heads m --format sa", ["safetensors"]),
+        ("tformer help tokenize s", ["stats"]),
+        ("tformer help trans", ["translate", "translate-corpus"]),
+        ("tformer inspect he", ["heads"]),
+        ("tformer recipes c", ["copy"]),
+    ],
+)
+def test_values_are_completed(line, offered):
+    assert complete(line) == offered
+
+
+def test_topics_are_completed():
+    from tformer_cli.guide import guides
+
+    topics = [*(guide.topic for guide in guides()), "sample-report"]
+    assert complete("tformer guide ") == topics
+
+
+DEVICES = [
+    words
+    for words, command in commands().items()
+    if any(one.name == "device" for one in command.params)
+]
+
+
+def test_every_command_checks_its_device_first():
+    assert len(DEVICES) > 20
+    for words in DEVICES:
+        command = commands()[words]
+        (device,) = (one for one in command.params if one.name == "device")
+        given = arguments(command, (device, "gpu"))
+        with pytest.raises(UsageError, match=r'^--device: must be auto, .* but is "gpu"$'):
+            command.invoke(command.make_context("tformer", given))
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("translate M a --gpu", "did you mean --device cuda?"),
+        ("translate M a --batch-size 8", "did you mean --batch-tokens?"),
+        ("train r.toml --batch-size 8", "did you mean --set training.tokens_per_batch=N?"),
+        ("train r.toml --lr 1", "did you mean --set training.learning_rate=X?"),
+        ("train --config r.toml", "did you mean RECIPE without an option?"),
+        ("translate --model M a", "did you mean MODEL without an option?"),
+        ("translate M a --lang de", "did you mean --source-language or --target-language?"),
+        ("inspect-heads M a --layer 2", "did you mean --heads?"),
+        ("evaluate M --src a --reference b", "did you mean --source?"),
+        ("inspect-heads M a --tgt b", "did you mean --target or --target-file?"),
+        ("translate M --source a", "did you mean --input?"),
+        ("evaluate M --input a --reference b", "did you mean --source?"),
+        ("score M -i a --nbest b", "did you mean --n-best-file?"),
+        ("score M -i a --target b", "did you mean --target-file?"),
+        ("inspect-heads M a --head cross", "did you mean --heads?"),
+        ("inspect-align M --symmetrise union", "did you mean --symmetrize?"),
+        ("generate M a --topk 3", "did you mean --top-k?"),
+        ("generate M a --top 3", "did you mean --top-k?"),
+        ("translate M a --verbose", "did you mean to omit --quiet?"),
+        ("recipes list", "did you mean `tformer recipes`?"),
+    ],
+)
+def test_words_of_other_tools_and_earlier_versions_are_known(line, hint):
+    result = CliRunner().invoke(app, line.split(), prog_name="tformer")
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"; {hint}\n"), result.stderr
+
+
+def test_inspect_image_has_only_options_that_apply():
+    options = {name for one in commands()["inspect-image",].params for name in one.opts}
+    kept = {"--heads", "--source", "--format", "--output", "--device", "--threads", "--adapter"}
+    gone = {"--target", "--target-file", "--beam-size", "--length-penalty", "--seed"}
+    assert kept <= options
+    assert not options & (gone | {"--source-language", "--target-language"})

@@ -5,7 +5,6 @@ A view is a class of `inspection/views` with blocks, or a function `show_…(con
 """
 
 import ast
-import io
 import json
 import re
 from collections import Counter
@@ -19,12 +18,11 @@ import pytest
 import torch
 import typer
 from rich.cells import cell_len
-from rich.console import Console
 
 import tformer_cli
+from tests import screens
 from tests.evaluate.comparison.test_compare import compared as compare_tiny
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import save_model_directory
+from tests.models import save_random
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.benchmark import show_speeds
 from tformer_cli.cli.commands.evaluate import show_evaluation
@@ -78,18 +76,13 @@ from tformer_cli.inspect.walkthrough.step import make_quiz
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.alignment_error import AlignmentCounts
 from tformer_cli.metrics.significance import PairedDifference
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.quality.check_data import check_data, report_document
 from tformer_cli.quality.given import given_data
-from tformer_cli.search.config import DecodingConfig
 from tformer_cli.show.chart import show_chart
 from tformer_cli.show.curves import XName, make_chart, read_run
 from tformer_cli.show.terminal import show_document
-from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenize import measure
 from tformer_cli.text.tokenizer import read_tokenizer
-from tformer_cli.text.train_tokenizer import train_tokenizer
 
 WIDTHS = (60, 80, 120)
 LONG, WIDE, HEBREW, ARABIC = (
@@ -112,25 +105,19 @@ ALL_HEADS = [
 @pytest.fixture(scope="module")
 def models(tmp_path_factory, one_thread):
     """Two model directories with 2 + 2 layers of 16 heads, and a word for each of the above."""
-    lines = [SOURCE, TARGET] * 3
-    tokenizer = train_tokenizer(lines, TokenizerConfig(algorithm="word", vocab_size=100))
-    config = ModelConfig(
-        d_model=64, n_heads=N_HEADS, d_ff=32, n_encoder_layers=2, n_decoder_layers=2
-    )
-    paths = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        path = tmp_path_factory.mktemp("models") / f"{HEBREW}-{LONG}-{seed}"
-        save_model_directory(
-            path,
-            Transformer(config, tokenizer.vocab_size).state_dict(),
-            config=config,
-            tokenizer=tokenizer,
-            decoding=DecodingConfig(beam_size=1, max_length=8),
-            info=ModelInfo(),
-        )
-        paths.append(path)
-    return paths
+    folder = tmp_path_factory.mktemp("models")
+    return [
+        made(folder / f"{HEBREW}-{LONG}-{seed}", seed, n_encoder_layers=2, n_decoder_layers=2)
+        for seed in (1, 2)
+    ]
+
+
+def made(path, seed, **shape):
+    """Writes a model of 16 heads that knows a word for each of the above."""
+    return save_random(
+        path, [SOURCE, TARGET] * 3, algorithm="word", vocab_size=100, seed=seed,
+        decoding={"beam_size": 1, "max_length": 8}, d_model=64, n_heads=N_HEADS, d_ff=32, **shape,
+    )  # fmt: skip
 
 
 def difference(name, value):
@@ -276,29 +263,10 @@ def report(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def biased(tmp_path_factory, models):
+def biased(tmp_path_factory):
     """A model whose positions are learned biases of 16 heads."""
-    tokenizer = read_tokenizer(models[0])
-    config = ModelConfig(
-        d_model=64,
-        n_heads=N_HEADS,
-        d_ff=32,
-        positions="relative",
-        n_encoder_layers=1,
-        n_decoder_layers=1,
-        max_positions=64,
-    )
-    torch.manual_seed(1)
     path = tmp_path_factory.mktemp("biased") / f"{HEBREW}-{LONG}"
-    save_model_directory(
-        path,
-        Transformer(config, tokenizer.vocab_size).state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(beam_size=1, max_length=8),
-        info=ModelInfo(),
-    )
-    return path
+    return made(path, 1, positions="relative", max_positions=64)
 
 
 @pytest.fixture(scope="module")
@@ -325,50 +293,24 @@ def draw(models, chart, report, biased):
         source=SOURCE, whole=TARGET, without={"cross.0.15": TARGET, "cross.0": f"{WIDE} 12.5"}
     )
     evaluation = Evaluation(scores=scored.scores, hypotheses=(TARGET,), loss=1.2345)
-    quickstart = SimpleNamespace(
-        samples=[(SOURCE, TARGET, SOURCE)],
-        evaluation=evaluation,
-        n_test=1000,
-        page=Path("runs/quickstart/heads.html"),
-        training=SimpleNamespace(aligned=scores_of().best),
-    )
-    ratings = SimpleNamespace(
-        samples=[(SOURCE, "2", "2"), (TARGET, "5", "1")],
-        page=Path("runs/quickstart/heads.html"),
-        evaluation=SimpleNamespace(
-            scores=SimpleNamespace(n_examples=1000, accuracy=0.999, macro_f1=0.998)
-        ),
-    )
-    language_model = SimpleNamespace(
-        samples=[("", TARGET), (SOURCE, WIDE)],
-        page=Path("runs/quickstart/heads.html"),
-        n_test=1000,
-        evaluation=SimpleNamespace(scores=SimpleNamespace(bits_per_byte=0.51, perplexity=4.2)),
-    )
     run = Path("runs/quickstart")
-    shapes = SimpleNamespace(
-        samples=[(LONG, "ring", "ring"), (WIDE, HEBREW, "cross")],
-        page=Path("runs/quickstart/heads.html"),
-        evaluation=ratings.evaluation,
-    )
-    shown_quickstarts = {
-        "translate": quickstart,
-        "rating": ratings,
-        "language-model": language_model,
-        "image": shapes,
-    }
-    for one in (ratings, language_model, shapes):
-        one.n_test, one.training = 1000, SimpleNamespace(aligned=None)
-    looked = [
-        Looked(
-            name=str(head),
-            kind="head",
-            shares=torch.rand(3, 4),
-            class_token=0.123,
-            distance=123.456,
+    labels = SimpleNamespace(n_examples=1000, accuracy=0.999, macro_f1=0.998)
+    texts = SimpleNamespace(bits_per_byte=0.51, perplexity=4.2)
+    quickstarts = {
+        task: SimpleNamespace(
+            samples=samples, evaluation=SimpleNamespace(scores=scores), n_test=1000,
+            page=run / "heads.html", training=SimpleNamespace(aligned=aligned),
         )
-        for head in ALL_HEADS
-    ]
+        for task, samples, scores, aligned in (
+            ("translate", [(SOURCE, TARGET, SOURCE)], scored.scores, scores_of().best),
+            ("rating", [(SOURCE, "2", "2"), (TARGET, "5", "1")], labels, None),
+            ("language-model", [("", TARGET), (SOURCE, WIDE)], texts, None),
+            ("image", [(LONG, "ring", "ring"), (WIDE, HEBREW, "cross")], labels, None),
+        )
+    }  # fmt: skip
+    quickstarts["translate"].evaluation = evaluation
+    looks = {"kind": "head", "class_token": 0.123, "distance": 123.456}
+    looked = [Looked(name=str(head), shares=torch.rand(3, 4), **looks) for head in ALL_HEADS]
     images = ImageRecord(
         sentence=record,
         pixels=np.zeros((12, 16, 1), np.uint8),
@@ -422,26 +364,24 @@ def draw(models, chart, report, biased):
         "show_guide": [lambda c: show_guide(c, GUIDE)],
         "show_quickstart": [
             lambda c, task=task, one=one: show_quickstart(c, QUICKSTARTS[task], one, run)
-            for task, one in shown_quickstarts.items()
+            for task, one in quickstarts.items()
         ],
         "show_commands": [
-            lambda c: show_commands(c, QUICKSTARTS["translate"].next_commands(run, quickstart.page))
+            lambda c: show_commands(
+                c, QUICKSTARTS["translate"].next_commands(run, run / "heads.html")
+            )
         ],
         "data check": [lambda c: show_document(c, report_document(report))],
     }
 
     @cache
     def text_of(name, width, encoding="utf-8", **options):
-        file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
         if name == "show_list":  # elsewhere than on a terminal its rows are not wrapped
             options |= {"force_terminal": True, "color_system": None}
-        console = Console(file=file, width=width, height=50, highlight=False, **options)
         if name not in ways:
             pytest.fail(f"{name} is a view that is not drawn here: add it to `draw`, in this file")
-        for way in ways[name]:
-            way(console)
-        file.flush()
-        return file.buffer.getvalue().decode(encoding)
+        options |= {"width": width, "height": 50, "encoding": encoding, "errors": "replace"}
+        return screens.drawn(lambda console: [way(console) for way in ways[name]], **options)
 
     return text_of
 

@@ -1,16 +1,36 @@
-"""The built-in algorithmic tasks: rules, splits, gold."""
+"""The built-in corpora besides the grammar's."""
 
 import itertools
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tformer_cli.corpora import algorithmic
 from tformer_cli.corpora.algorithmic import TASKS, generate_examples, split_of, write_examples
+from tformer_cli.corpora.ratings import (
+    FAMOUS,
+    STARS,
+    generate_ratings,
+    make_rating,
+    stars_of,
+    write_ratings,
+)
+from tformer_cli.corpora.ratings import split_of as ratings_of
+from tformer_cli.corpora.shapes import (
+    KINDS,
+    SIDE,
+    generate_shapes,
+    shape_image,
+    shape_sizes,
+    write_shapes,
+)
 from tformer_cli.errors import DataError
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import corpus_name, read_corpus
+from tformer_cli.text.images.decoding import decoded
+from tformer_cli.text.images.named import read_idx, read_images
 
 
 @pytest.mark.parametrize(
@@ -98,3 +118,153 @@ def test_files_replace_only_their_own(tmp_path):
     ):
         write_examples(tmp_path, "reverse", 30)
     assert (tmp_path / "test.source").read_text() == "mine\n"
+
+
+DEGREES = ("very", "really", "extremely", "fairly", "rather", "too")
+
+
+@pytest.mark.parametrize(
+    ("words", "stars"),
+    [
+        (("", "", "terrible"), 1),
+        (("not", "too", "terrible"), 3),
+        (("n't", "", "bad"), 4),
+        (("never", "", "good"), 2),
+        (("", "very", "good"), 5),
+        (("", "fairly", "terrible"), 2),
+        (("not", "fairly", "wonderful"), 2),
+        (("", "extremely", "dull"), 1),
+        (("not", "really", "nice"), 3),
+    ],
+)
+def test_stars_follow_from_negation_degree_and_adjective(words, stars):
+    assert stars_of(*words) == stars
+
+
+def test_gold_words_are_the_adjective_and_those_without_which_the_stars_differ():
+    famous = make_rating("", "this restaurant", "was", "not", "too", "terrible")
+    assert (famous.text, famous.stars) == (FAMOUS, "3")
+    assert [FAMOUS.split()[place] for place in famous.gold] == ["not", "terrible."]
+    rating = make_rating("Honestly, ", "the soup", "is", "n't", "very", "good")
+    assert rating.text == "Honestly, the soup isn't very good."
+    assert [rating.text.split()[place] for place in rating.gold] == ["isn't", "very", "good."]
+
+
+def test_no_training_sentence_has_a_combination_of_the_test():
+    found = {"train": set(), "valid": set(), "test": set()}
+    texts = []
+    for split, rating in generate_ratings(3000):
+        words = rating.text.rstrip(".").split()
+        degree = words[-2] if words[-2] in DEGREES else ""
+        negation = "not" if {"not", "never", "wasn't", "isn't"} & set(words) else ""
+        assert split == ratings_of(negation, degree, words[-1])
+        assert rating.stars == str(stars_of(negation, degree, words[-1]))
+        found[split].add((negation, degree, words[-1]))
+        texts.append(rating.text)
+    assert texts[0] == FAMOUS
+    assert len(set(texts)) == len(texts) == 3000 + 2 * 600
+    assert not found["train"] & found["test"]
+    assert not found["train"] & found["valid"]
+    assert len(found["test"]) > 15
+    assert {adjective for *_, adjective in found["train"]} >= {a for *_, a in found["test"]}
+
+
+def test_the_same_seed_gives_the_same_sentences_and_more_of_them_begin_alike():
+    one, other = (list(generate_ratings(n)) for n in (50, 50))
+    assert one == other
+    train = [rating for split, rating in generate_ratings(80) if split == "train"]
+    assert train[:50] == [rating for split, rating in one if split == "train"]
+    assert list(generate_ratings(50, seed=2)) != one
+
+
+def test_there_is_an_end_to_sentences():
+    for n_train in (0, 10**6):
+        with pytest.raises(DataError, match="pairs: must be 1 to 50,000 for ratings"):
+            next(iter(generate_ratings(n_train)))
+
+
+def test_a_recipe_reads_them_as_texts_and_labels():
+    corpus = CorpusConfig(ratings="test", pairs=100)
+    pairs = list(read_corpus(corpus))
+    assert pairs[0] == (FAMOUS, "3")
+    assert {pair.target for pair in pairs} <= set(STARS)
+    assert corpus_name(corpus) == "built-in ratings, test"
+    with pytest.raises(ValueError, match='ratings: must be "train", "valid" or "test"'):
+        CorpusConfig(ratings="all")
+
+
+def test_files_hold_a_line_a_sentence_and_replace_only_their_own(tmp_path):
+    counts = write_ratings(tmp_path / "a", 60)
+    assert counts == {"train": 60, "valid": 12, "test": 12}
+    names = {f"{split}.{end}" for split in counts for end in ("txt", "label", "gold")}
+    assert {path.name for path in (tmp_path / "a").iterdir()} == names
+    rows = [(tmp_path / "a" / f"train.{end}").read_text().splitlines() for end in ("txt", "label")]
+    train = [(r.text, r.stars) for split, r in generate_ratings(60) if split == "train"]
+    assert list(zip(*rows, strict=True)) == train
+    write_ratings(tmp_path / "a", 30)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "test.txt").write_text("mine")
+    with pytest.raises(DataError, match=r"holds test.txt, which this command did not write"):
+        write_ratings(tmp_path / "b", 30)
+    assert (tmp_path / "b" / "test.txt").read_text() == "mine"
+
+
+def test_a_picture_depends_on_seed_split_and_number_alone():
+    one = shape_image("train", 1, 7)
+    assert np.array_equal(shape_image("train", 1, 7).pixels, one.pixels)
+    for other in (("test", 1, 7), ("train", 2, 7), ("train", 1, 8)):
+        assert not np.array_equal(shape_image(*other).pixels, one.pixels)
+
+
+def test_a_shape_is_where_its_gold_says():
+    shapes = [shape_image("valid", 4, number) for number in range(200)]
+    assert {shape.kind for shape in shapes} == set(KINDS)
+    for shape in shapes:
+        assert shape.pixels.shape == shape.gold.shape == (SIDE, SIDE)
+        assert 9 <= shape.gold.sum() <= 250
+        assert shape.pixels[shape.gold].mean() > shape.pixels[~shape.gold].mean() + 25
+
+
+def test_kinds_differ_in_shape_and_not_in_brightness():
+    gold = {kind: [] for kind in KINDS}
+    for number in range(600):
+        shape = shape_image("train", 5, number)
+        rows, columns = np.nonzero(shape.gold)
+        box = (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
+        gold[shape.kind].append(shape.gold.sum() / box)
+    filled = {kind: float(np.mean(shares)) for kind, shares in gold.items()}
+    assert filled["square"] > filled["ring"] > filled["cross"]
+    assert filled["circle"] > filled["triangle"]
+
+
+def test_names_and_kinds_of_a_split():
+    found = list(generate_shapes(20, 2, "valid"))
+    assert found[3] == ("shapes:valid:2#3", shape_image("valid", 2, 3).kind)
+    assert [len(list(generate_shapes(20, 2, split))) for split in ("train", "valid", "test")] == [
+        20, 4, 4,
+    ]  # fmt: skip
+    with pytest.raises(DataError, match="pairs: must be 1 to 1,000,000 for shapes"):
+        shape_sizes(0)
+
+
+def test_files_hold_what_is_generated(tmp_path):
+    told = []
+    assert write_shapes(tmp_path, 60, 3, told.append) == {"train": 60, "valid": 12, "test": 12}
+    assert told == [84]
+    for split, n_shapes in (("train", 60), ("test", 12)):
+        shapes = [shape_image(split, 3, number) for number in range(n_shapes)]
+        images = read_images(tmp_path / f"{split}.images.idx")
+        assert np.array_equal(images[..., 0], [shape.pixels for shape in shapes])
+        gold = read_idx(tmp_path / f"{split}.gold.idx")
+        assert np.array_equal(gold, [shape.gold for shape in shapes])
+        labels = (tmp_path / f"{split}.label").read_text().splitlines()
+        assert labels == [shape.kind for shape in shapes]
+    picture = tmp_path / "pictures" / shapes[4].kind / "004.png"
+    assert np.array_equal(decoded(picture.read_bytes(), "a")[..., 0], shapes[4].pixels)
+    assert len(list((tmp_path / "pictures").rglob("*.png"))) == 12
+    write_shapes(tmp_path, 60, 3)  # the same again
+    (tmp_path / "train.label").unlink()
+    with pytest.raises(
+        DataError, match=r"holds train.images.idx, which this command did not write"
+    ):
+        write_shapes(tmp_path, 60, 3)

@@ -1,7 +1,6 @@
 import pytest
 
 from tests.models import LINES
-from tests.tiny_recipe import TINY_MODEL
 from tformer_cli.distill.setup import Setup
 from tformer_cli.recipe import load_recipe
 
@@ -11,17 +10,21 @@ TARGETS = [
     "die Straße",
     "Eine Frau, ein Hund.",
 ]
-RECIPE = (
-    """\
+RECIPE = """\
 [data]
 directory = "{directory}"
 cache_directory = "{directory}/cache"
 train = [{{ source = "train.en", target = "train.de" }}]
 valid = [{{ source = "train.en", target = "train.de" }}]
 max_length = 39
-"""
-    + TINY_MODEL
-    + """\
+[tokenizer]
+vocab_size = 300
+[model]
+d_model = 16
+n_heads = 2
+d_ff = 32
+n_encoder_layers = 1
+n_decoder_layers = 1
 decoder_cell = "ssru"
 norm = "pre"
 max_positions = 40
@@ -41,7 +44,6 @@ teachers = ["{teacher}"]
 teacher_beam_size = 3
 teacher_n_best = 3
 """
-)
 
 
 def write_lines(path, lines):

@@ -269,52 +269,6 @@ def test_an_interrupted_training_is_resumed_to_the_same_student(run, texts, monk
     assert read_config(texts / "out/student").decoding.beam_size == beam_size
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        (["distillation.teachers=[]"], RecipeError, "^distillation.teachers: is missing"),
-        (
-            ["distillation.teachers=[]", 'distillation.translations=["a", "b"]'],
-            RecipeError,
-            "^distillation.translations: has 2 files for 1 corpora",
-        ),
-        (['distillation.teachers=["nowhere"]'], ArtifactError, "nowhere"),
-        (["data.valid=[]", "validation.metric='loss'"], RecipeError, "^distillation.test"),
-        (['distillation.monolingual=["none.en"]'], DataError, "none.en: no such file"),
-        (['data.train.0.source="none.en"'], DataError, "^data.train: no such file"),
-        (
-            ["distillation.test=[{source='train.en', target='v.nope'}]"],
-            DataError,
-            "^distillation.test: no such file .*v.nope; set data.directory",
-        ),
-        (["distillation.test=[{tsv='blank.tsv'}]"], DataError, "^distillation.test: blank has no"),
-        (["distillation.test=[{source='train.en', target='blank.tsv'}]"], DataError, "different"),
-        (
-            ["distillation.original_weight=0", "distillation.distilled_weight=0"],
-            RecipeError,
-            "nothing is left to learn",
-        ),
-        (
-            ["data.train.0.weight=1e5", "distillation.original_weight=1e5"],
-            RecipeError,
-            "^distillation: weight: must be above 0",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_is_done(make, texts, changes, error, message):
-    write_lines(texts / "blank.tsv", ["\tabc"])
-    with pytest.raises(error, match=message):
-        distill(make(*changes))
-    assert not (texts / "out").exists()
-
-
-def test_a_plan_names_the_counts_of_translations_that_do_not_correspond(make, texts):
-    write_lines(texts / "short.txt", ["Satz"] * 15)
-    setup = make("distillation.teachers=[]", 'distillation.translations=["short.txt"]')
-    with pytest.raises(DataError, match=r"short.txt: has not a translation .* 15 for 16; transl"):
-        plan_distillation(setup)
-
-
 def test_no_input_and_nothing_of_others_is_written_over(make, texts, model):
     out = texts / "out"
     out.mkdir()
@@ -337,14 +291,6 @@ def test_a_tokenizer_in_the_place_of_a_stage_is_not_replaced(make, run, texts):
     shutil.copytree(texts / "mine", texts / "out/int8")
     with pytest.raises(UsageError, match=r"holds the input \(tokenizer.path\)"):
         distill(make(f'tokenizer.path="{texts / "out/int8/tokenizer.json"}"'))
-
-
-def test_training_alone_refuses_the_table(make, texts):
-    with pytest.raises(
-        RecipeError, match=r"^distillation: a student is trained by `tformer distill"
-    ):
-        train(make().recipe, texts / "run")
-    assert not (texts / "run").exists()
 
 
 def test_a_damaged_report_is_an_error_and_one_of_an_earlier_version_is_none(run, texts):

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.classify import label_texts
 from tformer_cli.kinds.lines.embed import embed_texts
@@ -213,69 +212,6 @@ def test_texts_of_a_pipeline_may_be_lower_cased(tmp_path):
     assert side.encode("The SOUP") == side.encode("the soup")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"pooling": "pooling_mode_max_tokens"}, "pooling_mode_max_tokens is not supported"),
-        ({"modules": ("Dense",)}, "modules Transformer, Pooling, Dense are not supported"),
-    ],
-)
-def test_other_modules_are_refused(tmp_path, changes, message):
-    path = tmp_path / "theirs"
-    encoders.write_directory(path, "bert", "Model")
-    write_pipeline(path, **changes)
-    with pytest.raises(ArtifactError, match=message):
-        import_model(str(path), tmp_path / "ours")
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"position_embedding_type": "relative_key"}, 'position_embedding_type = "relative_key"'),
-        ({"is_decoder": True}, "is_decoder = true is not supported"),
-        ({"add_cross_attention": True}, "add_cross_attention = true is not supported"),
-        ({"pruned_heads": {"0": [1]}}, "pruned_heads = a dict is not supported"),
-        ({"hidden_act": "gelu_10"}, 'hidden_act = "gelu_10" is not supported'),
-        ({"problem_type": "multi_label_classification"}, "problem_type ="),
-        ({"architectures": ["BertForQuestionAnswering"]}, "BertForQuestionAnswering is not supp"),
-        ({"architectures": ["BertForTokenClassification"]}, "has no tensor classifier.weight"),
-        ({"hidden_size": 24}, "would have the shape"),
-        ({"num_hidden_layers": 1}, "has tensors that are not supported: bert.encoder.layer.1"),
-        ({"model_type": "albert"}, r"is a Hugging Face model \(albert\)"),
-    ],
-)
-def test_settings_that_are_not_known_are_one_line(tmp_path, setting, message):
-    path = tmp_path / "theirs"
-    encoders.write_directory(path, "bert", "ForMaskedLM")
-    settings = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**settings, **setting}))
-    with pytest.raises(ArtifactError, match=message):
-        import_model(str(path), tmp_path / "ours")
-    assert not (tmp_path / "ours").exists()
-
-
-@pytest.mark.parametrize(
-    ("kind", "end", "changes", "message"),
-    [
-        ("electra", "Model", {"embedding_size": 8}, "embedding_size = 8, but hidden_size = 16: a"),
-        ("electra", "ForSequenceClassification", {}, "ElectraForSequenceClassification is not"),
-        ("roberta", "ForTokenClassification", {}, "RobertaForTokenClassification is not supported"),
-        (
-            "bert",
-            "ForTokenClassification",
-            {"id2label": {0: "O", 1: "a place"}},
-            'the label "a place" has a space.*; rename it in id2label',
-        ),
-    ],
-)
-def test_models_that_are_computed_otherwise_are_refused_by_name(
-    tmp_path, kind, end, changes, message
-):
-    encoders.write_directory(tmp_path / "theirs", kind, end, **changes)
-    with pytest.raises(ArtifactError, match=message):
-        import_model(str(tmp_path / "theirs"), tmp_path / "ours")
-
-
 def test_discriminators_are_read_without_their_last_layers(tmp_path):
     theirs, tokenizer = encoders.write_directory(tmp_path / "theirs", "electra", "ForPreTraining")
     found, ours = imported(tmp_path / "theirs", tmp_path)
@@ -285,31 +221,6 @@ def test_discriminators_are_read_without_their_last_layers(tmp_path):
         expected = theirs.electra(input_ids=ids, attention_mask=mask).last_hidden_state
         states = ours.encoder.encode(*batch)
     assert (states[batch[1]] - expected[batch[1]]).abs().max() <= 1e-5
-
-
-def test_a_single_output_is_no_label(tmp_path):
-    path = tmp_path / "theirs"
-    encoders.write_directory(path, "bert", "ForSequenceClassification", num_labels=1)
-    with pytest.raises(ArtifactError, match="has one output, a number and no label"):
-        import_model(str(path), tmp_path / "ours")
-
-
-@pytest.mark.parametrize(
-    ("part", "values", "message"),
-    [
-        ("normalizer", {"type": "Lowercase"}, 'normalizer.type = "Lowercase" is not supported'),
-        ("pre_tokenizer", {"type": "Whitespace"}, 'pre_tokenizer.type = "Whitespace" is not'),
-        ("normalizer", None, "normalizer.type = null is not supported"),
-    ],
-)
-def test_a_tokenizer_that_cuts_otherwise_is_refused(tmp_path, part, values, message):
-    path = tmp_path / "theirs"
-    encoders.write_directory(path, "bert", "Model")
-    file = path / "tokenizer.json"
-    parts = json.loads(file.read_text())
-    file.write_text(json.dumps({**parts, part: values}))
-    with pytest.raises(ArtifactError, match=message):
-        import_model(str(path), tmp_path / "ours")
 
 
 def test_a_vocabulary_of_whole_words_is_cut_at_spaces(tmp_path):

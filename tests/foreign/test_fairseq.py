@@ -291,51 +291,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("said", REFUSED)
-def test_what_is_not_supported_is_named_and_nothing_is_written(tmp_path, said):
-    fairseq_model(tmp_path / "model")
-    file = tmp_path / "model" / "checkpoint_best.pt"
-    checkpoint = torch.load(file, weights_only=False)
-    vars(checkpoint["args"]).update(REFUSED[said])
-    torch.save(checkpoint, file)
-    with pytest.raises(ArtifactError, match=said) as error:
-        import_model(str(tmp_path / "model"), tmp_path / "ours")
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "ours").exists()
-
-
-def test_a_tensor_that_is_not_known_is_named(tmp_path):
-    fairseq_model(tmp_path / "model", both(normalize_before=True))
-    file = tmp_path / "model" / "checkpoint_best.pt"
-    checkpoint = torch.load(file, weights_only=False)
-    checkpoint["model"]["decoder.layers.0.w_resid"] = torch.ones(16)
-    torch.save(checkpoint, file)
-    with pytest.raises(ArtifactError, match=r"not supported: decoder\.layers\.0\.w_resid"):
-        import_model(str(file), None)
-    del checkpoint["model"]["decoder.layers.0.w_resid"], checkpoint["model"]["decoder.version"]
-    torch.save(checkpoint, file)
-    with pytest.raises(ArtifactError, match=r"decoder\.version is not 3"):
-        import_model(str(file), None)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a 1\nb\n", "line 2 is not an entry and its count"),
-        ("a 1\na 2\n", "has an entry twice"),
-        ("a 1\n", "its vocabulary has 5 entries"),
-        (b"\xff 1\n", "is not UTF-8 text"),
-    ],
-)
-def test_a_damaged_dictionary_is_named(tmp_path, text, said):
-    fairseq_model(tmp_path / "model")
-    file = tmp_path / "model" / "dict.de.txt"
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ArtifactError, match=said) as error:
-        import_model(str(tmp_path / "model"), None)
-    assert "\n" not in str(error.value)
-
-
 def test_several_checkpoints_must_be_told_apart(tmp_path):
     fairseq_model(tmp_path / "model")
     folder = tmp_path / "model"

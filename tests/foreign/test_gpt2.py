@@ -3,7 +3,6 @@
 Every parameter is random, biases and norms too, so that nothing can be left out unnoticed.
 """
 
-import json
 import pickle
 
 import pytest
@@ -133,31 +132,6 @@ def test_a_tokenizer_json_alone_will_do(directory, tmp_path):
     assert [found.ids[n] for n in ids] == tokenizer.encode(SAMPLES[2]).ids
 
 
-@pytest.mark.parametrize(
-    ("part", "change", "message"),
-    [
-        ("normalizer", {"type": "Lowercase"}, 'normalizer.type = "Lowercase"'),
-        ("pre_tokenizer", {"add_prefix_space": True}, "add_prefix_space = true"),
-        ("pre_tokenizer", {"use_regex": False}, "use_regex = false"),
-        ("pre_tokenizer", {"type": "Sequence"}, 'pre_tokenizer.type = "Sequence"'),
-        ("pre_tokenizer", None, "has no pre_tokenizer"),
-        ("model", {"type": "Unigram"}, 'model.type = "Unigram"'),
-        ("model", {"ignore_merges": True}, "ignore_merges = true"),
-    ],
-    ids=str,
-)
-def test_a_tokenizer_json_that_cuts_otherwise_is_refused(
-    directory, tmp_path, part, change, message
-):
-    path, _, tokenizer = directory()
-    (path / "vocab.json").unlink()
-    whole = json.loads(tokenizer.to_str())
-    whole[part] = None if change is None else {**(whole[part] or {}), **change}
-    (path / "tokenizer.json").write_text(json.dumps(whole))
-    with pytest.raises(ArtifactError, match=message):
-        import_model(str(path), tmp_path / "ours")
-
-
 def nano_gpt(path, *, bias=True, compiled=False, characters="\n abcd"):
     """Writes a checkpoint and its meta.pkl as nanoGPT does; returns the same model."""
     theirs = random_gpt2(len(characters), activation_function="gelu")
@@ -195,47 +169,6 @@ def test_checkpoints_of_nano_gpt(tmp_path, options):
     assert len(text.text) == 20
     with pytest.raises(UsageError, match="PROMPT: is empty, but the texts of this model have no"):
         generate_texts(tmp_path / "ours", [""])
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = true"),
-        ({"n_embd": "x"}, r'n_embd is not a whole number \(found "x"\)'),
-        ({"activation_function": "mish"}, 'activation_function = "mish" is not supported'),
-    ],
-)
-def test_settings_that_are_not_known_are_one_line(directory, tmp_path, setting, message):
-    path, *_ = directory()
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, **setting}))
-    with pytest.raises(ArtifactError, match=message):
-        import_model(str(path), tmp_path / "ours")
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("vocab.json", b"[]"),
-        ("vocab.json", b'{"a": -1}'),
-        ("vocab.json", b'{"a": 1}'),
-        ("merges.txt", b"a b c\n"),
-        ("merges.txt", b"never there\n"),
-    ],
-)
-def test_damaged_vocabularies_are_one_line(directory, tmp_path, name, content):
-    path, *_ = directory()
-    (path / name).write_bytes(content)
-    with pytest.raises(ArtifactError, match=r"own files|download it again"):
-        import_model(str(path), tmp_path / "ours")
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage", pickle.dumps([1]), pickle.dumps({"stoi": 3})])
-def test_a_damaged_meta_pkl_is_one_line(tmp_path, content):
-    nano_gpt(tmp_path / "ckpt.pt")
-    (tmp_path / "meta.pkl").write_bytes(content)
-    with pytest.raises(ArtifactError, match="prepare the data again"):
-        import_model(str(tmp_path / "ckpt.pt"), tmp_path / "ours")
 
 
 def test_another_programs_checkpoint_is_said_to_be_that(tmp_path):

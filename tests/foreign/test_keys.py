@@ -10,11 +10,9 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from tests.foreign import encoders, test_bert, test_gpt2, test_llama
+from tests.foreign import encoders, test_refusals
 from tests.foreign.hugging_face import test_importing as translators
 from tests.foreign.key_tables import tables
-from tests.foreign.spm import PIECES, spm
-from tests.foreign.t5 import test_importing as test_t5
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.foreign.keys import USED, Fate, Keys, Parts, no_effect, noted, only
@@ -82,34 +80,17 @@ def test_every_table_refuses_or_notes_what_it_does_not_know(table):
             assert row.why
 
 
-def write_gpt2(path):
-    path.mkdir()
-    tokenizer = test_gpt2.write_tokenizer(path)
-    tokenizer.save(str(path / "tokenizer.json"))
-    test_gpt2.random_gpt2(tokenizer.get_vocab_size()).save_pretrained(path)
-
-
-def write_llama(path):
-    test_llama.random_llama(len(PIECES)).save_pretrained(path)
-    (path / "tokenizer.model").write_bytes(spm(PIECES, algorithm=2))
-
-
-def write_sentences(path):
-    encoders.write_directory(path, "bert", "Model")
-    test_bert.write_pipeline(path)
-
-
 KINDS = {
     "marian": translators.marian,
     **{kind: partial(translators.multilingual, kind=kind) for kind in ("m2m", "nllb", "mbart")},
     "pegasus": translators.pegasus,
-    "t5": lambda path: test_t5.write(path, *test_t5.random_t5()[1:]),
-    "gpt2": write_gpt2,
-    "llama": write_llama,
+    "t5": test_refusals.t5,
+    "gpt2": test_refusals.KINDS["whole gpt2"],
+    "llama": test_refusals.llama,
     **{
         kind: partial(encoders.write_directory, kind=kind, head="Model") for kind in encoders.SHAPES
     },
-    "sentences": write_sentences,
+    "sentences": test_refusals.sentences,
 }
 FILES = {
     "config.json": {"is_encoder_decoder": "made up"},

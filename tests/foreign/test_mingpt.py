@@ -73,27 +73,6 @@ def test_the_text_beside_it_is_its_alphabet(tmp_path):
     assert ours.tokenizer.target.decode(ids) == "\n abé"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("config.json", None, "config.json: "),
-        ("config.json", "{}", "has no settings of a model"),
-        ("config.json", '{"model": {"model_type": "gpt-huge"}}', "n_head is not a whole number"),
-        ("config.json", '{"model": {"n_head": 4, "n_embd": 32}}', "weights are 16 wide"),
-        ("config.json", '{"model": {"n_head": 3}}', "does not divide"),
-        ("input.txt", "abc", "3 different characters, but the model 12"),
-    ],
-)
-def test_what_is_missing_or_of_another_run_is_one_line(tmp_path, name, content, message):
-    write_run(tmp_path / "run")
-    file = tmp_path / "run" / name
-    file.unlink(missing_ok=True)
-    if content is not None:
-        file.write_text(content)
-    with pytest.raises(ArtifactError, match=message):
-        import_model(str(tmp_path / "run"), tmp_path / "ours")
-
-
 def test_matrices_of_hugging_face_are_refused(tmp_path):
     theirs = write_run(tmp_path / "run")
     mask = {"transformer.h.0.attn.bias": torch.ones(1)}

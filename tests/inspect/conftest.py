@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.inspect.cases import case  # noqa: F401 - a fixture
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, head_layout
 from tformer_cli.inspect.ablation import (
     heads_off,

@@ -13,15 +13,15 @@ from safetensors.numpy import load
 
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.figures import (
+from tformer_cli.inspect.views.heads import (
     LABELLED_PANELS,
-    display_width,
     render_npz,
     render_safetensors,
     render_svg,
 )
 from tformer_cli.show import png
 from tformer_cli.show.png import render_png
+from tformer_cli.show.svg import display_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,10 +5,9 @@ import math
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from tests.commands import output_of, refused
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.cli.app import app
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.heads.metrics import memory_shares, metrics_of
@@ -86,15 +85,12 @@ def test_shares_of_known_maps():
 @pytest.mark.parametrize("form", ["text", "jsonl", "html", "npz"])
 def test_they_are_shown(path, tmp_path, form):
     file = tmp_path / f"heads.{form}"
-    arguments = ["inspect-heads", path, TEXT, "--format", form, "-o", file, "-q"]
-    done = CliRunner().invoke(app, [str(part) for part in arguments])
-    assert done.exit_code == 0, done.stderr
+    output_of("inspect-heads", path, TEXT, "--format", form, "-o", file, "-q")
     if form == "text":
         assert "segments of 9 tokens, earlier ones are memory" in " ".join(file.read_text().split())
     if form == "jsonl":
         record = json.loads(file.read_text())
         assert record["segment"] == 9
         assert all(0.0 < head["metrics"]["memory"] < 1.0 for head in record["heads"])
-    too_long = CliRunner().invoke(app, ["inspect-heads", str(path), "ab" * 600, "-q"])
-    assert too_long.exit_code == 2
-    assert "has 1,200 tokens, but the model takes 1023" in too_long.stderr
+    says = "has 1,200 tokens, but the model takes 1023"
+    refused("inspect-heads", path, "ab" * 600, "-q", says=says)

@@ -1,7 +1,6 @@
 """A view is one file: this one adds a command, a tab of the report and a page, and nothing else."""
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,15 +9,16 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from tests.oracles.unpacked import unpacked
+from tests.oracles.unpacked import page_data, unpacked
 from tformer_cli.cli.inspect.inspect_view import view_command
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect import views
 from tformer_cli.inspect.alignment import AlignedWords, HeadChoice
+from tformer_cli.inspect.data import json_line, packed, picked, rounded
 from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.pages import render_report
 from tformer_cli.inspect.record import HeadsRecord
-from tformer_cli.inspect.view import SentenceView, json_line, packed, rounded
+from tformer_cli.inspect.view import SentenceView
 from tformer_cli.inspect.views.heads import VIEW
 from tformer_cli.settings import Option
 from tformer_cli.show.document import text
@@ -88,6 +88,14 @@ def test_weights_keep_six_digits_and_exact_zeros(record):
         found = torch.tensor(head["weights"])
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
         assert torch.equal(found == 0, expected == 0)
+
+
+def test_a_line_of_names_makes_data_of_attributes(record):
+    found = picked(record, "index n=model.n_heads *model score")
+    assert list(found)[:4] == ["index", "n", "name", "n_encoder_layers"]
+    assert (found["n"], found["name"], found["score"]) == (2, "m", -1.23457)
+    with pytest.raises(AttributeError, match="rnk"):
+        picked(record, "index rnk")
 
 
 @pytest.mark.parametrize(("value", "expected"), [(1 / 3, 0.333333), (1.5e-9, 1.5e-9), (0.0, 0.0)])
@@ -198,7 +206,6 @@ def test_its_command_has_its_options_and_all_formats(run, tmp_path):
 def test_the_report_has_its_tab(view, model):
     report = inspect_report(model, [LINE], device="cpu")
     page = render_report(report)
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
-    (sentence,) = data["sentences"]
+    (sentence,) = page_data(page)["sentences"]
     assert sentence["views"]["lengths"]["letters"] == [len(p) for p in sentence["sourcePieces"]]
     assert view.script.splitlines()[0] in page

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from tests.commands import run
+from tests.commands import record_of, records_of, run
 from tformer_cli.bulk.plan import GivenCorpus, plan_corpus
 from tformer_cli.bulk.shards import Fields, Task
 from tformer_cli.bulk.translate_shard import opening
@@ -38,19 +38,24 @@ if __name__ == "__main__":
 """`tformer`, ended by the first import of torch."""
 
 
+COUNTING = """
+import sys
+from tformer_cli.__main__ import main
+try:
+    main()
+except SystemExit:
+    print(sum(name.partition(".")[0] == "tformer_cli" for name in sys.modules))
+"""
+"""`tformer`, with the number of its own modules that were loaded as the last line."""
+MOST_MODULES = 60
+
+
 @pytest.fixture(scope="module", autouse=True)
 def kernels():
     try:
         return load_library()
     except KernelsUnavailable as error:
         pytest.skip(f"no compiled kernels: {error}")
-
-
-@pytest.fixture(scope="module")
-def int8_model(model, tmp_path_factory):
-    path = tmp_path_factory.mktemp("int8") / "model"
-    with_torch("export", model, "--format", "int8", "-o", path)
-    return path
 
 
 def started(*arguments, text=""):
@@ -78,31 +83,10 @@ def with_torch(*arguments, text=""):
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--beam-size", "1"],
-        ["--n-best", "3", "--format", "jsonl", "--token-scores", "--flags"],
-        ["--precision", "int8", "--format", "tsv"],
-        ["--ban", "dog"],
-        ["--risk", "chrf", "--distinct-texts", "--device", "cpu", "--threads", "2"],
-    ],
-    ids=" ".join,
-)
-def test_translate_writes_the_same_bytes_without_torch(model, options):
-    text = "\n".join(LINES) + "\n"
-    without = without_torch("translate", model, *options, text=text)
-    # heads are selected in a model of torch's, which the kernels then search with
-    assert without == with_torch("translate", model, *options, "--heads", "*", text=text)
-    assert without.count("\n") >= len(LINES)
-
-
-def test_stored_integers_are_translated_without_torch(model, int8_model):
-    text = "\n".join(LINES) + "\n"
-    options = ("--n-best", 2, "--format", "jsonl")
-    stored = without_torch("translate", int8_model, *options, text=text)
-    quantized = without_torch("translate", model, *options, "--precision", "int8", text=text)
-    assert stored == quantized
+def test_a_line_loads_only_modules_that_it_needs(model):
+    command = [sys.executable, "-c", COUNTING, "translate", model, LINES[0], "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 20 < int(done.stdout.split()[-1]) <= MOST_MODULES
 
 
 WORKER = """
@@ -133,58 +117,32 @@ def test_corpora_are_translated_without_torch_by_program_and_workers(model, tmp_
     assert done.stdout == "5\nFalse False\n"
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_a_glossary_is_held_to_without_torch(model, tmp_path, precision):
-    glossary = tmp_path / "glossary"
-    glossary.write_text("man\tdog\nsnow\tthe street\nA\tman\tban\n")
-    text = "\n".join(LINES) + "\n"
-    options = ("--glossary", glossary, "--max-length", 20, "--precision", precision)
-    options += ("--format", "jsonl", "--n-best", 2)
-    found = without_torch("translate", model, *options, text=text)
-    expected = with_torch("translate", model, *options, "--engine", "torch", text=text)
-    for ours, theirs in zip(found.splitlines(), expected.splitlines(), strict=True):
-        ours, theirs = json.loads(ours), json.loads(theirs)
-        assert ours["translation"] == theirs["translation"]
-        assert ours["score"] == pytest.approx(theirs["score"], abs=0.1)
-        assert ours.get("unsatisfied") == theirs.get("unsatisfied")
-    assert json.loads(found.splitlines()[0])["translation"].count("dog") > 0
-
-
 @pytest.mark.parametrize("options", [[], ["--precision", "int8"]], ids=" ".join)
-def test_score_evaluate_and_benchmark_do_without_torch(model, tmp_path, options):
+def test_the_loss_of_evaluate_is_that_of_scores(model, tmp_path, options):
     (tmp_path / "source").write_text("\n".join(LINES) + "\n")
     (tmp_path / "target").write_text("\n".join(reversed(LINES)) + "\n")
-    source, target = tmp_path / "source", tmp_path / "target"
-    lines = without_torch(
-        *("score", model, "-i", source, "--target-file", target, "--format", "jsonl", *options),
-    ).splitlines()
-    scores = [json.loads(line) for line in lines]
-    evaluated = json.loads(
-        without_torch(
-            *("evaluate", model, "-i", source, "--reference", target, "--format", "json", *options),
-        )
+    words = (model, "-i", tmp_path / "source", "-q", *options)
+    scores = records_of("score", *words, "--target-file", tmp_path / "target", "--format", "jsonl")
+    evaluated = record_of(
+        "evaluate", *words, "--reference", tmp_path / "target", "--format", "json"
     )
     n_tokens = sum(len(score["token_log_probabilities"]) for score in scores)
     total = sum(score["log_probability"] for score in scores)
     assert evaluated["loss"] == pytest.approx(-total / n_tokens)
-    expected = expected_scores(model, options)
-    tolerance = 0.1 if options else 1e-4
-    for score, hypothesis in zip(scores, expected, strict=True):
-        assert score["log_probability"] == pytest.approx(hypothesis.log_probability, abs=tolerance)
-        assert score["score"] == pytest.approx(hypothesis.score, abs=tolerance)
-    measured = without_torch(
-        *("benchmark", model, "-i", source, "--rounds", 1, "--beam-size", 2, *options),
-        *("--format", "json"),
-    )
-    record = json.loads(measured)
-    assert record["kernels"] == "native"
-    assert record["peak_memory"] < 150e6, "the process that was measured did without torch, too"
-
-
-def expected_scores(path, options):
-    opened = open_model(path, precision="int8" if options else "float32")
+    opened = open_model(model, precision="int8" if options else "float32")
     ids = opened.directory.tokenizer.encode_batch(LINES)
-    return score_pairs(opened.directory.model, ids, ids[::-1], DecodingConfig(), device="cpu")
+    expected = score_pairs(opened.directory.model, ids, ids[::-1], DecodingConfig(), device="cpu")
+    for score, hypothesis in zip(scores, expected, strict=True):
+        near = pytest.approx(hypothesis.log_probability, abs=0.1 if options else 1e-4)
+        assert score["log_probability"] == near
+
+
+def test_a_benchmark_and_the_process_it_measures_do_without_torch(model, tmp_path):
+    (tmp_path / "source").write_text("\n".join(LINES) + "\n")
+    options = ("--rounds", 1, "--beam-size", 2, "--format", "json")
+    record = json.loads(without_torch("benchmark", model, "-i", tmp_path / "source", *options))
+    assert record["kernels"] == "native"
+    assert record["peak_memory"] < 150e6
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,26 @@
+"""Scores of translations and labels, their test sets and tokenizers."""
+
 import json
+import random
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+from types import SimpleNamespace
+from typing import get_args
 
 import pytest
+from sacrebleu.dataset import DATASETS
+from sacrebleu.metrics.bleu import BLEU
 
-from tformer_cli.errors import DataError
-from tformer_cli.metrics.scores import bleu, check_counts, chrf, ter
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.evaluate.compare import files_of_test_set
+from tformer_cli.evaluate.comparison.paired_tests import MeasuredMetric, TestSettings, paired_test
+from tformer_cli.metrics import comet, scores
+from tformer_cli.metrics.choices import Tokenization
+from tformer_cli.metrics.comet import Comet, check_installed
+from tformer_cli.metrics.labels import score_labels
+from tformer_cli.metrics.scores import bleu, check_counts, check_tokenizer, chrf, ter
 
 HYPOTHESES = ["The cat sat on a mat .", "He doesn't know, does he?", "", "It rained yesterday."]
 REFERENCES = [
@@ -65,3 +80,204 @@ def test_different_numbers_of_lines_are_an_error_with_both_numbers():
     with pytest.raises(DataError, match="has no lines"):
         bleu([], [[]])
     check_counts([("a", 2), ("b", 2)])
+
+
+LABELS = ("a", "b", "c", "never")
+
+
+def examples():
+    dice = random.Random(4)
+    references = [dice.choice("aaabbc") for _ in range(200)]
+    predicted = [right if dice.random() < 0.6 else dice.choice("abc") for right in references]
+    return predicted, references
+
+
+def test_scores_are_those_of_their_definitions():
+    predicted, references = examples()
+    scores = score_labels(predicted, references, LABELS)
+    pairs = list(zip(predicted, references, strict=True))
+    assert scores.n_examples == 200
+    assert scores.accuracy == sum(p == r for p, r in pairs) / 200
+    for number, label in enumerate("abc"):
+        one = scores.labels[number]
+        given = [r == label for p, r in pairs if p == label]
+        there = [p == label for p, r in pairs if r == label]
+        assert one.precision == pytest.approx(sum(given) / len(given))
+        assert one.recall == pytest.approx(sum(there) / len(there))
+        harmonic = 2 / (1 / one.precision + 1 / one.recall)
+        assert one.f1 == pytest.approx(harmonic)
+        assert sum(scores.confusion[number]) == one.n_examples == len(there)
+    # a label that neither occurs nor is predicted does not count
+    assert scores.macro_f1 == pytest.approx(sum(one.f1 for one in scores.labels[:3]) / 3)
+    assert scores.labels[3].f1 == 0.0
+
+
+def test_a_label_that_is_only_predicted_counts():
+    scores = score_labels(["a", "b"], ["a", "a"], ("a", "b"))
+    assert scores.macro_f1 == pytest.approx((2 / 3 + 0.0) / 2)
+    assert scores.confusion == ((1, 1), (0, 0))
+
+
+def test_nothing_scores_nothing():
+    scores = score_labels([], [], ("a", "b"))
+    assert (scores.accuracy, scores.macro_f1) == (0.0, 0.0)
+
+
+def test_different_numbers_are_an_error():
+    with pytest.raises(ValueError, match="zip"):
+        score_labels(["a"], [], ("a",))
+
+
+def test_every_choice_is_one_of_sacrebleus():
+    assert set(get_args(Tokenization)) == BLEU.TOKENIZERS - {"spm"}  # an old name of flores101
+    with pytest.raises(UsageError, match="--tokenize: must be one of none, zh, 13a"):
+        check_tokenizer("made up")
+
+
+@pytest.mark.parametrize("name", ["13a", "intl", "char", "zh", "none"])
+def test_what_needs_nothing_is_there(name):
+    check_tokenizer(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "extra"),
+    [
+        ("ja-mecab", "MeCab", "ja"),
+        ("ko-mecab", "mecab_ko", "ko"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(monkeypatch, name, missing, extra):
+    found = scores.find_spec
+    monkeypatch.setattr(scores, "find_spec", lambda m: None if m == missing else found(m))
+    with pytest.raises(UsageError) as refused:
+        check_tokenizer(name)
+    assert str(refused.value) == (
+        f"--tokenize: {name} needs the package {missing}; "
+        f"install it with pip install 'tformer[{extra}]'"
+    )
+
+
+def test_a_model_that_cannot_be_downloaded_may_be_stored_by_hand(monkeypatch, tmp_path):
+    def offline(*args, **options):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr(scores, "SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    with pytest.raises(UsageError) as refused:
+        check_tokenizer("flores200")
+    path = tmp_path / "models" / "flores200sacrebleuspm"
+    assert f"fetch https://tinyurl.com/flores200sacrebleuspm elsewhere and store it as {path}" in (
+        str(refused.value)
+    )
+    path.write_bytes(b"a model")
+    check_tokenizer("flores200")
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """An empty folder where wmt20 belongs, on a machine without a network."""
+
+    def offline(*args, **options):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    monkeypatch.setattr(DATASETS["wmt20"], "_outdir", str(tmp_path))
+    monkeypatch.setattr(DATASETS["wmt20"], "_rawdir", str(tmp_path / "raw"))
+    return tmp_path
+
+
+def test_files_that_are_there_are_found(folder):
+    for field in DATASETS["wmt20"].fieldnames("en-de"):
+        (folder / f"wmt20.en-de.{field}").write_text(f"{field}\n")
+    source, references = files_of_test_set("wmt20", "en-de")
+    assert source.read_text() == "src\n"
+    assert [one.read_text() for one in references] == ["ref\n"]
+
+
+def test_without_a_network_it_is_said_what_to_store_where(folder):
+    with pytest.raises(UsageError) as refused:
+        files_of_test_set("wmt20", "en-de")
+    url = "https://data.statmt.org/wmt20/translation-task/test.tgz"
+    path = folder / "raw" / "wmt20.test.tgz"
+    message = str(refused.value)
+    assert message.startswith("--test-set: wmt20 cannot be downloaded (")
+    assert message.endswith(f"; store {url} as {path}, and unpack it there")
+
+
+@pytest.mark.parametrize(
+    ("name", "pair", "message"),
+    [
+        ("wmt2", "en-de", "--test-set: sacreBLEU has no wmt2; did you mean wmt24, wmt23 or wmt22?"),
+        ("flor", "en-de", "--test-set: sacreBLEU has no flor; `sacrebleu --list` lists them"),
+        ("wmt20", None, "--language-pair: wmt20 has cs-en, "),
+        ("wmt20", "en-xx", "; found en-xx; name one of them"),
+    ],
+)
+def test_unknown_names_are_refused(name, pair, message):
+    with pytest.raises(UsageError) as refused:
+        files_of_test_set(name, pair)
+    assert message in str(refused.value)
+
+
+SOURCES, RIGHT = ["eins", "zwei", "drei", "vier"], ["one", "two", "three", "four"]
+
+
+class BestModelPublisher:
+    """A model with the interface of COMET's: it finds the share of equal letters."""
+
+    def __init__(self):
+        self.asked = []
+
+    def predict(self, samples, gpus, progress_bar, num_workers):
+        self.asked += samples
+        pairs = [(one["mt"], one["ref"]) for one in samples]
+        equal = [sum(a == b for a, b in zip(*pair, strict=False)) for pair in pairs]
+        return SimpleNamespace(
+            scores=[n / len(ref) for n, (_, ref) in zip(equal, pairs, strict=True)]
+        )
+
+
+@pytest.fixture
+def judge(monkeypatch):
+    one = BestModelPublisher()
+
+    def download_model(name):
+        if name != "Unbabel/wmt22-comet-da":
+            raise KeyError(f"Model '{name}' not supported by COMET.")
+        return "checkpoint"
+
+    package = SimpleNamespace(load_from_checkpoint=lambda path: one, download_model=download_model)
+    monkeypatch.setitem(sys.modules, "comet", package)
+    monkeypatch.setattr(comet, "find_spec", lambda name: package)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "2.2.7")
+    return one
+
+
+def test_the_score_is_the_mean_over_sentences_and_is_tested_as_all_others(judge):
+    metric = MeasuredMetric(Comet(SOURCES), [RIGHT])
+    worse = ["one", "two", "xxxxx", "four"]
+    (found,) = paired_test([("a", RIGHT), ("b", worse)], [metric], TestSettings(samples=100))
+    assert found.name == "COMET"
+    assert [score.value for score in found.scores] == [100.0, 75.0]
+    assert "|seed:12345|" in found.signature
+    assert found.signature.endswith("|model:Unbabel/wmt22-comet-da|version:comet-2.2.7")
+    assert judge.asked[0] == {"src": "eins", "mt": "one", "ref": "one"}
+    assert len(judge.asked) == 8  # each translation is judged once
+    assert metric.sentence_scores(worse) == [100.0, 100.0, 0.0, 100.0]
+
+
+def test_a_model_that_cannot_be_had_is_one_line(judge):
+    with pytest.raises(
+        UsageError, match=r"--comet-model: made/up cannot be loaded .*not supported"
+    ):
+        Comet(SOURCES, "made/up")
+
+
+def test_without_the_package_it_is_said_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(comet, "find_spec", lambda name: None)
+    with pytest.raises(UsageError) as refused:
+        check_installed()
+    assert str(refused.value) == (
+        "--metric: comet needs the package unbabel-comet; install it with "
+        "pip install 'tformer[comet]', or omit comet"
+    )

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.model.conftest import VOCAB_SIZE, small_config
-from tests.model.test_transformer import copy_attention, copy_module
+from tests.model.test_transformer import torchs_stack
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import OneDnnProducts
 from tformer_cli.model.weight_shapes import parameter_count, parameter_shapes
@@ -52,23 +52,8 @@ def test_parameters_are_named_and_counted_without_a_model(changes):
 def test_equals_torchs_encoder_and_a_linear_layer(changes, pooling, sentences):
     source, mask, _ = sentences
     model = classifier(pooling=pooling, **changes)
-    config = model.config
-    layer = nn.TransformerEncoderLayer(
-        config.d_model, config.n_heads, config.d_ff, 0.0, activation=config.activation,
-        norm_first=config.norm == "pre", batch_first=True,
-    )  # fmt: skip
-    final = nn.LayerNorm(config.d_model) if config.has_final_norm else None
-    theirs = nn.TransformerEncoder(layer, 2, final, enable_nested_tensor=False)
-    head = nn.Linear(config.d_model, 5)
+    theirs, head = torchs_stack(model.config, model.encoder), nn.Linear(model.config.d_model, 5)
     with torch.no_grad():
-        for their, our in zip(theirs.layers, model.encoder.layers, strict=True):
-            copy_attention(their.self_attn, our.self_attention)
-            copy_module(their.norm1, our.self_attention_norm)
-            copy_module(their.linear1, our.feed_forward.inner)
-            copy_module(their.linear2, our.feed_forward.outer)
-            copy_module(their.norm2, our.feed_forward_norm)
-        if final is not None:
-            copy_module(theirs.norm, model.encoder.final_norm)
         head.weight.copy_(model.output_matrix)
         head.bias.copy_(model.output_bias)
     embedded = model.encoder_input(source, model.source_embedding.weight)

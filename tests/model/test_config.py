@@ -1,8 +1,15 @@
+"""Shapes of models and of their weights."""
+
 import re
 
 import pytest
+import torch
 
+from tests.model.conftest import VOCAB_SIZE, small_config, small_model
+from tformer_cli.model.attention import causal_mask
 from tformer_cli.model.config import PRESETS, ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.weight_shapes import parameter_count, parameter_shapes
 
 
 def test_the_preset_base_is_the_default():
@@ -96,3 +103,88 @@ def test_a_setting_of_other_models_keeps_its_default(settings, name, value, owne
     ModelConfig(**{**settings, name: default})
     with pytest.raises(ValueError, match=f"^{name}: only for {re.escape(owner)}.*; omit it$"):
         ModelConfig(**{**settings, name: value})
+
+
+@pytest.mark.parametrize("tied", ["all", "decoder", "inputs", "none"])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "table"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"encoder_heads": (1, 0), "cross_heads": (2, 1, 0)},
+        {"output_bias": True, "embedding_norm": True},
+        {"final_norm": "always", "scale_embeddings": False},
+        {"decoder_cell": "ssru", "cross_heads": (2, 1, 0)},
+        {"d_head": 6, "cross_heads": (2, 1, 0), "norm_kind": "rms", "gated": True},
+    ],
+)
+def test_parameters_are_named_and_counted_without_a_model(tied, norm, positions, bias, more):
+    if tied not in ("all", "inputs"):
+        more = {**more, "source_vocab_size": 60}
+    config = small_config(tied_embeddings=tied, norm=norm, positions=positions, bias=bias, **more)
+    model = Transformer(config, VOCAB_SIZE)
+    shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    assert parameter_shapes(config, VOCAB_SIZE) == shapes
+    assert sum(p.numel() for p in model.parameters()) == parameter_count(config, VOCAB_SIZE)
+
+
+def test_base_and_big_are_the_papers():
+    # Table 3 gives 65 and 213 million parameters, with about 37,000 joint BPE entries.
+    assert round(parameter_count(ModelConfig(**PRESETS["base"]), 37_000) / 1e6) == 63
+    assert round(parameter_count(ModelConfig(**PRESETS["big"]), 37_000) / 1e6) == 214
+
+
+def test_a_gate_of_one_changes_no_bit_and_zero_everywhere_leaves_the_bias_of_w_o():
+    layer = small_model().decoder.layers[0].self_attention
+    hidden = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1))
+    ungated = layer(hidden, mask=causal_mask(5))
+    for shape in ((4, 1, 1), (2, 4, 1, 1), (2, 4, 5, 1)):
+        layer.gate = torch.ones(shape)
+        assert torch.equal(layer(hidden, mask=causal_mask(5)), ungated)
+    layer.gate = torch.zeros(4, 1, 1)
+    off = layer(hidden, mask=causal_mask(5))
+    assert torch.equal(off, layer.out_projection.bias.expand_as(off))
+    assert "gate" not in layer.state_dict()
+
+
+def test_layers_may_differ_in_heads_and_decode_step_by_step_as_in_full(sentences):
+    shape = {"encoder_heads": (1, 3), "decoder_heads": (2, 0, 4), "cross_heads": (0, 4, 1)}
+    model = small_model(**shape)
+    assert sum(p.numel() for p in model.parameters()) == parameter_count(model.config, 50)
+    source, source_mask, target = sentences
+    with torch.inference_mode():
+        full = model(source, source_mask, target)
+        cache = model.start_cache(model.encode(source, source_mask), source_mask, 1, 6)
+        steps = [model.decode_step(target[:, i], cache) for i in range(6)]
+    assert torch.allclose(torch.stack(steps, dim=1), full, atol=1e-5)
+
+
+def test_layers_of_equal_heads_are_the_same_model():
+    torch.manual_seed(3)
+    implicit = Transformer(small_config(), 50).state_dict()
+    torch.manual_seed(3)
+    explicit = Transformer(small_config(encoder_heads=(4, 4), cross_heads=(4, 4, 4)), 50)
+    assert all(torch.equal(v, implicit[name]) for name, v in explicit.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "message"),
+    [
+        ("encoder_heads", (4,), "encoder_heads: must name 2 layers, but names 1"),
+        ("cross_heads", (4, 5, 4), "cross_heads: must be 0 to n_heads = 4"),
+        ("decoder_heads", (4, -1, 4), "decoder_heads: must be 0 to n_heads = 4"),
+        ("bias_heads", (0, 1), "bias_heads: must name 20 heads, those of self-attention, but"),
+        ("bias_heads", (4,) * 20, "bias_heads: must be below n_heads = 4"),
+    ],
+)
+def test_impossible_heads_are_refused(name, heads, message):
+    with pytest.raises(ValueError, match=message):
+        small_config(**{name: heads})
+
+
+def test_heads_that_share_biases_say_which_are_theirs():
+    with pytest.raises(ValueError, match="bias_heads: must say which heads of 4 are left"):
+        small_model(positions="alibi", encoder_heads=(2, 4))
+    small_model(positions="alibi", encoder_heads=(0, 4))

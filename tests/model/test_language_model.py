@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from torch import nn
 
 from tests.model.conftest import VOCAB_SIZE, small_config, small_model
-from tests.model.test_transformer import copy_attention, copy_module
+from tests.model.test_transformer import torchs_stack
 from tformer_cli.model.attention import causal_mask
 from tformer_cli.model.operations import OneDnnProducts
 from tformer_cli.model.transformer import Transformer
@@ -50,27 +49,7 @@ def test_parameters_are_named_and_counted_without_a_model(changes):
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"activation": "gelu"}])
 def test_equals_torchs_encoder_with_a_causal_mask(changes, texts):
     model = language_model(**changes)
-    config = model.config
-    layer = nn.TransformerEncoderLayer(
-        config.d_model,
-        config.n_heads,
-        config.d_ff,
-        0.0,
-        activation=config.activation,
-        norm_first=config.norm == "pre",
-        batch_first=True,
-    )
-    final = nn.LayerNorm(config.d_model) if config.has_final_norm else None
-    theirs = nn.TransformerEncoder(layer, 3, final, enable_nested_tensor=False)
-    with torch.no_grad():
-        for their, our in zip(theirs.layers, model.decoder.layers, strict=True):
-            copy_attention(their.self_attn, our.self_attention)
-            copy_module(their.norm1, our.self_attention_norm)
-            copy_module(their.linear1, our.feed_forward.inner)
-            copy_module(their.linear2, our.feed_forward.outer)
-            copy_module(their.norm2, our.feed_forward_norm)
-        if final is not None:
-            copy_module(theirs.norm, model.decoder.final_norm)
+    theirs = torchs_stack(model.config, model.decoder)
     hidden = model.decoder_input(texts, model.target_matrix)
     expected = theirs(hidden, mask=~causal_mask(9).visible) @ model.output_matrix.T
     logits = logits_of(model, texts)

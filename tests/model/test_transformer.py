@@ -56,6 +56,30 @@ def copy_module(theirs, ours):
     theirs.load_state_dict(ours.state_dict())
 
 
+def copy_layer(their, our):
+    copy_attention(their.self_attn, our.self_attention)
+    copy_module(their.norm1, our.self_attention_norm)
+    copy_module(their.linear1, our.feed_forward.inner)
+    copy_module(their.linear2, our.feed_forward.outer)
+    copy_module(their.norm2, our.feed_forward_norm)
+
+
+def torchs_stack(config, stack):
+    """A torch.nn.TransformerEncoder with the weights of a stack of ours without a memory."""
+    layer = nn.TransformerEncoderLayer(
+        config.d_model, config.n_heads, config.d_ff, 0.0, activation=config.activation,
+        norm_first=config.norm == "pre", batch_first=True,
+    )  # fmt: skip
+    final = nn.LayerNorm(config.d_model) if config.has_final_norm else None
+    theirs = nn.TransformerEncoder(layer, len(stack.layers), final, enable_nested_tensor=False)
+    with torch.no_grad():
+        for their, our in zip(theirs.layers, stack.layers, strict=True):
+            copy_layer(their, our)
+        if final is not None:
+            copy_module(theirs.norm, stack.final_norm)
+    return theirs
+
+
 def torchs_own(model: Transformer) -> nn.Transformer:
     """A torch.nn.Transformer with the weights of one of ours."""
     config = model.config
@@ -66,11 +90,7 @@ def torchs_own(model: Transformer) -> nn.Transformer:
     ).eval()  # fmt: skip
     with torch.no_grad():
         for their, our in zip(theirs.encoder.layers, model.encoder.layers, strict=True):
-            copy_attention(their.self_attn, our.self_attention)
-            copy_module(their.norm1, our.self_attention_norm)
-            copy_module(their.linear1, our.feed_forward.inner)
-            copy_module(their.linear2, our.feed_forward.outer)
-            copy_module(their.norm2, our.feed_forward_norm)
+            copy_layer(their, our)
         for their, our in zip(theirs.decoder.layers, model.decoder.layers, strict=True):
             copy_attention(their.self_attn, our.self_attention)
             copy_attention(their.multihead_attn, our.cross_attention)

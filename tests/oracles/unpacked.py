@@ -1,8 +1,16 @@
-"""Data of the page as it reads them, the oracle of `inspect.view.packed`."""
+"""Data of the page as it reads them, the oracle of `inspect.data.packed`."""
 
 import base64
+import json
+import re
 
 import numpy as np
+
+
+def page_data(page):
+    """The data that a page holds, as they are packed."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
+    return json.loads(found[1])
 
 
 def unpacked(value):

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from tformer_cli.text.prefetch import Prefetcher, buffers
+from tformer_cli.text.lines import Prefetcher, buffers
 
 
 @pytest.mark.parametrize("max_wait", [None, 60.0])

@@ -15,7 +15,7 @@ from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors, save_tensors
 from tformer_cli.cli.app import app
-from tformer_cli.errors import ArtifactError, RecipeError
+from tformer_cli.errors import ArtifactError
 from tformer_cli.evaluate.evaluate import evaluate_model
 from tformer_cli.fast.native.training import use_native_operations
 from tformer_cli.inspect.jobs.diff import open_model_or_checkpoint
@@ -402,21 +402,3 @@ def test_names_are_those_of_the_library(make, tmp_path, model):
 def test_the_learning_rate_is_the_usual_one(make, tmp_path, model):
     training = make(model, tmp_path / "run", **RANK).training
     assert (training.learning_rate, training.warmup_steps) == (1e-3, 1)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model__from": ""}, r"adapter\.rank: adapts the model that a run starts from"),
-        ({"model__frozen": ["encoder"]}, r"adapter\.rank: freezes all weights; omit it or"),
-        ({"adapter__rank": -1}, r"adapter\.rank: must be at least 0"),
-        ({"adapter__alpha": 0}, r"adapter\.alpha: must be a number above 0"),
-        ({"adapter__dropout": 1.0}, r"adapter\.dropout: must be at least 0 and below 1"),
-        ({"adapter__targets": []}, r"adapter\.targets: names no matrix"),
-        ({"adapter__targets": ["quary"]}, r'adapter\.targets: no matrix fits "quary"; the model'),
-    ],
-)
-def test_useless_settings_are_errors(make, tmp_path, model, change, message):
-    with pytest.raises(RecipeError, match=message):
-        train(recipe_of(make, model, tmp_path / "run", **change), tmp_path / "run")
-    assert not (tmp_path / "run").exists()

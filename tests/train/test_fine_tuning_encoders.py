@@ -9,7 +9,7 @@ from tests.recipes import LEARNING, recipe_maker
 from tests.watched_training import at, digest, interrupt
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.errors import Interrupted, RecipeError
+from tformer_cli.errors import Interrupted
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds import kinds_for, training_of
 from tformer_cli.train.start import completion, initial_model
@@ -114,16 +114,3 @@ def test_dropout_and_precision_are_free(make, tmp_path, precision):
     recipe = make(tmp_path / "run", model=free, precision=precision, max_steps=3)
     train(recipe, tmp_path / "run", device="cpu")
     assert read_config(tmp_path / "run").model.dropout == 0.2
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ({"d_model": 32}, r"model.d_model: is 32, but 16 in"),
-        ({"positions": "rotary"}, r"model.positions: is 'rotary', but 'learned' in"),
-        ({"pooler": "gelu"}, "model.pooler: "),
-    ],
-)
-def test_the_shape_of_the_encoder_stays(make, tmp_path, model, message):
-    with pytest.raises(RecipeError, match=message):
-        make(tmp_path / "run", model=model)

@@ -12,7 +12,7 @@ from tests.text.images.test_reading import idx_bytes, picture
 from tests.watched_training import Watcher, check_a_stop_leaves_no_trace, digest
 from tformer_cli.artifacts.config_file import check_task, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.errors import ArtifactError, DataError, RecipeError
+from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.kinds import training_of
 from tformer_cli.model.encoder_only import model_of
 from tformer_cli.text.loading.encoded import encode_corpus
@@ -151,42 +151,3 @@ def test_pictures_of_all_sizes_are_scaled_if_asked_for(make, tmp_path):
     assert len(model.image_mean) == 3
     gray = make(data=scales, model={"image_size": [16, 16, 1]})
     assert completed_recipe(gray).model.image_mean == (pytest.approx(0.5, abs=0.05),)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model": {"patch_size": 0}}, r"model.patch_size: task.kind = \"image\" needs one|image_"),
-        ({"data": {"train": [{"tsv": "a"}]}}, "a corpus must be one of images, shapes, dataset"),
-        ({"tokenizer": {"algorithm": "char"}}, "tokenizer: images have none"),
-        ({"task": {"kind": "classify"}}, 'layers make a model for "image", but task.kind'),
-        ({"model": {"head": "none"}}, 'layers make a model for "embed", but task.kind is "image"'),
-    ],
-)
-def test_recipes_that_contradict_themselves_are_refused(make, changes, message):
-    with pytest.raises(RecipeError, match=message):
-        make(**changes)
-
-
-def test_texts_are_not_learned_from_images(make):
-    no_image = {"patch_size": 0, "image_shift": 0, "image_flip": False}
-    with pytest.raises(RecipeError, match=r'shapes are images, but task.kind is "classify"'):
-        make(task={"kind": "classify"}, model=no_image)
-    with pytest.raises(RecipeError, match=r'task.kind = "image" needs one'):
-        make(model=no_image)
-
-
-@pytest.mark.parametrize(
-    ("text", "model", "message"),
-    [
-        ("1,2,3,a\n1,2,3,b\n", {}, "3 values of pixels are no square; say model.image_size"),
-        ("1,2,3,4,a\n5,6,7,8,b\n", {}, "data.train: model.patch_size: 8 does not divide"),
-        ("1,2,3,4,a\n5,6,7,300,b\n", {"patch_size": 1}, "value 4 is 300"),
-        ("1,2,3,4,a\n5,6,7,x,b\n", {"patch_size": 1}, 't.csv, line 2: "x" is not the value'),
-        ("7,7,7,7,a\n7,7,7,7,b\n", {"patch_size": 1}, "all pixels of a channel are alike"),
-    ],
-)
-def test_tables_that_do_not_fit_are_an_error_of_one_line(make, tmp_path, text, model, message):
-    (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(DataError, match=message):
-        plan_training(make(data={"train": [{"images": "t.csv"}], "valid": []}, model=model))

@@ -3,12 +3,10 @@
 import math
 
 import pytest
-import torch
 
 from tests.recipes import LEARNING, SHAPE, recipe_maker
 from tests.watched_training import crash_at, digest
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.errors import RecipeError
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.quickstart import held_out_pairs
@@ -165,20 +163,6 @@ def test_one_side_of_what_is_built_in_is_text(make):
                   model__max_positions=100)  # fmt: skip
     _, _, english = examples(recipe)
     assert english.texts([0])[1] == [held_out_pairs(recipe)[0].source]
-    with pytest.raises(RecipeError, match='text_field: must be "source" or "target" of built-in'):
-        make(data__train=[{"built_in": "test", "text_field": "en"}])
-
-
-@torch.inference_mode()
-def test_what_is_not_of_the_task_is_one_line(make, tmp_path):
-    with pytest.raises(RecipeError, match=r'make a model for "translate", but task.kind is "lang'):
-        make(model__n_encoder_layers=2)
-    with pytest.raises(RecipeError, match=r"data.train.0: .* a corpus must be text, or"):
-        make(data__train=[{"source": "a.en", "target": "a.fr"}])
-    with pytest.raises(RecipeError, match=r"validation.metric: must be one of .*bits_per_byte"):
-        make(validation__metric="bleu")
-    with pytest.raises(RecipeError, match=r'make a model for "language-model", but task'):
-        make(task__kind="translate", model__n_encoder_layers=0, decoding__sampling=False)
 
 
 def test_a_run_that_ends_within_its_warm_up_is_doubted(make):

@@ -226,25 +226,6 @@ def test_a_dry_run_shows_rows(segments):
     assert plan.batch_shapes[0] == (3, 1, 8)
 
 
-@pytest.mark.parametrize(
-    ("changes", "needed"),
-    [
-        ({"data__text": "lines"}, 'data.text = "stream"'),
-        ({"data__train": [{"text": "text.txt"}] * 2}, "a single corpus in data.train"),
-        ({"data__train": [{"text": "text.txt", "weight": 2.0}]}, "data.train.0.weight = 1"),
-        ({"model__target_bos": False}, "model.target_bos = true"),
-        ({"training__r_drop": 1.0}, "training.r_drop = 0"),
-        ({"training__compile": True}, "training.compile = false"),
-        ({"training__tokens_per_batch": 0}, "training.tokens_per_batch above 0"),
-        ({"tokenizer__algorithm": "bpe", "tokenizer__vocab_size": 400,
-          "tokenizer__bpe_dropout": 0.1}, "tokenizer.bpe_dropout = 0"),
-    ],
-)  # fmt: skip
-def test_what_a_memory_cannot_do_is_refused(segments, changes, needed):
-    with pytest.raises(RecipeError, match=f"model.memory: needs {needed}"):
-        segments(**changes)
-
-
 def test_a_batch_that_does_not_fit_is_one_line(segments, tmp_path, monkeypatch):
     def failing(*ignored, **also):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")

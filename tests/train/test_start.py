@@ -21,7 +21,6 @@ from tformer_cli.foreign.import_model import import_model, resolve_model
 from tformer_cli.recipe import load_recipe, make_recipe
 from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.train import start
-from tformer_cli.train.plan import plan_training
 from tformer_cli.train.start import completion
 from tformer_cli.train.train import train
 
@@ -89,24 +88,6 @@ def test_the_learning_rate_is_a_tenth_unless_the_recipe_gives_one(make, tmp_path
     assert default.warmup_steps == given.warmup_steps == 400
     assert given.learning_rate == 2e-4
     assert make(model, run, training__max_steps=100).training.warmup_steps == 10
-
-
-@pytest.mark.parametrize(
-    ("change", "value", "message"),
-    [
-        ("model__d_model", 32, r"model\.d_model: is 32, but 64 in .*; omit it"),
-        ("model__from_hash", "0" * 64, r"model\.from_hash: is '000.*; omit it"),
-        ("model__n_heds", 2, r"model\.n_heds: unknown key"),
-        ("model__from", 3, r"model\.from: must be text in quotes"),
-        ("tokenizer__vocab_size", 500, r"tokenizer\.vocab_size: is 500, but \d+ in"),
-        ("tokenizer__path", "other.json", r"tokenizer\.path: is 'other\.json', but .*; omit it"),
-        ("data__max_length", 90000, r"data\.max_length: is 90000, but at most \d+ tokens fit in"),
-        ("tokenizer__algorithm", "char", r"tokenizer\.algorithm: is 'char', but 'bpe' in"),
-    ],
-)
-def test_contradictions_are_errors(make, tmp_path, model, change, value, message):
-    with pytest.raises(RecipeError, match=message):
-        make(model, tmp_path / "run", **{change: value})
 
 
 def test_all_contradictions_are_told_at_once(make, tmp_path, model):
@@ -320,27 +301,6 @@ def test_a_resumed_run_freezes_the_same(make, tmp_path, model):
     assert sha256(run / "model.safetensors") == sha256(whole / "model.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("patterns", "message"),
-    [
-        (
-            ["encoder.*", "decodr"],
-            r'model\.frozen: no weight fits "decodr"; the model has decoder, ',
-        ),
-        (["*"], r"model\.frozen: leaves no weight to train"),
-    ],
-)
-def test_useless_patterns_are_errors_before_anything_is_done(
-    make, tmp_path, model, patterns, message
-):
-    recipe = make(model, tmp_path / "run", model__frozen=patterns)
-    with pytest.raises(RecipeError, match=message):
-        train(recipe, tmp_path / "run")
-    with pytest.raises(RecipeError, match=message):
-        plan_training(recipe)
-    assert not (tmp_path / "run").exists()
-
-
 def test_parts_of_random_weights_can_be_frozen(make, tmp_path, model):
     values = make(model, tmp_path).to_mapping()
     values["model"] |= {"from": "", "from_hash": "", "frozen": ["encoder"]}
@@ -404,31 +364,6 @@ def test_a_run_with_new_tokens_resumes_exactly_and_another_starts_from_it(make, 
     tokenizer = read_tokenizer(more)
     size = read_tokenizer(model).vocab_size
     assert tokenizer.source.encode("<law> Żółć") == [size + 2, size + 1]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"new_tokens": ["two words"]}, r'new_tokens: "two words": is not a word'),
-        ({"new_tokens": [""]}, r'new_tokens: "": is not a word'),
-        ({"new_tokens": ["dog"]}, r'new_tokens: "dog": is a piece of the vocabulary; omit it'),
-        ({"new_tokens": ["<a>", "<a>"]}, r'new_tokens: "<a>": is a piece'),
-    ],
-)
-def test_tokens_that_cannot_be_added_are_errors(make, tmp_path, model, changes, message):
-    recipe = make(model, tmp_path / "run", tokenizer__new_tokens=changes["new_tokens"])
-    with pytest.raises(RecipeError, match=message):
-        train(recipe, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_new_tokens_need_a_model_and_trained_embeddings(make, tmp_path, model):
-    for changes, message in (
-        ({"model__from": ""}, "add --from MODEL"),
-        ({"adapter__rank": 2}, "adapters leave as they are"),
-    ):
-        with pytest.raises(RecipeError, match=message):
-            make(model, tmp_path / "run", tokenizer__new_tokens=WORDS, **changes)
 
 
 def foreign(path, kind):

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tests.recipes import SHAPE, recipe_maker
+from tests.recipes import tiny_translator
 from tests.watched_training import Watcher, at, crash, crash_at, digest
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
@@ -46,20 +46,14 @@ def cache(tmp_path_factory):
 def make(cache):
     """Makes recipes: a tiny model on the built-in corpus, with keys changed."""
 
-    return recipe_maker(
-        cache,
-        data={
-            "train": [{"built_in": "train", "pairs": 150}],
-            "valid": [{"built_in": "valid", "pairs": 20}],
-        },
-        tokenizer={"vocab_size": 300, "bpe_dropout": 0.1},
-        model={**SHAPE, "n_encoder_layers": 1, "n_decoder_layers": 1},
+    return tiny_translator(
+        cache, 150,
+        tokenizer={"bpe_dropout": 0.1},
         training={
-            "precision": "float32", "tokens_per_batch": 400, "max_steps": 12, "warmup_steps": 4,
-            "report_every": 1, "checkpoint_every": 3, "average_checkpoints": 3,
+            "max_steps": 12, "warmup_steps": 4, "report_every": 1, "checkpoint_every": 3,
+            "average_checkpoints": 3,
         },
-        validation={"every": 4, "max_sentences": 2, "patience": 50, "metric": "loss"},
-        decoding={"max_length": 8},
+        validation={"every": 4, "patience": 50},
     )  # fmt: skip
 
 
@@ -289,27 +283,6 @@ def test_a_finished_run_is_left_alone(make, whole):
     assert result.was_finished
     assert result.state.reason == "max_steps = 12 is reached"
     assert (digest(whole), (whole / "metrics.jsonl").read_bytes()) == before
-
-
-def corpus_recipe(make, directory, lines):
-    for side in ("source", "target"):
-        (directory / side).write_text("".join(f"{line} {side[0]}\n" for line in lines))
-    return make(
-        data__train=[{"source": "source", "target": "target"}],
-        data__valid=[{"source": "source", "target": "target"}],
-        data__directory=str(directory),
-    )
-
-
-def test_changed_data_are_refused(make, tmp_path):
-    lines = [f"line number {number} of many" for number in range(60)]
-    recipe = corpus_recipe(make, tmp_path, lines)
-    crash_at(recipe, tmp_path / "run", 5)
-    (tmp_path / "target").write_text("other\n" * 60)
-    with pytest.raises(DataError, match="the data have changed since the run began"):
-        train(recipe, tmp_path / "run")
-    corpus_recipe(make, tmp_path, lines)
-    train(recipe, tmp_path / "run")
 
 
 def test_kept_checkpoints_are_the_last_and_the_best(make, tmp_path):

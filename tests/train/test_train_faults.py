@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.recipes import SHAPE, recipe_maker
 from tests.watched_training import Watcher, at, crash, digest
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
 from tformer_cli.files import atomic
 from tformer_cli.files.atomic import locked
-from tformer_cli.recipe import make_recipe
 from tformer_cli.train import train as workflow
 from tformer_cli.train.train import train
 from tformer_cli.trainer import gradients, memory, report_interval, validation
@@ -51,24 +51,19 @@ def data(tmp_path):
 @pytest.fixture
 def recipe(cache, data):
     files = [{"source": "source", "target": "target"}]
-    values = {
-        "data": {"train": files, "valid": files, "directory": str(data), "cache_directory": cache},
-        "tokenizer": {"vocab_size": 300, "bpe_dropout": 0.1},
-        "model": {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1},
-        "training": {
-            "precision": "float32",
-            "tokens_per_batch": 300,
-            "max_steps": 12,
-            "warmup_steps": 8,
-            "report_every": 4,
-            "checkpoint_every": 3,
-            "average_checkpoints": 3,
+    make = recipe_maker(
+        data,
+        data={"train": files, "valid": files, "cache_directory": cache},
+        tokenizer={"vocab_size": 300, "bpe_dropout": 0.1},
+        model={**SHAPE, "n_encoder_layers": 1, "n_decoder_layers": 1},
+        training={
+            "precision": "float32", "tokens_per_batch": 300, "max_steps": 12, "warmup_steps": 8,
+            "report_every": 4, "checkpoint_every": 3, "average_checkpoints": 3,
         },
-        "validation": {"every": 5, "max_sentences": 2, "patience": 50, "metric": "loss"},
-        "decoding": {"max_length": 8},
-    }
-    values["model"]["n_decoder_layers"] = 1
-    return make_recipe(values, "test")
+        validation={"every": 5, "max_sentences": 2, "patience": 50, "metric": "loss"},
+        decoding={"max_length": 8},
+    )  # fmt: skip
+    return make()
 
 
 def changed(recipe, **keys):

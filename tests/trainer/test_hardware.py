@@ -1,12 +1,18 @@
+"""What a machine could do, and where a step's time goes."""
+
 import copy
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.trainer.hardware import compile_layers, uncompiled, use_kernels
+from tformer_cli.trainer.profiling import OTHER, category_of
+from tformer_cli.trainer.speed import forward_flops, training_flops_per_token
 
 
 def make_model():
@@ -66,3 +72,68 @@ def test_compiled_layers_have_the_same_gradients_for_all_shapes():
         once = torch._dynamo.utils.counters["stats"]["unique_graphs"]
         gradients(faster, 7, 9, 14)
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == once
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm": "pre"},
+        {"norm": "post"},
+        {"decoder_cell": "ssru"},
+        {"gated": True, "n_key_heads": 2},
+        {"d_head": 6},
+        {"projections": False},
+    ],
+    ids=str,
+)
+def test_the_formula_counts_what_torch_counts(changes):
+    config = ModelConfig(
+        d_model=32, n_heads=4, d_ff=48, n_encoder_layers=3, n_decoder_layers=2, **changes
+    )
+    n_pairs, s, t, vocab_size = 3, 7, 5, 50
+    model = Transformer(config, vocab_size).eval()
+    source, target = (torch.randint(4, vocab_size, (n_pairs, n)) for n in (s, t))
+    # with gradients: without them few rows are padded
+    with FlopCounterMode(display=False) as counter:
+        model(source, torch.ones(n_pairs, s, dtype=torch.bool), target)
+    assert counter.get_total_flops() == n_pairs * forward_flops(config, vocab_size, s, t)
+
+
+@pytest.mark.parametrize(("preset", "megaflops"), [("small", 45.2), ("base", 286.0)])
+def test_a_training_step_costs_what_was_counted_by_hand(preset, megaflops):
+    config = ModelConfig(**PRESETS[preset])
+    flops = training_flops_per_token(config, 8000, 0.966 * 16.21, 16.21)
+    assert flops / 1e6 == pytest.approx(megaflops, rel=1e-3)
+
+
+def event(*names):
+    """An event called by those after it."""
+    found = None
+    for name in reversed(names):
+        found = SimpleNamespace(name=name, cpu_parent=found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("names", "category"),
+    [
+        (("aten::addmm",), "matrix products"),
+        (("aten::mm", "AddmmBackward0"), "matrix products"),
+        (("aten::_log_softmax",), "loss"),
+        (("aten::_log_softmax_backward_data",), "loss"),
+        (("aten::_softmax",), "attention"),
+        (("aten::bmm",), "attention"),
+        (("aten::_scaled_dot_product_attention_math",), "attention"),
+        (("aten::native_layer_norm_backward",), "norms"),
+        (("aten::random_",), "dropout and random numbers"),
+        (("aten::_fused_adam_",), "optimizer and clipping"),
+        (("aten::mul", "Optimizer.step"), "optimizer and clipping"),
+        (("aten::baddbmm", "Optimizer.step"), "optimizer and clipping"),
+        (("aten::copy_", "aten::_to_copy"), "copies and fills"),
+        (("aten::add", "autograd::engine::evaluate_function: AddBackward0"), OTHER),
+        (("aten::sum", "NllLossBackward0"), "loss"),
+        (("waiting for data",), "waiting for data"),
+    ],
+)
+def test_operators_belong_where_a_reader_expects_them(names, category):
+    assert category_of(event(*names)) == category

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors import SafetensorError
 
-from tformer_cli.allow_list import ANY
 from tformer_cli.artifacts.config_file import LARGEST_CONFIG, WEIGHTS
 from tformer_cli.artifacts.weights_file import (
     StoredWeights,
@@ -30,6 +29,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text
 from tformer_cli.files.regular_file import hash_file, read_regular
 from tformer_cli.model.adapter_config import AdaptedPart, adaptable_parts, adapted_parts
+from tformer_cli.settings import ANY
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

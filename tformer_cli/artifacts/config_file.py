@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.files.regular_file import read_regular
+from tformer_cli.files.regular_file import open_regular, read_regular
 from tformer_cli.model.config import Head, ModelConfig
 from tformer_cli.search.config import TORCH_BATCH_TOKENS, DecodingConfig
 from tformer_cli.structure import StructureError, structure
@@ -295,6 +295,7 @@ HEADS: Mapping[Head, TaskKind] = {
 }
 """Kinds of encoders of texts by what stands on them."""
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
+SHORTLIST, FREQUENCIES = "shortlist.safetensors", "frequencies.json"
 LARGEST_CONFIG = 1 << 20
 
 
@@ -398,6 +399,16 @@ def check_task(path: Path, model: ModelConfig, tasks: Container[TaskKind]) -> No
 def check_model(path: Path, tasks: Container[TaskKind]) -> None:
     """Refuses the directory of a model of another task than a command is for."""
     check_task(path, read_config(path).model, tasks)
+
+
+def may_be_ours(path: Path) -> bool:
+    """Returns whether a directory may be a model directory of tformer's."""
+    try:
+        with open_regular(path / CONFIG) as stream:
+            start = stream.read(4096)
+    except OSError:
+        return False
+    return b'"format_version"' in start
 
 
 def read_config(path: Path) -> ConfigFile:

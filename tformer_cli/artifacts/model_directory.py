@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from tformer_cli.acceleration import require_fast
 from tformer_cli.artifacts.config_file import (
     COMMANDS,
     CONFIG,
@@ -34,6 +33,7 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights, write_arrays
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
+from tformer_cli.runtime import require_fast
 from tformer_cli.text.tokenizer import read_tokenizer
 
 if TYPE_CHECKING:

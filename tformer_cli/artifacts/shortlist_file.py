@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from tformer_cli.artifacts.config_file import FREQUENCIES, SHORTLIST
 from tformer_cli.artifacts.weights_file import open_tensors, write_arrays
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import write_text, written_aside
 from tformer_cli.files.regular_file import read_regular
-from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.search.engine import Shortlist
 
-FREQUENCIES = "frequencies.json"
 SCHEMA = "tformer.frequencies/1"
 _LARGEST = 1 << 26
 
@@ -80,7 +80,6 @@ def _read(file: Path) -> dict[str, Any] | None:
     return values
 
 
-SHORTLIST = "shortlist.safetensors"
 _TYPES = {"offsets": "int64", "targets": "int32", "first": "int64"}
 
 

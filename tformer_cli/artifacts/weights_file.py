@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,11 @@ from safetensors import SafetensorError, safe_open
 from tformer_cli.artifacts.config_file import WeightType
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import open_regular
-from tformer_cli.model.adapter_config import AdaptedPart
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
+
+if TYPE_CHECKING:
+    from tformer_cli.model.adapter_config import AdaptedPart
 
 MODULES = {
     "self_attention.in_projection": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -43,7 +45,7 @@ MODULES = {
 _PLACES = {"query": 0, "key": 1, "value": 2}
 
 
-def library_name(part: AdaptedPart) -> str:
+def library_name(part: "AdaptedPart") -> str:
     """The name of a part in the library's classes: `model.encoder.layers.0.self_attn.q_proj`.
 
     A part that those classes do not have, as the gate of a feed-forward layer, keeps its own name.
@@ -274,11 +276,6 @@ def check_shapes(
         )
 
 
-def check_length(path: Path) -> None:
-    """Compares a file's length with what its header promises, before anything of it is mapped."""
-    read_header(path)
-
-
 def read_header(path: Path) -> tuple[dict[str, Any], int]:
     """Reads the header of a file of the right length; returns also where the data begin."""
     with open_regular(path) as file:
@@ -305,14 +302,10 @@ def read_header(path: Path) -> tuple[dict[str, Any], int]:
 def open_tensors(path: Path, framework: str, device: str = "cpu") -> "safe_open":
     """Opens a file for reading tensors as arrays ("np") or torch's ("pt")."""
     try:
-        check_length(path)
+        read_header(path)  # compares lengths before anything of the file is mapped
+        return safe_open(path, framework=framework, device=device)
     except FileNotFoundError:
         raise ArtifactError(f"{path}: no such file; copy the whole model directory") from None
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ArtifactError(f"{path}: cannot be read ({reason}); use another file") from None
-    try:
-        return safe_open(path, framework=framework, device=device)
     except SafetensorError:
         raise ArtifactError(f"{path}: {_DAMAGED}") from None
     except OSError as error:

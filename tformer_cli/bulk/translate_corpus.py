@@ -11,9 +11,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
+from tformer_cli.artifacts.config_file import CONFIG, SHORTLIST, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.corpus_directory import CorpusDirectory, begun_corpus, corpus_directory
-from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.bulk.line_files import unpacked, unpacked_path
 from tformer_cli.bulk.plan import CorpusPlan, check_sources, plan_corpus
 from tformer_cli.bulk.processes import LocalProcesses

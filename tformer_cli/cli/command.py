@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from typer.core import TyperCommand
 
+from tformer_cli.artifacts.config_file import may_be_ours
 from tformer_cli.artifacts.overwriting import (
     NamedPath,
     Output,
@@ -96,25 +97,22 @@ class CheckedCommand(ReadableHelp, TyperCommand):
 
     def _import_models(self, values: dict[str, Any]) -> list[tuple[str, Path, Path]]:
         """Puts model directories in the place of the foreign models that were named."""
-        from tformer_cli.foreign.import_model import (
-            ImportedWeights,
-            float_twin,
-            resolve_model,
-            resolve_tokenizer,
-        )
-
         takes_integers = (
             self.name in TAKE_INTEGERS
             and values.get("precision") != "float32"
             and values.get("adapter") is None
         )
-        weights: ImportedWeights | None = None if takes_integers else "float32"
+        weights: Literal["float32"] | None = None if takes_integers else "float32"
         # What is to be saved is saved where it was named
         is_view = str(self.name).startswith("inspect-") and not values.get("save")
         say = partial(note, quiet=bool(values.get("quiet")))
         imported: list[tuple[str, Path, Path]] = []
 
         def resolved(one: Path) -> Path:
+            if may_be_ours(one) and not is_view:  # which needs none of the modules that import
+                return one
+            from tformer_cli.foreign.import_model import float_twin, resolve_model
+
             path = resolve_model(one, say, weights)
             return float_twin(path, say) if is_view else path
 
@@ -128,6 +126,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 if doubt := read_adapter(Path(value)).unverified:  # its base has no known hash
                     say(doubt)
             elif role is PathRole.reads_tokenizer:
+                from tformer_cli.foreign.import_model import resolve_tokenizer
+
                 values[parameter.name] = resolve_tokenizer(Path(value), say)
             elif role is PathRole.reads_model:
                 named = [Path(one) for one in _paths_of(value)]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
@@ -13,16 +12,14 @@ from tformer_cli.cli.options import (
     OutputOption,
     QuietOption,
     ThreadsOption,
+    opened_model,
     option_field,
-    torch_preparation,
 )
 from tformer_cli.cli.progress import line_progress, shares_terminal
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     count_of_lines,
     input_lines,
-    note,
-    note_choices,
     results,
     stdin_is_terminal,
     utf8_line,
@@ -197,21 +194,18 @@ class LineJob(FileOptions):
         # Who types lines waits for each answer; a buffer would hold them back
         is_typed = images is None and self.is_typed(texts)
         from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer
-        from tformer_cli.kinds.opening import open_model
 
         counts = ResultCounts()
         # The output first: an unwritable one is an error at once, not after the model is loaded
         with results(self.output) as stream:
-            opened = open_model(
+            opened = opened_model(
                 model,
                 verb,
                 device=self.device,
                 precision=self.precision,
                 threads=self.threads,
-                tell=partial(note, quiet=self.quiet),
-                before_torch=torch_preparation(self.threads),
+                quiet=self.quiet,
             )
-            note_choices(opened, quiet=self.quiet)
             lines = (pictures and pictures.names(opened.config)) or given
             size = self.buffer_lines or (1 if is_typed else None)
             found: Iterable[list[Any]] = computed_by_buffer(

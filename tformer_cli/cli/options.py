@@ -29,12 +29,12 @@ import typer
 from tformer_cli.artifacts.overwriting import Writes
 from tformer_cli.cli.streams import note, note_choices
 from tformer_cli.errors import UsageError
-from tformer_cli.metrics.choices import ScoringSettings
 from tformer_cli.search.config import DecodingConfig, search_options
 from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.settings import Option, declare, declared_options, literal_values, types_of
 
 if TYPE_CHECKING:
+    from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.kinds.stored_model import Opened
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -274,6 +274,13 @@ def given_options(*groups: Any) -> set[str]:  # noqa: ANN401 - dataclasses
     }
 
 
+def refuse(options: Mapping[str, object], why: str) -> None:
+    """Refuses the first of some options, by the names of their fields, that is given."""
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"--{name.replace('_', '-')}: {why}")
+
+
 def without_options(command: Command, names: Collection[str]) -> Command:
     """Takes options away from a command, which always gets their defaults."""
     parameters = inspect.signature(command).parameters
@@ -392,14 +399,11 @@ QuietOption = Annotated[
     bool,
     option("Show only warnings and errors on stderr.", "--quiet", "-q", panel="Messages"),
 ]
-LowercaseOption = option_type(ScoringSettings, "lowercase")
-TokenizeOption = option_type(ScoringSettings, "tokenize")
 
 
 def prepare_torch(threads: int = 0) -> None:
     """Sets torch's threads and how they wait, its products and the allocator. Imports torch."""
-    from tformer_cli.acceleration import has_fast
-    from tformer_cli.runtime import prepare_cpu, set_threads
+    from tformer_cli.runtime import has_fast, prepare_cpu, set_threads
 
     try:
         set_threads(threads)
@@ -420,6 +424,29 @@ def torch_preparation(threads: int = 0) -> Callable[[], None]:
     # Returning each large temporary to the system costs a tenth of greedy search
     keep_freed_pages()
     return partial(prepare_torch, threads)
+
+
+def opened_model(
+    model: Path,
+    verb: "Verb",
+    *,
+    threads: int,
+    quiet: bool,
+    **options: Any,  # noqa: ANN401 - those of `open_model`
+) -> "Opened":
+    """Opens a model for a verb, and notes where it computes."""
+    from tformer_cli.kinds.opening import open_model
+
+    opened = open_model(
+        model,
+        verb,
+        threads=threads,
+        tell=partial(note, quiet=quiet),
+        before_torch=torch_preparation(threads),
+        **options,
+    )
+    note_choices(opened, quiet=quiet)
+    return opened
 
 
 _TRANSLATION_OPTIONS = search_options()
@@ -461,17 +488,11 @@ def _with_search(command: Command, options: Mapping[str, Option]) -> Command:
 class TranslatorOptions(OpeningSettings):
     """Options of a translator besides those of its search."""
 
-    def settings(self, *, quiet: bool) -> dict[str, Any]:
-        """Returns them as arguments of `open_model`."""
-        given = {name: getattr(self, name) for name in declared_options(OpeningSettings, Option)}
-        return {**given, "tell": partial(note, quiet=quiet)}
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of `open_model` that they are."""
+        return {name: getattr(self, name) for name in declared_options(OpeningSettings, Option)}
 
     def open(self, model: Path, *, quiet: bool, **more: Any) -> "Opened":  # noqa: ANN401
         """Opens a model for translation and notes where it computes."""
-        from tformer_cli.kinds.opening import open_model
-
-        before_torch = torch_preparation(self.threads)
-        settings = self.settings(quiet=quiet)
-        opened = open_model(model, **settings, before_torch=before_torch, **more)
-        note_choices(opened, quiet=quiet)
-        return opened
+        return opened_model(model, "translate", quiet=quiet, **self.settings, **more)

@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
+from tformer_cli.artifacts.config_file import CONFIG, SHORTLIST, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.model_directory import store_decoding
-from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
+from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.distill.report import (
     DistillationReport,
     check_test_sets,

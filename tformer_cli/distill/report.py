@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, read_config
-from tformer_cli.artifacts.shortlist_file import SHORTLIST
+from tformer_cli.artifacts.config_file import CONFIG, SHORTLIST, TOKENIZER, WEIGHTS, read_config
 from tformer_cli.distill.setup import (
     CORPORA,
     INT8,

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from tformer_cli.acceleration import require_fast
 from tformer_cli.artifacts.config_file import (
     CONFIG,
+    SHORTLIST,
     TOKENIZER,
     TRANSLATORS,
     WEIGHTS,
@@ -19,13 +19,13 @@ from tformer_cli.artifacts.config_file import (
     read_config,
 )
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
-from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.distill.stages import MANIFEST, Stage, State
 from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.import_model import resolve_model
-from tformer_cli.kinds.training import Progress
+from tformer_cli.kinds.kind import Progress
 from tformer_cli.recipe import Recipe
+from tformer_cli.runtime import require_fast
 from tformer_cli.search.keywords import TranslatorOptions
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import corpus_file, format_of

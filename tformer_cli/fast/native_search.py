@@ -19,7 +19,6 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native.search import Drawing, NativeModel, Rules
 from tformer_cli.fast.native.weights import unsupported_shape
@@ -33,6 +32,7 @@ from tformer_cli.search.hypothesis import (
     scored_hypothesis,
     shortest_translation,
 )
+from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 if TYPE_CHECKING:

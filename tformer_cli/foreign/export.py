@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tformer_cli.acceleration import require_fast
-from tformer_cli.allow_list import unknown_setting
 from tformer_cli.artifacts.config_file import (
     CONFIG,
     TASKS,
@@ -34,6 +32,8 @@ from tformer_cli.foreign.hugging_face import decoders, encoders, translators, vi
 from tformer_cli.foreign.hugging_face.family import Family
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.model.weight_shapes import parameter_count
+from tformer_cli.runtime import require_fast
+from tformer_cli.settings import unknown_setting
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
 
 # tasks whose models Hugging Face's library gets

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tformer_cli.allow_list import ANY
 from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.artifacts.weights_file import SCALE, all_finite
 from tformer_cli.errors import ArtifactError
@@ -18,7 +17,8 @@ from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.search.engine import Shortlist
+from tformer_cli.settings import ANY
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
 
 BANNED_BIAS = -1e9  # bias of a token that is never written

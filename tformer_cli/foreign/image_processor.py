@@ -6,13 +6,21 @@ data/transforms_factory.py, transforms_imagenet_eval.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.keys import USED, Keys, no_effect, only, read_json_file, rows_of, shown
+from tformer_cli.foreign.keys import (
+    USED,
+    Keys,
+    no_effect,
+    only,
+    read_json_file,
+    rows_of,
+    shown,
+    unsupported,
+)
 from tformer_cli.text.images.decoding import Resample, Scaling
 
 if TYPE_CHECKING:
@@ -179,13 +187,13 @@ def of_timm(file: Path, settings: Mapping[str, Any]) -> Preparation:
         size = built_size
     share = values.get("crop_pct") or _CROP_SHARE
     if not isinstance(share, int | float) or not 0.1 <= share <= 1.0:
-        raise ArtifactError(f"{file}: crop_pct = {json.dumps(share)[:40]} is not supported")
+        raise unsupported(file, "crop_pct", share)
     if size[0] != size[1] or not 1 <= size[0] <= _LARGEST_SIDE:
         raise ArtifactError(f"{file}: only the middle of square images is supported")
     named = values.get("interpolation") or "bicubic"
     resample = next((one for one in RESAMPLING.values() if one == named), None)
     if resample is None:
-        raise ArtifactError(f"{file}: interpolation = {shown(named)} is not supported")
+        raise unsupported(file, "interpolation", named)
     mean, std = (
         _numbers(file, name, values.get(name) or list(usual))
         for name, usual in zip(("mean", "std"), IMAGENET, strict=True)
@@ -205,7 +213,7 @@ def _both_sides(file: Path, name: str, value: object) -> tuple[int, int]:
     """Height and width; a number is the side of a square."""
     sides = _sides(file, name, value, is_square=True)
     if len(sides) != 2:
-        raise _unsupported(file, name, value)
+        raise unsupported(file, name, value)
     return sides[0], sides[1]
 
 
@@ -216,19 +224,15 @@ def _sides(file: Path, name: str, value: object, *, is_square: bool) -> tuple[in
         given = {key: side for key, side in value.items() if side is not None}
         found = [given.get(key) for key in ("height", "width", "shortest_edge") if key in given]
         if given.keys() not in ({"height", "width"}, {"shortest_edge"}):
-            raise _unsupported(file, name, value)
+            raise unsupported(file, name, value)
     elif isinstance(value, list) and len(value) == 2:
         found = value
     elif is_square:
         found = [value] * 2
     sides = tuple(side for side in found if type(side) is int and 1 <= side <= _LARGEST_SIDE)
     if len(sides) != len(found):
-        raise _unsupported(file, name, value)
+        raise unsupported(file, name, value)
     return sides
-
-
-def _unsupported(file: Path, name: str, value: object) -> ArtifactError:
-    return ArtifactError(f"{file}: {name} = {json.dumps(value)[:60]} is not supported")
 
 
 def _numbers(file: Path, name: str, value: object) -> tuple[float, ...]:

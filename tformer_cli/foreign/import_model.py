@@ -15,6 +15,7 @@ from tformer_cli.artifacts.config_file import (
     WEIGHTS,
     ImportOrigin,
     WeightType,
+    may_be_ours,
     not_a_model,
     read_config,
 )
@@ -85,7 +86,7 @@ def resolve_model(
     so does the command line before it checks what an output would destroy.
     """
     model = Path(model)
-    if _is_ours(model) or not (_exists(model) or _is_hub_name(model)):
+    if may_be_ours(model) or not (_exists(model) or _is_hub_name(model)):
         return model
     cached = None
     if not _exists(model) and (downloaded := _downloaded(str(model))):
@@ -104,14 +105,15 @@ def resolve_model(
 
 def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:
     """Finds a model in float32 for an import that holds it in int8: its source, imported again."""
-    origin = read_config(model).origin if _is_int8(model) else None
+    record = read_config(model) if may_be_ours(model) else None
+    origin = record.origin if record is not None and record.weight_type == "int8" else None
     if origin is None:
         return model
     source = Path(origin.source)
     for place in dict.fromkeys((source, model.absolute().parent / source)):
         try:
             twin = resolve_model(place, say, "float32")
-            if not (_is_ours(twin) and _has_rounded(model, twin)):
+            if not (may_be_ours(twin) and _has_rounded(model, twin)):
                 continue
         except TformerError:
             continue
@@ -119,10 +121,6 @@ def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:
             say(f"{model}: holds int8 weights; {twin} is used, the same model in float32")
         return twin
     return model
-
-
-def _is_int8(path: Path) -> bool:
-    return _is_ours(path) and read_config(path).weight_type == "int8"
 
 
 def _has_rounded(model: Path, twin: Path) -> bool:
@@ -165,7 +163,7 @@ def _import_into_cache(
         earlier = _imported(model, path, weights)
         if earlier is not None:
             return earlier
-        has_others = _is_ours(cached)  # other weights than are asked for: integers
+        has_others = may_be_ours(cached)  # other weights than are asked for: integers
         converted = _converted(convert, weights if has_others else None, path)
         if weights not in (None, converted.weight_type):
             converted = _converted(convert, weights, path)
@@ -202,7 +200,7 @@ def foreign_model_around(file: Path) -> Path | None:
             directories.append(place.parent.parent)
     for directory in directories:
         # importers are loaded only where weights lie
-        if any(one.suffix in WEIGHT_ENDINGS for one in directory.iterdir()) and not _is_ours(
+        if any(one.suffix in WEIGHT_ENDINGS for one in directory.iterdir()) and not may_be_ours(
             directory
         ):
             with suppress(ArtifactError):  # such as of several models' weights
@@ -219,12 +217,6 @@ def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None)
     """
     is_pipe = _exists(tokenizer) and not tokenizer.is_dir() and not tokenizer.is_file()
     return tokenizer if is_pipe or tokenizer.suffix == ".json" else resolve_model(tokenizer, say)
-
-
-def _family_of(path: Path) -> "Callable[[], ForeignModel] | None":
-    from tformer_cli.foreign.recognizing import find_directory
-
-    return find_directory(path) if path.is_dir() else None
 
 
 def _recognized(path: Path) -> "Convert | None":
@@ -261,9 +253,9 @@ def _foreign(path: Path) -> Iterator[None]:
 
 
 def _write(model: "ForeignModel", output: Path, source: str) -> None:
-    from tformer_cli.artifacts.config_file import ModelInfo
+    from tformer_cli.artifacts.config_file import SHORTLIST, ModelInfo
     from tformer_cli.artifacts.model_directory import save_model_directory
-    from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
+    from tformer_cli.artifacts.shortlist_file import save_shortlist
 
     inside = min((file.parent for file in model.files), key=lambda path: len(path.parts))
     names = {
@@ -309,16 +301,6 @@ def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield start, length
 
 
-def _is_ours(path: Path) -> bool:
-    """Returns whether a directory may be a model directory of tformer's."""
-    try:
-        with open_regular(path / CONFIG) as stream:
-            start = stream.read(4096)
-    except OSError:
-        return False
-    return b'"format_version"' in start
-
-
 def _exists(path: Path) -> bool:
     """Returns whether there is such a path that can be looked at."""
     try:
@@ -332,7 +314,7 @@ def _is_hub_name(path: Path) -> bool:
 
 
 def _unknown(path: Path) -> ArtifactError:
-    if _is_ours(path):
+    if may_be_ours(path):
         return ArtifactError(f"{path}: is a model directory already; name it as MODEL")
     from tformer_cli.foreign.keys import read_json_file
 
@@ -354,7 +336,7 @@ def _imported(model: Path, path: Path, weights: ImportedWeights | None) -> Path 
     # most models have no integers, so one import serves whatever weights are asked for
     for kind in dict.fromkeys((None, weights)):
         cached = _cached(model, path, kind)
-        if _is_ours(cached) and weights in (None, kind, read_config(cached).weight_type):
+        if may_be_ours(cached) and weights in (None, kind, read_config(cached).weight_type):
             return cached
     return None
 
@@ -406,7 +388,9 @@ def _local(source: str) -> Path:
     """Returns the path of a source; one on the hub is downloaded, as far as it was not before."""
     path = Path(source)
     if _exists(path):
-        is_part = path.suffix in PARTS and path.is_file() and _family_of(path.parent) is not None
+        from tformer_cli.foreign.recognizing import find_directory
+
+        is_part = path.suffix in PARTS and path.is_file() and find_directory(path.parent)
         return path.parent if is_part else path
     if not _is_hub_name(path):
         raise ArtifactError(

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from tformer_cli.allow_list import ANY
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.foreign.formats.mapped_file import check_no_pointer
+from tformer_cli.settings import ANY
 
 
 @dataclass(frozen=True)

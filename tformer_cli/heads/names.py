@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tformer_cli.model.attention import MultiHeadAttention
     from tformer_cli.model.encoder_only import Classifier, PositionPredictor
@@ -85,6 +85,14 @@ class LayerLayout(HeadLayout):
         return ", ".join(
             f"{kind}.0-{len(layers) - 1}" for kind in KINDS if (layers := self.of(kind))
         )
+
+
+def by_layer(heads: Iterable[HeadId]) -> dict[tuple[Kind, int], list[int]]:
+    """The numbers of heads by their kind and layer."""
+    found: dict[tuple[Kind, int], list[int]] = {}
+    for head in heads:
+        found.setdefault((head.kind, head.layer), []).append(head.head)
+    return found
 
 
 def attentions(model: Inspected) -> Iterator[tuple[Kind, int, MultiHeadAttention]]:

@@ -56,7 +56,7 @@ from tformer_cli.heads.names import HeadId, HeadLayout, Kind
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.capture.forced import AttentionMaps
 from tformer_cli.text.lines import without_surrogates
-from tformer_cli.text.pharaoh import Link
+from tformer_cli.text.pharaoh import Link, format_links
 from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 Numbers = NDArray[np.float64]
@@ -352,7 +352,11 @@ class HeadChoice:
     def said(self) -> str:
         """The heads in words, for people who look at one sentence."""
         name = f"mean of {self.heads}" if len(self.members) > 1 else self.heads
-        return f"{name} ({'stored' if self.reason == 'stored' else 'not measured'})"
+        return f"{name} ({'stored' if self.is_stored else 'not measured'})"
+
+    @property
+    def is_stored(self) -> bool:
+        return self.reason == "stored"
 
     def weights(self, maps: AttentionMaps, tokenizer: Tokenizer) -> tuple[Numbers, Convention]:
         """(T, S) mean of the heads' weights for a pair, and the convention to read it by."""
@@ -411,6 +415,10 @@ class AlignedWords:
     target: tuple[str, ...]
     links: frozenset[Link]  # From 0; words that look most at the end of sentence have none
     order: tuple[HeadId, ...]  # Cross-attention heads: the chosen ones first, then by weight
+
+    @property
+    def pharaoh(self) -> str:
+        return format_links(self.links)
 
     @property
     def by_target(self) -> list[tuple[str, str]]:

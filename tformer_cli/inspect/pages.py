@@ -20,6 +20,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
@@ -28,9 +29,9 @@ import torch
 
 from tformer_cli.heads.names import KINDS, HeadId
 from tformer_cli.heads.roles import METRICS, ROLES
-from tformer_cli.inspect.alignment import SpelledWords
 from tformer_cli.inspect.capture.forced import HeadVectors
 from tformer_cli.inspect.capture.live import SearchTree
+from tformer_cli.inspect.data import attributes
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import SentenceView, View
 from tformer_cli.inspect.views import all_views
@@ -53,6 +54,20 @@ def render_html(records: Sequence[HeadsRecord]) -> str:
     return fill_page(title, heads_data([record for record in records if record.heads]))
 
 
+class ShownRecord(HeadsRecord):
+    """A record that a notebook shows as its page."""
+
+    def _repr_html_(self) -> str:
+        """The page of the heads in a frame, for a notebook: its style and script stay inside."""
+        if self.maps is None:
+            return "<p>a blank line has no attention maps</p>"
+        page = escape(render_html([self]))
+        return (
+            f'<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" '
+            'style="width: 100%; height: 720px; border: 0"></iframe>'
+        )
+
+
 def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
     weighting = records[0].weighting if records else ALPHA
     return {
@@ -64,15 +79,9 @@ def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
 
 def page_texts(weighting: Weighting) -> dict[str, Any]:
     return {
-        "weighting": {
-            "name": weighting.name,
-            "meaning": weighting.meaning,
-            "source": weighting.source,
-            "sums": weighting.sums,
-            "residual": weighting.residual,
-            "isOfLayers": weighting.is_of_layers,
-            "isShare": weighting.is_share,
-        },
+        "weighting": attributes(
+            weighting, "name meaning source sums residual isOfLayers=is_of_layers isShare=is_share"
+        ),
         "conventions": weighting.conventions,
         "kinds": weighting.kind_names,
         "metrics": {name: measure._asdict() for name, measure in METRICS.items()},
@@ -80,6 +89,13 @@ def page_texts(weighting: Weighting) -> dict[str, Any]:
         "ramps": {"light": LIGHT_RAMPS, "dark": DARK_RAMPS},
         "hues": HUES,
     }
+
+
+SENTENCE = (
+    "index source target=shown_target isForced=is_forced score rank isLive=is_live "
+    "residual=captured.residual largest sourcePieces=source_pieces targetPieces=target_pieces "
+    "inputPieces=input_pieces rare=rare.positions rareReason=rare.reason"
+)
 
 
 def bits_of(record: HeadsRecord) -> int:
@@ -91,20 +107,7 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
     bits = bits_of(record)
     heads = [_head(record, head, bits) for head in record.heads]
     return {
-        "index": record.index,
-        "source": record.source,
-        "target": record.target if record.probability is None else record.labeled,
-        "isForced": record.is_forced,
-        "score": record.score,
-        "rank": record.rank,
-        "isLive": record.mode == "live",
-        "residual": record.captured.residual,
-        "largest": record.largest,
-        "sourcePieces": record.source_pieces,
-        "targetPieces": record.target_pieces,
-        "inputPieces": record.input_pieces,
-        "rare": record.rare.positions,
-        "rareReason": record.rare.reason,
+        **attributes(record, SENTENCE),
         "bits": bits,
         "heads": heads,
         "first": record.heads.index(record.first_head()) if record.heads else None,
@@ -118,8 +121,8 @@ def _extras(record: HeadsRecord, n_map_bytes: int) -> dict[str, Any]:
     if extras is None:
         return {}
     data: dict[str, Any] = {
-        "sourceWords": _words(extras.source_words),
-        "targetWords": _words(extras.target_words),
+        f"{side}Words": attributes(words, "texts ofToken=of_token")
+        for side, words in (("source", extras.source_words), ("target", extras.target_words))
     }
     if record.weighting is ALPHA:
         data["vectors"] = _vectors(record, extras.vectors, n_map_bytes)
@@ -131,14 +134,10 @@ def _extras(record: HeadsRecord, n_map_bytes: int) -> dict[str, Any]:
         if any(terms.values()):
             data |= {"terms": terms, "formulas": extras.vectors.formulas}
     if record.captured.segment:
-        data |= {"segment": record.captured.segment, "memory": record.captured.memory}
+        data |= attributes(record.captured, "segment memory")
     if extras.search is not None:
         data["search"] = _search(extras.search, extras.search_pieces)
     return data
-
-
-def _words(words: SpelledWords) -> dict[str, Any]:
-    return {"texts": words.texts, "ofToken": words.of_token}
 
 
 def _vectors(record: HeadsRecord, vectors: HeadVectors, n_map_bytes: int) -> dict[str, str]:
@@ -176,11 +175,8 @@ def _by_worth(record: HeadsRecord) -> list[HeadId]:
 
 def _search(tree: SearchTree, pieces: Mapping[int, str]) -> dict[str, Any]:
     """A tree as columns; of one with more nodes than can be drawn, only how many there are."""
-    data: dict[str, Any] = {
-        "beamSize": tree.beam_size,
-        "lengthPenalty": tree.length_penalty,
-        "count": len(tree.nodes),
-    }
+    data = attributes(tree, "beamSize=beam_size lengthPenalty=length_penalty")
+    data["count"] = len(tree.nodes)
     if len(tree.nodes) > MOST_NODES:
         return data
     return data | {
@@ -325,6 +321,8 @@ def render_report(report: Report) -> str:
 
 def render_view(view: View[Any], records: Iterable[Any], options: object) -> str:
     found = list(records)
+    if (page := view.page(found, options)) is not None:
+        return page
     data = report_texts()
     if isinstance(view, SentenceView):
         shown = [one for one in found if one.sentence.maps is not None]

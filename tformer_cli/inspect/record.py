@@ -146,24 +146,18 @@ class HeadsRecord:
         return f"{self.target} ({self.probability:.4f})"
 
     @property
+    def shown_target(self) -> str:
+        return self.target if self.probability is None else self.labeled
+
+    @property
+    def is_live(self) -> bool:
+        return self.mode == "live"
+
+    @property
     def captured(self) -> AttentionMaps:
         if self.maps is None:
             raise ValueError("a blank line has no attention maps")
         return self.maps
-
-    def _repr_html_(self) -> str:
-        """The page of the heads in a frame, for a notebook: its style and script stay inside."""
-        from html import escape
-
-        from tformer_cli.inspect.pages import render_html
-
-        if self.maps is None:
-            return "<p>a blank line has no attention maps</p>"
-        page = escape(render_html([self]))
-        return (
-            f'<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" '
-            'style="width: 100%; height: 720px; border: 0"></iframe>'
-        )
 
     def row_labels(self, kind: Kind) -> tuple[str, ...]:
         """Labels of the rows of a kind's maps: the query, or what it predicts."""

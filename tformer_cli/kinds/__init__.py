@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from tformer_cli.artifacts.config_file import Verb
-    from tformer_cli.kinds.kind import Kind
-    from tformer_cli.kinds.training import Training
+    from tformer_cli.kinds.kind import Kind, Training
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.recipe import Recipe
 

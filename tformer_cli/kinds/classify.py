@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from tformer_cli.errors import DataError
-from tformer_cli.kinds.embed import Embed
-from tformer_cli.kinds.training import Examples, Training, with_fields
+from tformer_cli.kinds.embed import Embed, OfLines
+from tformer_cli.kinds.kind import Examples, Training, with_fields
 from tformer_cli.text.fields import with_label_fields
 from tformer_cli.wording import count_of
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.artifacts.config_file import TaskKind, Verb
+    from tformer_cli.kinds.kind import HeldOut, Progress
     from tformer_cli.kinds.lines.classify import ScoredLabel
     from tformer_cli.kinds.lines.job import Damaged
     from tformer_cli.kinds.stored_model import Opened
-    from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.model.config import Head
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.corpora import SentencePair
@@ -173,7 +173,6 @@ class Classify(Embed):
 
     name: ClassVar[TaskKind] = "classify"
     verbs = ("classify", "embed", "score")
-    methods = ("classify", "embed")
     measured_by = "labels"
     training: ClassVar[Training] = Classification()
 
@@ -186,6 +185,13 @@ class Classify(Embed):
         check_labels(opened, [(text, label.strip()) for text, label in pairs], takes_blank=False)
         score = partial(score_labels, opened, damaged=damaged)
         return ([one] for one in results_of(opened.directory, pairs, score))
+
+    def of_lines(self, opened: Opened, verb: Verb) -> OfLines:
+        if verb != "classify":
+            return super().of_lines(opened, verb)
+        from tformer_cli.kinds.lines.classify import label_texts
+
+        return partial(label_texts, opened), {}
 
 
 KIND = Classify()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tformer_cli.acceleration import has_fast
 from tformer_cli.artifacts.config_file import MODELS
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.kind import Kind
+from tformer_cli.runtime import has_fast
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import TaskKind, Verb
+    from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened, Opening
     from tformer_cli.model.base import Model
     from tformer_cli.model.config import Precision
+
+
+OfLines = tuple[Callable[..., list[Any]], Mapping[str, Any]]
 
 
 class Embed(Kind):
@@ -22,7 +28,6 @@ class Embed(Kind):
 
     name: ClassVar[TaskKind] = "embed"
     verbs: ClassVar[tuple[Verb, ...]] = ("embed",)
-    methods: ClassVar[tuple[str, ...]] = ("embed",)
 
     def opened(self, opening: Opening) -> Opened:
         """Connects an encoder with the kernels where they can compute it, else with torch."""
@@ -62,6 +67,20 @@ class Embed(Kind):
         elif stored.config.head == "tokens":
             head = TokenHead(stored.config, weights.arrays)
         return replace(opened, compiled=compiled, head=head)
+
+    def serving(self, opened: Opened, verb: Verb) -> Serving:
+        from tformer_cli.kinds.serving import WholeLines
+
+        return WholeLines(opened, verb, *self.of_lines(opened, verb))
+
+    def of_lines(self, opened: Opened, verb: Verb) -> OfLines:
+        """Returns what computes a verb of lines, and its settings with their types."""
+        if verb != "embed":
+            raise UsageError(f"{verb}: is not served")
+        from tformer_cli.kinds.lines.embed import embed_texts
+        from tformer_cli.model.config import Pooling
+
+        return partial(embed_texts, opened), {"pooling": Pooling, "unit_length": bool}
 
 
 KIND = Embed()

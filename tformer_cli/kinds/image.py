@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.errors import DataError
 from tformer_cli.kinds.classify import Classification, Classify
-from tformer_cli.kinds.training import Examples, with_fields
+from tformer_cli.kinds.kind import Examples, with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tformer_cli.kinds.training import Progress
+    from tformer_cli.kinds.kind import Progress
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.config import CorpusConfig

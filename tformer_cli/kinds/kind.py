@@ -1,27 +1,110 @@
 """A kind of model: the parts of opening, verbs and training in which kinds differ.
 
 At most ten members; what only one kind needs stays in its module. Adding a kind takes its name in
-`artifacts.config_file`, its module here, and the command of a new verb.
+`artifacts.config_file`, its module here, and the command of a new verb. All of training but what a
+`Training` says is common: an example is a pair of token sequences for every kind, so that one
+cache, loader and loss serve.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import torch
 
     from tformer_cli.artifacts.config_file import TaskKind, Verb
     from tformer_cli.kinds.lines.classify import ScoredLabel
     from tformer_cli.kinds.lines.job import Damaged
     from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened, Opening
-    from tformer_cli.kinds.training import Training
+    from tformer_cli.model.config import Head, Precision
+    from tformer_cli.recipe import Recipe
+    from tformer_cli.text.config import CorpusConfig
+    from tformer_cli.text.corpora import SentencePair
+    from tformer_cli.text.masking import Masking
+    from tformer_cli.text.tokenizer import Tokenizer
+    from tformer_cli.trainer.validation import Scorer
 
 MACHINE = frozenset({"device", "precision", "threads", "tell", "before_torch"})
 """Settings of opening that have nothing to do with a search."""
+
+
+Progress = Callable[[str, int], None]
+"""Called with the name of the data in preparation, and the number of its pairs that are done."""
+
+
+class Examples(NamedTuple):
+    """Words for the examples of a kind and their parts."""
+
+    example: str
+    read: str
+    written: str
+    right: str
+    has_two_sides: bool = True
+    are_texts: bool = True
+    """False: what is read has no vocabulary."""
+    are_translated: bool = False
+    """True: what the model has read decides how `translate` cuts and checks its input."""
+
+
+class HeldOut(NamedTuple):
+    """Validation examples, and what a model of a run computes them with."""
+
+    recipe: Recipe
+    pairs: Sequence[SentencePair]
+    tokenizer: Tokenizer
+    device: torch.device
+    precision: Precision
+
+
+class Training(ABC):
+    """How models of a kind are trained. Defaults fit most kinds; at most ten members."""
+
+    examples: ClassVar[Examples]
+    head: ClassVar[Head | None] = None
+    """The head that a run puts on an encoder that it starts from; None: it keeps its own."""
+
+    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:  # noqa: ARG002 - nothing is read
+        """Adds settings of the kind and its training data; the stored recipe stays as given."""
+        return recipe
+
+    @abstractmethod
+    def texts(self, pair: SentencePair) -> Iterable[str]:
+        """Returns the texts of an example that a tokenizer is trained on."""
+
+    def make_tokenizer(self, recipe: Recipe, make: Callable[[], Tokenizer]) -> Tokenizer:  # noqa: ARG002
+        """Makes the tokenizer of a run, by `make` if it is one of texts."""
+        return make()
+
+    def sides(self, tokenizer: Tokenizer, labels: Sequence[str]) -> Tokenizer:  # noqa: ARG002
+        """Returns what turns both sides of examples into ids, given the tokenizer of the run."""
+        return tokenizer
+
+    def masking(self, tokenizer: Tokenizer) -> Masking | None:  # noqa: ARG002 - nothing is hidden
+        """Returns how tokens are hidden from the model, if they are."""
+        return None
+
+    @abstractmethod
+    def scorer(self, held: HeldOut) -> Scorer:
+        """Returns what scores the model while it trains."""
+
+    def doubts(self, recipe: Recipe) -> Iterable[str]:
+        """Returns doubts about the training data, a sentence each."""
+        # Not at the top: completing `tformer train` looks up a kind, and must not wait for numpy
+        from tformer_cli.quality.doubts import WITHOUT_VALIDATION
+
+        return () if recipe.data.valid else (WITHOUT_VALIDATION,)
+
+
+def with_fields(recipe: Recipe, complete: Callable[[CorpusConfig], CorpusConfig]) -> Recipe:
+    train, valid = (tuple(map(complete, one)) for one in (recipe.data.train, recipe.data.valid))
+    return replace(recipe, data=replace(recipe.data, train=train, valid=valid))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +134,6 @@ class Kind(ABC):
     """Its name in recipes."""
     verbs: ClassVar[tuple[Verb, ...]]
     """The commands that take such models."""
-    methods: ClassVar[tuple[str, ...]]
-    """The methods of a loaded model that work, `heads` besides."""
     searches: ClassVar[bool] = False
     """True if it writes text, so that the settings of a search apply."""
 
@@ -75,13 +156,6 @@ class Kind(ABC):
         """Scores the right labels of each text or image, given with a line of them."""
         raise NotImplementedError
 
+    @abstractmethod
     def serving(self, opened: Opened, verb: Verb) -> Serving:
         """Makes what computes a verb for a service, lines of several requests at once."""
-        from tformer_cli.kinds.serving import WholeLines
-
-        return WholeLines(opened, verb)
-
-    def methods_in_words(self) -> str:
-        """Lists the methods that work, for messages."""
-        *others, last = (f"{name}()" for name in (*self.methods, "heads"))
-        return f"{', '.join(others)} or {last}"

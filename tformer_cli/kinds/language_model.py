@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tformer_cli.kinds.kind import Kind
+from tformer_cli.kinds.kind import Examples, Kind
 from tformer_cli.kinds.texts import TextModeling
-from tformer_cli.kinds.training import Examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
     from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.kinds.kind import HeldOut, Progress
     from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened, Opening
-    from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.validation import Scored, Scorer
 
@@ -109,7 +108,6 @@ class LanguageModel(Kind):
 
     name = "language-model"
     verbs = ("generate", "score")
-    methods = ("generate",)
     searches = True
     measured_by = "text"
     training = LanguageModeling()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tformer_cli.kinds.embed import Embed
+from tformer_cli.kinds.embed import Embed, OfLines
+from tformer_cli.kinds.kind import Examples
 from tformer_cli.kinds.texts import TextModeling, text_ids
-from tformer_cli.kinds.training import Examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     import torch
 
-    from tformer_cli.kinds.kind import PlacePredictor
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.kinds.kind import HeldOut, PlacePredictor
     from tformer_cli.kinds.stored_model import Opened
-    from tformer_cli.kinds.training import HeldOut
     from tformer_cli.model.encoder_only import MaskedLanguageModel
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.batching import Batch
@@ -159,7 +159,6 @@ class Masked(Embed):
 
     name = "masked"
     verbs = ("fill", "embed", "score")
-    methods = ("fill", "embed")
     measured_by = "gaps"
     training = MaskedModeling()
 
@@ -167,6 +166,13 @@ class Masked(Embed):
         from tformer_cli.kinds.lines.fill import GapFiller
 
         return GapFiller(opened)
+
+    def of_lines(self, opened: Opened, verb: Verb) -> OfLines:
+        if verb != "fill":
+            return super().of_lines(opened, verb)
+        from tformer_cli.kinds.lines.fill import GapFiller
+
+        return GapFiller(opened).fill, {"top": int}
 
 
 KIND = Masked()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tformer_cli.acceleration import has_fast, require_fast
-from tformer_cli.artifacts.config_file import check_task
+from tformer_cli.artifacts.config_file import check_task, may_be_ours
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_named, kind_of, kinds_for
@@ -18,12 +18,12 @@ from tformer_cli.kinds.stored_model import (
     in_precision,
     is_cpu,
 )
+from tformer_cli.runtime import has_fast, require_fast
 from tformer_cli.search.opening import split_options
 from tformer_cli.search.torch_engine import TorchEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
-    from pathlib import Path
     from typing import Unpack
 
     import torch
@@ -52,21 +52,10 @@ def open_model(
     Nothing that holds for the whole process is set: torch's threads and generators stay as they
     are. On the CPU torch is imported once something needs it.
 
-    Args:
-        model: a model directory, or its path, or a foreign model.
-        verb: the command whose models will do.
-        inspected: kinds of models that are opened for inspection instead. They get a translator
-            whatever they are, and layers that taps can listen to.
-        stops: texts that end what a language model writes.
-        by_kernels: False where only torch can compute what is wanted of an encoder.
-        **options: fields of `OpeningSettings`; and fields of `DecodingConfig` that differ from the
-            model's defaults, where None is as if it were not given. An `n_best` beyond the beam
-            raises the beam; of a language model a beam size without `sampling` asks for a search.
-
-    Raises:
-        UsageError: if the device is not there, a setting is impossible, or the engine does not
-            know a setting.
-        ArtifactError: if the model directory cannot be used, or is of another kind.
+    Kinds in `inspected` are opened for inspection: they get a translator whatever they are, and
+    layers that taps can listen to. Without `by_kernels` only torch computes an encoder. Options are
+    fields of `OpeningSettings`, and those of `DecodingConfig` that differ from the model's; None is
+    as if one were not given.
     """
     # One set of keyword arguments for all kinds: `load` takes them before it knows the kind
     settings, overrides = split_options(options)
@@ -117,6 +106,9 @@ def searched(
 
 def resolved(model: Path | str, settings: OpeningSettings) -> Path:
     """Finds a model's directory; a foreign model is imported, its integers kept if they will do."""
+    model = Path(model)
+    if may_be_ours(model):  # which needs none of the modules that import
+        return model
     from tformer_cli.foreign.import_model import resolve_model
 
     # Integers cannot take the sum with an adapter

@@ -10,12 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.kinds import reads_names
-from tformer_cli.model.config import Pooling
 from tformer_cli.search.keywords import DecodingOverrides
 from tformer_cli.search.opening import generation_config, overridden
 from tformer_cli.settings import type_problem
@@ -237,11 +234,18 @@ class Generating(Serving):
 class WholeLines(Serving):
     """Verbs of encoders; their units are lines, which are cut off where the model takes no more."""
 
-    def __init__(self, opened: Opened, verb: Verb) -> None:
+    def __init__(
+        self,
+        opened: Opened,
+        verb: Verb,
+        compute: Callable[..., list[Any]],
+        settings: Mapping[str, Any],
+    ) -> None:
+        """Takes what computes results of lines, and the types of its settings by their names."""
         self.verb = verb
-        self._reads_names = reads_names(opened.config)
+        self._reads_names = opened.config.reads_images
         self._longest = opened.config.longest_source
-        self._compute, self._settings = _of_lines(opened, verb)
+        self._compute, self._settings = compute, settings
         self._given: Mapping[str, Any] = {}
         self.group = verb
 
@@ -283,25 +287,3 @@ class WholeLines(Serving):
 
     def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
         return replace(found[0], index=line.content)
-
-
-def _of_lines(opened: Opened, verb: str) -> tuple[Callable[..., list[Any]], Mapping[str, Any]]:
-    """Returns what computes a verb of lines, and its settings with their types."""
-    match verb:
-        case "classify":
-            from tformer_cli.kinds.lines.classify import label_texts
-
-            return partial(label_texts, opened), {}
-        case "embed":
-            from tformer_cli.kinds.lines.embed import embed_texts
-
-            return partial(embed_texts, opened), {"pooling": Pooling, "unit_length": bool}
-        case "fill":
-            from tformer_cli.kinds.lines.fill import GapFiller
-
-            return GapFiller(opened).fill, {"top": int}
-        case "tag":
-            from tformer_cli.kinds.tag import tag_texts
-
-            return partial(tag_texts, opened), {}
-    raise UsageError(f"{verb}: is not served")

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tformer_cli.acceleration import has_fast, require_fast
 from tformer_cli.artifacts.model_directory import original_of
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.runtime import has_fast, require_fast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -77,10 +77,11 @@ class DirectoryModel:
         self.weights.free_pages(array)
 
     def made(self) -> Transformer | None:
-        return self.directory.model if self.directory.has_model else None
+        # An encoder that is inspected is never searched, but its engines are asked all the same
+        return self.make() if self.directory.has_model else None
 
     def make(self) -> Transformer:
-        return self.directory.model
+        return cast("Transformer", self.directory.any_model)
 
 
 @dataclass(frozen=True, kw_only=True)

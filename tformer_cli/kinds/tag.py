@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from functools import partial
 from sys import float_info
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from tformer_cli.errors import DataError
 from tformer_cli.kinds.classify import Classification
-from tformer_cli.kinds.embed import Embed
-from tformer_cli.kinds.kind import FilledGap
+from tformer_cli.kinds.embed import Embed, OfLines
+from tformer_cli.kinds.kind import Examples, FilledGap
 from tformer_cli.kinds.lines.job import LineResult, results_of
-from tformer_cli.kinds.training import Examples
 from tformer_cli.text.label_tokenizer import LabelTokenizer
 from tformer_cli.text.tokenizer import PAD_ID, UNK_ID
 from tformer_cli.wording import count_of
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.kinds.kind import HeldOut, Progress
     from tformer_cli.kinds.lines.classify import ScoredLabel
     from tformer_cli.kinds.lines.job import Damaged
     from tformer_cli.kinds.stored_model import Opened
-    from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.model.config import Precision
     from tformer_cli.model.encoder_only import Tagger
     from tformer_cli.recipe import Recipe
@@ -250,7 +251,6 @@ class Tag(Embed):
 
     name = "tag"
     verbs = ("tag", "embed")
-    methods = ("tag", "embed")
     measured_by = "labels"
     training = Tagging()
 
@@ -286,6 +286,11 @@ class Tag(Embed):
 
     def predictor(self, opened: Opened) -> WordPredictor:
         return WordPredictor(opened)
+
+    def of_lines(self, opened: Opened, verb: Verb) -> OfLines:
+        if verb != "tag":
+            return super().of_lines(opened, verb)
+        return partial(tag_texts, opened), {}
 
 
 KIND = Tag()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tformer_cli.kinds.training import Training, with_fields
+from tformer_cli.kinds.kind import Training, with_fields
 from tformer_cli.text.fields import with_text_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tformer_cli.kinds.training import Progress
+    from tformer_cli.kinds.kind import Progress
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.corpora import SentencePair
     from tformer_cli.text.tokenizer import Tokenizer

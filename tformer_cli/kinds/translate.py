@@ -7,24 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tformer_cli.artifacts.config_file import task_kind
+from tformer_cli.artifacts.config_file import FREQUENCIES, SHORTLIST, task_kind
 from tformer_cli.errors import ArtifactError
-from tformer_cli.kinds.kind import Kind
-from tformer_cli.kinds.training import Examples, Training
+from tformer_cli.kinds.kind import Examples, Kind, Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.kinds.kind import HeldOut
     from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened, Opening
-    from tformer_cli.kinds.training import HeldOut
     from tformer_cli.model.base import Model
     from tformer_cli.recipe import Recipe
+    from tformer_cli.search.engine import Shortlist
     from tformer_cli.search.opening import OpeningSettings
     from tformer_cli.search.sentences import SentenceRule
-    from tformer_cli.search.shortlist import Shortlist
     from tformer_cli.text.corpora import SentencePair
     from tformer_cli.trainer.validation import Scored, Scorer
 
@@ -90,7 +89,6 @@ class Translation(Training):
 
 def opened_translator(opening: Opening) -> Opened:
     """Connects a model with a translator, which inspection takes of any kind."""
-    from tformer_cli.artifacts.shortlist_file import load_seen_words
     from tformer_cli.kinds.opening import for_languages, searched
     from tformer_cli.search.opening import overridden
     from tformer_cli.search.torch_engine import TorchEngine
@@ -113,22 +111,30 @@ def opened_translator(opening: Opening) -> Opened:
         # Forced decoding by torch knows every model, even where `--engine` names the kernels
         scorers=[TorchEngine(opened.place, opened.products)],
         shortlist=chosen_shortlist(directory, settings.shortlist),
-        seen_words=load_seen_words(directory.path),
+        seen_words=_seen_words(directory.path),
     )
     if not directory.config.is_encoder_only:  # which never searches
         translator.check()
     return replace(opened, search=translator)
 
 
+def _seen_words(path: Path) -> frozenset[str] | None:
+    if not (path / FREQUENCIES).exists():  # of an import: the module need not be loaded
+        return None
+    from tformer_cli.artifacts.shortlist_file import load_seen_words
+
+    return load_seen_words(path)
+
+
 def chosen_shortlist(directory: ModelDirectory, asked: str | None) -> Shortlist | None:
     """Reads the shortlist of a path, or the model's own if none is named; "none" has none."""
-    from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
-
     path = directory.path / SHORTLIST if asked is None else Path(asked)
     if asked == NO_SHORTLIST or (asked is None and not path.exists()):
         return None
     if asked is not None and not path.exists():
         raise ArtifactError(f"--shortlist: {path}: no such file; name one, or none")
+    from tformer_cli.artifacts.shortlist_file import read_shortlist
+
     n_targets = directory.tokenizer.vocab_size
     # 0: sources and targets share a vocabulary
     return read_shortlist(path, directory.config.source_vocab_size or n_targets, n_targets)
@@ -175,7 +181,6 @@ class Translate(Kind):
 
     name = "translate"
     verbs = ("translate", "score")
-    methods = ("translate", "score")
     searches = True
     training = Translation()
 

@@ -40,6 +40,10 @@ class PairedDifference:
     def difference(self) -> float:
         return self.value - self.baseline
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        return self.low, self.high
+
 
 def draws(n_sentences: int, n_resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """Yields how often each sentence is in each draw, (N): the same for the same seed."""

@@ -178,13 +178,12 @@ def judge(
     """Yields every example with the findings of checks."""
     # Only examples that no other check would drop count as the first of equal ones, so that one of
     # them is kept.
-    held_out = corpora.held_out
+    held_out, kind, several = corpora.held_out, corpora.kind, len(corpora.configs) > 1
     compared = {*REPEATS, OTHER_LABEL, NEAR_DUPLICATE}
     needs_keys = bool(held_out.keys) or not wanted.isdisjoint(compared)
-    several = len(corpora.configs) > 1
-    kind = corpora.kind
     of_texts = [1 + place for place in kind.texts]
     names = " or the ".join(kind.sides[place] for place in kind.texts)
+    exact = f"a held-out file has the {names}" if HELD_OUT in wanted else ""
     repeats = (DUPLICATE, OTHER_LABEL, "") if kind is LABELED else REPEATS
     named = wanted.intersection(repeats) & checks_for(kind)
     n_judged = 0
@@ -215,11 +214,10 @@ def judge(
             if SCORE in wanted and EMPTY not in found and corpora.scores is not None:
                 found |= corpora.scores.find(n_judged + row)
             if keys is not None and slots is not None and EMPTY not in found:
-                if HELD_OUT in wanted:
-                    if not held_out.keys.isdisjoint(keys[of_texts, row].tolist()):
-                        found[HELD_OUT] = f"a held-out file has the {names}"
-                    elif why := _nearly_held_out([one[row] for one in like], kind):
-                        found[HELD_OUT] = why
+                if not held_out.keys.isdisjoint(keys[of_texts, row].tolist()):
+                    found |= {HELD_OUT: exact} if exact else {}
+                elif like and (why := _nearly_held_out([one[row] for one in like], kind)):
+                    found[HELD_OUT] = why
                 # a pair that is dropped anyway must not make an equal good one a repeat
                 if dropping.isdisjoint(found):
                     found |= _before(slots[row], surveyed.repeated, repeats, named, several)

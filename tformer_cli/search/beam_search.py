@@ -104,12 +104,7 @@ def beam_search(
     processors: Sequence[ScoreProcessor] = (),
     stops_early: bool = True,
 ) -> list[list[Hypothesis]]:
-    """Translates a batch.
-
-    Args:
-        source: (B, S) source token ids, each sentence ended by its end of sentence.
-        source_mask: (B, S) boolean, True at tokens.
-    """
+    """Translates a batch: (B, S) ids that end with `</s>`, and their mask."""
     search = BeamSearch(model, config, processors, stops_early=stops_early)
     search.start(source, source_mask)
     while search.is_running:
@@ -136,12 +131,7 @@ class BeamSearch:
         self._n_candidates = min(config.beam_size, model.vocab_size - EOS_ID)
 
     def start(self, source: Tensor, source_mask: Tensor) -> None:
-        """Encodes the sources and puts the empty hypothesis in the first slot of each sentence.
-
-        Args:
-            source: (B, S) source token ids.
-            source_mask: (B, S) boolean, True at tokens.
-        """
+        """Encodes sources (B, S) and puts the empty hypothesis in each sentence's first slot."""
         max_positions = self._model.max_positions
         self._sentences = [
             self._new_sentence(limit)
@@ -205,13 +195,10 @@ class BeamSearch:
         return (ranks < self._slots_left.unsqueeze(1)) & best.total.isfinite()
 
     def _row_candidates(self, logits: Tensor) -> Candidates:
-        """Finds the best next tokens of each row.
+        """Finds the best next tokens of each row of logits (B·W, V), which it changes in place.
 
         Normalized over the whole vocabulary, so that a log-probability is the model's own; the
         first three ids (padding, unknown, beginning) are skipped.
-
-        Args:
-            logits: (B·W, V) float32; changed in place.
         """
         normalizer = logits.logsumexp(dim=-1, keepdim=True)
         if self._processors:
@@ -254,10 +241,8 @@ class BeamSearch:
     def _best_continuations(self, candidates: Candidates) -> tuple[Continuations, Tensor | None]:
         """Merges the candidates of each sentence's slots, best first.
 
-        Returns:
-            The continuations; and where some hypotheses are as long as they may be, so that only
-            their end of sentence remains, a (B, W) boolean that says where the model would have
-            ended by itself.
+        Where some hypotheses are as long as they may be, only their end of sentence remains: a
+        (B, W) boolean then says where the model would have ended by itself.
         """
         shape = (len(self._active), -1, self._n_candidates)
         totals = self._totals.unsqueeze(-1) + candidates.gain.view(shape)
@@ -305,12 +290,7 @@ class BeamSearch:
             sentence.worst_wanted = worst_wanted(scores, self._config.n_searched)
 
     def _advance(self, best: Continuations, is_live: Tensor) -> None:
-        """Makes the kept continuations the new live hypotheses and drops sentences that are done.
-
-        Args:
-            best: (B, C) continuations.
-            is_live: (B, C) which of them live on.
-        """
+        """Makes kept continuations (B, C) live hypotheses and drops sentences that are done."""
         # Live ones first, in their order, then empty slots, which repeat whatever is there
         order = (~is_live).to(torch.int8).sort(dim=1, stable=True).indices
         totals = best.total.masked_fill(~is_live, IMPOSSIBLE).gather(1, order)
@@ -364,15 +344,9 @@ def _by_score(hypothesis: Hypothesis) -> float:
 
 
 def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Finds the k largest scores of each row, as `torch.topk` does.
+    """Finds the k largest of scores (R, V) and their ids, (R, k) each, largest first.
 
     The largest of each block comes first; then only the k best blocks are looked into.
-
-    Args:
-        scores: (R, V).
-
-    Returns:
-        Values and token ids, (R, k) each, largest first.
     """
     n_blocks = scores.shape[1] // BLOCK
     # Of fewer blocks than k no k can be chosen
@@ -401,12 +375,7 @@ def diverse_beam_search(
     config: DecodingConfig,
     processors: Sequence[ScoreProcessor] = (),
 ) -> list[list[Hypothesis]]:
-    """Translates a batch with `config.diversity_groups` groups of hypotheses.
-
-    Args:
-        source: (B, S) source token ids, each sentence ended by its end of sentence.
-        source_mask: (B, S) boolean, True at tokens.
-    """
+    """Translates a batch with `config.diversity_groups` groups of hypotheses."""
     n_groups = config.diversity_groups
     search = _GroupSearch(model, config, processors)
     # A group is a sentence to the search: only the penalty joins those of one sentence

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.settings import (
+    ANY,
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
@@ -19,6 +19,7 @@ from tformer_cli.settings import (
     declared_options,
     literal_values,
     types_of,
+    unknown_setting,
 )
 
 Default = TypeVar("Default")

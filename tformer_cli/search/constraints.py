@@ -217,12 +217,7 @@ class Steps(Protocol):
     def step(
         self, parents: Sequence[int], histories: Sequence[tuple[int, ...]]
     ) -> tuple[Scores, Scores]:
-        """Decodes one more position of every hypothesis.
-
-        Returns:
-            (R, V) scores of the next token, -inf where a rule forbids it, and (R, V)
-            log-probabilities of the model.
-        """
+        """Decodes one more position: scores (R, V), -inf where forbidden, and log-probabilities."""
 
 
 def satisfying_search(

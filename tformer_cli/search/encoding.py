@@ -45,15 +45,8 @@ def for_each_text(
 ) -> list[Found]:
     """Computes something for every text or image, in batches of texts of like length.
 
-    Args:
-        model: in evaluation mode.
-        texts: N lists of token ids, without `</s>`, none too long for the model; of images the
-            ids of their pixels.
-        compute: makes B results of the numbers of texts, their (B, S) ids and their mask; see
-            `EncoderOnly.encode`.
-        precision: of the products; in float32 a text gets the same bits in any batch on a CPU.
-        batch_tokens: padded tokens of a batch.
-        before_batch: called before each batch.
+    `compute` makes B results of the numbers of texts, their (B, S) ids and their mask. Texts are
+    ids without `</s>`; in float32 one gets the same bits in any batch on a CPU.
     """
     device = next(model.parameters()).device
     config = model.config
@@ -98,11 +91,7 @@ def label_probabilities(
     batch_tokens: int = TOKENS_PER_BATCH,
     before_batch: Callable[[], None] | None = None,
 ) -> list[list[float]]:
-    """Computes the probability of every label for every text or image; see `for_each_text`.
-
-    Returns:
-        (N, L) probabilities that sum to 1.
-    """
+    """Computes the probabilities (N, L) of every label for every text or image."""
 
     def compute(_: Sequence[int], source: Tensor, mask: Tensor) -> list[list[float]]:
         found: list[list[float]] = torch.softmax(model(source, mask).double(), dim=1).tolist()

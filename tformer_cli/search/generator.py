@@ -16,8 +16,7 @@ from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import PromptedModel, Searcher, Sentence
 from tformer_cli.search.hypothesis import Hypothesis
 from tformer_cli.search.translator import line_key
-from tformer_cli.text.lines import given_lines
-from tformer_cli.text.prefetch import buffers
+from tformer_cli.text.lines import buffers, given_lines
 from tformer_cli.text.tokenizer import BOS_ID, UNK_ID
 
 if TYPE_CHECKING:

@@ -92,15 +92,9 @@ class TokenHead:
         return found
 
     def candidates(self, hidden: Floats, top: int, never: Sequence[int] = ()) -> Candidates:
-        """Finds the most probable tokens of a gap.
+        """Finds the most probable tokens of a gap with the state (D), most probable first.
 
-        Args:
-            hidden: (D) the encoder's state there.
-            top: how many; at most all.
-            never: ids that are no candidates, though they have a share of the probability.
-
-        Returns:
-            Ids with their probabilities, the most probable first; of equals the smaller id.
+        The ids of `never` have a share of the probability, but are no candidates.
         """
         shares = _softmax(self._logits(hidden))
         # Below every probability, so that they come last; the others keep their shares

@@ -148,12 +148,9 @@ def make_processors(
 
 
 def process(processors: Sequence[ScoreProcessor], rows: StepRows) -> Tensor:
-    """Applies rules one after the other.
+    """Applies rules one after the other to scores (R, V).
 
     Where they leave a hypothesis no token at all it may end: a sentence always has a translation.
-
-    Returns:
-        (R, V) scores; padding, unknown token and beginning of sentence are forbidden.
     """
     # A copy: rules write in place, and the model's own are still reported
     scores = rows.log_probabilities.clone()

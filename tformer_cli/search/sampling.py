@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 def greedy_search(
     model: DecodingModel, source: Tensor, source_mask: Tensor, config: DecodingConfig
 ) -> list[list[Hypothesis]]:
-    """Translates a batch, one hypothesis a sentence.
-
-    Args:
-        source: (B, S) source token ids, each sentence ended by its end of sentence.
-        source_mask: (B, S) boolean, True at tokens.
-    """
+    """Translates a batch (B, S) with its mask, one hypothesis a sentence."""
     limits = longest_translations(source, source_mask, config, model.max_positions)
     memory = model.encode(source, source_mask)
     cache = model.start_cache(memory, source_mask, 1, max(limits) + 1)
@@ -90,12 +85,7 @@ def sample(
     keys: Sequence[int],
     processors: Sequence[ScoreProcessor] = (),
 ) -> list[list[Hypothesis]]:
-    """Draws `config.n_candidates` translations of each sentence.
-
-    Args:
-        source: (B, S) source token ids, each sentence ended by its end of sentence.
-        source_mask: (B, S) boolean, True at tokens.
-    """
+    """Draws `config.n_candidates` translations of each sentence of a batch."""
     n_drawn = config.n_candidates
     limits = longest_translations(source, source_mask, config, model.max_positions)
     # (B, …) -> (B·N, …): a candidate is a separate sentence
@@ -136,12 +126,7 @@ def sample(
 def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
     """Draws a token a row by the inverse of the distribution function.
 
-    Args:
-        scores: (R, V) log-probabilities, -inf where nothing may be drawn.
-        uniform: (R) numbers from 0 to below 1.
-
-    Returns:
-        (R) token ids.
+    Of log-probabilities (R, V) and numbers (R) from 0 to below 1.
     """
     tokens = None
     if config.top_k:

@@ -50,11 +50,7 @@ def source_batch(
     *,
     eos: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Pads sentences, each ended by its end of sentence.
-
-    Returns:
-        (B, S) token ids and the boolean (B, S) source mask.
-    """
+    """Pads sentences, each ended by its end of sentence: (B, S) ids and their mask."""
     import torch
 
     # padded by the length that `plan_source_batches` is given, whatever ends a sentence
@@ -69,11 +65,7 @@ def source_batch(
 def image_batch(
     images: Sequence[Sequence[int]], ids_per_token: int, device: torch.device | str
 ) -> tuple[Tensor, Tensor]:
-    """Puts images together, which all have one size.
-
-    Returns:
-        (B, H·W·C) ids and the boolean (B, N) mask of N patches, all True.
-    """
+    """Puts images of one size together: (B, H·W·C) ids and the mask (B, N) of N patches."""
     import torch
 
     ids = torch.tensor(images, dtype=torch.int64)
@@ -84,14 +76,7 @@ def image_batch(
 def longest_translations(
     source: Tensor, source_mask: Tensor, config: DecodingConfig, max_positions: int
 ) -> list[int]:
-    """Returns the most tokens that the translation of each source may have.
-
-    Args:
-        source: (B, S) token ids, with or without an end of sentence.
-        source_mask: (B, S) boolean, True at tokens.
-        config: see `hypothesis.longest_translation`.
-        max_positions: of the model.
-    """
+    """Returns the most tokens that the translation of each source (B, S) may have."""
     # Whether a model's sources end with it must not change the limit
     n_tokens = (source_mask & (source != EOS_ID)).sum(dim=1).tolist()
     return [longest_translation(n, config, max_positions) for n in n_tokens]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tformer_cli.allow_list import unknown_setting
 from tformer_cli.model.operations import OneDnnProducts, StandardProducts
 from tformer_cli.runtime import autocast, check_threads
 from tformer_cli.search.beam_search import beam_search, diverse_beam_search
@@ -21,6 +20,7 @@ from tformer_cli.search.processors import StepRows, make_processors, process
 from tformer_cli.search.sampling import greedy_search, sample
 from tformer_cli.search.scoring import score_pairs, takes_targets
 from tformer_cli.search.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
+from tformer_cli.settings import unknown_setting
 from tformer_cli.text.tokenizer import BOS_ID
 
 if TYPE_CHECKING:
@@ -189,12 +189,7 @@ def search(
     source_mask: Tensor,
     config: DecodingConfig,
 ) -> list[list[Hypothesis]]:
-    """Translates a batch as its settings say.
-
-    Args:
-        source: (B, S) source token ids, each sentence ended by its end of sentence.
-        source_mask: (B, S) boolean, True at tokens.
-    """
+    """Translates a batch as its settings say: (B, S) ids that end with `</s>`, and their mask."""
     unknown = unknown_setting(config, ANY_SEARCH)
     if unknown is not None:
         raise ValueError(f"the search does not know the setting {unknown}")

@@ -21,18 +21,15 @@ from tformer_cli.search.constraints import (
 from tformer_cli.search.engine import Choice, Searcher, Sentence
 from tformer_cli.search.hypothesis import length_divisor, longest_source
 from tformer_cli.search.sentences import split_line
-from tformer_cli.text.languages import mostly_unseen
-from tformer_cli.text.lines import check_lines, checked_line, given_lines
-from tformer_cli.text.prefetch import buffers
+from tformer_cli.text.lines import buffers, check_lines, checked_line, given_lines
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from tformer_cli.search.config import DecodingConfig, TooLong
-    from tformer_cli.search.engine import SearchedModel, SearchEngine
+    from tformer_cli.search.engine import SearchedModel, SearchEngine, Shortlist
     from tformer_cli.search.hypothesis import Hypothesis
-    from tformer_cli.search.shortlist import Shortlist
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 BUFFER_LINES = 1024
@@ -508,7 +505,7 @@ class Translator:
             line.cut.texts if len(parts) > 1 else (),
             tuple(unsatisfied(texts[0].text, demands.required, demands.banned)),
             line.cut.n_sentences,
-            () if self._seen_words is None else mostly_unseen(line.source, self._seen_words),
+            () if self._seen_words is None else _unseen(line.source, self._seen_words),
         )
 
     def _shares(self, lengths: Sequence[int]) -> list[float]:
@@ -601,6 +598,13 @@ def _merge_parts(prepared: Sequence[tuple[_Cut, str]]) -> _Cut:
         is_too_long=any(one.is_too_long for one, _ in of_tokens),
         n_sentences=max(1, len(of_tokens)),
     )
+
+
+def _unseen(source: str, seen_words: Container[str]) -> tuple[str, ...]:
+    # Tables of languages, which only models that know their training's words need
+    from tformer_cli.text.languages import mostly_unseen
+
+    return mostly_unseen(source, seen_words)
 
 
 def line_key(seed: int, line: int, part: int) -> int:

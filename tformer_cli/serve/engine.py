@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.kinds.serving import size_of
 from tformer_cli.serve.cache import MISSING, give_back_memory
-from tformer_cli.serve.scheduler import Late, Scheduler
+from tformer_cli.serve.scheduler import Draining, Late, Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -197,6 +197,7 @@ class Engine:
 
     def submit(self, job: Job) -> None:
         """Lets a call in, or raises `Busy` or `Draining`."""
+        self.last_used = time.monotonic()
         job.rest_tokens = sum(map(size_of, job.texts))
         job.request = self.scheduler.admit(
             n_units=len(job.texts),
@@ -229,10 +230,12 @@ class Engine:
 
     def ask_to_load(self, timeout: float | None = None) -> None:
         """Lets the thread open the model, and waits until it has; joins whoever waits already."""
+        if self._is_closed:  # there is nobody to do so
+            raise Draining("the service has ended; ask another one")
         with self._changed:
             if self.state == "failed":
                 self.state = "unloaded"
-        self._wants_load = True
+            self._wants_load, self._leaves_at = self.state != "loaded", None
         self.start()
         self.scheduler.wake()
         with self._changed:
@@ -242,11 +245,13 @@ class Engine:
 
     def ask_to_leave(self, patience: float = PATIENCE) -> None:
         """Lets the thread close the model once nothing waits for it, and waits until it has."""
-        self._leaves_at = time.monotonic() + patience
+        with self._changed:
+            # Whoever asks last decides
+            self._wants_load, self._leaves_at = False, time.monotonic() + patience
         self.start()
         self.scheduler.wake()
         with self._changed:
-            self._changed.wait_for(lambda: self.state != "loaded")
+            self._changed.wait_for(lambda: self.state != "loaded" or self._leaves_at is None)
 
     def close(self) -> None:
         """Ends the thread after its batch."""
@@ -262,6 +267,9 @@ class Engine:
             left = None if self._leaves_at is None else self._leaves_at - time.monotonic()
             self.scheduler.wait(left if left is None else max(0.0, left))
             self.step()
+        for request in self.scheduler.cancel_all():
+            self._fail(request, Draining("the service has ended; ask another one"))
+        self._deliver()
 
     def step(self) -> None:
         """Does what there is to do: opens or closes the model, prepares lines, computes a batch."""
@@ -297,12 +305,13 @@ class Engine:
             self._become("loaded")
 
     def _leave(self) -> None:
-        if self._leaves_at is None:
-            return
-        if self.scheduler.n_requests and time.monotonic() < self._leaves_at:
-            return
-        self._leaves_at = None
+        with self._changed:
+            at = self._leaves_at
+            if at is None or (self.scheduler.n_requests and time.monotonic() < at):
+                return
         self.unload()
+        with self._changed:
+            self._leaves_at = None
 
     def unload(self) -> None:
         """Drops the model; its requests that wait will have it opened again."""
@@ -311,8 +320,7 @@ class Engine:
         for request in self.scheduler.requests():
             request.owner.serving = None  # it would keep the model
         give_back_memory()
-        if self.state == "loaded":
-            self._become("unloaded")
+        self._become("unloaded")
 
     def _become(self, state: State) -> None:
         with self._changed:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from tformer_cli.artifacts.config_file import TASKS, task_kind
+from tformer_cli.artifacts.config_file import TASKS, TRANSLATORS, task_kind
 from tformer_cli.errors import DataError, TformerError
 from tformer_cli.foreign.import_model import float_twin
 from tformer_cli.heads.names import KINDS, head_layout
@@ -39,6 +39,7 @@ from tformer_cli.inspect.view import EVERY_TASK, ReportOptions, SentenceView
 from tformer_cli.inspect.views import all_views
 from tformer_cli.inspect.views.ablation import ablate_sentence
 from tformer_cli.inspect.views.logits import layer_logits
+from tformer_cli.kinds import reads_names
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.search.opening import overridden
 
@@ -131,7 +132,7 @@ class Inspection:
         self._models.move_to_end(key)
         opened = self._models[key]
         changes = {name: request[name] for name in _SEARCH if request.get(name) is not None}
-        if not changes or task_kind(opened.config) != "translate":
+        if not changes or task_kind(opened.config) not in TRANSLATORS:
             return opened
         chosen = overridden(opened.directory.decoding, **changes)
         return replace(opened, search=opened.translator.with_config(chosen))
@@ -140,7 +141,7 @@ class Inspection:
 def _check_text(opened: Opened, text: object) -> None:
     if not isinstance(text, str) or not text.strip():
         raise DataError("text: is missing; give a text that is not blank")
-    if opened.config.reads_images:
+    if reads_names(opened.config):
         if not text.startswith(INLINE_IMAGES):
             raise DataError("text: is no image; give a data: address")
         return
@@ -162,7 +163,7 @@ def _constraints(request: Mapping[str, Any]) -> LineConstraints:
 def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
     """Captures the sentence of a request: along the search, where there is one."""
     subject = subject_of(opened.directory)
-    is_searched = subject.summary.task == "translate" and not request.get("target")
+    is_searched = subject.summary.task in TRANSLATORS and not request.get("target")
     inspector = HeadInspector(opened, mode="live" if is_searched else "forced", for_page=True)
     constraints = _constraints(request)
     text, target = request["text"], request.get("target")
@@ -184,7 +185,7 @@ def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
     kind, text = task_kind(opened.config), request["text"]
     name = request.get("model") or opened.directory.path.name
     start: Event = {"schema": SCHEMA, "model": name}
-    if kind == "translate":
+    if kind in TRANSLATORS:
         return {"event": "translation", **start, **_translation(opened, request)}
     if kind == "tag":
         from tformer_cli.kinds.tag import tag_texts
@@ -422,8 +423,8 @@ def _off(found: Inspected) -> Event:
 
 def _report(opened: Opened, request: Mapping[str, Any]) -> Event:
     """The static report of what a page shows; what is not the model's free answer is given."""
-    target = request.get("target") if task_kind(opened.config) == "translate" else None
-    mode = "forced" if target or task_kind(opened.config) != "translate" else "live"
+    target = request.get("target") if task_kind(opened.config) in TRANSLATORS else None
+    mode = "forced" if target or task_kind(opened.config) not in TRANSLATORS else "live"
     options = ReportOptions(mode=cast("Any", mode))
     targets = None if target is None else [target]
     report = inspect_report(opened, [request["text"]], targets=targets, options=options)

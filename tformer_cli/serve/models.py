@@ -15,11 +15,10 @@ from hashlib import blake2b, file_digest
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from tformer_cli.acceleration import has_fast
-from tformer_cli.artifacts.config_file import COMMANDS, PARTS, WEIGHTS, read_config
-from tformer_cli.artifacts.shortlist_file import SHORTLIST
+from tformer_cli.artifacts.config_file import COMMANDS, PARTS, SHORTLIST, WEIGHTS, read_config
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_named
+from tformer_cli.runtime import has_fast
 from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.serve.cache import ResultCache, private_bytes
 from tformer_cli.serve.engine import Answers, Engine, Job, Part, State

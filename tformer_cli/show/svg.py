@@ -90,6 +90,11 @@ def draw_labels(
         draw_text(root, label, x, top - 5, font, transform=turn)
 
 
+def room_of_labels(labels: tuple[Sequence[str], Sequence[str]], font: float) -> Sequence[float]:
+    """Pixels that labels take next to the rows and above the columns of a map."""
+    return [max(map(display_width, side)) * font * 0.6 + 8 for side in labels]
+
+
 def draw_text(
     parent: Element,
     text: str,

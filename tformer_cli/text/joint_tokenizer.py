@@ -8,13 +8,12 @@ from hashlib import blake2b
 from itertools import chain, pairwise
 from random import Random
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import Algorithm
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import (
     FILE_NAME,
@@ -25,6 +24,9 @@ from tformer_cli.text.tokenizer import (
     Tokenizer,
 )
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS, bytes_of, check_new_token, label_of
+
+if TYPE_CHECKING:
+    from tformer_cli.text.config import Algorithm
 
 # Texts that are encoded one by one faster than the library's threads for batches start.
 FEW = 8
@@ -45,7 +47,7 @@ class JointTokenizer(OneSidedTokenizer):
     def __init__(
         self,
         tokenizer: HuggingFaceTokenizer,
-        algorithm: Algorithm,
+        algorithm: "Algorithm",
         new_tokens: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._new_tokens, self.new_tokens = new_tokens, tuple(new_tokens)
@@ -281,7 +283,7 @@ def _sections(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], bool]:
     return data, has_merges
 
 
-def _algorithm_of(tokenizer: HuggingFaceTokenizer, where: str) -> Algorithm:
+def _algorithm_of(tokenizer: HuggingFaceTokenizer, where: str) -> "Algorithm":
     # whole sections: a foreign file must not bring its own patterns
     sections, has_merges = _sections(tokenizer)
     for algorithm in ALGORITHMS:
@@ -294,7 +296,7 @@ def _algorithm_of(tokenizer: HuggingFaceTokenizer, where: str) -> Algorithm:
     )
 
 
-def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: Algorithm, where: str) -> None:
+def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: "Algorithm", where: str) -> None:
     """Checks the special tokens, that ids are 0, 1, 2, …, and the alphabet."""
     special = {place: AddedToken(p, special=True) for place, p in enumerate(SPECIAL_PIECES)}
     if tokenizer.get_added_tokens_decoder() != special:
@@ -321,8 +323,8 @@ def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: Algorithm, whe
         )
 
 
-ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "unigram", "word", "char", "byte")
-BY_WORDS: tuple[Algorithm, ...] = ("bpe", "unigram", "word")
+ALGORITHMS: tuple["Algorithm", ...] = ("bpe", "unigram", "word", "char", "byte")
+BY_WORDS: tuple["Algorithm", ...] = ("bpe", "unigram", "word")
 """Those that split text before it becomes pieces, at every space that is followed by a word."""
 UNKNOWN_PIECE = "<unk>"
 
@@ -336,7 +338,7 @@ WORDS = (
 CHARACTERS = r"[\s\S]"
 
 
-def blank_tokenizer(algorithm: Algorithm) -> HuggingFaceTokenizer:
+def blank_tokenizer(algorithm: "Algorithm") -> HuggingFaceTokenizer:
     """A tokenizer of the kind named, complete but for its vocabulary."""
     tokenizer = HuggingFaceTokenizer(_blank_model(algorithm))
     if algorithm == "char":
@@ -358,7 +360,7 @@ def _bytes_of_text() -> pre_tokenizers.ByteLevel:
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 
 
-def _blank_model(algorithm: Algorithm) -> models.Model:
+def _blank_model(algorithm: "Algorithm") -> models.Model:
     if algorithm in ("bpe", "byte"):
         return models.BPE()
     if algorithm == "unigram":

@@ -10,7 +10,7 @@ from pathlib import Path
 from tformer_cli.artifacts.overwriting import NamedPath
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.kinds import training_of
-from tformer_cli.kinds.training import Progress
+from tformer_cli.kinds.kind import Progress
 from tformer_cli.recipe import Recipe
 from tformer_cli.search.sentences import split_sentences
 from tformer_cli.text.config import CorpusConfig, DataConfig

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tformer_cli.errors import DataError
 from tformer_cli.kinds import training_of
-from tformer_cli.kinds.training import Progress
+from tformer_cli.kinds.kind import Progress
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe

@@ -17,6 +17,7 @@ from torch import Tensor
 from tformer_cli.artifacts.adapter_directory import ADAPTER, save_adapter
 from tformer_cli.artifacts.config_file import (
     CONFIG,
+    FREQUENCIES,
     TOKENIZER,
     WEIGHTS,
     ImportOrigin,
@@ -25,11 +26,7 @@ from tformer_cli.artifacts.config_file import (
 )
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.artifacts.overwriting import Output, Writes, check_outputs
-from tformer_cli.artifacts.shortlist_file import (
-    FREQUENCIES,
-    load_frequencies,
-    save_frequencies,
-)
+from tformer_cli.artifacts.shortlist_file import load_frequencies, save_frequencies
 from tformer_cli.errors import (
     ArtifactError,
     DataError,
@@ -50,7 +47,7 @@ from tformer_cli.inspect.jobs.follow_heads import PROBE, HeadFollower
 from tformer_cli.inspect.views.corpus import AlignmentScore
 from tformer_cli.inspect.views.timeline import HEADS_LOG
 from tformer_cli.kinds import training_of
-from tformer_cli.kinds.training import HeldOut, Progress
+from tformer_cli.kinds.kind import HeldOut, Progress
 from tformer_cli.model.config import Precision
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import RECIPE, Recipe, differing_keys, has_run, load_recipe, make_recipe
@@ -316,11 +313,7 @@ def prepare(
     fresh: bool = False,
 ) -> Prepared:
     """Makes ready what a run needs; see `train`. Nothing is written into the run directory."""
-    if recipe.model.memory and processes.world_size > 1:
-        raise RecipeError(
-            "model.memory: its rows are those of one process, but there are "
-            f"{processes.world_size}; train with one"
-        )
+    _check_memory(recipe, processes)
     progress = progress or (lambda what, n_pairs: None)  # noqa: ARG005 - nobody looks
     training = training_of(recipe)
     given, tell = recipe, progress
@@ -332,36 +325,26 @@ def prepare(
     valid, corpora = processes.prepared(
         lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, sides, progress))
     )
-    # Batches are drawn by number: with other data the processes would train on other pairs
-    fingerprints = [*(corpus.fingerprint for corpus in corpora), fingerprint(valid)]
-    if processes.first(lambda: fingerprints) != fingerprints:
-        raise DataError(
-            f"data.train, data.valid: the corpora of process {processes.rank} differ from "
-            "those of the first one; bring the same data to every machine"
-        )
+    fingerprints = _same_fingerprints(processes, corpora, valid)
     # The first decides: of machines with different processors each would choose its own
     precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     # A checkpoint will be loaded; the other processes take over the weights of the first one
     loads = processes.is_first and (fresh or not Checkpoints(run).steps())
-    origin = None
-    if processes.is_first:
-        origin = start_origin(recipe.start, None if loads else run)
+    start = None if loads else run
+    origin = start_origin(recipe.start, start) if processes.is_first else None
     make = partial(initial_model, recipe, tokenizer.vocab_size)
     model = make(loads=loads).to(device)
     model_notes = freeze(model, recipe)
     model_notes += use_kernels(model, compiles=recipe.training.compile)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
     several = share_of_several(corpora) if training.examples.are_translated else None
-    validator = None
-    if valid:
-        score = training.scorer(HeldOut(recipe, valid, tokenizer, device, precision))
-        validator = Validator(score, device, precision)
+    held = HeldOut(recipe, valid, tokenizer, device, precision)
     trainer = Trainer(
         model=model,
         config=recipe.training,
         validation=recipe.validation,
         loader=partial(_open_loader, recipe, corpora, sides),
-        validator=validator,
+        validator=Validator(training.scorer(held), device, precision) if valid else None,
         checkpoints=Checkpoints(run),
         publish=partial(_publish, recipe, run, tokenizer, origin, several),
         precision=precision,
@@ -371,7 +354,25 @@ def prepare(
         initial=make,
         memory=SegmentMemory() if recipe.model.memory else None,
     )
-    started = RunStarted(
+    return Prepared(
+        tokenizer=tokenizer,
+        corpora=corpora,
+        validation=valid,
+        trainer=trainer,
+        origin=origin,
+        started=_about(recipe, tokenizer, corpora, device, precision, model_notes),
+    )
+
+
+def _about(
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    corpora: Sequence[EncodedCorpus],
+    device: torch.device,
+    precision: Precision,
+    model_notes: Sequence[str],
+) -> RunStarted:
+    return RunStarted(
         step=0,
         n_parameters=parameter_count(recipe.model, tokenizer.vocab_size),
         device=str(device),
@@ -382,14 +383,28 @@ def prepare(
         batches_per_epoch=0,
         notes=(*notes(recipe, corpora), *model_notes),
     )
-    return Prepared(
-        tokenizer=tokenizer,
-        corpora=corpora,
-        validation=valid,
-        trainer=trainer,
-        origin=origin,
-        started=started,
-    )
+
+
+def _check_memory(recipe: Recipe, processes: Processes) -> None:
+    if recipe.model.memory and processes.world_size > 1:
+        raise RecipeError(
+            "model.memory: its rows are those of one process, but there are "
+            f"{processes.world_size}; train with one"
+        )
+
+
+def _same_fingerprints(
+    processes: Processes, corpora: Sequence[EncodedCorpus], valid: Sequence[SentencePair]
+) -> list[str]:
+    """Returns the fingerprints of the data, which all processes must share."""
+    fingerprints = [*(corpus.fingerprint for corpus in corpora), fingerprint(valid)]
+    # Batches are drawn by number: with other data the processes would train on other pairs
+    if processes.first(lambda: fingerprints) != fingerprints:
+        raise DataError(
+            f"data.train, data.valid: the corpora of process {processes.rank} differ from "
+            "those of the first one; bring the same data to every machine"
+        )
+    return fingerprints
 
 
 def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:

@@ -4,11 +4,10 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from tformer_cli.acceleration import has_fast
 from tformer_cli.errors import UsageError
 from tformer_cli.model.base import Model
 from tformer_cli.model.stacks import Layer
-from tformer_cli.runtime import check_threads, resolve_device
+from tformer_cli.runtime import check_threads, has_fast, resolve_device
 from tformer_cli.trainer.processes.launch import Launch
 
 

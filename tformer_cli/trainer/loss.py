@@ -124,14 +124,7 @@ class _Gradients:
         return cls(torch.empty_like(hidden), torch.zeros_like(matrix), own_bias)
 
     def add(self, rows: slice, by_logits: Tensor, hidden: Tensor, matrix: Tensor) -> None:
-        """Adds those of a chunk.
-
-        Args:
-            rows: its n rows.
-            by_logits: (n, V) the gradient by its logits, without smoothing's even share.
-            hidden: (n, D) its hidden states, in the precision of the products.
-            matrix: (V, D) in the same.
-        """
+        """Adds those of a chunk of n rows: their gradients by logits (n, V) and states (n, D)."""
         self.hidden[rows] = by_logits @ matrix
         if by_logits.dtype == self.matrix.dtype:
             self.matrix.addmm_(by_logits.t(), hidden)

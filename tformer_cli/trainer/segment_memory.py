@@ -28,14 +28,9 @@ class SegmentMemory:
         self.states = []
 
     def read(self, model: Transformer, tokens: Tensor) -> Tensor:
-        """Reads the next segment of each row; a text that begins with `<s>` has nothing before it.
+        """Reads the next segment (B, T) of each row; none stands before a text's `<s>`.
 
-        Args:
-            model: the model.
-            tokens: (B, T) ids, on any device; rows continue the first B of those before.
-
-        Returns:
-            (B, T, D) the decoder's last hidden states, on the model's device.
+        Returns the last hidden states (B, T, D), on the model's device.
         """
         if bool((tokens[:, 0] == BOS_ID).all()):
             self.clear()

@@ -34,44 +34,35 @@ def updates(run):
 
 def train_speed(job, run):
     """Trains on the shared tokenizer and dimensions, reporting every update."""
-    values = {
-        "data.train": [{"source": str(job.text / "train.source"),
-                        "target": str(job.text / "train.target")}],
-        "data.cache_directory": str(job.text.parent / "tformer-cache"),
-        "tokenizer.path": str(job.ids / "tokenizer.json"),
-        "model.d_model": job.d_model,
-        "model.n_heads": job.n_heads,
-        "model.d_ff": job.d_ff,
-        "model.n_encoder_layers": job.n_layers,
-        "model.n_decoder_layers": job.n_layers,
-        "model.dropout": 0.1,
-        "training.tokens_per_batch": job.tokens_per_batch,
-        "training.label_smoothing": 0.1,
-        "training.max_steps": job.updates,
-        "training.report_every": 1,
-        "training.average": "none",
-    }  # fmt: skip
-    tables = {}
-    for path, value in values.items():
-        table, key = path.split(".")
-        tables.setdefault(table, {})[key] = value
     recipe = job.scratch / "recipe.toml"
-    recipe.write_text(_toml(tables), encoding="utf-8")
-    _run("train", str(recipe), "-o", str(run), *_precision(job))
+    recipe.touch()
+    keys = {
+        "tokenizer.path": json.dumps(str(job.ids / "tokenizer.json")),
+        "model.d_model": job.d_model, "model.n_heads": job.n_heads, "model.d_ff": job.d_ff,
+        "model.n_encoder_layers": job.n_layers, "model.n_decoder_layers": job.n_layers,
+        "model.dropout": 0.1, "training.tokens_per_batch": job.tokens_per_batch,
+        "training.label_smoothing": 0.1, "training.max_steps": job.updates,
+        "training.report_every": 1, "training.average": '"none"',
+    }  # fmt: skip
+    train(job, recipe, run, keys)
 
 
 def train_quality(job, run):
     """Trains by the shipped recipe, keeping all its checkpoints, without validating meanwhile."""
-    corpus = {"source": str(job.text / "train.source"), "target": str(job.text / "train.target")}
-    settings = [
-        f"data.train=[{_inline(corpus)}]",
-        "data.valid=[]",
-        f"data.cache_directory={_value(str(job.text.parent / 'tformer-cache'))}",
-        "training.keep_last=100000",
-    ]
-    sets = [word for setting in settings for word in ("--set", setting)]
     bounds = ("--max-time", f"{60 * job.minutes:.3f}s", "--seed", str(job.seed))
-    _run("train", job.recipe, "-o", str(run), *bounds, *sets, *_precision(job))
+    train(job, job.recipe, run, {"data.valid": "[]", "training.keep_last": 100_000}, *bounds)
+
+
+def train(job, recipe, run, keys, *bounds):
+    """Trains on the text by a recipe with some keys changed."""
+    source, target = (json.dumps(str(job.text / f"train.{side}")) for side in ("source", "target"))
+    keys = {
+        "data.train": f"[{{ source = {source}, target = {target} }}]",
+        "data.cache_directory": json.dumps(str(job.text.parent / "tformer-cache")),
+        **keys,
+    }
+    sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+    _run("train", str(recipe), "-o", str(run), *bounds, *sets, *_precision(job))
 
 
 def curve(job, run):
@@ -114,23 +105,6 @@ def _precision(job):
 
 def _run(*arguments):
     subprocess.run([*TFORMER, *arguments, "--quiet"], stdout=subprocess.DEVNULL, check=True)
-
-
-def _toml(tables):
-    lines = []
-    for name, table in tables.items():
-        lines += [f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _value(value):
-    if isinstance(value, list):
-        return f"[{', '.join(_inline(item) for item in value)}]"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _inline(table):
-    return "{" + ", ".join(f"{key} = {_value(value)}" for key, value in table.items()) + "}"
 
 
 if __name__ == "__main__":

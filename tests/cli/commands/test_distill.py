@@ -83,42 +83,6 @@ def test_fresh_asks_before_anything_is_deleted(recipe, tmp_path, in_process):
     assert "select: the best by chrf; unchanged; skipped\n" in said
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("distillation.teacher_n_best=9", "--set distillation.teacher_n_best: must be 1 to "),
-        ("distillation.teacher=x", 'did you mean "teachers"'),
-        ("distillation.original_weight=-1", "--set distillation.original_weight: must be 0 to"),
-        ("distillation.choice=ter", "--set distillation.choice: must be 'chrf', 'bleu' or"),
-        ("distillation.reverse_model=x", "distillation.back_translation: is missing"),
-        ('distillation.translations=["a"]', "distillation.translations: are made by teachers"),
-        ('distillation.back_translation_tag="a b"', "back_translation_tag: must be one word"),
-        ('distillation.test=[{source="a"}]', "distillation.test.0.target: is missing"),
-        ('distillation.test=[{text="a"}]', "distillation.test: must have pairs, not texts"),
-        ('task.kind="classify"', 'distillation: is of task.kind = "translate" alone'),
-    ],
-)
-def test_a_wrong_key_is_an_error_of_one_line(recipe, tmp_path, option, message):
-    done = distill(recipe, "-o", tmp_path / "out", "--set", option)
-    assert done.exit_code == 2
-    assert message in only_line(done.stderr)
-    assert not (tmp_path / "out").exists()
-
-
-def test_missing_text_names_the_recipe(recipe, tmp_path):
-    (tmp_path / "train.de").unlink()
-    done = distill(recipe, "-o", tmp_path / "out")
-    assert done.exit_code == 2
-    assert only_line(done.stderr).startswith(f"error: {recipe}: data.train: no such file")
-
-
-def test_train_refuses_the_recipe(recipe, tmp_path):
-    for more in ([], ["--dry-run"]):
-        done = run_here("train", recipe, "-o", tmp_path / "run", *more)
-        assert done.exit_code == 2
-        assert "distillation: a student is trained by `tformer distill" in only_line(done.stderr)
-
-
 @pytest.mark.slow
 def test_kills_at_random_moments_leave_the_same_student(recipe, tmp_path):
     """Everything but the report, whose speeds differ, has the same bytes as without a kill."""

@@ -4,7 +4,8 @@ from collections import Counter
 import pytest
 
 from tests.commands import output_of, refused, run
-from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
+from tformer_cli.artifacts.config_file import SHORTLIST
+from tformer_cli.artifacts.shortlist_file import read_shortlist
 from tformer_cli.foreign.marian.layout import read_text_shortlist
 from tformer_cli.text.tokenizer import EOS_ID, read_tokenizer
 

@@ -12,51 +12,28 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.tiny_recipe import TINY_MODEL
+from tests.recipes import tiny_translator
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.train import ProcessOptions, parse_minutes
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import locked
 from tformer_cli.trainer.processes.launch import Group
 
-RECIPE = """
-[data]
-train = [{ built_in = "train", pairs = 300, seed = 1 }]
-valid = [{ built_in = "valid", pairs = 300, seed = 1 }]
-cache_directory = "CACHE"
-[tokenizer]
-vocab_size = 300
-bpe_dropout = 0.1
-[model]
-d_model = 16
-n_heads = 2
-d_ff = 32
-n_encoder_layers = 1
-n_decoder_layers = 1
-[training]
-precision = "float32"
-tokens_per_batch = 400
-accumulate = 2
-max_steps = 24
-warmup_steps = 8
-report_every = 1
-checkpoint_every = 3
-average_checkpoints = 3
-[validation]
-every = 8
-max_sentences = 2
-patience = 50
-metric = "loss"
-[decoding]
-max_length = 8
-"""
-
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
     directory = tmp_path_factory.mktemp("recipe")
     path = directory / "tiny.toml"
-    path.write_text(RECIPE.replace("CACHE", str(directory / "cache")))
+    make = tiny_translator(
+        directory,
+        tokenizer={"bpe_dropout": 0.1},
+        training={
+            "accumulate": 2, "max_steps": 24, "report_every": 1, "checkpoint_every": 3,
+            "average_checkpoints": 3,
+        },
+        validation={"every": 8, "patience": 50},
+    )  # fmt: skip
+    path.write_text(make().to_toml())
     return path
 
 
@@ -202,23 +179,6 @@ def test_places_that_hold_no_run_are_refused(recipe, run, tmp_path):
     assert (run / "model.safetensors").read_bytes() == b"precious"
 
 
-def test_a_failure_before_the_first_step_leaves_no_directory(recipe, run):
-    done = train(recipe, run, "--set", 'data.valid=[{tsv="missing.tsv"}]')
-    assert done.exit_code == 2
-    assert "missing.tsv" in done.stderr
-    assert not run.exists()
-
-
-def test_a_misspelt_key_or_option_names_the_nearest(recipe, run):
-    key = train(recipe, run, "--set", "training.learning_rat=1")
-    assert (key.exit_code, 'did you mean "learning_rate"?' in key.stderr) == (2, True)
-    option = train(recipe, run, "--max-step", "3")
-    assert (option.exit_code, "--max-steps" in option.stderr) == (2, True)
-    name = train("quikstart", run)
-    assert (name.exit_code, 'did you mean "quickstart"?' in name.stderr) == (2, True)
-    assert train(recipe, run, "--device", "gpu").exit_code == 2
-
-
 def test_a_dry_run_prints_a_recipe_that_trains_and_writes_nothing(recipe, run, tmp_path):
     done = train(recipe, run, "--dry-run", "--max-steps", "2")
     assert done.exit_code == 0, done.stderr
@@ -270,36 +230,6 @@ def test_a_command_that_does_not_train_removes_nothing_and_asks_nothing(recipe, 
     assert sorted(run.rglob("*")) == before
 
 
-def test_a_dry_run_has_no_profile(recipe, run):
-    done = train(recipe, run, "--dry-run", "--profile", "1")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "error: --dry-run, --profile: exclude each other; omit one of the two\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "data.train: source, target contain no text; give sentence pairs"),
-        ("\n \n", "data.train: source, target contain no text; give sentence pairs"),
-        (
-            "a\n" + "b " * 300 + "\n",
-            (
-                "data.train: no sentence pair is usable (source, target: 0 pairs; skipped: 1 "
-                "blank on one side, 1 over 256 tokens); give others, or raise "
-                "data.max_length and data.max_length_ratio"
-            ),
-        ),
-    ],
-)
-def test_a_corpus_without_a_pair_is_named(recipe, run, tmp_path, text, problem):
-    (tmp_path / "source").write_text(text)
-    (tmp_path / "target").write_text(text.replace("a", " "))
-    corpus = f'data.directory="{tmp_path}"', 'data.train=[{source="source", target="target"}]'
-    done = train(recipe, run, *(word for value in corpus for word in ("--set", value)))
-    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {recipe}: {problem}\n")
-    assert not run.exists()
-
-
 def test_tensorboard_without_its_extra_is_one_line_and_no_run(recipe, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     result = train(recipe, run, "--tensorboard")
@@ -328,29 +258,18 @@ def test_a_missing_corpus_names_key_folder_and_where_it_comes_from(tmp_path, opt
     assert not (tmp_path / "run").exists()
 
 
-DOUBTFUL = (
-    """
-[data]
-source_language = "en"
-target_language = "fr"
-train = [{ tsv = "a.tsv" }]
-directory = "HERE"
-cache_directory = "HERE/cache"
-"""
-    + TINY_MODEL
-    + """\
-[training]
-precision = "float32"
-tokens_per_batch = 400
-max_steps = 2
-checkpoint_every = 1
-"""
-)
-
-
 def test_doubts_about_the_data_are_one_warning_each(tmp_path):
     recipe, run = tmp_path / "odd.toml", tmp_path / "run"
-    recipe.write_text(DOUBTFUL.replace("HERE", str(tmp_path)))
+    make = tiny_translator(
+        tmp_path,
+        data={
+            "source_language": "en", "target_language": "fr", "train": [{"tsv": "a.tsv"}],
+            "valid": [],
+        },
+        training={"max_steps": 2, "checkpoint_every": 1},
+        validation={"metric": "bleu"},
+    )  # fmt: skip
+    recipe.write_text(make().to_toml())
     line = "Le chat est dans la maison.\tThe cat is in the house.\n"
     (tmp_path / "a.tsv").write_text(f"source\ttarget\n{line * 10}")
     expected = [

@@ -1,15 +1,24 @@
+"""The command translate: streams, options of the search, parts of the input."""
+
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from tests import commands
 from tests.commands import output_of, record_of, records_of, run
 from tests.models import LINES, save_random
 from tformer_cli import load
 from tformer_cli.artifacts.shortlist_file import save_frequencies
+from tformer_cli.cli.app import app
+from tformer_cli.cli.commands.translate import parse_shard
+from tformer_cli.errors import UsageError
 from tformer_cli.fast.native import library
 
 
@@ -106,21 +115,6 @@ def test_several_translations_need_a_format_that_separates_them(model, output_fo
     assert {len(row) for row in rows} == {4}
 
 
-def test_no_package_is_imported_that_translating_does_not_need(model):
-    script = (
-        "import sys\n"
-        "from tformer_cli.cli.app import main\n"
-        "try:\n    main()\n"
-        "except SystemExit as end:\n    assert not end.code\n"
-        "needless = {'torch._dynamo', 'sympy', 'datasets', 'sacrebleu', 'ctranslate2'}\n"
-        "needless |= {'pydantic', 'rich.console'}\n"
-        "print(sorted(needless & set(sys.modules)))\n"
-    )
-    command = [sys.executable, "-c", script, "translate", model, "A man"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[1:] == ["[]"]
-
-
 def test_sentences_of_a_line_are_translated_one_by_one(model):
     sentences, options = ["A man sleeps.", "Two dogs run."], ["--beam-size", "1", "--quiet"]
     alone = run("translate", model, *options, stdin="\n".join(sentences).encode()).stdout
@@ -204,3 +198,182 @@ def test_markup_is_told_once(model, tmp_path):
         "are not supported: remove the tags first, such as with sed 's/<[^>]*>//g', and give one "
         "sentence a line\n"
     )
+
+
+TYPED = b"A man sleeps.\nTwo dogs run in the snow.\nthe street\n"
+
+
+def typed(*arguments, stdin=TYPED):
+    return commands.run(*arguments, stdin=stdin)
+
+
+def test_sampling_depends_on_the_seed_and_the_line_alone(model):
+    options = ["--sampling", "--top-k", 20, "--temperature", 0.8]
+    expected = typed("translate", model, *options)
+    assert expected.exit_code == 0, expected.stderr
+    for more in (["--buffer-lines", 1], ["--batch-tokens", 1], ["--n-best", 1]):
+        assert typed("translate", model, *options, *more).stdout == expected.stdout
+    assert typed("translate", model, *options, "--seed", 2).stdout != expected.stdout
+
+
+def test_token_scores_and_flags_are_in_jsonl_on_request(model):
+    plain = typed("translate", model, "--format", "jsonl")
+    done = typed("translate", model, "--format", "jsonl", "--token-scores", "--flags")
+    for before, line in zip(plain.stdout.splitlines(), done.stdout.splitlines(), strict=True):
+        record = json.loads(line)
+        steps = record.pop("token_log_probabilities")
+        assert len(steps) == len(record.pop("token_ids")) + 1
+        assert sum(steps) == pytest.approx(record["log_probability"])
+        assert set(record.pop("flags")) <= {"unfinished", "repetition", "length", "improbable"}
+        assert record == json.loads(before)
+
+
+def test_a_target_prefix_comes_with_its_line(model):
+    records = [{"source": "A man"}, {"source": "A man", "target_prefix": "Two dogs"}]
+    stdin = "".join(json.dumps(record) + "\n" for record in records).encode()
+    options = ["--input-format", "jsonl", "--format", "jsonl"]
+    done = typed("translate", model, *options, stdin=stdin)
+    found = [json.loads(line)["translation"] for line in done.stdout.splitlines()]
+    assert not found[0].startswith("Two dogs")
+    assert found[1].startswith("Two dogs")
+
+
+def test_distinct_texts_and_risk_choose_among_the_candidates(model):
+    options = ["--format", "jsonl", "--n-best", 3, "--distinct-texts"]
+    done = typed("translate", model, *options, "--sampling", "--risk", "chrf", "--candidates", 8)
+    assert done.exit_code == 0, done.stderr
+    for line in done.stdout.splitlines():
+        texts = [h["translation"] for h in json.loads(line)["hypotheses"]]
+        assert len(set(texts)) == len(texts)
+
+
+def test_constraints_of_a_glossary_and_a_line_land_on_their_own_line(model, tmp_path):
+    glossary = tmp_path / "glossary.tsv"
+    glossary.write_text("dogs\tthe street\n\nman\tsnow\tban\n\tA woman\n")
+    records = [
+        {"source": "Two dogs run"},
+        {"source": "A man sleeps.", "required": ["in the"], "banned": ["street"]},
+        {"source": "dogsled", "id": 7},
+        {"source": ""},
+    ]
+    stdin = "".join(json.dumps(record) + "\n" for record in records).encode()
+    options = ["--input-format", "jsonl", "--format", "jsonl", "--max-length", 30]
+    done = typed("translate", model, *options, "--glossary", glossary, stdin=stdin)
+    assert done.exit_code == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert not any("unsatisfied" in record for record in found), done.stdout
+    texts = [record["translation"] for record in found]
+    assert "the street" in texts[0]
+    assert "in the" in texts[1]
+    assert "snow" not in texts[1]
+    assert "the street" not in texts[2]
+    assert all("A woman" in text for text in texts[:3])
+    assert texts[3] == ""
+
+
+def test_a_demand_on_a_blank_line_is_reported(model):
+    stdin = json.dumps({"source": " ", "required": ["snow"], "banned": ["man"]}).encode()
+    done = typed("translate", model, "--input-format", "jsonl", "--format", "jsonl", stdin=stdin)
+    record = json.loads(done.stdout)
+    assert (record["translation"], record["unsatisfied"]) == ("", ["snow"])
+
+
+def test_unsatisfied_demands_are_reported_with_their_line(model):
+    record = {"source": "A man", "required": ["snow " * 20]}
+    stdin = (json.dumps(record) + "\n").encode()
+    options = ["--input-format", "jsonl", "--format", "jsonl"]
+    done = typed("translate", model, *options, stdin=stdin)
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["unsatisfied"] == [("snow " * 20).strip()]
+    assert "1 line without a required phrase" in done.stderr
+
+
+def test_an_ensemble_of_a_model_with_itself_is_the_model(model, tmp_path):
+    expected = typed("translate", model)
+    done = typed("translate", model, "--ensemble", model, "--ensemble-weights", "2,1")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == expected.stdout
+
+
+NUMBERED = [f"A dog and {'a man ' * (i % 4)}sleeps." for i in range(10)]
+
+
+def translated(*arguments, **options):
+    return CliRunner().invoke(app, ["translate", *map(str, arguments)], **options)
+
+
+@pytest.fixture
+def source(tmp_path):
+    file = tmp_path / "in.txt"
+    file.write_text("\n".join(NUMBERED) + "\n")
+    return file
+
+
+@pytest.mark.parametrize("text", ["", "3", "3/3", "-1/2", "1/0", "a/b"])
+def test_other_texts_than_shards_are_refused(text):
+    with pytest.raises(UsageError, match="is not I/N"):
+        parse_shard(text)
+
+
+def test_joined_shards_are_the_whole(model, source):
+    whole = translated(model, "-i", source, "--format", "tsv").stdout
+    options = ("-i", source, "--format", "tsv", "--buffer-lines", 2)
+    parts = [translated(model, *options, "--shard", f"{index}/3").stdout for index in range(3)]
+    assert "".join(parts) == whole
+
+
+def test_a_stopped_translation_resumes(model, source, tmp_path, monkeypatch):
+    options = ("-i", source, "--format", "jsonl", "--n-best", 2, "--buffer-lines", 3)
+    whole = translated(model, *options).stdout
+    output = tmp_path / "out.jsonl"
+    from tformer_cli.search.translator import Translator
+
+    translate = Translator.translate
+
+    def failing(self, lines, first_index=0, *rest, **more):
+        if first_index >= 6:
+            raise KeyboardInterrupt
+        return translate(self, lines, first_index, *rest, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Translator, "translate", failing)
+        assert translated(model, *options, "--resume", "-o", output).exit_code != 0
+    assert not output.exists()
+    other = translated(model, *options, "--beam-size", 2, "--resume", "-o", output)
+    assert other.exit_code == 2
+    assert "started with a different settings" in other.stderr
+    again = translated(model, *options, "--resume", "-o", output)
+    assert again.exit_code == 0
+    assert "lines done" in again.stderr
+    assert output.read_text() == whole
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["in.txt", "out.jsonl"]
+
+
+def test_a_bad_line_of_a_shard_has_its_number_in_the_file(model, tmp_path):
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"source": "A dog"}\n' * 3 + "no JSON\n")
+    result = translated(model, "-i", file, "--input-format", "jsonl", "--shard", "1/2")
+    assert result.exit_code == 2
+    assert "in.jsonl, line 4: " in result.stderr
+
+
+def test_resuming_needs_files(model):
+    result = translated(model, "--resume", input="a\n")
+    assert result.exit_code == 2
+    assert "give --input and --output" in result.stderr
+
+
+def test_a_slow_pipe_is_answered_in_time(model):
+    command = [sys.executable, "-m", "tformer_cli", "translate", str(model), "--max-wait", "0.05"]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    began = time.monotonic()
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as process:
+        process.stdin.write(b"A dog\n")
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")  # without --max-wait this would not return
+        process.stdin.close()
+        assert process.stdout.read() == b""
+        assert process.wait(60) == 0
+    assert time.monotonic() - began < 120

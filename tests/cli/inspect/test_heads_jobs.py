@@ -1,4 +1,4 @@
-""""""
+"""The jobs of `inspect-heads`: dumps, roles over time, other weights than those of attention."""
 
 import io
 import json
@@ -12,15 +12,14 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from rich.console import Console
 from safetensors import safe_open
 from safetensors.numpy import load
-from typer.testing import CliRunner
 
+from tests.commands import under
 from tests.inspect.heads.test_timeline import lines
-from tformer_cli.cli.app import app
+from tests.screens import drawn
+from tformer_cli.cli.help import format_size, parse_size
 from tformer_cli.cli.inspect.inspect_view import with_value
-from tformer_cli.cli.values import format_size, parse_size
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.heads import inspect_heads
@@ -36,8 +35,7 @@ def source(tmp_path):
     return tmp_path / "src"
 
 
-def run(*arguments, stdin=None):
-    return CliRunner().invoke(app, ["inspect-heads", *map(str, arguments)], input=stdin)
+(run,) = under("inspect-heads", "run")
 
 
 def files(path):
@@ -186,11 +184,8 @@ def long_timeline(n_steps):
 @pytest.mark.parametrize("n_steps", [1, 2, 45, 46, 90, 1000])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_many_records_are_thinned_out_and_the_last_is_kept(n_steps, encoding):
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    console = Console(file=file, width=80, highlight=False)
-    TimelineView().text(console, long_timeline(n_steps), None)
-    file.flush()
-    text = file.buffer.getvalue().decode(encoding)
+    timeline = long_timeline(n_steps)
+    text = drawn(lambda c: TimelineView().text(c, timeline, None), encoding=encoding)
     assert all(len(line) <= 80 for line in text.splitlines())
     (course,) = (line for line in text.splitlines() if line.startswith("enc.0.0"))
     signs = course.split()[1]
@@ -310,9 +305,7 @@ def test_a_picture_names_its_weights(model, tmp_path, weights):
 
 def test_a_terminal_shows_layers_without_a_grid_of_roles(model):
     record = next(inspect_heads(model, ["A man"], weights="alti", targets=["dogs"]))
-    file = io.StringIO()
-    HeadsView().text(Console(file=file, width=120), record, HeadsOptions())
-    text = file.getvalue()
+    text = drawn(lambda c: HeadsView().text(c, record, HeadsOptions()), width=120)
     assert "roles:" not in text
     assert "alti: ALTI+ contributions" in text
     assert "cross.0  decoder, from source tokens" in text

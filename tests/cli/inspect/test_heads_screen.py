@@ -1,11 +1,9 @@
 """The first screen, drawn from hand-made records whose alphabets differ."""
 
-import io
-
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 
+from tests import screens
 from tests.inspect.conftest import LAYOUT, blank_record, made_record
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.alignment import AlignedWords, HeadChoice
@@ -16,12 +14,11 @@ CROSS = HeadId("cross", 1, 0)
 
 
 def drawn(record, maps=(CROSS,), *, width=80, height=24, encoding="utf-8", fits_screen=False):
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    console = Console(file=file, width=width, height=height, highlight=False)
-    blocks = record_blocks(record, maps, room_of(console), fits_screen=fits_screen)
-    show_blocks(console, blocks)
-    file.flush()
-    return file.buffer.getvalue().decode(encoding)
+    def draw(console):
+        blocks = record_blocks(record, maps, room_of(console), fits_screen=fits_screen)
+        show_blocks(console, blocks)
+
+    return screens.drawn(draw, width=width, height=height, encoding=encoding)
 
 
 def aligned(source, target, links, *, is_stored=False):

@@ -1,9 +1,8 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from tformer_cli.cli.app import app
+from tests.commands import run
 
 SOURCE = ["A man sleeps.", "Two dogs run in the snow.", "", "the street"]
 TARGET = ["Ein Mann schläft.", "Zwei Hunde rennen im Schnee.", "", "die Straße"]
@@ -16,10 +15,6 @@ def texts(tmp_path):
     return ["--source", tmp_path / "source", "--reference", tmp_path / "target"]
 
 
-def run(command, *arguments):
-    return CliRunner().invoke(app, [command, *map(str, arguments)])
-
-
 def records(done):
     assert done.exit_code == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -27,16 +22,7 @@ def records(done):
 
 def test_json_lines_tell_of_every_head_the_curve_and_the_pruned_model(model, texts, tmp_path):
     pruned = tmp_path / "pruned"
-    options = [
-        "--heads",
-        "self,cross.0.1",
-        "--scores",
-        "2",
-        "--write-pruned",
-        pruned,
-        "--keep",
-        "3",
-    ]
+    options = ["--heads", "self,cross.0.1", "--scores", 2, "--write-pruned", pruned, "--keep", 3]
     found = records(run("inspect-ablate", model, *texts, *options))
     whole, *others, last = found
     assert {record["schema"] for record in found} == {"tformer.ablation/1"}

@@ -2,10 +2,9 @@ import json
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
+from tests import commands
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.cli.app import app
 from tformer_cli.text.pharaoh import parse_links
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow.", "  ", "A woman and a dog."]
@@ -13,7 +12,7 @@ SENTENCES = ["Un homme dort.", "x", "Deux chiens courent", "", "Une femme et un 
 
 
 def run(*arguments, stdin=None, command="inspect-align"):
-    return CliRunner().invoke(app, [command, *map(str, arguments)], input=stdin)
+    return commands.run(command, *arguments, stdin=stdin)
 
 
 @pytest.fixture

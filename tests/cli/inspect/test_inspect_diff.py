@@ -1,41 +1,29 @@
-import io
 import json
+from dataclasses import asdict
 
 import pytest
-from rich.console import Console
-from typer.testing import CliRunner
 
-from tformer_cli.cli.app import app
+from tests import commands
+from tests.models import save_random
+from tests.screens import drawn
+from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.inspect.jobs.diff import inspect_diff
 from tformer_cli.inspect.views.diff import DiffView, signed_map
 from tformer_cli.show.terminal import show_blocks
+from tformer_cli.text.tokenizer import read_tokenizer
 
 
 @pytest.fixture(scope="module")
 def other(model, tmp_path_factory):
     """The same tokenizer with other weights."""
-    import torch
-
-    from tformer_cli.artifacts.config_file import ModelInfo
-    from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-    from tformer_cli.model.transformer import Transformer
-
-    first = load_model_directory(model)
-    torch.manual_seed(9)
-    path = tmp_path_factory.mktemp("other") / "other"
-    save_model_directory(
-        path,
-        Transformer(first.model.config, first.model.vocab_size).state_dict(),
-        config=first.model.config,
-        tokenizer=first.tokenizer,
-        decoding=first.decoding,
-        info=ModelInfo(step=9),
-    )
-    return path
+    record = read_config(model)
+    return save_random(
+        tmp_path_factory.mktemp("other") / "other", tokenizer=read_tokenizer(model), seed=9,
+        decoding=asdict(record.decoding), info={"step": 9}, **asdict(record.model),
+    )  # fmt: skip
 
 
-def run(*arguments, stdin=None):
-    return CliRunner().invoke(app, ["inspect-diff", *map(str, arguments)], input=stdin)
+(run,) = commands.under("inspect-diff", "run")
 
 
 def test_in_a_pipe_there_is_a_line_for_each_head(model, other):
@@ -73,11 +61,8 @@ def test_files_take_their_format_from_their_name(model, other, tmp_path):
 
 
 def shown(diff, encoding="utf-8", width=80, **options):
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    console = Console(file=file, width=width, highlight=False, **options)
-    DiffView().text(console, diff, None)
-    file.flush()
-    return file.buffer.getvalue().decode(encoding)
+    options |= {"encoding": encoding, "width": width, "errors": "replace"}
+    return drawn(lambda console: DiffView().text(console, diff, None), **options)
 
 
 @pytest.mark.parametrize(("encoding", "minus"), [("utf-8", "−"), ("ascii", "-")])
@@ -96,7 +81,7 @@ def test_the_signed_map_writes_its_signs(model, other, encoding, minus):
 def test_no_sentence_gives_orders_to_the_terminal(model):
     text = "\x1b[31mred\x07 \u2028"
     for command in ("inspect-heads", "inspect-logits", "inspect-flow"):
-        result = CliRunner().invoke(app, [command, str(model), text, "--format", "text"])
+        result = commands.run(command, model, text, "--format", "text")
         assert "<0x1B>[31mred<0x07>" in result.stdout
         assert not set(result.stdout) & {"\x1b", "\x07", "\u2028"}
     diff = inspect_diff(model, model, [text])
@@ -107,9 +92,8 @@ def test_no_sentence_gives_orders_to_the_terminal(model):
 def test_colors_say_the_same_as_the_signs(model, other):
     diff = inspect_diff(model, other, ["Two dogs run."])
     options = {"force_terminal": True, "color_system": "truecolor", "legacy_windows": False}
-    console = Console(file=io.StringIO(), width=120, **options)
-    show_blocks(console, signed_map(diff, diff.most_changed))
-    text = console.file.getvalue()
+    blocks = signed_map(diff, diff.most_changed)
+    text = drawn(lambda console: show_blocks(console, blocks), width=120, **options)
     assert "\x1b[" in text
     largest = diff.difference(diff.most_changed).abs().max().item()
     assert f"at most {100 * largest:.0f}" in text

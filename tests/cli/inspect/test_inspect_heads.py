@@ -5,12 +5,11 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from rich.console import Console
 from safetensors.numpy import load
-from typer.testing import CliRunner
 
+from tests import commands
+from tests.screens import drawn
 from tformer_cli.artifacts.shortlist_file import save_frequencies
-from tformer_cli.cli.app import app
 from tformer_cli.heads import roles
 from tformer_cli.heads.names import HeadId
 from tformer_cli.heads.roles import role_grid, role_of
@@ -22,9 +21,7 @@ from tformer_cli.text.tokenizer import read_tokenizer
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "A woman and a dog."]
 
 
-def run(*arguments, stdin=None):
-    command = ["inspect-heads", *map(str, arguments)]
-    return CliRunner().invoke(app, command, input=stdin)
+(run,) = commands.under("inspect-heads", "run")
 
 
 def test_in_a_pipe_there_is_an_object_a_line_blank_ones_included(model):
@@ -77,7 +74,7 @@ def test_stdin_is_read_for_a_dash(model):
 
 def test_the_translation_is_that_of_translate_byte_for_byte(model):
     text = "\n".join(LINES)
-    translated = CliRunner().invoke(app, ["translate", str(model), "--quiet"], input=text).stdout
+    translated = commands.output_of("translate", model, "--quiet", stdin=text)
     inspected = run(model, stdin=text).stdout
     targets = [json.loads(line)["target"]["text"] for line in inspected.splitlines()]
     assert "".join(f"{target}\n" for target in targets).encode() == translated.encode()
@@ -87,10 +84,7 @@ def test_the_translation_is_that_of_translate_byte_for_byte(model):
 def test_capture_of_either_kind_leaves_the_translations_byte_identical(model, beam_size):
     search = ["--beam-size", str(beam_size), "--quiet"]
     text = "\n".join([*LINES, "", "dogs \U0001f600 run"])
-    translated = CliRunner().invoke(
-        app, ["translate", str(model), "--format", "jsonl", *search], input=text
-    )
-    lines = [json.loads(line) for line in translated.stdout.splitlines()]
+    lines = commands.records_of("translate", model, "--format", "jsonl", *search, stdin=text)
     for mode in ("forced", "live"):
         inspected = run(model, "--mode", mode, *search, stdin=text)
         assert inspected.exit_code == 0
@@ -216,12 +210,13 @@ def test_verify_fails_with_status_1_above_the_tolerance(model, monkeypatch):
 
 
 def shown(record, width=80, color=None, heads=None, encoding="utf-8"):
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    console = Console(file=file, width=width, color_system=color, force_terminal=color is not None)
     maps = heads or [record.first_head()]
-    show_blocks(console, record_blocks(record, maps, room_of(console)))
-    file.flush()
-    return file.buffer.getvalue().decode(encoding)
+
+    def draw(console):
+        show_blocks(console, record_blocks(record, maps, room_of(console)))
+
+    terminal = {"color_system": color, "force_terminal": color is not None}
+    return drawn(draw, width=width, encoding=encoding, **terminal)
 
 
 @pytest.fixture(scope="module")
@@ -260,24 +255,19 @@ def test_colors_carry_hundredths_and_plain_text_carries_blocks(record):
 
 def test_the_grid_has_a_sign_for_each_head_and_a_legend_of_those_used(record):
     roles = {role_of(metrics) for metrics in record.metrics.values()}
+    sinks = dict.fromkeys(record.heads, "sink")
     for encoding, is_ascii in (("utf-8", False), ("ascii", True)):
-        file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-        console = Console(file=file, width=80)
-        sinks = dict.fromkeys(record.heads, "sink")
-        show_blocks(console, role_grid(sinks, room_of(console)))
-        file.flush()
-        drawn, legend = file.buffer.getvalue().decode(encoding).split("roles: ")
+        text = drawn(lambda c: show_blocks(c, role_grid(sinks, room_of(c))), encoding=encoding)
+        grid, legend = text.split("roles: ")
         assert legend.startswith("v sink" if is_ascii else "▼ sink")
-        assert drawn.split().count("v" if is_ascii else "▼") == len(record.heads)
+        assert grid.split().count("v" if is_ascii else "▼") == len(record.heads)
     legend = shown(record).split("roles: ")[1].splitlines()[0]
     assert all(role in legend for role in roles)
 
 
 def test_without_unicode_the_blocks_are_ascii(model):
     ascii_record = next(inspect_heads(model, ["A man"], targets=["dogs"]))
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    show_blocks(Console(file=file, width=80), head_map(ascii_record, HeadId("dec", 0, 0)))
-    file.flush()
-    text = file.buffer.getvalue().decode("ascii")
+    blocks = head_map(ascii_record, HeadId("dec", 0, 0))
+    text = drawn(lambda console: show_blocks(console, blocks), encoding="ascii")
     assert "#" in text
     assert not set("░▒▓█") & set(text)

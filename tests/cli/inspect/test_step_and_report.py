@@ -1,16 +1,14 @@
-""""""
+"""The views of one step, of logits and of positions, and the report page."""
 
-import io
 import json
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
-from typer.testing import CliRunner
 
-from tformer_cli.cli.app import app
+from tests.commands import run
+from tests.screens import drawn
 from tformer_cli.errors import TformerError
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_view
@@ -24,21 +22,17 @@ LINE = "A man sleeps."
 CHOSEN = {"token": "man", "head": "enc.1.0"}
 
 
-def run(*arguments, stdin=None):
-    return CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
-
-
 @pytest.fixture(scope="module")
 def record(model):
     return next(inspect_view("step", model, [LINE], settings=CHOSEN))
 
 
 def shown(record, width=80, encoding="utf-8", quiz=None, color=None):
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    console = Console(file=file, width=width, color_system=color, force_terminal=color is not None)
-    StepView().text(console, replace(record, quiz=quiz), None)
-    file.flush()
-    return file.buffer.getvalue().decode(encoding)
+    terminal = {"color_system": color, "force_terminal": color is not None}
+    shown = replace(record, quiz=quiz)
+    return drawn(
+        lambda c: StepView().text(c, shown, None), width=width, encoding=encoding, **terminal
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

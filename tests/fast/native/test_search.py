@@ -65,7 +65,7 @@ SHAPES = {
 }  # fmt: skip
 
 
-def make_model(vocab_size=40, seed=1, **shape):
+def make_model(vocab_size=40, seed=1, *, is_quantized=False, **shape):
     """A model whose translations differ: fresh weights and a good deal of noise."""
     base = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 2, "n_decoder_layers": 2}
     torch.manual_seed(seed)
@@ -75,7 +75,10 @@ def make_model(vocab_size=40, seed=1, **shape):
             weight += 0.1 * torch.randn_like(weight)
         if model.output_bias is not None:
             model.output_bias[[0, 2, 7, 11]] = -1e9  # as of tokens that are never generated
-    return model.requires_grad_(requires_grad=False)
+    model.requires_grad_(requires_grad=False)
+    if is_quantized:
+        use_integers(model, quantized_matrices(model.state_dict()))
+    return model
 
 
 def make_sources(n, vocab_size=40, longest=12):
@@ -119,27 +122,24 @@ def assert_equal(found, expected, tolerance=1e-4):
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_every_kind_of_model_is_searched_as_by_torch(kernels, shape):
-    model = make_model(**shape)
+@pytest.mark.parametrize(
+    ("is_quantized", "limit", "tolerance"),
+    # The last bit of an activation may decide which of two integers it becomes
+    [(False, {"max_length_ratio": 0.3}, 1e-4), (True, {"max_length": 9}, 0.1)],
+)
+def test_every_kind_of_model_is_searched_as_by_torch(
+    kernels, shape, is_quantized, limit, tolerance
+):
+    model = make_model(is_quantized=is_quantized, **shape)
     assert unsupported(model) is None
     sources = make_sources(5)
     for beam_size, n_best in ((1, 1), (4, 2)):
-        config = DecodingConfig(beam_size=beam_size, n_best=n_best, max_length_ratio=0.3)
-        assert_equal(search(kernels, model, sources, config), torch_search(model, sources, config))
-
-
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_every_kind_of_model_in_integers_is_searched_as_by_torch(kernels, shape):
-    model = make_model(**shape)
-    use_integers(model, quantized_matrices(model.state_dict()))
-    assert unsupported(model) is None
-    sources = make_sources(5)
-    for beam_size, n_best in ((1, 1), (4, 2)):
-        config = DecodingConfig(beam_size=beam_size, n_best=n_best, max_length=9)
-        # The last bit of an activation may decide which of two integers it becomes
-        assert_equal(
-            search(kernels, model, sources, config), torch_search(model, sources, config), 0.1
+        config = DecodingConfig(beam_size=beam_size, n_best=n_best, **limit)
+        found, expected = (
+            search(kernels, model, sources, config),
+            torch_search(model, sources, config),
         )
+        assert_equal(found, expected, tolerance)
 
 
 def make_candidates():
@@ -167,9 +167,7 @@ def test_translations_of_candidates_are_searched_as_by_torch(kernels, shape):
 @pytest.mark.parametrize("shape", ["odd widths", "as a student of Bergamot", "wide heads"])
 @pytest.mark.parametrize("is_quantized", [False, True])
 def test_probabilities_of_candidates_are_those_among_them(kernels, shape, is_quantized):
-    model = make_model(vocab_size=90, **SHAPES[shape])
-    if is_quantized:
-        use_integers(model, quantized_matrices(model.state_dict()))
+    model = make_model(is_quantized=is_quantized, vocab_size=90, **SHAPES[shape])
     native = native_model(kernels, model)
     sources, candidates = make_sources(5), make_candidates()
     for beam_size in (1, 4):
@@ -191,9 +189,7 @@ def test_probabilities_of_candidates_are_those_among_them(kernels, shape, is_qua
 
 @pytest.mark.parametrize("is_quantized", [False, True])
 def test_all_tokens_as_candidates_change_no_bit(kernels, is_quantized):
-    model = make_model(vocab_size=1500, output_bias=True)
-    if is_quantized:
-        use_integers(model, quantized_matrices(model.state_dict()))
+    model = make_model(is_quantized=is_quantized, vocab_size=1500, output_bias=True)
     sources, config = make_sources(20, 1500), DecodingConfig(beam_size=3, n_best=2)
     everything = [range(1500)] * len(sources)
     found = search(kernels, model, sources, config, candidates=everything)
@@ -214,9 +210,7 @@ RULES = Rules(prefixes=PREFIXES, least_lengths=(5, 4, 4, 3, 2), no_repeat_ngram=
     ],
 )
 def test_rules_are_obeyed_as_by_torch(kernels, shape, is_quantized, is_listed):
-    model = make_model(vocab_size=90, **shape)
-    if is_quantized:
-        use_integers(model, quantized_matrices(model.state_dict()))
+    model = make_model(is_quantized=is_quantized, vocab_size=90, **shape)
     sources = [source or [5] for source in make_sources(5)]
     candidates = make_candidates() if is_listed else [()] * 5
     sentences = [
@@ -243,9 +237,7 @@ def test_rules_are_obeyed_as_by_torch(kernels, shape, is_quantized, is_listed):
 
 @pytest.mark.parametrize("is_quantized", [False, True])
 def test_rules_leave_the_bits_of_probabilities_whatever_is_beside_a_sentence(kernels, is_quantized):
-    model = make_model(vocab_size=3000, output_bias=True)
-    if is_quantized:
-        use_integers(model, quantized_matrices(model.state_dict()))
+    model = make_model(is_quantized=is_quantized, vocab_size=3000, output_bias=True)
     sources, config = make_sources(20, 3000), DecodingConfig(beam_size=3, n_best=3)
     prefixes = [
         torch.randint(4, 3000, (i % 4,)).tolist() if i % 3 else [] for i in range(len(sources))
@@ -310,9 +302,7 @@ def test_every_beam_finds_what_torch_finds(kernels, beam_size):
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("is_quantized", [False, True])
 def test_given_translations_are_scored_as_by_torch(kernels, shape, is_quantized):
-    model = make_model(**shape)
-    if is_quantized:
-        use_integers(model, quantized_matrices(model.state_dict()))
+    model = make_model(is_quantized=is_quantized, **shape)
     sources, targets = make_sources(7), [*make_sources(6), [1, 4, 0, 2, 3]]
     found = native_model(kernels, model).score(sources, targets)
     expected = score_pairs(model, sources, targets, DecodingConfig(), device="cpu")
@@ -323,9 +313,7 @@ def test_given_translations_are_scored_as_by_torch(kernels, shape, is_quantized)
 
 @pytest.mark.parametrize("is_quantized", [False, True])
 def test_what_was_found_is_scored_with_the_same_bits(kernels, is_quantized):
-    model = make_model(vocab_size=1500)
-    if is_quantized:
-        use_integers(model, quantized_matrices(model.state_dict()))
+    model = make_model(is_quantized=is_quantized, vocab_size=1500)
     sources = make_sources(150, 1500)
     found = search(kernels, model, sources, DecodingConfig(beam_size=3, n_best=2))
     pairs = [(s, one) for s, several in zip(sources, found, strict=True) for one in several]
@@ -342,9 +330,7 @@ def test_what_was_found_is_scored_with_the_same_bits(kernels, is_quantized):
 def test_steps_have_the_bits_of_scores_whatever_hypotheses_branch_and_die(
     kernels, shape, is_quantized
 ):
-    model = make_model(**shape)
-    if is_quantized:
-        use_integers(model, quantized_matrices(model.state_dict()))
+    model = make_model(is_quantized=is_quantized, **shape)
     native, source = native_model(kernels, model), [4, 9, 30, 5]
     # The targets of which the rows are the beginnings: 6 7 8 9, 6 7 5 5, 10 3 4 2
     session = native.start(source, most_rows=3, most_steps=4)
@@ -414,9 +400,7 @@ def test_nothing_may_be_said_but_the_end(kernels):
 @pytest.mark.parametrize("shape", ["post-norm", "as a student of Bergamot"])
 @pytest.mark.parametrize("is_quantized", [False, True])
 def test_a_sentence_alone_and_among_others_has_the_same_bits(kernels, shape, is_quantized):
-    model = make_model(**SHAPES[shape])
-    if is_quantized:
-        use_integers(model, quantized_matrices(model.state_dict()))
+    model = make_model(is_quantized=is_quantized, **SHAPES[shape])
     sources = make_sources(23)
     for beam_size in (1, 5):
         config = DecodingConfig(beam_size=beam_size, n_best=beam_size, max_length_ratio=0.3)

@@ -77,12 +77,8 @@ def test_dropout_goes_by_the_bits_of_seed_and_index(operations, n_values, dtype,
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_dropout_does_not_depend_on_the_number_of_threads(operations, threads):
     values = torch.randn(300_007)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        result = operations.masked_dropout.masked(values, None, 0.5, (3, 4), torch.float32)
-    finally:
-        torch.set_num_threads(before)
+    torch.set_num_threads(threads)
+    result = operations.masked_dropout.masked(values, None, 0.5, (3, 4), torch.float32)
     kept = draws_of(len(values), (3, 4)) >= 32768
     assert torch.equal(result, torch.where(kept, 2 * values, 0.0))
 
@@ -278,12 +274,8 @@ def test_attention_does_not_depend_on_the_number_of_threads(operations, threads)
     spans = Spans(starts, starts, is_causal=True)
     values = torch.randn(1, int(starts[-1]), 3 * 32)
     expected = operations.attention(values, None, 2, spans)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        assert torch.equal(operations.attention(values, None, 2, spans), expected)
-    finally:
-        torch.set_num_threads(before)
+    torch.set_num_threads(threads)
+    assert torch.equal(operations.attention(values, None, 2, spans), expected)
 
 
 def test_attention_in_bfloat16_is_within_its_rounding(operations):
@@ -351,14 +343,8 @@ def test_the_projected_loss_is_the_same_by_the_kernels(operations, label_smoothi
     for by, n_rows in ((None, 30), (operations, 35)):  # the last rows only fill up
         inputs = [tensor.clone().requires_grad_() for tensor in (hidden, matrix, bias)]
         rows = inputs[0][:n_rows]
-        loss = projected_loss(
-            rows,
-            inputs[1],
-            targets[:n_rows],
-            label_smoothing,
-            operations=by,
-            bias=inputs[2] if is_biased else None,
-        )
+        options = {"operations": by, "bias": inputs[2] if is_biased else None}
+        loss = projected_loss(rows, inputs[1], targets[:n_rows], label_smoothing, **options)
         loss.smoothed.backward()
         used = inputs if is_biased else inputs[:2]
         results.append((*loss, *(tensor.grad for tensor in used)))

@@ -3,13 +3,10 @@ import sys
 import pytest
 import torch
 
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+from tests.foreign.own import TRANSLATION, own_model
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
 from tformer_cli.foreign.ctranslate2.exporting import export_ctranslate2
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
-from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 VARIANTS = [
@@ -22,16 +19,6 @@ VARIANTS = [
     {"source_eos": False},
     {"norm": "pre", "bias": False, "n_encoder_layers": 1, "n_decoder_layers": 3},
 ]
-
-
-def randomised(config, vocab_size):
-    """A model in which no parameter has the value that a mistake would have."""
-    torch.manual_seed(5)
-    model = Transformer(config, vocab_size)
-    with torch.no_grad():
-        for parameter in (*model.parameters(), *model.buffers()):
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model
 
 
 def forced_log_probabilities(model, source, target):
@@ -48,17 +35,8 @@ def forced_log_probabilities(model, source, target):
 def test_the_engine_gives_every_token_the_models_own_probability(model, tmp_path, variant):
     ctranslate2 = pytest.importorskip("ctranslate2")
     tokenizer = load_model_directory(model).tokenizer
-    shape = {"d_model": 32, "n_heads": 4, "d_ff": 48, "max_positions": 40}
-    config = ModelConfig(**{"n_encoder_layers": 2, "n_decoder_layers": 2} | shape | variant)
-    weights = randomised(config, tokenizer.vocab_size)
-    save_model_directory(
-        tmp_path / "m",
-        weights.state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(),
-        info=ModelInfo(),
-    )
+    layers = {"n_encoder_layers": 2, "n_decoder_layers": 2}
+    weights = own_model(tmp_path / "m", tokenizer, {**TRANSLATION, **layers, **variant})
     export_ctranslate2(load_model_directory(tmp_path / "m"), tmp_path / "e", "float32")
     engine = ctranslate2.Translator(str(tmp_path / "e"), compute_type="float32")
     source, target = tokenizer.encode("A dog in the street."), tokenizer.encode("Two men")

@@ -17,18 +17,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.foreign.own import TRANSLATION, own_model
 from tests.foreign.spm import PIECES, spm
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.export import export
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
-from tformer_cli.search.config import DecodingConfig
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 specs = ctranslate2.specs
@@ -335,22 +332,9 @@ CONFIGS = [
 @pytest.mark.parametrize("settings", CONFIGS)
 def test_an_export_comes_back_with_the_same_bits(tmp_path, model, settings):
     tokenizer = load_model_directory(model).tokenizer
-    shape = {"d_model": 32, "n_heads": 4, "d_ff": 48, "max_positions": 40}
     layers = {"n_encoder_layers": 2, "n_decoder_layers": 2}
-    config = ModelConfig(**shape | layers | settings)
-    torch.manual_seed(5)
-    made_model = Transformer(config, tokenizer.vocab_size).eval()
-    with torch.no_grad():
-        for parameter in (*made_model.parameters(), *made_model.buffers()):
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    save_model_directory(
-        tmp_path / "before",
-        made_model.state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(),
-        info=ModelInfo(),
-    )
+    before = own_model(tmp_path / "before", tokenizer, {**TRANSLATION, **layers, **settings})
+    config = before.config
     export(tmp_path / "before", tmp_path / "exported")
     import_model(str(tmp_path / "exported"), tmp_path / "after")
     after = load_model_directory(tmp_path / "after")
@@ -360,7 +344,7 @@ def test_an_export_comes_back_with_the_same_bits(tmp_path, model, settings):
     source, target = torch.tensor([[5, 9, 7, 3]]), torch.tensor([[2, 11, 6, 8]])
     mask = torch.ones_like(source).bool()
     with torch.no_grad():
-        assert torch.equal(made_model(source, mask, target), after.model(source, mask, target))
+        assert torch.equal(before(source, mask, target), after.model(source, mask, target))
 
 
 @pytest.mark.parametrize("variant", ["two vocabularies", "two vocabularies, without </s>"])

@@ -5,29 +5,18 @@ import json
 import pytest
 import torch
 
+from tests.foreign.own import LANGUAGE_MODEL, own_model
 from tests.foreign.test_gpt2 import directory as gpt2_directory  # noqa: F401 - a fixture
 from tests.foreign.test_gpt2 import logits_of
 from tests.foreign.test_llama import directory as llama_directory  # noqa: F401 - a fixture
 from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.errors import UsageError
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.foreign.export import export_hugging_face
 from tformer_cli.foreign.import_model import import_model
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
 
 transformers = pytest.importorskip("transformers")
 
-SHAPE = {
-    "d_model": 32,
-    "n_heads": 4,
-    "d_ff": 48,
-    "n_encoder_layers": 0,
-    "n_decoder_layers": 2,
-    "max_positions": 40,
-    "norm": "pre",
-}
 LLAMA = {
     "norm_kind": "rms",
     "activation": "swish",
@@ -61,18 +50,11 @@ def saved(model, tmp_path):
     tokenizer = load_model_directory(model).tokenizer
 
     def make(change=None, **settings):
-        config = ModelConfig(**{**SHAPE, **settings})
-        torch.manual_seed(5)
-        ours = Transformer(config, tokenizer.vocab_size)
-        for parameter in ours.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
-        if change is not None:
-            change(ours)
-        save_model_directory(
+        own_model(
             tmp_path / "ours",
-            ours.state_dict(),
-            config=config,
-            tokenizer=tokenizer,
+            tokenizer,
+            {**LANGUAGE_MODEL, **settings},
+            change=change,
             decoding=DecodingConfig(beam_size=1),
             info=ModelInfo(scores={"perplexity": 31.25}),
         )
@@ -157,28 +139,6 @@ def check_import(tmp_path):
     assert one.tokenizer.to_json() == other.tokenizer.to_json()
     for name, tensor in one.model.state_dict().items():
         assert torch.equal(tensor, other.model.state_dict()[name]), name
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"similarity": "cosine"}, 'GPT2LMHeadModel of Hugging Face has no similarity = "cosine"'),
-        ({"positions": "alibi"}, 'has no positions = "alibi"'),
-        ({"norm": "post"}, 'has no norm = "post"'),
-        ({"n_key_heads": 2}, "has no n_key_heads = 2"),
-        ({**LLAMA, "activation": "gelu"}, 'LlamaForCausalLM of Hugging Face has no activation = "'),
-        (
-            {"positions": "rotary"},
-            'LlamaForCausalLM of Hugging Face has no norm_kind = "layer"; use it here$',
-        ),
-        ({"decoder_heads": (4, 3)}, "some heads are pruned, but GPT2LMHeadModel"),
-        ({"output_bias": True}, "its logits have biases, which GPT2LMHeadModel"),
-    ],
-)
-def test_what_the_classes_lack_is_named(saved, tmp_path, settings, message):
-    with pytest.raises(UsageError, match=message):
-        export_hugging_face(saved(**settings), tmp_path / "hf")
-    assert not (tmp_path / "hf").exists()
 
 
 def test_a_bias_that_bans_tokens_is_what_generation_suppresses(saved, tmp_path):

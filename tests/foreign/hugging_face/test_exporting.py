@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.foreign.ctranslate2.test_exporting import randomised
+from tests.foreign.hugging_face import test_decoders
 from tests.foreign.hugging_face.test_importing import marian, multilingual
+from tests.foreign.own import LANGUAGE_MODEL, T5, TRANSLATION, own_model
 from tests.foreign.spm import PIECES
+from tests.oracles import vit
 from tformer_cli.artifacts.config_file import ModelInfo, StartOrigin
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.errors import ArtifactError, UsageError
@@ -16,13 +18,13 @@ from tformer_cli.foreign.export import export_hugging_face
 from tformer_cli.foreign.hugging_face.layout import layout_of
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.translate import translate_lines
-from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
+from tformer_cli.text.images.decoding import Scaling
+from tformer_cli.text.images.tokenizer import ImageTokenizer
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
 
 transformers = pytest.importorskip("transformers")
 
-SHAPE = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 2, "n_decoder_layers": 3}
 VARIANTS = {
     "post": {},
     "pre": {"norm": "pre"},
@@ -41,12 +43,10 @@ def exported(model, tmp_path):
     tokenizer = load_model_directory(model).tokenizer
 
     def make(**changed):
-        config = ModelConfig(**{**SHAPE, "max_positions": 40, **changed})
-        save_model_directory(
+        own_model(
             tmp_path / "ours",
-            randomised(config, tokenizer.vocab_size).state_dict(),
-            config=config,
-            tokenizer=tokenizer,
+            tokenizer,
+            {**TRANSLATION, **changed},
             decoding=DecodingConfig(beam_size=3, max_length=12),
             info=ModelInfo(source_language="en", target_language="no", scores={"bleu": 31.25}),
         )
@@ -126,22 +126,53 @@ def test_the_model_card_says_what_is_known(exported, tmp_path):
     assert settings["architectures"] == ["MarianMTModel"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"positions": "rotary"}, 'MarianMTModel of Hugging Face has no positions = "rotary"'),
-        ({"decoder_cell": "ssru"}, 'decoder_cell = "ssru"'),
-        ({"encoder_heads": (4, 3)}, "some heads are pruned"),
-        ({"tied_embeddings": "none"}, 'tied_embeddings = "none"'),
-        ({"norm": "pre", "tied_embeddings": "decoder"}, "PegasusForConditional.* tied_embeddings"),
-        ({"norm_epsilon": 1e-6}, "norm_epsilon = 1e-06"),
-        ({"embedding_norm": True}, "embedding_norm = True"),
-        ({"final_norm": "always"}, "final_norm"),
-    ],
-)
-def test_what_the_class_cannot_hold_is_refused_by_name(exported, tmp_path, changed, said):
+GPT2, LLAMA = LANGUAGE_MODEL, {**LANGUAGE_MODEL, **test_decoders.LLAMA}
+IMAGES = vars(vit.config())
+REFUSED = [
+    (TRANSLATION, {"positions": "rotary"}, 'MarianMTModel of Hugging Face has no positions = "rot'),
+    (TRANSLATION, {"decoder_cell": "ssru"}, 'decoder_cell = "ssru"'),
+    (TRANSLATION, {"encoder_heads": (4, 3)}, "some heads are pruned"),
+    (TRANSLATION, {"tied_embeddings": "none"}, 'tied_embeddings = "none"'),
+    (TRANSLATION, {"norm": "pre", "tied_embeddings": "decoder"},
+     "PegasusForConditional.* tied_embeddings"),
+    (TRANSLATION, {"norm_epsilon": 1e-6}, "norm_epsilon = 1e-06"),
+    (TRANSLATION, {"embedding_norm": True}, "embedding_norm = True"),
+    (TRANSLATION, {"final_norm": "always"}, "final_norm"),
+    (GPT2, {"similarity": "cosine"}, 'GPT2LMHeadModel of Hugging Face has no similarity = "co'),
+    (GPT2, {"positions": "alibi"}, 'has no positions = "alibi"'),
+    (GPT2, {"norm": "post"}, 'has no norm = "post"'),
+    (GPT2, {"n_key_heads": 2}, "has no n_key_heads = 2"),
+    (LLAMA, {"activation": "gelu"}, 'LlamaForCausalLM of Hugging Face has no activation = "'),
+    (GPT2, {"positions": "rotary"},
+     'LlamaForCausalLM of Hugging Face has no norm_kind = "layer"; use it here$'),
+    (GPT2, {"decoder_heads": (4, 3)}, "some heads are pruned, but GPT2LMHeadModel"),
+    (GPT2, {"output_bias": True}, "its logits have biases, which GPT2LMHeadModel"),
+    (T5, {"bias": True}, "T5ForConditionalGeneration of Hugging Face has no bias = True"),
+    (T5, {"gated": True, "activation": "gelu"}, 'has no activation = "gelu" with a gate'),
+    (T5, {"output_bias": True},
+     "its logits have biases, which T5ForConditionalGeneration of Hugging Face lacks"),
+    (T5, {"tied_embeddings": "none"}, 'has no tied_embeddings = "none"'),
+    (T5, {"encoder_heads": (1,), "bias_heads": (0, 0, 1, 0, 1)}, "some heads are pruned"),
+    (IMAGES, {"pooling": "mean"}, 'ViTForImageClassification of Hugging Face has no pooling = "me'),
+    (IMAGES, {"class_token": False, "pooling": "mean"},
+     "ViTForImageClassification of Hugging Face has no .*; use it here"),
+    (IMAGES, {"norm": "post"}, 'has no norm = "post"; use it here'),
+    (IMAGES, {"positions": "rotary"}, 'has no positions = "rotary"'),
+    (IMAGES, {"bias": False}, "has no bias = False"),
+    (IMAGES, {"pooling": "first-and-mean"}, "Dinov2ForImageClassification of .* has square images"),
+    (IMAGES, {"encoder_heads": (3, 2)}, "some heads are pruned"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "changed", "said"), REFUSED)
+def test_what_a_class_cannot_hold_is_refused_by_name(model, tmp_path, shape, changed, said):
+    settings, info, tokenizer = {**shape, **changed}, None, load_model_directory(model).tokenizer
+    if shape is IMAGES:
+        tokenizer = ImageTokenizer(Scaling(size=settings["image_size"]), settings["patch_size"])
+        info = ModelInfo(labels=tuple("abcde"))
+    own_model(tmp_path / "ours", tokenizer, settings, info=info)
     with pytest.raises(UsageError, match=said) as error:
-        exported(**changed)
+        export_hugging_face(tmp_path / "ours", tmp_path / "hf")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "hf").exists()
 

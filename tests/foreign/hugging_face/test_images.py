@@ -18,17 +18,16 @@ from transformers import (
     ViTModel,
 )
 
+from tests.foreign.own import own_model
 from tests.foreign.test_vit import SHAPE, saved
 from tests.oracles import vit
 from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
 from tformer_cli.foreign.export import EXPORTED, export_hugging_face
 from tformer_cli.foreign.hugging_face.families import VIT
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.encoder_only import Classifier, EncoderOnly
-from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.images.decoding import Scaling
 from tformer_cli.text.images.tokenizer import ImageTokenizer
 
@@ -84,19 +83,10 @@ def test_what_was_imported_comes_back(kind, tmp_path):
 
 def own(path, *, scaling=None, **changes):
     """The directory of a random model as tformer trains it."""
-    torch.manual_seed(4)
-    shape = vit.config(**changes)
-    model = (Classifier if shape.head == "labels" else EncoderOnly)(shape, 260)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    save_model_directory(
-        path,
-        model.state_dict(),
-        config=shape,
-        tokenizer=ImageTokenizer(scaling or Scaling(size=shape.image_size), shape.patch_size),
-        decoding=DecodingConfig(),
-        info=ModelInfo(labels=tuple("abcde"[: shape.n_labels])),
-    )
+    shape = vars(vit.config(**changes))
+    tokenizer = ImageTokenizer(scaling or Scaling(size=shape["image_size"]), shape["patch_size"])
+    labels = tuple("abcde"[: shape["n_labels"]])
+    own_model(path, tokenizer, shape, info=ModelInfo(labels=labels))
     return path
 
 
@@ -136,28 +126,6 @@ def test_an_image_is_prepared_and_labeled_as_here(shape, scaling, tmp_path):
     card = (tmp_path / "b" / "README.md").read_text()
     assert "pipeline_tag: image-classification" in card
     assert "AutoImageProcessor, ViTForImageClassification" in card
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"pooling": "mean"}, 'ViTForImageClassification of Hugging Face has no pooling = "mean"'),
-        (
-            {"class_token": False, "pooling": "mean"},
-            "ViTForImageClassification of Hugging Face has no .*; use it here",
-        ),
-        ({"norm": "post"}, 'has no norm = "post"; use it here'),
-        ({"positions": "rotary"}, 'has no positions = "rotary"'),
-        ({"bias": False}, "has no bias = False"),
-        ({"pooling": "first-and-mean"}, "Dinov2ForImageClassification of .* has square images"),
-        ({"encoder_heads": (3, 2)}, "some heads are pruned"),
-    ],
-)
-def test_what_the_library_cannot_hold_is_refused_by_name(changes, message, tmp_path):
-    ours = own(tmp_path / "ours", **changes)
-    with pytest.raises(UsageError, match=message):
-        export_hugging_face(ours, tmp_path / "b")
-    assert not (tmp_path / "b").exists()
 
 
 def test_a_crop_that_is_rounded_as_timm_does_it_is_refused(tmp_path):

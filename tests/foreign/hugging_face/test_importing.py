@@ -348,40 +348,6 @@ def test_older_prompts_of_nllb_end_with_the_language(tmp_path):
     assert line.hypotheses[0].token_ids
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"d_model": 1 << 31}, "d_model"),
-        ({"d_model": 32}, "would have the shape"),
-        ({"encoder_layers": 3}, "has no tensor"),
-        ({"decoder_layers": 2}, "tensors that are not supported: model.decoder.layers.2"),
-        ({"activation_function": "gelu_new"}, "activation_function = "),
-        ({"encoder_attention_heads": "many"}, "is not a whole number"),
-        ({"decoder_ffn_dim": 48}, "differ in ffn_dim"),
-        ({"eos_token_id": 4000}, "special tokens have the ids"),
-        ({"vocab_size": 5}, "does not fit"),
-        ({"add_bias_logits": True}, "add_bias_logits"),
-    ],
-)
-def test_what_is_not_supported_is_named_and_nothing_is_written(tmp_path, change, said):
-    marian(tmp_path / "hf")
-    (tmp_path / "hf" / "generation_config.json").unlink()
-    file = tmp_path / "hf" / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(ArtifactError, match=said) as error:
-        import_model(str(tmp_path / "hf"), tmp_path / "ours")
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "ours").exists()
-
-
-@pytest.mark.parametrize("name", ["source.spm", "vocab.json", "model.safetensors"])
-def test_a_missing_file_is_named(tmp_path, name):
-    marian(tmp_path / "hf")
-    (tmp_path / "hf" / name).unlink()
-    with pytest.raises(ArtifactError, match=name.replace(".", r"\.")):
-        import_model(str(tmp_path / "hf"), None)
-
-
 def first_mbart(path, **changed):
     """Writes a directory of the mBART of 25 languages that writes Romanian, as its makers do."""
     codes = tokenizers._MBART_25
@@ -424,26 +390,7 @@ def test_the_first_mbart_ends_sources_and_begins_translations_with_languages(tmp
     assert found == [n for n in written[1:] if n != 2]
 
 
-CLASS_25, CLASS_50 = ({"tokenizer_class": f"MBart{n}Tokenizer"} for n in ("", "50"))
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"tokenizer_config": CLASS_50}, "tokenizer of mBART-50, but begins .* with ro_RO"),
-        (
-            {"config": CLASS_25, "generation_config": {"decoder_start_token_id": 2}},
-            r"mBART of 25 languages.*set it in config\.json .* such as \d+ for ar_AR",
-        ),
-        ({"generation_config": {"decoder_start_token_id": 2}}, "names no language tokens"),
-        ({"generation_config": {"decoder_start_token_id": 7}}, "decoder_start_token_id is not one"),
-    ],
-)
-def test_an_mbart_that_may_be_either_is_refused(tmp_path, changed, said):
-    first_mbart(tmp_path / "hf", **changed)
-    with pytest.raises(ArtifactError, match=said) as error:
-        import_model(str(tmp_path / "hf"), None)
-    assert "\n" not in str(error.value)
+CLASS_25 = {"tokenizer_class": "MBartTokenizer"}
 
 
 def test_the_first_mbart_is_known_by_its_start_where_its_languages_are_listed(tmp_path):

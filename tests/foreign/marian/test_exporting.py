@@ -16,11 +16,12 @@ from tests.foreign.marian.test_importing import (
     weights,
     write,
 )
+from tests.foreign.own import TRANSLATION, own_model
 from tests.foreign.spm import PIECES, spm
 from tests.test_allow_lists import made_up_values
-from tformer_cli.artifacts.config_file import ModelInfo, read_config
+from tformer_cli.artifacts.config_file import SHORTLIST, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
+from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.export import export_marian
@@ -28,9 +29,7 @@ from tformer_cli.foreign.formats.marian_binary import parse_yaml, read_npz, read
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.foreign.marian.exporting import KNOWN
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
-from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.search.engine import Shortlist
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 
@@ -168,27 +167,6 @@ OWN = {
 """Models of tformer's own."""
 
 
-def own_model(path, tokenizer, **settings):
-    """Writes a model directory with random weights; norms and biases are random, too."""
-    config = ModelConfig(
-        d_model=24, n_heads=3, d_ff=40, n_encoder_layers=2, n_decoder_layers=2, **settings
-    )
-    torch.manual_seed(4)
-    model = Transformer(config, tokenizer.vocab_size)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(0.2 * torch.randn_like(weight))
-    save_model_directory(
-        path,
-        model.state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(),
-        info=ModelInfo(),
-    )
-    return path
-
-
 def logits(path, source, target):
     """Logits of a model directory of each position of a target."""
     model = load_model_directory(path).model
@@ -200,7 +178,7 @@ def logits(path, source, target):
 @pytest.mark.parametrize("variant", OWN)
 def test_models_of_tformers_own_compute_the_same_in_marian(model, tmp_path, variant):
     tokenizer = load_model_directory(model).tokenizer
-    own_model(tmp_path / "ours", tokenizer, max_positions=30, **OWN[variant])
+    own_model(tmp_path / "ours", tokenizer, {**TRANSLATION, "max_positions": 30, **OWN[variant]})
     export_marian(tmp_path / "ours", tmp_path / "again")
     arrays = dict(read_npz(tmp_path / "again" / "model.npz"))
     settings = parse_yaml(arrays.pop("special:model.yml").tobytes()[:-1], "")
@@ -318,7 +296,8 @@ def test_models_with_sentencepiece_keep_its_files(tmp_path):
     ],
 )
 def test_what_marian_cannot_hold_of_other_models_is_refused(model, tmp_path, settings, said):
-    own_model(tmp_path / "ours", load_model_directory(model).tokenizer, **settings)
+    tokenizer = load_model_directory(model).tokenizer
+    own_model(tmp_path / "ours", tokenizer, {**TRANSLATION, "n_decoder_layers": 2, **settings})
     with pytest.raises(UsageError, match=said):
         export_marian(tmp_path / "ours", tmp_path / "again")
     (tmp_path / "again").mkdir()

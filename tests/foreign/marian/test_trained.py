@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.foreign.marian.test_exporting import OWN, own_model
+from tests.foreign.marian.test_exporting import OWN
+from tests.foreign.own import TRANSLATION, own_model
+from tformer_cli.artifacts.config_file import SHORTLIST
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.cli.app import app
 from tformer_cli.corpora.make_corpus import make_corpus
 from tformer_cli.foreign.export import export_marian
@@ -166,7 +167,7 @@ def assert_same_scores(found, wanted, least=0.5):
 def test_pairs_have_the_scores_of_tformers_own_models(tmp_path, corpus, variant):
     texts = [(corpus / f"test.{side}").read_text().splitlines()[:N_LINES] for side in ("en", "fr")]
     tokenizer = train_tokenizer([*texts[0], *texts[1]] * 20, TokenizerConfig(vocab_size=400))
-    own_model(tmp_path / "ours", tokenizer, **OWN[variant])
+    own_model(tmp_path / "ours", tokenizer, {**TRANSLATION, "n_decoder_layers": 2, **OWN[variant]})
     export_marian(tmp_path / "ours", tmp_path / "again")
     for side, lines in zip(("en", "fr"), texts, strict=True):
         labels = [tokenizer.pieces(tokenizer.encode(line)) for line in lines]

@@ -4,37 +4,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.foreign.own import T5, own_model
 from tests.foreign.t5.test_importing import (
     TEXTS,
     VARIANTS,
     random_t5,
     write,
 )
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.errors import UsageError
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.foreign.export import export_hugging_face
 from tformer_cli.foreign.import_model import import_model
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
-from tformer_cli.search.config import DecodingConfig
 
 transformers = pytest.importorskip("transformers")
-
-OWN = {
-    "d_model": 16,
-    "n_heads": 2,
-    "d_head": 6,
-    "d_ff": 24,
-    "n_encoder_layers": 1,
-    "n_decoder_layers": 2,
-    "norm": "pre",
-    "norm_kind": "rms",
-    "positions": "relative",
-    "bias": False,
-    "scale_embeddings": False,
-    "max_positions": 64,
-}
 
 
 def logits_of(model, source, target):
@@ -88,30 +69,6 @@ def test_bytes_return(tmp_path):
     assert tokenizer("a cat").input_ids == [byte + 3 for byte in b"a cat"] + [1]
 
 
-@pytest.fixture
-def saved(model, tmp_path):
-    """Writes a model of one's own with T5's layers and random weights."""
-    tokenizer = load_model_directory(model).tokenizer
-
-    def make(**settings):
-        config = ModelConfig(**{**OWN, **settings})
-        torch.manual_seed(5)
-        ours = Transformer(config, tokenizer.vocab_size).eval()
-        for parameter in ours.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
-        save_model_directory(
-            tmp_path / "ours",
-            ours.state_dict(),
-            config=config,
-            tokenizer=tokenizer,
-            decoding=DecodingConfig(),
-            info=ModelInfo(),
-        )
-        return ours, tokenizer
-
-    return make
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -120,8 +77,9 @@ def saved(model, tmp_path):
     ],
     ids=str,
 )
-def test_a_model_of_ones_own_computes_the_same(saved, tmp_path, settings):
-    ours, tokenizer = saved(**settings)
+def test_a_model_of_ones_own_computes_the_same(model, tmp_path, settings):
+    tokenizer = load_model_directory(model).tokenizer
+    ours = own_model(tmp_path / "ours", tokenizer, {**T5, **settings})
     export_hugging_face(tmp_path / "ours", tmp_path / "back")
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back").eval()
     cut = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
@@ -131,24 +89,3 @@ def test_a_model_of_ones_own_computes_the_same(saved, tmp_path, settings):
     with torch.inference_mode():
         found = ours(source, source > 0, target)
     assert (found - logits_of(theirs, source, target)).abs().max() <= 1e-5
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"bias": True}, "T5ForConditionalGeneration of Hugging Face has no bias = True"),
-        ({"gated": True, "activation": "gelu"}, 'has no activation = "gelu" with a gate'),
-        (
-            {"output_bias": True},
-            "its logits have biases, which T5ForConditionalGeneration of Hugging Face lacks",
-        ),
-        ({"tied_embeddings": "none"}, 'has no tied_embeddings = "none"'),
-        ({"encoder_heads": (1,), "bias_heads": (0, 0, 1, 0, 1)}, "some heads are pruned"),
-    ],
-    ids=str,
-)
-def test_what_the_class_lacks_is_refused(saved, tmp_path, settings, message):
-    saved(**settings)
-    with pytest.raises(UsageError, match=message):
-        export_hugging_face(tmp_path / "ours", tmp_path / "back")
-    assert not (tmp_path / "back").exists()

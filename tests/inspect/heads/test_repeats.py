@@ -1,15 +1,11 @@
 """Scores on repeated random tokens: of patterns and of heads that are made by hand."""
 
-import json
-
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from tests.commands import output_of, records_of, refused
+from tests.inspect.cases import stored_model
 from tests.models import LINES
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import save_model_directory
-from tformer_cli.cli.app import app
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import head_layout
 from tformer_cli.inspect.heads.repeats import (
@@ -28,10 +24,6 @@ from tformer_cli.text.train_tokenizer import train_tokenizer
 
 N_TOKENS, N_PLACES, WIDTH = 20, 33, 40
 SHARP = 60.0
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(part) for part in arguments])
 
 
 def pattern(n_rows, key_of):
@@ -179,23 +171,15 @@ def test_intervals_are_those_of_a_mean(language_model):
 def test_the_command_writes_a_table_and_lines(tmp_path, one_thread):
     tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(algorithm="char", vocab_size=N_TOKENS))
     model = induction_model()
-    config = model.config
     if tokenizer.vocab_size != N_TOKENS:
         pytest.skip("the vocabulary has another size")
-    save_model_directory(
-        tmp_path / "m", model.state_dict(), config=config, tokenizer=tokenizer,
-        decoding=DecodingConfig(sampling=True), info=ModelInfo(),
-    )  # fmt: skip
-    shown = run("inspect-heads", tmp_path / "m", "--repeats", "8", "--format", "text", "-q")
-    assert shown.exit_code == 0, shown.stderr
-    assert "8 blocks of 16 random tokens, twice" in " ".join(shown.stdout.split())
-    lines = run("inspect-heads", tmp_path / "m", "--repeats", "8", "--heads", "dec.1", "-q").stdout
-    first, _ = map(json.loads, lines.splitlines())
-    assert (first["schema"], first["id"], first["role"]) == (
-        "tformer.repeats/1",
-        "dec.1.0",
-        "induction",
-    )
+    stored_model(tmp_path / "m", model, tokenizer, DecodingConfig(sampling=True))
+    given = ("inspect-heads", tmp_path / "m", "--repeats", "8", "-q")
+    shown = output_of(*given, "--format", "text")
+    assert "8 blocks of 16 random tokens, twice" in " ".join(shown.split())
+    first, _ = records_of(*given, "--heads", "dec.1")
+    found = first["schema"], first["id"], first["role"]
+    assert found == ("tformer.repeats/1", "dec.1.0", "induction")
     assert first["ci95"]["induction"][0] > 0.99
 
 
@@ -209,14 +193,11 @@ def test_the_command_writes_a_table_and_lines(tmp_path, one_thread):
     ],
 )
 def test_what_does_not_fit_is_one_line(language_model, options, message):
-    done = run("inspect-heads", language_model, "--repeats", "4", *options, "-q")
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    assert message in done.stderr
+    refused("inspect-heads", language_model, "--repeats", "4", *options, "-q", says=message)
 
 
 def test_a_classifier_and_a_model_that_is_too_small_are_refused(classifier):
-    done = run("inspect-heads", classifier, "--repeats", "4", "-q")
-    assert (done.exit_code, "is a classifier" in done.stderr) == (2, True)
+    refused("inspect-heads", classifier, "--repeats", "4", "-q", says="is a classifier")
     config = ModelConfig(
         d_model=8, n_heads=2, d_ff=4, n_encoder_layers=0, n_decoder_layers=1, max_positions=8
     )

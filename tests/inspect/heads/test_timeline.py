@@ -1,18 +1,17 @@
 import json
-import re
 import struct
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 
+from tests.oracles.unpacked import page_data
 from tformer_cli.errors import DataError
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.figures import render_timeline_svg
 from tformer_cli.inspect.jobs.follow_heads import head_at_step
 from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.view import NoOptions
-from tformer_cli.inspect.views.timeline import VIEW, read_timeline
+from tformer_cli.inspect.views.timeline import VIEW, read_timeline, render_timeline_svg
 
 METRICS = {
     "broad": {"entropy_norm": 0.9},
@@ -129,7 +128,7 @@ def test_the_picture_has_a_bar_for_each_stretch_of_a_role(run):
         "cross.0.1: aligner, steps 30 to 30",
     ]
     page = render_view(VIEW, [timeline], NoOptions())
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    data = page_data(page)
     assert data["views"]["timeline"]["figure"] == svg
     assert "<a&" not in page
     assert page == render_view(VIEW, [timeline], NoOptions())

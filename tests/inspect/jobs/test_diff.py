@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+from tests.inspect.cases import stored_model
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.shortlist_file import save_frequencies
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.heads import roles
@@ -33,15 +33,8 @@ def made(path, seed=1, config=CONFIG, lines=LINES):
         n_joined = config.d_model
         attention.in_projection.weight.data[: 2 * n_joined].mul_(3.0)  # heads far from even
         torch.nn.init.normal_(attention.in_projection.bias)
-    save_model_directory(
-        path,
-        model.state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(beam_size=2, max_length=8),
-        info=ModelInfo(step=seed),
-    )
-    return load_model_directory(path)
+    decoding = DecodingConfig(beam_size=2, max_length=8)
+    return load_model_directory(stored_model(path, model, tokenizer, decoding, step=seed))
 
 
 @pytest.fixture(scope="module")
@@ -185,15 +178,7 @@ def reads_rare_tokens(directory, path, rare):
         attention.in_projection.bias.data[part] = 0.0
     attention.in_projection.bias.data[0] = 10.0
     attention.in_projection.weight.data[d_model, 0] = 1.0
-    save_model_directory(
-        path,
-        model.state_dict(),
-        config=directory.model.config,
-        tokenizer=directory.tokenizer,
-        decoding=directory.decoding,
-        info=ModelInfo(),
-    )
-    return load_model_directory(path)
+    return load_model_directory(stored_model(path, model, directory.tokenizer, directory.decoding))
 
 
 @pytest.mark.parametrize("known_to", ["a", "b"])

@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+from tests.inspect.cases import stored_model
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.heads import inspect_heads
@@ -39,14 +40,8 @@ def test_a_report_of_a_recurrent_decoder_has_all_but_its_self_attention_and_flow
     opened = load_model_directory(model, "cpu")
     config = replace(opened.config, decoder_cell="ssru")
     torch.manual_seed(2)
-    save_model_directory(
-        tmp_path / "recurrent",
-        Transformer(config, opened.tokenizer.vocab_size).state_dict(),
-        config=config,
-        tokenizer=opened.tokenizer,
-        decoding=opened.decoding,
-        info=opened.info,
-    )
+    recurrent = Transformer(config, opened.tokenizer.vocab_size)
+    stored_model(tmp_path / "recurrent", recurrent, opened.tokenizer, opened.decoding)
     report = inspect_report(tmp_path / "recurrent", [LINE], device="cpu")
     (sentence,) = report.sentences
     assert {head.kind for head in sentence.heads.heads} == {"enc", "cross"}

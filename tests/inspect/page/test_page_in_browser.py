@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.inspect.test_image_models import image
+from tests.inspect.cases import pixels_of
 from tests.inspect.views.test_image import directory
 from tests.models import LINES
 from tformer_cli.artifacts.config_file import ModelInfo
@@ -477,7 +477,7 @@ def test_a_report_shows_maps_over_the_image(tmp_path, visit, has_class):
     pooling = "first" if has_class else "mean"
     path, _ = directory(tmp_path / "m", class_token=has_class, pooling=pooling)
     options = ReportOptions(ablation=False)
-    report = inspect_report(path, [image(1)], device="cpu", options=options)
+    report = inspect_report(path, [pixels_of(1)], device="cpu", options=options)
     visited = visit(render_report(report), script=SELFTEST_IMAGE_TAB)
     assert visited.console == []
     found = visited.selftest

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.oracles.unpacked import unpacked
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import save_model_directory
+from tests.inspect.cases import stored_model
+from tests.oracles.unpacked import page_data, unpacked
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, head_layout
 from tformer_cli.heads.roles import METRICS
 from tformer_cli.inspect import pages as render_html_module
@@ -42,7 +41,6 @@ from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.inspect.views.step import COMPONENTS
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
@@ -67,14 +65,8 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def data_of(text):
-    return json.loads(
-        re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1]
-    )
-
-
 def test_the_page_holds_every_head_and_its_weights(record):
-    data = data_of(render_html([record]))
+    data = page_data(render_html([record]))
     sentence = data["sentences"][0]
     assert [head["id"] for head in sentence["heads"]] == [str(head) for head in record.heads]
     for head in sentence["heads"]:
@@ -120,7 +112,7 @@ def unpacked_vectors(text, n_queries):
 
 def test_queries_and_keys_are_those_of_the_record(record):
     full = with_extras(record)
-    (sentence,) = data_of(render_html([full]))["sentences"]
+    (sentence,) = page_data(render_html([full]))["sentences"]
     assert set(sentence["vectors"]) == {str(head) for head in record.heads}
     for head in record.heads:
         place = head.kind, head.layer
@@ -136,11 +128,11 @@ def test_queries_and_keys_are_those_of_the_record(record):
 
 def test_where_room_is_short_the_heads_shown_first_have_their_vectors(record, monkeypatch):
     full = with_extras(record)
-    whole = data_of(render_html([full]))["sentences"][0]["vectors"]
+    whole = page_data(render_html([full]))["sentences"][0]["vectors"]
     first = next(iter(whole))
     assert first == str(record.first_head())
     monkeypatch.setattr(render_html_module, "LARGEST_VECTORS", 2 * len(whole[first]))
-    kept = data_of(render_html([full]))["sentences"][0]["vectors"]
+    kept = page_data(render_html([full]))["sentences"][0]["vectors"]
     assert 1 <= len(kept) < len(whole)
     assert list(kept.items()) == list(whole.items())[: len(kept)]
 
@@ -159,7 +151,7 @@ def test_a_search_is_a_tree_of_pieces_unless_it_is_too_large(record, monkeypatch
     nodes = (node(None, 0, 2, "kept"), node(0, 1, 7, "kept"), node(1, 2, 3, "finished", -0.5))
     tree = SearchTree(nodes=nodes, path=(0, 1, 2), beam_size=2, length_penalty=0.6)
     text = render_html([with_extras(record, tree)])
-    found = data_of(text)["sentences"][0]["search"]
+    found = page_data(text)["sentences"][0]["search"]
     assert [one["piece"] for one in found["nodes"]] == ["<s>", HOSTILE[0], "</s>"]
     assert found["nodes"][2] == {
         "parent": 1,
@@ -171,12 +163,12 @@ def test_a_search_is_a_tree_of_pieces_unless_it_is_too_large(record, monkeypatch
     }
     assert (found["path"], found["beamSize"]) == ([0, 1, 2], 2)
     monkeypatch.setattr(render_html_module, "MOST_NODES", 2)
-    large = data_of(render_html([with_extras(record, tree)]))["sentences"][0]["search"]
+    large = page_data(render_html([with_extras(record, tree)]))["sentences"][0]["search"]
     assert large == {"beamSize": 2, "lengthPenalty": 0.6, "count": 3}
 
 
 def test_every_measure_has_a_plain_name_and_says_what_it_is(record):
-    data = data_of(render_html([record]))
+    data = page_data(render_html([record]))
     assert list(data["metrics"]) == list(METRICS)
     for head in data["sentences"][0]["heads"]:
         metrics = record.metrics[named(head)]
@@ -211,16 +203,16 @@ def test_no_token_becomes_markup(make_record):
     text = render_html([make_record(source=HOSTILE, target=HOSTILE)])
     hostile.feed(text)
     assert hostile.found == plain.found
-    assert data_of(text)["sentences"][0]["sourcePieces"] == [*HOSTILE, "</s>"]
+    assert page_data(text)["sentences"][0]["sourcePieces"] == [*HOSTILE, "</s>"]
 
 
 def test_blank_lines_are_left_out_and_the_same_records_give_the_same_bytes(
     make_record, make_blank_record
 ):
     records = [make_blank_record(0), make_record(index=1)]
-    assert [s["index"] for s in data_of(render_html(records))["sentences"]] == [1]
+    assert [s["index"] for s in page_data(render_html(records))["sentences"]] == [1]
     assert render_html(records) == render_html([make_blank_record(0), make_record(index=1)])
-    assert data_of(render_html([]))["sentences"] == []
+    assert page_data(render_html([]))["sentences"] == []
 
 
 def long_record(n_heads):
@@ -259,7 +251,7 @@ def test_a_pair_of_60_tokens_stays_below_a_megabyte_and_a_half(n_heads, bits):
     record = long_record(n_heads)
     text = render_html([record])
     assert len(text.encode()) < 1_500_000
-    sentence = data_of(text)["sentences"][0]
+    sentence = page_data(text)["sentences"][0]
     assert sentence["bits"] == bits == bits_of(record)
     packed = [head["weights"] for head in sentence["heads"]]
     assert sum(map(len, packed)) <= LARGEST_MAPS
@@ -323,15 +315,9 @@ def report(model):
     return inspect_report(model, LINES, device="cpu")
 
 
-def data_of_report_page(text):
-    return unpacked(
-        json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1])
-    )
-
-
 @pytest.fixture(scope="module")
 def data(report):
-    return data_of_report_page(render_report(report))
+    return unpacked(page_data(render_report(report)))
 
 
 def test_the_same_report_gives_the_same_bytes(report, model):
@@ -404,7 +390,7 @@ def test_without_ablation_its_tab_has_no_data(model):
     found = inspect_report(
         model, LINES[:1], device="cpu", options=ReportOptions(heads=("enc",), ablation=False)
     )
-    (one,) = data_of_report_page(render_report(found))["sentences"]
+    (one,) = unpacked(page_data(render_report(found)))["sentences"]
     assert "ablation" not in one["views"]
     assert [step["head"].split(".")[0] for step in one["views"]["step"]] == ["enc"]
 
@@ -439,21 +425,13 @@ def test_a_report_of_60_tokens_and_144_heads_stays_below_a_megabyte_and_a_half(t
         d_model=64, n_heads=8, d_ff=64, n_encoder_layers=6, n_decoder_layers=6, max_positions=80
     )
     torch.manual_seed(3)
-    path = tmp_path / "model"
-    save_model_directory(
-        path,
-        Transformer(config, tokenizer.vocab_size).state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(),
-        info=ModelInfo(),
-    )
+    path = stored_model(tmp_path / "model", Transformer(config, tokenizer.vocab_size), tokenizer)
     words = ["a man"] * 30
     report = inspect_report(path, [" ".join(words)], targets=[" ".join(words)], device="cpu")
     (sentence,) = report.sentences
     assert len(sentence.heads.source_pieces) == len(sentence.heads.target_pieces) == 61
     text = render_report(report)
-    assert data_of_report_page(text)["sentences"][0]["bits"] == 16
+    assert unpacked(page_data(text))["sentences"][0]["bits"] == 16
     # 61 position vectors of a base model's 512 dimensions would be this much larger.
     assert len(text.encode()) + 61 * (512 - 64) * 4 / 3 < 1_500_000
 
@@ -512,5 +490,4 @@ def test_the_sample_is_a_translation_that_was_searched(stored):
 def test_the_page_is_filled_with_it(stored):
     page = sample_page()
     assert page == sample_page()
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1]
-    assert json.loads(data) == json.loads(stored) | json.loads(json.dumps(report_texts()))
+    assert page_data(page) == json.loads(stored) | json.loads(json.dumps(report_texts()))

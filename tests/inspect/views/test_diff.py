@@ -1,5 +1,3 @@
-import json
-import re
 import struct
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -8,6 +6,7 @@ import pytest
 import torch
 
 from tests.inspect.conftest import LAYOUT
+from tests.oracles.unpacked import page_data
 from tformer_cli.heads.names import KINDS, HeadId
 from tformer_cli.inspect.comparison import (
     MAPS_DRAWN,
@@ -18,10 +17,9 @@ from tformer_cli.inspect.comparison import (
     drawn,
     summary_of,
 )
-from tformer_cli.inspect.figures import render_diff_svg
 from tformer_cli.inspect.heads.metrics import metrics_of
 from tformer_cli.inspect.pages import render_view
-from tformer_cli.inspect.views.diff import VIEW, DiffOptions, change_data
+from tformer_cli.inspect.views.diff import VIEW, DiffOptions, change_data, render_diff_svg
 from tformer_cli.show.palette import color, signed_color, signed_hex_color
 
 
@@ -100,8 +98,7 @@ def test_the_most_changed_come_first_in_the_picture(diff):
     assert texts.count("A") == texts.count("B") == MAPS_DRAWN
     assert "</p>" in texts
     page = render_view(VIEW, [diff], DiffOptions())
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
-    assert data["views"]["diff"]["figure"] == svg
+    assert page_data(page)["views"]["diff"]["figure"] == svg
     assert "</p>" not in page.split('id="data">')[1].split("</script>")[0]
     assert page == render_view(VIEW, [diff], DiffOptions())
 

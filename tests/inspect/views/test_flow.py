@@ -1,10 +1,9 @@
-import json
 import re
 
 import pytest
 import torch
 
-from tests.oracles.unpacked import unpacked
+from tests.oracles.unpacked import page_data, unpacked
 from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.views.flow import VIEW, Flow, FlowOptions, FlowRecord, read_flow
 
@@ -57,18 +56,12 @@ def test_a_blank_line_has_no_positions(make_blank_record):
     assert data["index"] == 2
     assert data["positions"] == []
     assert data["methods"] == {}
-    assert data_of(render_view(VIEW, [blank], FlowOptions()))["sentences"] == []
-
-
-def data_of(page):
-    return unpacked(
-        json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1])
-    )
+    assert page_data(render_view(VIEW, [blank], FlowOptions()))["sentences"] == []
 
 
 def test_the_page_holds_both_methods_and_shows_the_one_asked_for(flows):
     page = render_view(VIEW, [flows], FlowOptions(method="rollout"))
-    (one,) = data_of(page)["sentences"]
+    (one,) = unpacked(page_data(page))["sentences"]
     assert one["heads"] == []
     assert list(one["views"]) == ["flow"]
     shown = one["views"]["flow"]

@@ -1,25 +1,23 @@
 """Where a model of images looks: rows of the pooled state, distances, pictures and the page."""
 
 import base64
-import json
 import re
 
 import numpy as np
 import pytest
 import torch
 
-from tests.commands import run
+from tests.commands import record_of, refused, run
+from tests.inspect.cases import stored_model
 from tests.oracles.vit import SIZE, config
 from tests.policy import POLICY
 from tests.text.images.test_reading import picture
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
 from tformer_cli.inspect.views.image import attention_distance, over_image
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, EncoderOnly
-from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.images.decoding import Scaling, decoded
 from tformer_cli.text.images.tokenizer import ImageTokenizer
 
@@ -31,15 +29,8 @@ def directory(path, **changes):
     settings = config(**changes)
     kind = Classifier if settings.head == "labels" else EncoderOnly
     model = kind(settings, 260).eval()
-    save_model_directory(
-        path,
-        model.state_dict(),
-        config=model.config,
-        tokenizer=ImageTokenizer(Scaling(size=SIZE, resize=SIZE[:2]), 4),
-        decoding=DecodingConfig(),
-        info=ModelInfo(labels=tuple("abcde"[: settings.n_labels])),
-    )
-    return path, model
+    tokenizer = ImageTokenizer(Scaling(size=SIZE, resize=SIZE[:2]), 4)
+    return stored_model(path, model, tokenizer, labels=tuple("abcde"[: settings.n_labels])), model
 
 
 @pytest.fixture
@@ -99,11 +90,7 @@ def test_rollout_of_heads_that_look_at_themselves_is_the_class_token(tmp_path, p
         for name, weight in model.named_parameters():
             if "in_projection" in name:
                 weight.zero_()
-    save_model_directory(
-        path, model.state_dict(), config=model.config,
-        tokenizer=ImageTokenizer(Scaling(size=SIZE), 4), decoding=DecodingConfig(),
-        info=ModelInfo(labels=tuple("abcde")),
-    )  # fmt: skip
+    stored_model(path, model, ImageTokenizer(Scaling(size=SIZE), 4), labels=tuple("abcde"))
     (record,) = inspect_view("image", path, [str(photo[0])])
     rollout = record.looked[-2]  # all heads look everywhere alike: ½ + ½/7, twice
     share = 0.25 / 7 + 0.5 / 7
@@ -113,9 +100,7 @@ def test_rollout_of_heads_that_look_at_themselves_is_the_class_token(tmp_path, p
 
 def test_a_backbone_is_looked_into_without_a_label(tmp_path, photo):
     path, _ = directory(tmp_path / "m", head="none", n_labels=0)
-    done = run("inspect-image", path, photo[0], "--format", "jsonl", "-q")
-    assert done.exit_code == 0, done.stderr
-    record = json.loads(done.stdout)
+    record = record_of("inspect-image", path, photo[0], "--format", "jsonl", "-q")
     assert (record["row"], record["label"], len(record["maps"])) == ("class token", None, 8)
     report = inspect_report(path, [str(photo[0])], device="cpu")
     (sentence,) = report.sentences
@@ -130,19 +115,15 @@ def test_encoders_of_texts_have_no_images(tmp_path, model):
         d_model=16, n_heads=2, d_ff=16, n_encoder_layers=1, n_decoder_layers=0, head="none"
     )
     tokenizer = load_model_directory(model).tokenizer
-    save_model_directory(
-        tmp_path / "m", EncoderOnly(config, tokenizer.vocab_size).state_dict(), config=config,
-        tokenizer=tokenizer, decoding=DecodingConfig(), info=ModelInfo(),
-    )  # fmt: skip
-    done = run("inspect-image", tmp_path / "m", "a dog", "-q")
-    message = "MODEL: reads texts, not images; use `tformer inspect-heads`"
-    assert (done.exit_code, done.stderr) == (2, f"error: {message}\n")
+    path = stored_model(tmp_path / "m", EncoderOnly(config, tokenizer.vocab_size), tokenizer)
+    says = "error: MODEL: reads texts, not images; use `tformer inspect-heads`\n"
+    refused("inspect-image", path, "a dog", "-q", says=says)
 
 
 def test_every_format_is_written(tmp_path, photo):
     path, _ = directory(tmp_path / "m")
-    done = run("inspect-image", path, photo[0], "--format", "jsonl", "-q", "--heads", "enc.1")
-    record = json.loads(done.stdout)
+    given = ("--format", "jsonl", "-q", "--heads", "enc.1")
+    record = record_of("inspect-image", path, photo[0], *given)
     assert record["schema"] == "tformer.image/1"
     assert record["source"]["pieces"][:3] == ["[class]", "0,0", "0,1"]
     assert [one["id"] for one in record["maps"]] == [
@@ -186,25 +167,7 @@ def test_one_picture_a_sheet(tmp_path, photo):
         ((photo[0], photo[0]), "holds one sentence, but there are several"),
         (("",), "there is no sentence to show"),
     ):
-        done = run("inspect-image", path, *arguments, "--format", "png", "-q")
-        assert done.exit_code == 2
-        assert message in done.stderr
-
-
-@pytest.mark.parametrize("form", ["text", "jsonl", "html", "svg", "npz", "safetensors"])
-def test_heads_of_images_are_dumped_like_others(tmp_path, photo, form):
-    path, _ = directory(tmp_path / "m")
-    file = tmp_path / f"heads.{form}"
-    weights = ["--weights"] if form == "jsonl" else []
-    done = run("inspect-heads", path, photo[0], "--format", form, *weights, "-o", file, "-q")
-    assert done.exit_code == 0, done.stderr
-    if form == "jsonl":
-        record = json.loads(file.read_text())
-        assert record["source"]["ids"] == []
-        assert len(record["source"]["pieces"]) == 7
-        assert np.array(record["heads"][0]["weights"]).shape == (7, 7)
-    if form == "npz":
-        assert np.load(file)["enc.0"].shape == (3, 7, 7)
+        refused("inspect-image", path, *arguments, "--format", "png", "-q", says=message)
 
 
 def test_records_have_what_a_page_shows_of_patches(tmp_path, photo):
@@ -217,6 +180,5 @@ def test_records_have_what_a_page_shows_of_patches(tmp_path, photo):
 
 
 def test_models_of_texts_have_no_images(classifier):
-    done = run("inspect-image", classifier, "a dog", "-q")
-    assert done.exit_code == 2
-    assert "is a classifier, which labels texts" in done.stderr
+    says = "is a classifier, which labels texts"
+    refused("inspect-image", classifier, "a dog", "-q", says=says)

@@ -1,6 +1,5 @@
 """"""
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -9,6 +8,7 @@ import pytest
 import torch
 
 from tests.inspect import conftest
+from tests.oracles.unpacked import page_data
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.capture.forced import capture_maps
@@ -70,167 +70,139 @@ def subject_of(model, head, row, source=SOURCE, target=TARGET, labels=None) -> S
     return Subject(sentence=sentence, head=head, row=row, output_labels=labels)
 
 
-@pytest.mark.parametrize("head", HEADS, ids=str)
-def test_every_step_is_what_the_model_computed(model, head):
-    record = walk_through(model, subject_of(model, head, 2))
-    assert [step.number for step in record.steps] == list(range(11))
-    assert record.difference < 1e-5
-    checked = [step.number for step in record.steps if step.checks]
-    assert set(checked) >= {1, 2, 3, 4, 6, 7, 8, 9, 10}
-    assert (0 in checked) == (model.config.norm == "pre" or head in HEADS[:3:2])
+def observed_of(model, head):
+    subject = subject_of(model, head, 2)
+    (observed,) = observe(
+        model, subject.sentence.maps.source_ids, (2, *TARGET), [(head.kind, head.layer)]
+    )
+    return subject, observed
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("head", HEADS, ids=str)
-def test_turned_queries_and_keys_are_a_part_of_the_scores(norm, head):
-    model = made_model(norm, positions="rotary")
-    record = walk_through(model, subject_of(model, head, 2))
-    assert record.difference < 1e-5
-    is_turned = head.kind != "cross"
+def failing(record):
+    """Numbers of the steps that are not what the model computed."""
+    return {step.number for step in record.steps if (step.difference or 0) > 1e-4}
+
+
+def turned(record, config):
     first, _, scores = record.steps[:3]
-    assert [table.name for table in scores.tables] == [
-        *(["q_turned", "k_turned"] if is_turned else []), "scores"
-    ]  # fmt: skip
+    is_turned = record.head.kind != "cross"
+    names = ["q_turned", "k_turned"] if is_turned else []
+    assert [table.name for table in scores.tables] == [*names, "scores"]
     assert any("cos(p·ω_i)" in formula for formula in scores.formulas) == is_turned
     assert "PE" not in str(first)
 
 
-@pytest.mark.parametrize("positions", ["relative", "alibi", "segments"])
-@pytest.mark.parametrize("head", HEADS, ids=str)
-def test_a_bias_of_positions_is_a_part_of_the_scaled_scores(positions, head):
-    model = made_model("post", positions=positions)
-    record = walk_through(model, subject_of(model, head, 2))
-    assert record.difference < 1e-5
-    has_bias = head.kind != "cross"
-    scaled = record.steps[3]
-    assert ("b" in scaled.tables[0].columns) == has_bias
-    assert ("b_j" in scaled.formulas[0]) == has_bias
+def biased(record, config):
+    scores, scaled = record.steps[2:4]
+    has_bias = record.head.kind != "cross"
+    assert ("b" in scaled.tables[0].columns) == ("b_j" in scaled.formulas[0]) == has_bias
     assert len(scaled.formulas) == (2 if has_bias else 1)
-    adds_to_queries = has_bias and positions == "segments"
-    assert ("q' = q + u, u learned" in record.steps[2].formulas) == adds_to_queries
+    adds_to_queries = has_bias and config.positions == "segments"
+    assert ("q' = q + u, u learned" in scores.formulas) == adds_to_queries
 
 
-@pytest.mark.parametrize("head", HEADS, ids=str)
-def test_shared_keys_are_explained(head):
-    model = made_model("post", n_key_heads=2, positions="rotary", similarity="distance")
-    record = walk_through(model, subject_of(model, head, 2))
-    assert record.difference < 1e-5
-    first = head.head // 2 * 2
-    place = f"{head.kind}.{head.layer}"
+def shared(record, config):
+    place, first = f"{record.head.kind}.{record.head.layer}", record.head.head // 2 * 2
     says = f"Heads {place}.{first} to {place}.{first + 1} share keys and values."
     assert says in record.steps[1].says
 
 
-@pytest.mark.parametrize("head", HEADS, ids=str)
-def test_heads_of_their_own_width_are_explained(head):
-    model = made_model("pre", d_head=5, similarity="dot", positions="relative", norm_kind="rms")
-    assert walk_through(model, subject_of(model, head, 2)).difference < 1e-5
-
-
-@pytest.mark.parametrize("head", HEADS, ids=str)
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_heads_without_projections_are_explained(norm, head):
-    model = made_model(norm, projections=False)
-    record = walk_through(model, subject_of(model, head, 2))
-    assert record.difference < 1e-5
+def unprojected(record, config):
     shown = [line for step in record.steps for line in (*step.formulas, step.says)]
     assert not any("W_" in line for line in shown)
     assert record.steps[1].formulas[0] == "q = x"
 
 
-@pytest.mark.parametrize("head", HEADS, ids=str)
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_other_norms_are_explained(norm, head):
-    model = made_model(norm, norm_kind="rms", gated=True, embedding_norm=True)
-    record = walk_through(model, subject_of(model, head, 2))
-    assert record.difference < 1e-5
-    shown = record.steps[0 if norm == "pre" else 9].formulas[-1]
+def root_mean_square(record, config):
+    shown = record.steps[0 if config.norm == "pre" else 9].formulas[-1]
     assert shown.startswith("RMS(")
     assert "LN(" not in str(record.steps)
 
 
-@pytest.mark.parametrize(
-    ("changes", "formula", "then", "title"),
-    [
-        ({"similarity": "dot"}, "s_j = q·k_j, not divided by √d_k", "s_j", "Not scaled"),
-        (
-            {"similarity": "cosine", "positions": "rotary"},
-            "s_j = q'·k'_j = g·cos(q, k_j), g learned",
-            "s_j",
-            "Not scaled",
-        ),
-        (
-            {"similarity": "distance", "positions": "alibi"},
-            "c_j = −|k_j|² / 2√d_k; the last term is that of all keys and changes no weight",
-            "s_j / √d_k + c_j + b_j",
-            "Divide by √d_k",
-        ),
-        (
-            {"similarity": "additive", "positions": "relative"},
-            "s_j = v·tanh(q + k_j) = Σ_i v_i·tanh(q_i + k_ji), v learned",
-            "s_j + b_j",
-            "Not scaled",
-        ),
-    ],
-)
+def similar(formula, then, title="Not scaled"):
+    def check(record, config):
+        scores, scaled, softmax = record.steps[2:5]
+        assert scores.formulas[-1] == formula
+        expected = then if record.head.kind != "cross" else then.replace(" + b_j", "")
+        assert (scaled.formulas[0], scaled.title) == (expected, title)
+        assert "t_j" in softmax.formulas[0]
+
+    return check
+
+
+def embedded(formula):
+    def check(record, config):
+        if record.head.layer == 0:
+            assert record.steps[0].formulas[0] == formula
+        assert record.steps[10].formulas[0] == "l = h·Eᵀ" + (" + b" if config.output_bias else "")
+
+    return check
+
+
+def plain(record, config):
+    checked = {step.number for step in record.steps if step.checks}
+    assert checked >= {1, 2, 3, 4, 6, 7, 8, 9, 10}
+    assert (0 in checked) == (config.norm == "pre" or record.head in HEADS[:3:2])
+
+
+VARIANTS = [
+    ("post pre", {}, plain),
+    ("post pre", {"positions": "rotary"}, turned),
+    ("post", {"positions": "relative"}, biased),
+    ("post", {"positions": "alibi"}, biased),
+    ("post", {"positions": "segments"}, biased),
+    ("post", {"n_key_heads": 2, "positions": "rotary", "similarity": "distance"}, shared),
+    ("pre", {"d_head": 5, "similarity": "dot", "positions": "relative", "norm_kind": "rms"},
+     root_mean_square),
+    ("post pre", {"projections": False}, unprojected),
+    ("post pre", {"norm_kind": "rms", "gated": True, "embedding_norm": True}, root_mean_square),
+    ("post", {"similarity": "dot"}, similar("s_j = q·k_j, not divided by √d_k", "s_j")),
+    ("post", {"similarity": "cosine", "positions": "rotary"},
+     similar("s_j = q'·k'_j = g·cos(q, k_j), g learned", "s_j")),
+    ("post", {"similarity": "distance", "positions": "alibi"},
+     similar("c_j = −|k_j|² / 2√d_k; the last term is that of all keys and changes no weight",
+             "s_j / √d_k + c_j + b_j", "Divide by √d_k")),
+    ("post", {"similarity": "additive", "positions": "relative"},
+     similar("s_j = v·tanh(q + k_j) = Σ_i v_i·tanh(q_i + k_ji), v learned", "s_j + b_j")),
+    ("post", {"embedding_norm": True, "output_bias": True},
+     embedded("x = LN(√d_model · E[token] + PE(position))")),
+    ("post", {"scale_embeddings": False, "positions": "table"},
+     embedded("x = E[token] + PE(position)")),
+    ("post", {"final_norm": "always", "positions": "rotary"}, embedded("x = √d_model · E[token]")),
+    ("post pre", {"decoder_cell": "ssru"}, plain),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("head", HEADS, ids=str)
-def test_other_similarities_are_explained(changes, formula, then, title, head):
-    model = made_model("post", **changes)
+@pytest.mark.parametrize(
+    ("norm", "changes", "has_its_words"),
+    [(norm, *rest) for norms, *rest in VARIANTS for norm in norms.split()],
+    ids=str,
+)
+def test_every_step_is_what_the_model_computed(norm, changes, has_its_words, head):
+    if "decoder_cell" in changes and head.kind == "dec":
+        return  # a recurrent unit is in its place
+    model = made_model(norm, **changes)
     record = walk_through(model, subject_of(model, head, 2))
+    assert [step.number for step in record.steps] == list(range(11))
     assert record.difference < 1e-5
-    _, _, scores, scaled, softmax = record.steps[:5]
-    assert scores.formulas[-1] == formula
-    expected = then if head.kind != "cross" else then.replace(" + b_j", "")
-    assert (scaled.formulas[0], scaled.title) == (expected, title)
-    assert "t_j" in softmax.formulas[0]
+    has_its_words(record, model.config)
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine", "distance", "additive"])
 def test_a_similarity_that_is_not_the_models_fails_the_scores(similarity):
     model, head = made_model("post", similarity=similarity), HeadId("cross", 1, 3)
-    subject = subject_of(model, head, 2)
-    ids = subject.sentence.maps.source_ids
-    (observed,) = observe(model, ids, (2, *TARGET), [head[:2]])
+    subject, observed = observed_of(model, head)
     attention = model.decoder.layers[1].cross_attention
     attention.similarity = Similarity(4, attention.head_width)
     assert explain(model, subject, observed).difference > 1e-4
 
 
-@pytest.mark.parametrize("head", HEADS, ids=str)
-@pytest.mark.parametrize(
-    ("changes", "formula"),
-    [
-        (
-            {"embedding_norm": True, "output_bias": True},
-            "x = LN(√d_model · E[token] + PE(position))",
-        ),
-        ({"scale_embeddings": False, "positions": "table"}, "x = E[token] + PE(position)"),
-        ({"final_norm": "always", "positions": "rotary"}, "x = √d_model · E[token]"),
-    ],
-)
-def test_embeddings_and_logits_of_every_kind_are_explained(changes, formula, head):
-    model = made_model("post", **changes)
-    record = walk_through(model, subject_of(model, head, 2))
-    assert record.difference < 1e-5
-    if head.layer == 0:
-        assert record.steps[0].formulas[0] == formula
-    assert record.steps[10].formulas[0] == "l = h·Eᵀ" + (" + b" if model.config.output_bias else "")
-
-
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("head", [one for one in HEADS if one.kind != "dec"], ids=str)
-def test_heads_beside_a_recurrent_unit_are_explained(norm, head):
-    model = made_model(norm, decoder_cell="ssru")
-    assert walk_through(model, subject_of(model, head, 2)).difference < 1e-5
-
-
 def test_a_turn_that_is_not_the_models_fails_the_scores():
     model, head = made_model("post", positions="rotary"), HeadId("enc", 0, 1)
-    subject = subject_of(model, head, 2)
-    ids = subject.sentence.maps.source_ids
-    (observed,) = observe(model, ids, (2, *TARGET), [head[:2]])
+    subject, observed = observed_of(model, head)
     tampered = explain(model, subject, replace(observed, key=observed.key.flip(1)))
-    assert {step.number for step in tampered.steps if (step.difference or 0) > 1e-4} == {2, 3}
+    assert failing(tampered) == {2, 3}
 
 
 def test_the_fused_path_is_explained_too(model):
@@ -265,26 +237,22 @@ def test_a_model_without_biases_has_formulas_without_them():
 )
 def test_a_number_that_is_not_the_models_fails_its_step(field, steps):
     model, head = made_model("post"), HeadId("enc", 0, 1)
-    subject = subject_of(model, head, 2)
-    ids = subject.sentence.maps.source_ids
-    (observed,) = observe(model, ids, (2, *TARGET), [head[:2]])
+    subject, observed = observed_of(model, head)
     values = getattr(observed, field).clone()
     values[..., -1 if field == "logits" else 2, 1:] += 0.01
     if values.dim() == 3:
         values = getattr(observed, field) + 0.01
     tampered = explain(model, subject, replace(observed, **{field: values}))
-    assert {step.number for step in tampered.steps if (step.difference or 0) > 1e-4} == steps
+    assert failing(tampered) == steps
 
 
 def test_other_weights_than_the_models_fail_from_where_they_count():
     model, head = made_model("pre"), HeadId("dec", 1, 2)
-    subject = subject_of(model, head, 2)
-    ids = subject.sentence.maps.source_ids
-    (observed,) = observe(model, ids, (2, *TARGET), [head[:2]])
+    subject, observed = observed_of(model, head)
     with torch.no_grad():
         model.decoder.layers[1].self_attention.out_projection.weight[0, 3] += 0.5
     record = explain(model, subject, observed)
-    assert {step.number for step in record.steps if (step.difference or 0) > 1e-4} == {8, 9}
+    assert failing(record) == {8, 9}
 
 
 def test_a_query_without_weights_attends_evenly_to_what_it_sees():
@@ -407,8 +375,7 @@ def page_of(record):
 
 
 def on_page(record):
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page_of(record))
-    return json.loads(data[1])["sentences"][0]["views"]["step"]
+    return page_data(page_of(record))["sentences"][0]["views"]["step"]
 
 
 def test_json_has_every_number_and_masked_cells_are_null(model):

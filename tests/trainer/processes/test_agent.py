@@ -13,44 +13,25 @@ from typing import ClassVar
 import pytest
 import torch
 
-from tests.tiny_recipe import TINY_MODEL
+from tests.recipes import tiny_translator
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.trainer.processes.agent import is_worth_a_restart
 
 pytestmark = pytest.mark.slow
 
-RECIPE = (
-    """
-[data]
-train = [{ built_in = "train", pairs = 300 }]
-valid = [{ built_in = "valid", pairs = 300 }]
-cache_directory = "CACHE"
-"""
-    + TINY_MODEL
-    + """\
-dropout = 0.1
-[training]
-precision = "float32"
-tokens_per_batch = 400
-max_steps = 120
-warmup_steps = 8
-report_every = 5
-checkpoint_every = 20
-[validation]
-every = 60
-max_sentences = 2
-metric = "loss"
-[decoding]
-max_length = 8
-"""
-)
 DEADLINE = 120.0
 
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
     path = tmp_path_factory.mktemp("agent") / "tiny.toml"
-    path.write_text(RECIPE.replace("CACHE", str(path.parent / "cache")))
+    make = tiny_translator(
+        path.parent,
+        model={"dropout": 0.1},
+        training={"max_steps": 120, "report_every": 5, "checkpoint_every": 20},
+        validation={"every": 60},
+    )
+    path.write_text(make().to_toml())
     return path
 
 

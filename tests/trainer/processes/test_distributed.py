@@ -9,39 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.tiny_recipe import TINY_MODEL
+from tests.recipes import tiny_translator
 from tformer_cli.artifacts.tensors import load_tensors
 
-# Without biases: the gradient of a key's bias is 0 but for rounding, which Adam scales up.
-RECIPE = (
-    """
-[data]
-train = [{ built_in = "train", pairs = 300 }]
-valid = [{ built_in = "valid", pairs = 300 }]
-cache_directory = "CACHE"
-"""
-    + TINY_MODEL
-    + """\
-dropout = 0.0
-bias = false
-[training]
-precision = "float32"
-tokens_per_batch = 400
-accumulate = 3
-max_steps = 12
-warmup_steps = 8
-report_every = 1
-checkpoint_every = 4
-inspect_every = 6
-average_checkpoints = 2
-[validation]
-every = 6
-max_sentences = 2
-metric = "loss"
-[decoding]
-max_length = 8
-"""
-)
 DROPOUT = ["--set", "model.dropout=0.3"]
 MUON = ["--set", 'training.optimizer="muon"']
 AVERAGED = ["--set", 'training.average="ema"']
@@ -59,7 +29,17 @@ class Jobs:
     def __init__(self, directory):
         self.directory, self.jobs = directory, []
         self.recipe = directory / "tiny.toml"
-        self.recipe.write_text(RECIPE.replace("CACHE", str(directory / "cache")))
+        make = tiny_translator(
+            directory,
+            # no biases: the gradient of a key's bias is 0 but for rounding, which Adam scales up
+            model={"dropout": 0.0, "bias": False},
+            training={
+                "accumulate": 3, "max_steps": 12, "report_every": 1, "checkpoint_every": 4,
+                "inspect_every": 6, "average_checkpoints": 2,
+            },
+            validation={"every": 6},
+        )  # fmt: skip
+        self.recipe.write_text(make().to_toml())
 
     def add(self, name, n, *options, end=(), nan=()):
         run = str(self.directory / name)

@@ -66,6 +66,9 @@ class MeasuringOptions:
     )
     rounds: int = option_field(3, "Measure every setting N times, in turns.", min=1)
 
+    def texts(self, file: Path) -> list[str]:
+        return list(islice(read_lines(file, LineCounts()), self.lines))
+
     def settings(self, model: Path) -> "list[Setting]":
         """Returns every combination of beam size, engine, precision and shortlist for a model."""
         from tformer_cli.evaluate.benchmark import Setting, stored_precision
@@ -116,9 +119,7 @@ def benchmark(
     files = [source, *(reference or ())]
     check_stdin_is_read_once(files)
     prompt_at_terminal(files=files, quiet=quiet)
-    texts, *references = (
-        list(islice(read_lines(file, LineCounts()), measuring.lines)) for file in files
-    )
+    texts, *references = map(measuring.texts, files)
     total = len(texts) * len(settings) * measuring.rounds
     with line_progress(total, "measuring", quiet=quiet) as progress:
         speeds = workflow(
@@ -136,11 +137,11 @@ def benchmark(
         )
     for line in _notes(speeds, measuring.rounds):
         note(line, quiet=quiet)
-    if report_format == "json":
-        for speed in speeds:
-            write_line(json.dumps(speed.record()))
-    else:
+    if report_format != "json":
         show_speeds(stdout_console(), speeds)
+        return
+    for speed in speeds:
+        write_line(json.dumps(speed.record()))
 
 
 def _notes(speeds: "list[Speed]", rounds: int) -> "Iterator[str]":

@@ -1,7 +1,7 @@
 """`tformer compare`: several systems on one test set or several."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from tformer_cli.cli.options import (
     argument,
     named_path,
     option_field,
+    refuse,
     torch_preparation,
 )
 from tformer_cli.cli.streams import (
@@ -141,19 +142,18 @@ def _test_sets(texts: TestSetFiles, manifest: Path | None) -> dict[str, TestSetF
             # The error begins with the name of a field; the user typed an option
             raise UsageError(f"--{str(error).replace('_', '-', 1)}") from None
         return {texts.test_set or "": texts}
-    for one in fields(texts):
-        if getattr(texts, one.name):
-            option = f"--{one.name.replace('_', '-')}".replace("--systems", "SYSTEM")
-            raise UsageError(f"{option}: the manifest has its own; omit one of the two")
+    why = "the manifest has its own; omit one of the two"
+    if texts.systems:
+        raise UsageError(f"SYSTEM: {why}")
+    refuse({name: value or None for name, value in vars(texts).items()}, why)
     from tformer_cli.evaluate.compare import read_manifest
 
     return read_manifest(manifest)
 
 
 def _check_labels(texts: TestSetFiles, manifest: Path | None, settings: CompareSettings) -> None:
-    for name, value in (("--manifest", manifest), ("--test-set", texts.test_set)):
-        if value is not None:
-            raise UsageError(f"{name}: is of translations; omit it or --labels")
+    given = {"manifest": manifest, "test_set": texts.test_set}
+    refuse(given, "is of translations; omit it or --labels")
     settings.check_labels()
     if not texts.reference:
         raise UsageError("--reference: is missing; name the file of the right labels")

@@ -27,8 +27,9 @@ from tformer_cli.cli.streams import note, stdout_console, write_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tformer_cli.distill.report import DistillationReport
     from tformer_cli.distill.stages import Stage, State
-    from tformer_cli.kinds.training import Progress
+    from tformer_cli.kinds.kind import Progress
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.events import TrainingObserver
 
@@ -88,7 +89,11 @@ def distill(
         report = workflow.distill(setup, fresh=fresh)
     if output_format == "json":
         write_line(json.dumps(asdict(report), ensure_ascii=False))
-        return
+    else:
+        _show_report(report, directory, quiet=quiet)
+
+
+def _show_report(report: "DistillationReport", directory: Path, *, quiet: bool) -> None:
     from tformer_cli.distill.report import report_document
     from tformer_cli.show.terminal import show_document
 

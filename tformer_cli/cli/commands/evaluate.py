@@ -19,16 +19,15 @@ from tformer_cli.cli.options import (
     QuietOption,
     TranslatorOptions,
     argument,
+    opened_model,
+    refuse,
     takes_decoding_options,
-    torch_preparation,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     file_lines,
-    note,
-    note_choices,
     prompt_at_terminal,
     results,
     stdout_console,
@@ -210,23 +209,14 @@ def _writing(output: Path | None) -> Iterator[Callable[[Sequence[str]], None]]:
 
 def _opens(options: TranslatorOptions, verb: "Verb", *, quiet: bool) -> Callable[..., "Opened"]:
     """Makes what opens models of a verb and notes where they compute."""
-    from tformer_cli.kinds.opening import open_model
-
-    def opens(model: Path, **more: Any) -> "Opened":  # noqa: ANN401
-        opened = open_model(
-            model,
-            verb,
-            device=options.device,
-            precision=options.precision,
-            threads=options.threads,
-            tell=partial(note, quiet=quiet),
-            before_torch=torch_preparation(options.threads),
-            **more,
-        )
-        note_choices(opened, quiet=quiet)
-        return opened
-
-    return opens
+    return partial(
+        opened_model,
+        verb=verb,
+        device=options.device,
+        precision=options.precision,
+        threads=options.threads,
+        quiet=quiet,
+    )
 
 
 def _evaluate_labels(
@@ -359,13 +349,9 @@ def _check_of_gaps(
     texts: TextScoringOptions, options: TranslatorOptions, baseline: Path | None
 ) -> None:
     """Refuses options that a model which fills gaps has no use for."""
-    if baseline is not None:
-        raise UsageError("--baseline-model: is of other models than masked ones; omit it")
-    for name, value in (("--window", texts.window), ("--stride", texts.stride)):
-        if value is not None:
-            raise UsageError(f"{name}: MODEL reads a text at once; omit it")
-    if options.adapter is not None:
-        raise UsageError("--adapter: is of other models; omit it")
+    refuse({"baseline_model": baseline}, "is of other models than masked ones; omit it")
+    refuse({"window": texts.window, "stride": texts.stride}, "MODEL reads a text at once; omit it")
+    refuse({"adapter": options.adapter}, "is of other models; omit it")
 
 
 def _change_record(changes: "Sequence[PairedDifference]", units: str) -> dict[str, Any]:
@@ -405,19 +391,9 @@ def _check_has_no_search(
     options: TranslatorOptions, decoding: Mapping[str, object], why: str
 ) -> None:
     """Refuses options of a search where no model searches."""
-    given = {
-        "heads": options.heads or None,
-        "adapter": options.adapter,
-        "source_language": options.source_language,
-        "target_language": options.target_language,
-        "split_sentences": options.split_sentences,
-        "shortlist": options.shortlist,
-        **decoding,
-    }
-    idle = next((name for name, value in given.items() if value is not None), None)
-    if idle is not None:
-        option = f"--{idle.replace('_', '-')}"
-        raise UsageError(f"{option}: {why}")
+    names = ("adapter", "source_language", "target_language", "split_sentences", "shortlist")
+    given = {name: getattr(options, name) for name in names}
+    refuse({"heads": options.heads or None, **given, **decoding}, why)
 
 
 def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo") -> None:

@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from tformer_cli.cli.format_choice import text_or_json
-from tformer_cli.cli.options import (
-    LowercaseOption,
-    TokenizeOption,
-    option_field,
-)
+from tformer_cli.cli.options import option_field, refuse
 from tformer_cli.cli.streams import STANDARD_STREAM, file_lines
 from tformer_cli.errors import UsageError
+from tformer_cli.metrics.choices import ScoringSettings, Tokenization
+from tformer_cli.settings import Option, declared_options
 from tformer_cli.text.lines import LineCounts
+
+SCORING = declared_options(ScoringSettings, Option)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +70,8 @@ class TextOptions:
                     "--hypothesis: nothing to score; give --hypothesis FILE, or a MODEL and "
                     "--source FILE"
                 )
-            if self.source is not None or self.output is not None:
-                option = "--source" if self.source is not None else "--output"
-                raise UsageError(f"{option}: needs a MODEL; name one or omit it")
+            given = {"source": self.source, "output": self.output}
+            refuse(given, "needs a MODEL; name one or omit it")
         elif self.hypothesis is not None:
             raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
         elif self.source is None:
@@ -87,8 +86,8 @@ class ScoreOptions:
     confidence: bool = option_field(
         False, "Also give each score's 95 % interval, by bootstrap (Koehn 2004)."
     )
-    lowercase: LowercaseOption = False
-    tokenize: TokenizeOption = "13a"
+    lowercase: Annotated[bool, SCORING["lowercase"]] = False
+    tokenize: Annotated[Tokenization, SCORING["tokenize"]] = "13a"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Literal, Unpack
 
 from tformer_cli.cli.line_job import FileOptions, rendered, write_lines
@@ -15,15 +14,13 @@ from tformer_cli.cli.options import (
     SeedOption,
     ThreadsOption,
     argument,
+    opened_model,
     option_field,
     takes_generation_options,
-    torch_preparation,
 )
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     input_lines,
-    note,
-    note_choices,
     results,
     stdin_is_terminal,
     warn_of_bytes,
@@ -121,7 +118,6 @@ def generate(
         raise UsageError("--input: prompts are given as arguments already; omit one of the two")
     from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS, format_generation
     from tformer_cli.kinds.lines.job import ResultCounts
-    from tformer_cli.kinds.opening import open_model
 
     counts = ResultCounts()
 
@@ -134,7 +130,7 @@ def generate(
 
     with results(files.output) as stream:
         is_seen = is_terminal(stream)
-        opened = open_model(
+        generator = opened_model(
             model,
             "generate",
             stops=writing.stops,
@@ -144,12 +140,9 @@ def generate(
             seed=seed,
             threads=threads,
             n_best=writing.n_best,
-            tell=partial(note, quiet=quiet),
-            before_torch=torch_preparation(threads),
+            quiet=quiet,
             **decoding,
-        )
-        note_choices(opened, quiet=quiet)
-        generator = opened.generator
+        ).generator
         # Python turns bytes of an argument that are not UTF-8 into lone surrogates
         given = [without_surrogates(one) for one in prompt or ()]
         if prompts is not None:

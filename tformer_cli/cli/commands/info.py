@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 from tformer_cli.artifacts.config_file import TASKS, describe_layers
 from tformer_cli.cli.commands.training_progress import duration
 from tformer_cli.cli.format_choice import text_or_json
-from tformer_cli.cli.help import show_list
+from tformer_cli.cli.help import format_size, show_list
 from tformer_cli.cli.options import ModelArgument, QuietOption
 from tformer_cli.cli.streams import stdout_console, warn, write_line
-from tformer_cli.cli.values import format_size
 from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.wording import visible
 

@@ -1,8 +1,7 @@
 """`tformer score`: log-probabilities of given translations or labels, or of texts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from tformer_cli.artifacts.config_file import check_model, read_config
@@ -20,15 +19,14 @@ from tformer_cli.cli.options import (
     SourceLanguageOption,
     TargetLanguageOption,
     ThreadsOption,
+    opened_model,
     option_field,
-    torch_preparation,
+    refuse,
 )
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     file_lines,
-    note,
-    note_choices,
     results,
     warn,
     warn_of_bytes,
@@ -37,6 +35,18 @@ from tformer_cli.cli.streams import (
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds import kind_named, kinds_for
 from tformer_cli.text.lines import LineCounts
+
+OF_TRANSLATIONS = (
+    *("source_language", "target_language"),
+    *("length_penalty", "length_normalization", "coverage_penalty"),
+)
+RETOKENIZED = (
+    "the model was trained with BPE dropout, so it may write a text in other tokens than the "
+    "tokenizer's, which were scored; translate --n-best N --format jsonl keeps its own for "
+    "--n-best-file"
+)
+OF_TEXTS = "MODEL is a language model, without a source; omit it"
+OF_CLASSIFIERS = "MODEL is a classifier; omit it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +79,12 @@ class PairOptions:
         "--format",
     )
 
-    def texts(self, of_translations: Mapping[str, object]) -> tuple[str, ...]:
-        """Returns the file of texts; refuses options that only translations have."""
+    def texts(self) -> tuple[str, ...]:
+        """Returns the file of texts."""
         if self.source is None:
             raise UsageError("--source: is missing; name the file of the texts")
-        why = "MODEL is a language model, without a source; omit it"
-        _refuse({"--target-file": self.target_file, **of_translations}, why)
+        given = {"target_file": self.target_file, "n_best_file": self.n_best_file}
+        refuse(given, OF_TEXTS)
         return (self.source,)
 
     def labels(self) -> tuple[str, ...]:
@@ -100,20 +110,30 @@ class PairOptions:
         return self.source, self.target_file or self.n_best_file or ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What the model is opened with."""
+
+    adapter: AdapterOption = None
+    source_language: SourceLanguageOption = None
+    target_language: TargetLanguageOption = None
+    length_penalty: LengthPenaltyOption = None
+    length_normalization: NormalizationOption = None
+    coverage_penalty: CoveragePenaltyOption = None
+    device: DeviceOption = "auto"
+    precision: DecodingPrecisionOption = "auto"
+    threads: ThreadsOption = 0
+
+    def only(self, *names: str) -> dict[str, object]:
+        return {name: getattr(self, name) for name in names}
+
+
 def score(
     model: ModelArgument,
     *,
     pairs: PairOptions,
     pictures: ReadImageOptions,
-    adapter: AdapterOption = None,
-    source_language: SourceLanguageOption = None,
-    target_language: TargetLanguageOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    length_normalization: NormalizationOption = None,
-    coverage_penalty: CoveragePenaltyOption = None,
-    device: DeviceOption = "auto",
-    precision: DecodingPrecisionOption = "auto",
-    threads: ThreadsOption = 0,
+    options: ModelOptions,
     quiet: QuietOption = False,
 ) -> None:
     """Score given translations, labels or texts by the model's probabilities.
@@ -140,59 +160,19 @@ def score(
     check_model(model, kinds_for("score"))
     stored = read_config(model)
     pictures.check_model(stored.model)
-    measured_by = kind_named(stored.task).measured_by
     read = LineCounts()
-    penalties = {
-        "length_penalty": length_penalty,
-        "length_normalization": length_normalization,
-        "coverage_penalty": coverage_penalty,
-    }
-    languages = {"source_language": source_language, "target_language": target_language}
-    of_translations = {"--n-best-file": pairs.n_best_file} | {
-        f"--{name.replace('_', '-')}": value for name, value in (languages | penalties).items()
-    }
-    files: tuple[str, ...]
-    given: list[Iterable[Any]] = []
-    if measured_by == "translations":
-        files = pairs.sides()
-    elif measured_by in ("text", "gaps"):
-        files = pairs.texts(of_translations)
-        if measured_by == "gaps":
-            _refuse({"--adapter": adapter}, "is of other models; omit it")
-    else:
-        _refuse({**of_translations, "--adapter": adapter}, "MODEL is a classifier; omit it")
-        labeled = pictures.labeled(pairs.target_file or "", "--target-file", read)
-        # Labeled images are pairs already: no file is read beside them
-        files, given = (pairs.labels(), []) if labeled is None else ((), [labeled])
-    check_stdin_is_read_once(files)
-    # Before the imports: a missing file is an error at once, not after seconds
-    given += [file_lines(file, read, quiet=quiet) for file in files]
+    given = _given(kind_named(stored.task).measured_by, pairs, pictures, options, read, quiet=quiet)
     from tformer_cli.kinds.lines import score as workflow
     from tformer_cli.kinds.lines.job import ResultCounts, aligned_pairs
-    from tformer_cli.kinds.opening import open_model
 
     counts = ResultCounts()
     with results(pairs.output) as stream:
-        opened = open_model(
-            model,
-            "score",
-            device=device,
-            precision=precision,
-            adapter=adapter,
-            threads=threads,
-            tell=partial(note, quiet=quiet),
-            before_torch=torch_preparation(threads),
-            **languages,
-            **penalties,
-        )
-        note_choices(opened, quiet=quiet)
+        opened = opened_model(model, "score", quiet=quiet, **vars(options))
         found: Iterable[list[Any]]
-        if pairs.n_best_file is not None:
+        if (name := pairs.n_best_file) is not None:
             # The sources are needed in any order, and a line may have many hypotheses
-            sources, ranked = list(given[0]), given[1]
-            found = (
-                [one] for one in workflow.rank_again(opened, sources, ranked, pairs.n_best_file)
-            )
+            ranked = workflow.rank_again(opened, list(given[0]), given[1], name)
+            found = ([one] for one in ranked)
         else:
             lines = given[0] if len(given) == 1 else aligned_pairs(given[0], given[1])
             found = workflow.scored_lines(opened, lines, pictures.damaged)
@@ -206,16 +186,34 @@ def score(
         )
     warn_of_bytes(read)
     if counts.retokenized and workflow.was_cut_at_random(opened.directory.path):
-        warn(
-            "the model was trained with BPE dropout, so it may write a text in other tokens than "
-            "the tokenizer's, which were scored; translate --n-best N --format jsonl keeps its own "
-            "for --n-best-file"
-        )
+        warn(RETOKENIZED)
     warn_of_results(counts)
 
 
-def _refuse(options: Mapping[str, object], why: str) -> None:
-    """Refuses options that are given."""
-    for name, value in options.items():
-        if value is not None:
-            raise UsageError(f"{name}: {why}")
+def _given(
+    measured_by: str,
+    pairs: PairOptions,
+    pictures: ReadImageOptions,
+    options: ModelOptions,
+    read: LineCounts,
+    *,
+    quiet: bool,
+) -> list[Iterable[Any]]:
+    """Opens the files to score, or labeled images; refuses options of other kinds of models."""
+    if measured_by == "translations":
+        files = pairs.sides()
+    elif measured_by == "labels":
+        given = {"n_best_file": pairs.n_best_file, **options.only(*OF_TRANSLATIONS, "adapter")}
+        refuse(given, OF_CLASSIFIERS)
+        labeled = pictures.labeled(pairs.target_file or "", "--target-file", read)
+        if labeled is not None:  # pairs already: no file is read beside them
+            return [labeled]
+        files = pairs.labels()
+    else:
+        files = pairs.texts()
+        refuse(options.only(*OF_TRANSLATIONS), OF_TEXTS)
+        if measured_by == "gaps":
+            refuse(options.only("adapter"), "is of other models; omit it")
+    check_stdin_is_read_once(files)
+    # Before the imports: a missing file is an error at once, not after seconds
+    return [file_lines(file, read, quiet=quiet) for file in files]

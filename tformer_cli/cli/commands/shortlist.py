@@ -11,6 +11,7 @@ from tformer_cli.cli.options import (
     ModelArgument,
     QuietOption,
     option_field,
+    refuse,
     torch_preparation,
 )
 from tformer_cli.cli.progress import line_progress
@@ -62,13 +63,10 @@ class LinkOptions:
             raise UsageError(
                 "--alignments: needs the target sentences; name their file with --target-file"
             )
-        words = {
-            "--source-words": pairs.source_words,
-            "--target-words": pairs.target_words,
-        }
-        for name, value in {"--units": self.units, **words}.items():
-            if value is not None and self.alignments is None:
-                raise UsageError(f"{name}: says what --alignments count; name them or omit it")
+        words = {"source_words": pairs.source_words, "target_words": pairs.target_words}
+        if self.alignments is None:
+            given = {"units": self.units, **words}
+            refuse(given, "says what --alignments count; name them or omit it")
         if self.units == "pieces" and any(words.values()):
             raise UsageError("--units: pieces are no words; omit --source-words, --target-words")
 
@@ -102,7 +100,7 @@ class ListOptions:
     )
 
     def path(self, model: Path) -> str:
-        from tformer_cli.artifacts.shortlist_file import SHORTLIST
+        from tformer_cli.artifacts.config_file import SHORTLIST
 
         if (self.output is None) != self.save:
             raise UsageError("--output: is missing or doubled; give either it or --save")

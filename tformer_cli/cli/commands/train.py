@@ -241,8 +241,6 @@ def train(
     if group is not None and kind.trains and not place.agent:
         run_processes(group, run, quiet=quiet)
         return
-    is_first = place.rank == 0
-    device = processes.device
     with one_error_per_node():  # all processes would say the same of a wrong --threads
         prepare_torch(processes.threads)
     with naming_recipe(recipe, "data."), _reporting_stops_to(place.agent):
@@ -250,21 +248,21 @@ def train(
             run_training(
                 chosen,
                 run,
-                device=device,
+                device=processes.device,
                 # The restart of a lost process resumes, though the command says --fresh
                 fresh=kind.fresh and not place.resumes,
                 # All processes do the same steps: one of them reports
-                quiet=quiet or not is_first,
+                quiet=quiet or place.rank > 0,
                 tensorboard=kind.tensorboard,
                 is_shared=group is not None and group.max_machines > group.min_machines,
             )
         # stdout gets the result once
-        if not is_first:
+        if place.rank:
             return
         if kind.dry_run:
-            show_plan(chosen, device=device)
+            show_plan(chosen, device=processes.device)
         elif kind.profile is not None:
-            show_profile(chosen, kind.profile, device=device, quiet=quiet)
+            show_profile(chosen, kind.profile, device=processes.device, quiet=quiet)
         else:
             # stdout names the result, which a script reads
             write_line(str(run))

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from tformer_cli.cli.streams import is_live, stderr_console, warn
-from tformer_cli.kinds.training import Examples
+from tformer_cli.kinds.kind import Examples
 from tformer_cli.trainer.events import (
     BatchSplit,
     CheckpointWritten,

@@ -18,6 +18,7 @@ from tformer_cli.cli.options import (
     TranslatorOptions,
     argument,
     option_field,
+    refuse,
     takes_decoding_options,
 )
 from tformer_cli.cli.streams import (
@@ -205,9 +206,9 @@ class FormatOptions:
                 "--alignments: text output has no place for them; choose --format tsv, jsonl or "
                 "moses"
             )
-        if self.output_format != "jsonl" and (self.token_scores or self.flags):
-            option = "--token-scores" if self.token_scores else "--flags"
-            raise UsageError(f"{option}: only jsonl has a place for them; add --format jsonl")
+        if self.output_format != "jsonl":
+            given = {"token_scores": self.token_scores or None, "flags": self.flags or None}
+            refuse(given, "only jsonl has a place for them; add --format jsonl")
 
     def arguments(self, opened: "Opened", *, quiet: bool) -> dict[str, Any]:
         """Returns them as arguments of `translated_text`, an aligner of the model included."""

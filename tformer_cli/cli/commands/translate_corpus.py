@@ -216,8 +216,8 @@ def translate_corpus(
 
     given = corpus.given(sources)
     settings: dict[str, Any] = {
-        **options.settings(quiet=quiet), **ensemble.arguments(), **constraints.arguments(),
-        **decoding,
+        **options.settings, "tell": partial(note, quiet=quiet),
+        **ensemble.arguments(), **constraints.arguments(), **decoding,
     }  # fmt: skip
     # The sources are read first: only then is the number of lines known
     with _shown(quiet=quiet) as (scanned, progress):

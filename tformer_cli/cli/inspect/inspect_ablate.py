@@ -20,6 +20,7 @@ from tformer_cli.cli.options import (
     OutputOption,
     QuietOption,
     option_field,
+    refuse,
 )
 from tformer_cli.cli.progress import LineProgress, line_progress
 from tformer_cli.cli.streams import (
@@ -101,9 +102,8 @@ class PruningOptions:
 
     def check(self) -> None:
         if self.write_pruned is None:
-            if self.keep is not None or self.prune:
-                option = "--prune" if self.keep is None else "--keep"
-                raise UsageError(f"{option}: needs --write-pruned DIR; add it")
+            given = {"keep": self.keep, "prune": self.prune or None}
+            refuse(given, "needs --write-pruned DIR; add it")
         elif (self.keep is None) == (not self.prune):
             raise UsageError(
                 "--write-pruned: no heads to remove are named; add --keep N or --prune SELECTION"

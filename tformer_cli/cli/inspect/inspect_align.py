@@ -20,6 +20,7 @@ from tformer_cli.cli.options import (
     OutputOption,
     QuietOption,
     option_field,
+    refuse,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
@@ -169,14 +170,10 @@ class ScoringOptions:
                 raise UsageError(
                     "--source-words, --target-words: need sentence pairs; add --target-file"
                 )
-        options = {
-            "--save": self.save,
-            "--format": self.scores_format,
-            "--one-based": self.one_based,
-        }
-        for option, value in options.items():
-            if value and self.gold is None:
-                raise UsageError(f"{option}: applies to scores; name gold alignments with --gold")
+        options = {"save": self.save, "format": self.scores_format, "one_based": self.one_based}
+        if self.gold is None:
+            given = {name: value or None for name, value in options.items()}
+            refuse(given, "applies to scores; name gold alignments with --gold")
         chosen = "jsonl"
         # Without scores the output is Pharaoh's links, for which there is no other format
         if self.gold is None:
@@ -234,7 +231,6 @@ def inspect_align(
         None if name is None else file_lines(name, counts, quiet=quiet)
         for name in (*files.of_pairs, scoring.gold)
     )
-
     from tformer_cli.inspect.jobs import align as workflow
 
     opened, aligner, both = _open_aligners(model, links, opening, quiet=quiet)
@@ -253,11 +249,11 @@ def inspect_align(
         is_typed = not text and files.source in (None, STANDARD_STREAM) and sys.stdin.isatty()
         # Who types lines waits for each answer; a buffer would hold them back
         buffer = buffer_lines or (1 if is_typed else workflow.BUFFER_LINES)
+        how = both, report, buffer
         if pairs is not None:
-            found = workflow.align_pairs(aligner, pairs, both, report, buffer)
+            found = workflow.align_pairs(aligner, pairs, *how)
         else:
-            translator = opened.translator
-            found = workflow.align_translations(aligner, translator, lines, both, report, buffer)
+            found = workflow.align_translations(aligner, opened.translator, lines, *how)
         _write_links(found, output, report, buffer, quiet=quiet or is_typed)
     warn_of_bytes(counts)
     if report.truncated:

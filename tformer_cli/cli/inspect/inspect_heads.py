@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
+from tformer_cli.cli.help import format_size, parse_size
 from tformer_cli.cli.inspect.inspect_view import (
     GivenSentences,
     OpeningArguments,
@@ -43,7 +44,6 @@ from tformer_cli.cli.streams import (
     warn,
     warn_of_bytes,
 )
-from tformer_cli.cli.values import format_size, parse_size
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.view import NoOptions
 from tformer_cli.inspect.views import corpus, heads, timeline

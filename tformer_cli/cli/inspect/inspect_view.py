@@ -347,7 +347,7 @@ def emit_view(
             _show(text_console(output, stream), view, records, options)
             stream.write(after_text.encode("utf-8", "replace"))
         elif chosen in ("json", "jsonl"):
-            from tformer_cli.inspect.view import json_line
+            from tformer_cli.inspect.data import json_line
 
             for record in records:
                 for line in view.lines(record, options):
@@ -356,7 +356,9 @@ def emit_view(
                     stream.flush()
         else:
             if chosen == "html":
-                content: bytes | str = view.page(records, options)
+                from tformer_cli.inspect.pages import render_view
+
+                content: bytes | str = render_view(view, records, options)
             else:
                 content = view.file(_only(records, chosen), chosen)
             if isinstance(content, str):  # lone surrogates, which no file holds, become "?"

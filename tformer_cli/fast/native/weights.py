@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.fast.native.structs import Shape
 from tformer_cli.model.config import PLAIN_TRANSLATION, Head
+from tformer_cli.settings import ANY, unknown_setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping

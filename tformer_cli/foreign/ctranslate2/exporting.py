@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import UsageError
@@ -23,6 +22,7 @@ from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.ctranslate2.importing import TABLE
 from tformer_cli.foreign.ctranslate2.settings import SIDES
 from tformer_cli.foreign.foreign_model import HELD_BY_EXPORTS, foreign_names
+from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, UNK_ID
 
 EXPORT = "ctranslate2"  # folder of the export inside a model directory, unless another one is named

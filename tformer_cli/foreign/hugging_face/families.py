@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tformer_cli.allow_list import ANY
 from tformer_cli.artifacts.weights_file import MODULES
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import name_table
@@ -26,6 +25,7 @@ from tformer_cli.foreign.keys import (
     shown,
 )
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.settings import ANY
 
 # tformer's activations by the library's names; an export writes the first name of each
 ACTIVATIONS = {
@@ -82,6 +82,28 @@ HEAD_CLASSES: Mapping[str, str] = {
 }
 
 
+# modules of a layer, in the order in which a family's table names them
+_LAYER = (
+    "self_attention.in_projection",
+    "self_attention.out_projection",
+    "self_attention_norm",
+    "feed_forward.inner",
+    "feed_forward.outer",
+    "feed_forward_norm",
+)
+_TOKENS = ("transform", "transform_norm", "output", "output_bias")
+
+
+def _layers(prefix: str, *names: str, **outer: str) -> dict[str, tuple[str, ...]]:
+    """The names of a layer's modules in the order of `_LAYER`, and of norms around the layers."""
+    return name_table(prefix, dict(zip(_LAYER, names, strict=True)), **outer)
+
+
+def _of_tokens(names: str) -> dict[str, str]:
+    """The names of the head of masked tokens."""
+    return dict(zip(_TOKENS, names.split(), strict=True))
+
+
 def _encoder_classes(name: str, *without: str) -> dict[str, str]:
     return {head: f"{name}{end}" for head, end in HEAD_CLASSES.items() if head not in without}
 
@@ -108,18 +130,11 @@ _BERT = Family(
     },
     written={"type_vocab_size": 1},
     rows=_ENCODER_ROWS,
-    modules=name_table(
+    modules=_layers(
         "encoder.layer.{n}.",
-        {
-            "self_attention.in_projection": (
-                "attention.self.query attention.self.key attention.self.value"
-            ),
-            "self_attention.out_projection": "attention.output.dense",
-            "self_attention_norm": "attention.output.LayerNorm",
-            "feed_forward.inner": "intermediate.dense",
-            "feed_forward.outer": "output.dense",
-            "feed_forward_norm": "output.LayerNorm",
-        },
+        "attention.self.query attention.self.key attention.self.value",
+        *("attention.output.dense", "attention.output.LayerNorm"),
+        *("intermediate.dense", "output.dense", "output.LayerNorm"),
         **{"input.norm": "embeddings.LayerNorm"},
     ),
     outer={
@@ -130,12 +145,10 @@ _BERT = Family(
     heads={
         "labels": {"pooler": "pooler.dense", "output": "classifier"},
         "tags": {"output": "classifier"},
-        "tokens": {
-            "transform": "cls.predictions.transform.dense",
-            "transform_norm": "cls.predictions.transform.LayerNorm",
-            "output": "cls.predictions.decoder",
-            "output_bias": "cls.predictions.bias",
-        },
+        "tokens": _of_tokens(
+            "cls.predictions.transform.dense cls.predictions.transform.LayerNorm"
+            " cls.predictions.decoder cls.predictions.bias"
+        ),
     },
     omitted=(
         ("pooler.dense.", "cls.seq_relationship."),
@@ -153,12 +166,7 @@ _ROBERTA = replace(
     classes=_encoder_classes("Roberta", "tags"),
     heads={
         "labels": {"pooler": "classifier.dense", "output": "classifier.out_proj"},
-        "tokens": {
-            "transform": "lm_head.dense",
-            "transform_norm": "lm_head.layer_norm",
-            "output": "lm_head.decoder",
-            "output_bias": "lm_head.bias",
-        },
+        "tokens": _of_tokens("lm_head.dense lm_head.layer_norm lm_head.decoder lm_head.bias"),
     },
     prefix="roberta.",
     unprefixed=("lm_head.", "classifier."),
@@ -182,16 +190,10 @@ _DISTILBERT = Family(
     pooler="relu",
     dropouts={"dropout": "dropout", "attention_dropout": "attention_dropout"},
     rows=_ENCODER_ROWS,
-    modules=name_table(
+    modules=_layers(
         "transformer.layer.{n}.",
-        {
-            "self_attention.in_projection": "attention.q_lin attention.k_lin attention.v_lin",
-            "self_attention.out_projection": "attention.out_lin",
-            "self_attention_norm": "sa_layer_norm",
-            "feed_forward.inner": "ffn.lin1",
-            "feed_forward.outer": "ffn.lin2",
-            "feed_forward_norm": "output_layer_norm",
-        },
+        "attention.q_lin attention.k_lin attention.v_lin",
+        *("attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
         **{"input.norm": "embeddings.LayerNorm"},
     ),
     outer={
@@ -201,12 +203,9 @@ _DISTILBERT = Family(
     heads={
         "labels": {"pooler": "pre_classifier", "output": "classifier"},
         "tags": {"output": "classifier"},
-        "tokens": {
-            "transform": "vocab_transform",
-            "transform_norm": "vocab_layer_norm",
-            "output": "vocab_projector",
-            "output_bias": "vocab_projector.bias",
-        },
+        "tokens": _of_tokens(
+            "vocab_transform vocab_layer_norm vocab_projector vocab_projector.bias"
+        ),
     },
     ignored=r".*position_ids",
     prefix="distilbert.",
@@ -245,12 +244,10 @@ _ELECTRA = replace(
     },
     heads={
         "tags": {"output": "classifier"},
-        "tokens": {
-            "transform": "generator_predictions.dense",
-            "transform_norm": "generator_predictions.LayerNorm",
-            "output": "generator_lm_head",
-            "output_bias": "generator_lm_head.bias",
-        },
+        "tokens": _of_tokens(
+            "generator_predictions.dense generator_predictions.LayerNorm"
+            " generator_lm_head generator_lm_head.bias"
+        ),
     },
     prefix="electra.",
     unprefixed=("generator_", "discriminator_", "classifier."),
@@ -383,16 +380,9 @@ _GPT2 = Family(
             no_effect("of heads that are not imported"),
         ),
     },
-    modules=name_table(
+    modules=_layers(
         "h.{n}.",
-        {
-            "self_attention.in_projection": "attn.c_attn",
-            "self_attention.out_projection": "attn.c_proj",
-            "self_attention_norm": "ln_1",
-            "feed_forward.inner": "mlp.c_fc",
-            "feed_forward.outer": "mlp.c_proj",
-            "feed_forward_norm": "ln_2",
-        },
+        *("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"),
         final_norm="ln_f",
     ),
     outer={"target_embedding": "wte", "output": "lm_head", "positions": "wpe"},
@@ -694,12 +684,10 @@ _MT5 = replace(T5, model_type="mt5", title="mT5")
 _SHAPES = no_effect("the tensors say it")
 _TRAINING = no_effect("of training")
 _IMAGE_FIXED = {"n_decoder_layers": 0, "norm": "pre", "positions": "learned"}
-_IMAGE_MODULES = {
-    "self_attention.in_projection": (
-        "attention.attention.query attention.attention.key attention.attention.value"
-    ),
-    "self_attention.out_projection": "attention.output.dense",
-}
+_IMAGE_ATTENTION = (
+    "attention.attention.query attention.attention.key attention.attention.value",
+    "attention.output.dense",
+)
 
 
 def _image_classes(name: str) -> dict[str, str]:
@@ -764,15 +752,10 @@ VIT = Family(
         **rows_of("out_features out_indices stage_names", no_effect("of a backbone")),
         **rows_of("_out_features _out_indices reshape_hidden_states", no_effect("of a backbone")),
     },
-    modules=name_table(
+    modules=_layers(
         "encoder.layer.{n}.",
-        {
-            **_IMAGE_MODULES,
-            "self_attention_norm": "layernorm_before",
-            "feed_forward.inner": "intermediate.dense",
-            "feed_forward.outer": "output.dense",
-            "feed_forward_norm": "layernorm_after",
-        },
+        *_IMAGE_ATTENTION,
+        *("layernorm_before", "intermediate.dense", "output.dense", "layernorm_after"),
         final_norm="layernorm",
     ),
     outer={
@@ -793,15 +776,10 @@ DINOV2 = replace(
     classes=_image_classes("Dinov2"),
     settings=(*VIT.settings[:-1], replace(VIT.settings[-1], default=1e-6)),
     write_more=_write_dinov2,
-    modules=name_table(
+    modules=_layers(
         "encoder.layer.{n}.",
-        {
-            **_IMAGE_MODULES,
-            "self_attention_norm": "norm1",
-            "feed_forward.inner": "mlp.fc1",
-            "feed_forward.outer": "mlp.fc2",
-            "feed_forward_norm": "norm2",
-        },
+        *_IMAGE_ATTENTION,
+        *("norm1", "mlp.fc1", "mlp.fc2", "norm2"),
         final_norm="layernorm",
     ),
     scales={
@@ -817,16 +795,9 @@ TIMM_VIT = replace(
     title="timm Vision Transformer",
     settings=(),
     fixed={**_IMAGE_FIXED, "norm_epsilon": 1e-6},
-    modules=name_table(
+    modules=_layers(
         "blocks.{n}.",
-        {
-            "self_attention.in_projection": "attn.qkv",
-            "self_attention.out_projection": "attn.proj",
-            "self_attention_norm": "norm1",
-            "feed_forward.inner": "mlp.fc1",
-            "feed_forward.outer": "mlp.fc2",
-            "feed_forward_norm": "norm2",
-        },
+        *("attn.qkv", "attn.proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2"),
         final_norm="norm",
     ),
     outer={

@@ -12,7 +12,6 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tformer_cli.allow_list import ANY
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.foreign_model import (
     BANNED_BIAS,
@@ -38,6 +37,7 @@ from tformer_cli.foreign.keys import (
 )
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.search.config import DecodingConfig
+from tformer_cli.settings import ANY
 
 if TYPE_CHECKING:
     from pathlib import Path

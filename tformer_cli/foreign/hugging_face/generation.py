@@ -13,6 +13,7 @@ from typing import Any
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import VocabularyOrder
+from tformer_cli.foreign.hugging_face.keys import OUTPUT, SPEED
 from tformer_cli.foreign.keys import (
     USED,
     KeyRows,
@@ -30,8 +31,6 @@ from tformer_cli.text.tokenizer import EOS_ID
 
 FILE = "generation_config.json"
 _SAMPLING = no_effect("of sampling")
-_OUTPUT = no_effect("which outputs the library returns")
-_SPEED = no_effect("speed and memory of the library")
 _TOP_K = 50  # the library's where it samples and nothing says it
 _ROWS: KeyRows = MappingProxyType(
     {
@@ -61,15 +60,15 @@ _ROWS: KeyRows = MappingProxyType(
         "token_healing": only(None, False),
         "max_time": only(None),
         "remove_invalid_values": no_effect("weights are finite"),
-        **rows_of("output_attentions output_hidden_states output_scores output_logits", _OUTPUT),
-        "return_dict_in_generate": _OUTPUT,
-        **rows_of("use_cache cache_implementation cache_config return_legacy_cache", _SPEED),
-        **rows_of("max_cache_len low_memory prefill_chunk_size compile_config", _SPEED),
-        **rows_of("disable_compile continuous_batching_config use_mtp is_assistant", _SPEED),
-        **rows_of("num_assistant_tokens num_assistant_tokens_schedule", _SPEED),
-        **rows_of("assistant_confidence_threshold prompt_lookup_num_tokens", _SPEED),
-        **rows_of("max_matching_ngram_size assistant_early_exit assistant_lookbehind", _SPEED),
-        **rows_of("target_lookbehind assistant_ensemble_weight speculation_type", _SPEED),
+        **rows_of("output_attentions output_hidden_states output_scores output_logits", OUTPUT),
+        "return_dict_in_generate": OUTPUT,
+        **rows_of("use_cache cache_implementation cache_config return_legacy_cache", SPEED),
+        **rows_of("max_cache_len low_memory prefill_chunk_size compile_config", SPEED),
+        **rows_of("disable_compile continuous_batching_config use_mtp is_assistant", SPEED),
+        **rows_of("num_assistant_tokens num_assistant_tokens_schedule", SPEED),
+        **rows_of("assistant_confidence_threshold prompt_lookup_num_tokens", SPEED),
+        **rows_of("max_matching_ngram_size assistant_early_exit assistant_lookbehind", SPEED),
+        **rows_of("target_lookbehind assistant_ensemble_weight speculation_type", SPEED),
     }
 )
 # the same keys in config.json, which count where there is no generation_config.json

@@ -30,8 +30,8 @@ from tformer_cli.text.sentencepiece.spm_file import SPACE
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 TOKENIZER, TOKENS_MAP, ADDED = "tokenizer.json", "special_tokens_map.json", "added_tokens.json"
 _TRAINING = no_effect("of training")
-_OUTPUT = no_effect("which outputs the library returns")
-_SPEED = no_effect("speed and memory of the library")
+OUTPUT = no_effect("which outputs the library returns")
+SPEED = no_effect("speed and memory of the library")
 _ORIGIN = no_effect("where the model comes from")
 _TASKS = no_effect("of the library's pipelines, by task")
 
@@ -46,11 +46,11 @@ CONFIG_ROWS: KeyRows = MappingProxyType(
         **rows_of("transformers.js_config unsloth_version unsloth_fixed model_name", _ORIGIN),
         **rows_of("finetuning_task language", _ORIGIN),
         **rows_of("torch_dtype dtype use_bfloat16", no_effect("weights are computed in float32")),
-        **rows_of("output_attentions output_hidden_states _output_attentions", _OUTPUT),
-        **rows_of("return_dict use_return_dict output_past torchscript", _OUTPUT),
-        **rows_of("use_cache chunk_size_feed_forward gradient_checkpointing", _SPEED),
-        **rows_of("xla_device attn_implementation _attn_implementation", _SPEED),
-        **rows_of("_attn_implementation_autoset _flash_attn_2_enabled onnx", _SPEED),
+        **rows_of("output_attentions output_hidden_states _output_attentions", OUTPUT),
+        **rows_of("return_dict use_return_dict output_past torchscript", OUTPUT),
+        **rows_of("use_cache chunk_size_feed_forward gradient_checkpointing", SPEED),
+        **rows_of("xla_device attn_implementation _attn_implementation", SPEED),
+        **rows_of("_attn_implementation_autoset _flash_attn_2_enabled onnx", SPEED),
         **rows_of("initializer_range init_std initializer_factor tf_legacy_loss", _TRAINING),
         **rows_of("dropout attention_dropout activation_dropout hidden_dropout_prob", _TRAINING),
         **rows_of("attention_probs_dropout_prob classifier_dropout classif_dropout", _TRAINING),
@@ -82,9 +82,9 @@ TOKENIZER_ROWS: KeyRows = MappingProxyType(
         **rows_of("processor_class auto_map tokenizer_type is_local local_files_only", _ORIGIN),
         **rows_of("use_fast from_slow backend init_inputs", no_effect("which program cuts texts")),
         **rows_of("padding_side pad_to_multiple_of pad_token_type_id padding", _BATCHES),
-        "model_input_names": _OUTPUT,
-        "return_token_type_ids": _OUTPUT,
-        **rows_of("trim_offsets return_attention_mask", _OUTPUT),
+        "model_input_names": OUTPUT,
+        "return_token_type_ids": OUTPUT,
+        **rows_of("trim_offsets return_attention_mask", OUTPUT),
         **rows_of("model_max_length max_len", no_effect("the table of positions says it")),
         **rows_of("max_length truncation stride truncation_strategy", no_effect("chosen by calls")),
         "truncation_side": noted("texts that are too long are cut off at their end", "right"),
@@ -111,7 +111,7 @@ ADDED_ROWS: KeyRows = MappingProxyType(
     }
 )
 _TEMPLATE = {"single": USED, **rows_of("pair special_tokens", no_effect("of pairs"))}
-_AROUND = {**rows_of("sep cls", USED), **rows_of("trim_offsets add_prefix_space", _OUTPUT)}
+_AROUND = {**rows_of("sep cls", USED), **rows_of("trim_offsets add_prefix_space", OUTPUT)}
 # tokens around a text; see `surrounding`
 POST_PROCESSOR = Parts(
     {
@@ -119,7 +119,7 @@ POST_PROCESSOR = Parts(
         "TemplateProcessing": _TEMPLATE,
         "BertProcessing": _AROUND,
         "RobertaProcessing": _AROUND,
-        "ByteLevel": rows_of("trim_offsets add_prefix_space use_regex", _OUTPUT),
+        "ByteLevel": rows_of("trim_offsets add_prefix_space use_regex", OUTPUT),
     },
     in_sequence=True,
 )

@@ -179,26 +179,35 @@ def _is_m2m(model: Transformer) -> bool:
 def write(directory: ModelDirectory, family: Family) -> Parts:
     from tformer_cli.foreign.hugging_face.layout import layout_of
 
-    if family.task == "t5":
-        return _write_t5(directory, family)
-    config, layout = directory.config, layout_of(directory, family.model_type)
-    is_shared = config.tied_embeddings == "all"
-    settings = {
-        "vocab_size": layout.sizes[0],
-        **({} if config.norm == "pre" else {"decoder_vocab_size": layout.sizes[1]}),
-        **({} if is_shared else {"share_encoder_decoder_embeddings": False}),
-        **family.write(config),
-        **special_ids(layout),
-    }
+    config, is_t5 = directory.config, family.task == "t5"
+    if is_t5 and (config.activation, config.gated) not in PROJECTIONS.values():
+        raise UsageError(
+            f'{directory.path}: T5 of Hugging Face has no activation = "{config.activation}" with '
+            "a gate; export with --format int8"
+        )
+    layout = layout_of(directory, family.model_type)
+    generation = _generation(directory, layout)
+    is_shared, bias = config.tied_embeddings == "all", directory.model.output_bias
+    if is_t5:
+        sizes = {"vocab_size": layout.sizes[1], "tie_word_embeddings": is_shared}
+        never = [] if bias is None else (bias == BANNED_BIAS).nonzero().flatten().tolist()
+        banned = {*generation["suppress_tokens"], *(layout.ids[token] for token in never)}
+        generation["suppress_tokens"] = sorted(banned)
+    else:
+        sizes = {
+            "vocab_size": layout.sizes[0],
+            **({} if config.norm == "pre" else {"decoder_vocab_size": layout.sizes[1]}),
+            **({} if is_shared else {"share_encoder_decoder_embeddings": False}),
+        }
     return Parts(
-        settings=settings,
-        weights=_weights(directory, family, layout),
+        settings={**sizes, **family.write(config), **_special_ids(layout)},
+        weights=(_t5_weights if is_t5 else _weights)(directory, family, layout),
         layout=layout,
-        generation=generation_of(directory, layout),
+        generation=generation,
     )
 
 
-def special_ids(layout: Layout) -> dict[str, int | None]:
+def _special_ids(layout: Layout) -> dict[str, int | None]:
     return {
         "pad_token_id": layout.ids[PAD_ID],
         "bos_token_id": layout.ids[BOS_ID],
@@ -209,14 +218,14 @@ def special_ids(layout: Layout) -> dict[str, int | None]:
     }
 
 
-def generation_of(directory: ModelDirectory, layout: Layout) -> dict[str, Any]:
+def _generation(directory: ModelDirectory, layout: Layout) -> dict[str, Any]:
     """Returns the defaults of the search, as far as the library has them."""
     decoding, config = directory.decoding, directory.config
     is_average = decoding.length_normalization == "average"
     # the first of the library's tokens is the start
     longest = min(decoding.max_length + 1, config.max_positions)
     return {
-        **special_ids(layout),
+        **_special_ids(layout),
         "max_length": longest if decoding.max_length else config.max_positions,
         "num_beams": decoding.beam_size,
         "length_penalty": 1.0 if is_average else decoding.length_penalty,
@@ -325,34 +334,6 @@ def _translation(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     tasks = settings.get("task_specific_params")
     found = tasks.get("translation_en_to_de") if isinstance(tasks, dict) else None
     return found if isinstance(found, dict) else {}
-
-
-def _write_t5(directory: ModelDirectory, family: Family) -> Parts:
-    from tformer_cli.foreign.hugging_face.layout import layout_of
-
-    config = directory.config
-    if (config.activation, config.gated) not in PROJECTIONS.values():
-        raise UsageError(
-            f'{directory.path}: T5 of Hugging Face has no activation = "{config.activation}" with '
-            "a gate; export with --format int8"
-        )
-    layout = layout_of(directory, "t5")
-    generation = generation_of(directory, layout)
-    bias = directory.model.output_bias
-    never = [] if bias is None else (bias == BANNED_BIAS).nonzero().flatten().tolist()
-    banned = {*generation["suppress_tokens"], *(layout.ids[token] for token in never)}
-    settings = {
-        "vocab_size": layout.sizes[1],
-        "tie_word_embeddings": config.tied_embeddings == "all",
-        **family.write(config),
-        **special_ids(layout),
-    }
-    return Parts(
-        settings=settings,
-        weights=_t5_weights(directory, family, layout),
-        layout=layout,
-        generation={**generation, "suppress_tokens": sorted(banned)},
-    )
 
 
 def _t5_weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[str, Tensor]:

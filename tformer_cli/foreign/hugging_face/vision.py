@@ -40,7 +40,7 @@ from tformer_cli.foreign.image_processor import (
     of_processor,
     of_timm,
 )
-from tformer_cli.foreign.keys import USED, Keys, no_effect, only, rows_of, shown
+from tformer_cli.foreign.keys import USED, Keys, no_effect, only, rows_of, shown, unsupported
 from tformer_cli.text.images.tokenizer import FIRST_PIXEL, N_IDS, ImageTokenizer
 
 if TYPE_CHECKING:
@@ -111,7 +111,6 @@ _ARCHITECTURES: Mapping[str, tuple[int, str]] = {
     r"vit_(base_patch16_siglip_gap_\d+|large_patch16_siglip_gap_(256|384))": (64, "avg"),
     r"vit_so400m_patch14_siglip_gap_\d+": (72, "avg"),
 }
-_TIMM_EPSILON = 1e-6
 
 
 def is_timm(architecture: object) -> bool:
@@ -146,7 +145,7 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
         )
     usual = [more for known, more in _ARCHITECTURES.items() if re.fullmatch(known, name)]
     if not usual:
-        raise ArtifactError(f"{file}: architecture = {json.dumps(name)} is not supported")
+        raise unsupported(file, "architecture", name)
     table = TIMM if "pretrained_cfg" in settings else TIMM_EARLIER
     notes = table.read(file, settings)
     kernel = f"{TIMM_VIT.outer['patches']}.weight"
@@ -162,7 +161,7 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
     pools = arguments.get("global_pool") or pools
     for found in (settings.get("global_pool") or pools, pools):
         if found not in ("token", "avg"):
-            raise ArtifactError(f"{file}: global_pool = {shown(found)} is not supported")
+            raise unsupported(file, "global_pool", found)
         if found != pools:
             raise ArtifactError(
                 f"{file}: global_pool = {shown(found)}, but {name} is built with {shown(pools)}; "
@@ -170,7 +169,7 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
             )
     activation = arguments.get("act_layer")
     if activation not in list(_TIMM_ACTIVATIONS):
-        raise ArtifactError(f"{file}: act_layer = {shown(activation)} is not supported")
+        raise unsupported(file, "act_layer", activation)
     source = Source(
         file=file,
         settings=settings,

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tformer_cli.allow_list import ANY, unknown_setting
-from tformer_cli.artifacts import shortlist_file
+from tformer_cli.artifacts import config_file, shortlist_file
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights
 from tformer_cli.errors import UsageError
@@ -46,6 +45,7 @@ from tformer_cli.foreign.marian.layout import (
 )
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
+from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import (
     NO_LANGUAGES,
@@ -239,7 +239,7 @@ def _vocabulary_files(
 
 
 def _shortlist(directory: ModelDirectory, sides: list[_Vocabulary]) -> bytes | None:
-    file = directory.path / shortlist_file.SHORTLIST
+    file = directory.path / config_file.SHORTLIST
     if not file.is_file():
         return None
     sizes = [s.vocab_size for s in (directory.tokenizer.source, directory.tokenizer.target)]

@@ -118,7 +118,9 @@ def convert(
     in_integers = bool(multipliers) and weights != "float32"
     reader = Reader(arrays, where)
     rows, tokenizer, files = read_vocabularies(source, settings)
-    positions = _positions(reader, settings)
+    positions = {}  # where they are sinusoids, they are computed
+    if settings.get("transformer-train-position-embeddings") == "true":
+        positions = {side: reader.take(name) for side, name in POSITIONS.items()}
     config = _config(source, settings, rows, positions)
 
     def scaled(name: str, array: Array) -> Weight:
@@ -168,13 +170,6 @@ def _read(path: Path) -> tuple[LazyArrays, Mapping[str, float], bytes]:
     arrays = read_npz(path)
     text = arrays[SETTINGS].tobytes() if SETTINGS in arrays else b""
     return arrays, {}, text.split(b"\0")[0]
-
-
-def _positions(reader: Reader, settings: Mapping[str, Any]) -> dict[str, Array]:
-    """Reads the trained table of positions of each side; nothing if they are sinusoids."""
-    if settings.get("transformer-train-position-embeddings") != "true":
-        return {}
-    return {side: reader.take(name) for side, name in POSITIONS.items()}
 
 
 def _config(
@@ -268,7 +263,10 @@ def _alignment(path: Path, settings: Mapping[str, Any], n_layers: int) -> Alignm
 
 def _decoding(settings: Mapping[str, Any]) -> tuple[DecodingConfig, tuple[str, ...]]:
     beams = str(settings.get("beam-size", 4))
-    exponent = _exponent(settings)
+    try:  # the exponent of the length that Marian divides a log-probability by
+        exponent = float(settings.get("normalize", 0.0))
+    except (TypeError, ValueError):
+        exponent = math.nan
     decoding = DecodingConfig(
         beam_size=min(max(int(beams), 1), 1000) if beams.isdecimal() and len(beams) < 5 else 4,
         length_normalization="average" if exponent else "gnmt",
@@ -281,17 +279,6 @@ def _decoding(settings: Mapping[str, Any]) -> tuple[DecodingConfig, tuple[str, .
     if 0.0 < exponent <= LARGEST_LENGTH_PENALTY:
         advice = f"; --length-normalization gnmt --length-penalty {exponent:g} comes near it"
     return decoding, (f"normalize = {said} is taken as 1, division by the length{advice}",)
-
-
-def _exponent(settings: Mapping[str, Any]) -> float:
-    """Returns the exponent of the length that Marian divides a log-probability by.
-
-    NaN if it is not a number.
-    """
-    try:
-        return float(settings.get("normalize", 0.0))
-    except (TypeError, ValueError):
-        return math.nan
 
 
 # rows of source and target, the tokenizer, and the files

@@ -165,7 +165,7 @@ def grow_tree(
         parent=None,
         step=len(forced),
         token=steps[0].tokens[first_row],
-        log_probability=sum(forced),
+        log_probability=sum(forced, 0.0),
         state="kept",
         score=None,
     )

@@ -49,7 +49,7 @@ from torch import Tensor
 from tformer_cli.heads.names import HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import METRICS, Role, role_of
 from tformer_cli.inspect.capture.forced import AttentionMaps, CapturedBatch
-from tformer_cli.inspect.view import plain, rounded
+from tformer_cli.inspect.data import picked
 
 OFFSETS = {"prev": -1, "self": 0, "next": 1}  # Positions relative to the query that are measured
 NO_VARIANCE = 1e-9  # Below it the keys attended to do not differ, in squared positions
@@ -287,16 +287,8 @@ class HeadSummary:
         return role_of(self.metrics)
 
     def describe(self) -> dict[str, object]:
-        return {
-            "schema": SCHEMA,
-            **self.head.data,
-            "role": self.role,
-            "n_sentences": self.n_sentences,
-            "n_rows": self.n_rows,
-            "residual": rounded(self.residual),
-            "metrics": plain(self.metrics),
-            "ci95": plain(self.intervals),
-        }
+        names = "*head.data role n_sentences n_rows residual metrics ci95=intervals"
+        return {"schema": SCHEMA, **picked(self, names)}
 
 
 class HeadStatistics:

@@ -18,7 +18,7 @@ from tformer_cli.artifacts.shortlist_file import copy_shortlist
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluate.evaluate import reference_loss
 from tformer_cli.files.atomic import check_free, directory_aside
-from tformer_cli.heads.names import HeadId, Inspected, head_layout
+from tformer_cli.heads.names import HeadId, Inspected, by_layer, head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.ablation import (
     Measure,
@@ -52,7 +52,6 @@ from tformer_cli.inspect.views.ablation import (
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.masked import hidden_alike
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.kinds.texts import text_ids
 from tformer_cli.metrics.scores import check_counts
 from tformer_cli.metrics.significance import PairedDifference, PairedScores, compare_losses
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.kinds.stored_model import Opened
 
     Observer = Callable[[str, int, int], None]
     """Is told what is done, how many lines are, and how many there are."""
@@ -93,22 +93,16 @@ def inspect_ablate(
 ) -> Ablation:
     names = [("the source", len(sources))]
     check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
-    opened = (
-        model
-        if isinstance(model, Opened)
-        else open_for_inspection(model, tasks=MEASURED, **options)
-    )
-    chosen = AblationSettings() if settings is None else settings
-    return Ablator(opened, sources, references, chosen, observe).run()
+    opened = open_for_inspection(model, tasks=MEASURED, **options)
+    return Ablator(opened, sources, references, settings or AblationSettings(), observe).run()
 
 
 def translate_without(opened: Opened, text: str, heads: Sequence[str] = ()) -> WithoutHeads:
     selected = select_heads(heads, head_layout(opened.directory.model))
-    layers: dict[str, list[HeadId]] = {}
-    for head in selected:
-        layers.setdefault(f"{head.kind}.{head.layer}", []).append(head)
-    without = {}
-    for name, off in {**{str(head): [head] for head in selected}, **layers}.items():
+    without, off_together = {}, {str(head): [head] for head in selected}
+    for (kind, layer), numbers in by_layer(selected).items():
+        off_together[f"{kind}.{layer}"] = [HeadId(kind, layer, number) for number in numbers]
+    for name, off in off_together.items():
         with heads_off(opened.directory.model, off):
             without[name] = opened.translator.translate([text])[0].text
     whole = opened.translator.translate([text])[0].text
@@ -135,7 +129,7 @@ class Ablator:
         # a language model's next token is open: only its loss says something
         self._has_hits = TASKS[self._task].has_labels or self._task == "masked"
         self._measured_by: Measure = losses_and_hits if self._has_hits else _losses
-        self._observe = observe or (lambda *_: None)
+        self._observe = observe or _unobserved
         self._heads = select_heads(settings.heads, head_layout(self._model))
         self._pairs = examples(opened.directory, sources, references)
         self._batches = self._make_batches()
@@ -257,12 +251,8 @@ class Ablator:
 
     def _translate(self, heads: Sequence[HeadId]) -> list[str]:
         what = f"translating without {_few(heads)}" if heads else "translating"
-        texts = []
         with heads_off(self._model, heads):
-            for translation in self._opened.translator.stream(self._sources):
-                texts.append(translation.text)
-                self._observe(what, len(texts), len(self._sources))
-        return texts
+            return translated(self._opened, self._sources, what, self._observe)
 
     def batches_on_device(self, what: str) -> Iterator[tuple[NDArray[np.int64], Batch]]:
         """Yields the batches on the model's device and tells of the lines that are done."""
@@ -385,7 +375,7 @@ def write_pruned(
     references: Sequence[Sequence[str]],
     *,
     settings: AblationSettings | None = None,
-    observe: Callable[[str, int, int], None] | None = None,
+    observe: Observer | None = None,
 ) -> Pruning:
     check_free(directory, "--write-pruned")
     if not opened.directory.model.config.projections:
@@ -393,30 +383,32 @@ def write_pruned(
             "--write-pruned: the model's heads have no projections, so that there is nothing to "
             "take out; omit it"
         )
-    chosen = AblationSettings() if settings is None else settings
     _save(opened.directory, heads, directory)
     pruned = _opened_like(opened, directory)
     models = [opened, pruned]
     for model in models:
         model.translator.translate(sources[:WARM_UP_LINES])
     names = ("translating with all heads", "translating with the remaining heads")
-    timed = [
-        _translate(model, sources, name, observe) for model, name in zip(models, names, strict=True)
-    ]
-    paired = PairedScores(timed[0][0], references, **chosen.resampling)
-    differences = paired.compare(timed[1][0])
+    texts, seconds = [], []
+    for model, name in zip(models, names, strict=True):
+        start = perf_counter()
+        texts.append(translated(model, sources, name, observe or _unobserved))
+        seconds.append(perf_counter() - start)
+    resampling = (settings or AblationSettings()).resampling
+    paired = PairedScores(texts[0], references, **resampling)
+    differences = paired.compare(texts[1])
     after_scores = {difference.name: difference.value for difference in differences}
     costs = [
         ModelCost(
             n_heads=len(list(head_layout(model.directory.model))),
             n_parameters=sum(part.numel() for part in model.directory.model.parameters()),
             n_bytes=(model.directory.path / WEIGHTS).stat().st_size,
-            lines_per_second=len(sources) / seconds,
+            lines_per_second=len(sources) / taken,
             loss=reference_loss(model, sources, references[0]),
             scores=scores,
         )
-        for model, (_, seconds), scores in zip(
-            models, timed, (paired.baseline, after_scores), strict=True
+        for model, taken, scores in zip(
+            models, seconds, (paired.baseline, after_scores), strict=True
         )
     ]
     return Pruning(
@@ -455,16 +447,13 @@ def _opened_like(opened: Opened, directory: Path) -> Opened:
     )
 
 
-def _translate(
-    opened: Opened,
-    sources: Sequence[str],
-    what: str,
-    observe: Callable[[str, int, int], None] | None,
-) -> tuple[list[str], float]:
+def translated(opened: Opened, sources: Sequence[str], what: str, observe: Observer) -> list[str]:
     texts: list[str] = []
-    start = perf_counter()
     for translation in opened.translator.stream(sources):
         texts.append(translation.text)
-        if observe is not None:
-            observe(what, len(texts), len(sources))
-    return texts, perf_counter() - start
+        observe(what, len(texts), len(sources))
+    return texts
+
+
+def _unobserved(what: str, n_done: int, n_lines: int) -> None:
+    """Leaves progress unshown."""

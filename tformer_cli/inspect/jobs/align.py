@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise, zip_longest
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from tformer_cli.metrics.alignment_error import (
     diagonal_links,
 )
 from tformer_cli.search.hypothesis import longest_source
+from tformer_cli.text.lines import buffers
 from tformer_cli.text.pharaoh import GoldLinks, Link, format_links, parse_links
 
 if TYPE_CHECKING:
@@ -135,17 +136,6 @@ class Aligner:
             found[index] = word_weights(weights, *pairs[index], convention)
         return found
 
-    def words(
-        self,
-        side: TokenizerSide,
-        line: str,
-        words: Sequence[str] | None = None,
-        where: str = "the line",
-    ) -> WordTokens:
-        """Encodes a line and finds its words; what is too long for the model is skipped."""
-        found = words_of_text(side, line, words=words, longest=self.longest, where=where)
-        return found[0]
-
     def _joined(self, parts: Sequence[Numbers]) -> WordAlignment:
         """Puts the parts of a line below each other: their columns are all the line's words."""
         if not parts:
@@ -169,7 +159,6 @@ def _choice(
 
 
 BUFFER_LINES = 1024  # Pairs that are sorted by length and captured together
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +278,7 @@ def align_pairs(
     buffer_lines: int = BUFFER_LINES,
 ) -> Iterator[set[Link]]:
     report = report or AlignmentReport()
-    for buffer in in_buffers(pairs, buffer_lines):
+    for buffer in buffers(pairs, buffer_lines):
         found = directed_links(aligner, buffer, report, is_reverse=False)
         if bidirectional is not None:
             found = bidirectional.joined(found, buffer, report)
@@ -320,12 +309,15 @@ def align_translations(
 def word_tokens(
     aligner: Aligner, pair: PairTexts, *, is_reverse: bool = False
 ) -> tuple[WordTokens, WordTokens]:
-    where = f"line {pair.index + 1}"
+    def found(side: TokenizerSide, line: str, words: Sequence[str] | None, name: str) -> WordTokens:
+        where, longest = f"{name}, line {pair.index + 1}", aligner.longest
+        return words_of_text(side, line, words=words, longest=longest, where=where)[0]
+
     sides = [aligner.tokenizer.source, aligner.tokenizer.target]
     ours, theirs = reversed(sides) if is_reverse else sides
     return (
-        aligner.words(ours, pair.source, pair.source_words, f"source, {where}"),
-        aligner.words(theirs, pair.target, pair.target_words, f"target, {where}"),
+        found(ours, pair.source, pair.source_words, "source"),
+        found(theirs, pair.target, pair.target_words, "target"),
     )
 
 
@@ -343,12 +335,6 @@ def directed_links(
         links = set(alignment.links)
         found[pair.index] = {(s, t) for t, s in links} if is_reverse else links
     return [found.get(pair.index, set()) for pair in pairs]
-
-
-def in_buffers(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    items = iter(items)
-    while buffer := list(islice(items, size)):
-        yield buffer
 
 
 Tokens = tuple["WordTokens", "WordTokens"]
@@ -377,7 +363,7 @@ def score_model(
         aligner.rule,
     )
     bounds = _Bounds()
-    for buffer in in_buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
+    for buffer in buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
         tokens = [word_tokens(aligner, pair) for pair, _ in buffer]
         for sides, (pair, answer) in zip(tokens, buffer, strict=True):
             bounds.add(sides, answer, pair.index)
@@ -397,7 +383,7 @@ def score_directions(
 ) -> Iterator[AlignmentScores]:
     counts = {name: AlignmentCounts() for name in ("forward", "reverse", *METHODS)}
     bounds = _Bounds()
-    for buffer in in_buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
+    for buffer in buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
         texts = [pair for pair, _ in buffer]
         forward = directed_links(aligner, texts, report, is_reverse=False)
         backward = directed_links(reverse, texts, report, is_reverse=True)

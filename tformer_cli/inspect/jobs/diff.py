@@ -11,6 +11,7 @@ import torch
 from tformer_cli.artifacts.config_file import (
     COMMANDS,
     CONFIG,
+    FREQUENCIES,
     MODELS,
     TOKENIZER,
     TRANSLATORS,
@@ -25,7 +26,6 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     make_model,
 )
-from tformer_cli.artifacts.shortlist_file import FREQUENCIES, load_frequencies
 from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import resolve_model
@@ -48,7 +48,7 @@ from tformer_cli.inspect.comparison import (
     default_matching,
 )
 from tformer_cli.inspect.heads.metrics import HeadStatistics
-from tformer_cli.inspect.jobs.heads import source_labels, summary_of
+from tformer_cli.inspect.jobs.heads import frequencies_of, source_labels, summary_of
 from tformer_cli.inspect.jobs.reader import (
     InspectionOptions,
     ReadReport,
@@ -125,7 +125,6 @@ def run_of_checkpoint(path: Path) -> Path | None:
 
 
 TASKS = HEADS.tasks  # Tasks whose models can be compared: those with maps of heads
-BUFFER_LINES = 256  # Lines that are translated and captured together
 
 
 def inspect_diff(
@@ -195,7 +194,7 @@ class ModelComparer:
     def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
         """Compares on sentences with A's translations or with given targets."""
         limit = min(longest_side(model.config) for model in self._models)
-        for buffer in corpus_pairs(self._opened, lines, targets, BUFFER_LINES):
+        for buffer in corpus_pairs(self._opened, lines, targets):
             _, pairs = self.report.fitting(buffer, self._models[0].config, limit)
             if pairs and self._shown is None:
                 self._shown = pairs[0]
@@ -268,13 +267,8 @@ def _frequencies(directories: Iterable[ModelDirectory]) -> TokenFrequencies | No
 
     Both models are judged by the same tokens, so that a changed role is the heads' own change.
     """
-    for directory in directories:
-        place = run_of_checkpoint(directory.path) or directory.path
-        side = directory.tokenizer.source
-        counts = load_frequencies(place, side.vocab_size)
-        if counts is not None:
-            return TokenFrequencies(counts, side.mask_id)
-    return None
+    found = (frequencies_of(one, run_of_checkpoint(one.path)) for one in directories)
+    return next((one for one in found if one is not None), None)
 
 
 def _check_tasks(first: ModelDirectory, second: ModelDirectory) -> None:

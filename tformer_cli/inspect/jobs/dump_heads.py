@@ -25,7 +25,7 @@ from tformer_cli.artifacts.weights_file import size_of, write_arrays
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.files.atomic import write_text
 from tformer_cli.files.regular_file import hash_file
-from tformer_cli.heads.names import KINDS, HeadId, Kind, head_layout
+from tformer_cli.heads.names import KINDS, HeadId, Kind, by_layer, head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.capture.forced import AttentionMaps, capture_pairs, longest_side
 from tformer_cli.inspect.jobs.reader import (
@@ -309,10 +309,7 @@ class DumpLayout:
 
     @property
     def by_layer(self) -> dict[tuple[Kind, int], list[int]]:
-        layers: dict[tuple[Kind, int], list[int]] = {}
-        for head in self.heads:
-            layers.setdefault((head.kind, head.layer), []).append(head.head)
-        return layers
+        return by_layer(self.heads)
 
     @property
     def kinds(self) -> list[Kind]:

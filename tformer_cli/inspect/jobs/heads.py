@@ -43,12 +43,13 @@ from tformer_cli.inspect.jobs.reader import (
     check_targets,
     inspected_model,
     open_for_inspection,
-    place_predictor,
 )
+from tformer_cli.inspect.pages import ShownRecord
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary, PageExtras
 from tformer_cli.inspect.views import heads as heads_view
 from tformer_cli.inspect.weighting.maps import weighted_maps
 from tformer_cli.inspect.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
+from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
@@ -119,7 +120,7 @@ class HeadInspector:
                 if is_given:
                     one = ONE_MODEL[task_kind(self._model.config)]
                     raise UsageError(f"{option}: is of translation models; of {one} omit it")
-        self._predictor = place_predictor(opened)
+        self._predictor = kind_of(self._model.config).predictor(opened)
         self._recorder: RecordingModel | None = None
         if mode == "live":
             n_noted = n_candidates(opened.translator.config) if for_page else 0
@@ -168,7 +169,7 @@ class HeadInspector:
         if self._is_of_texts:  # the text is the target that a language model is forced to write
             target = line
         if not line.strip():
-            return HeadsRecord(
+            return ShownRecord(
                 index=index,
                 model=self._summary,
                 source=line,
@@ -274,7 +275,7 @@ class HeadInspector:
         if self._frequencies is not None and has_words:
             rare = self._frequencies.rare_tokens(maps.source_ids)
         weighted = weighted_maps(self._model, maps, self._weighting.name)
-        return HeadsRecord(
+        return ShownRecord(
             index=index,
             model=self._summary,
             source=texts[0],
@@ -373,9 +374,9 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
     )
 
 
-def frequencies_of(directory: ModelDirectory) -> TokenFrequencies | None:
+def frequencies_of(directory: ModelDirectory, place: Path | None = None) -> TokenFrequencies | None:
     side = directory.tokenizer.source
-    counts = load_frequencies(directory.path, side.vocab_size)
+    counts = load_frequencies(place or directory.path, side.vocab_size)
     return None if counts is None else TokenFrequencies(counts, side.mask_id)
 
 

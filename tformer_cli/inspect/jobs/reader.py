@@ -5,7 +5,6 @@ Of a language model a line is a target without a source, of a classifier a sourc
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
@@ -26,12 +25,11 @@ from tformer_cli.inspect.capture.forced import (
 from tformer_cli.inspect.heads.metrics import HeadStatistics, HeadSummary
 from tformer_cli.inspect.jobs.align import read_pairs
 from tformer_cli.kinds import kind_of
-from tformer_cli.kinds.kind import PlacePredictor
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import StandardProducts
-from tformer_cli.text.lines import check_lines, given_lines
+from tformer_cli.text.lines import buffers, check_lines, given_lines
 
 if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import Classifier, PositionPredictor
@@ -62,13 +60,15 @@ def inspected_model(directory: ModelDirectory) -> Inspected:
 
 
 def open_for_inspection(
-    model: Path | str | ModelDirectory,
+    model: Path | str | ModelDirectory | Opened,
     *,
     hypothesis: int = 1,
     tasks: Container[TaskKind] = TRANSLATORS,
     **options: Unpack[InspectionOptions],
 ) -> Opened:
     """Opens a model and its search in float32, the precision whose numbers can be checked."""
+    if isinstance(model, Opened):
+        return model
     try:
         return open_model(model, inspected=tasks, precision="float32", n_best=hypothesis, **options)
     except UsageError as error:
@@ -90,11 +90,6 @@ def is_written(pair: IdPair, config: ModelConfig) -> bool:
     return bool((source or config.is_decoder_only) and (target or config.is_encoder_only))
 
 
-def place_predictor(opened: Opened) -> PlacePredictor | None:
-    """Makes what fills gaps or labels words, of a model that does."""
-    return kind_of(opened.directory.config).predictor(opened)
-
-
 def corpus_pairs(
     opened: Opened,
     lines: Iterable[str],
@@ -106,12 +101,11 @@ def corpus_pairs(
     config, tokenizer = opened.directory.config, opened.directory.tokenizer
     check_targets(config, targets)
     if config.is_decoder_only or config.is_encoder_only:
-        side, predictor = tokenizer.source, place_predictor(opened)
+        side, predictor = tokenizer.source, kind_of(config).predictor(opened)
         encode = side.encode_batch if predictor is None else predictor.encode
         if config.is_decoder_only:
             encode = tokenizer.target.encode_batch
-        remaining = given_lines(lines)
-        while texts := list(islice(remaining, buffer_lines)):
+        for texts in buffers(given_lines(lines), buffer_lines):
             found = encode([text if text.strip() else "" for text in texts])
             yield [((), ids) if config.is_decoder_only else (ids, ()) for ids in found]
         return
@@ -125,7 +119,7 @@ def corpus_pairs(
             ]
         return
     pairs = read_pairs(given_lines(lines), given_lines(targets, "targets"))
-    while given := list(islice(pairs, buffer_lines)):
+    for given in buffers(pairs, buffer_lines):
         written = [("", "") if pair.is_blank else (pair.source, pair.target) for pair in given]
         sources = tokenizer.source.encode_batch([source for source, _ in written])
         targets_of = tokenizer.target.encode_batch([target for _, target in written])
@@ -151,9 +145,9 @@ class ReadReport:
 
 
 def count_frequencies(opened: Opened, lines: Iterable[str]) -> TokenFrequencies:
-    tokenizer, remaining = opened.directory.tokenizer.source, iter(lines)
+    tokenizer = opened.directory.tokenizer.source
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
-    while buffer := list(islice(remaining, BUFFER_LINES)):
+    for buffer in buffers(lines, BUFFER_LINES):
         counts += count_tokens(tokenizer.encode_batch(buffer), tokenizer.vocab_size)
     return TokenFrequencies(counts, tokenizer.mask_id)
 

@@ -42,11 +42,7 @@ def inspect_report(
     **opening: Unpack[InspectionOptions],
 ) -> Report:
     options = options or ReportOptions()
-    opened = (
-        model
-        if isinstance(model, Opened)
-        else open_for_inspection(model, hypothesis=options.rank, tasks=TASKS, **opening)
-    )
+    opened = open_for_inspection(model, hypothesis=options.rank, tasks=TASKS, **opening)
     inspector = HeadInspector(opened, **captured(options))
     subject = subject_of(opened.directory)
     options = replace(options, steps=tuple(_parse_step(subject, one) for one in options.step))

@@ -18,11 +18,11 @@ from tformer_cli.inspect.jobs.align import (
     AlignmentReport,
     PairTexts,
     check_links,
-    in_buffers,
     with_links,
 )
+from tformer_cli.search.engine import Shortlist
 from tformer_cli.search.hypothesis import longest_source
-from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.text.lines import buffers
 from tformer_cli.text.tokenizer import EOS_ID
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def linked_by_model(
     """Links each target token with the source token that it attends to most."""
     # Words are not asked for: not every language separates them by spaces.
     tokenizer = aligner.tokenizer
-    for buffer in in_buffers(pairs, BUFFER_LINES):
+    for buffer in buffers(pairs, BUFFER_LINES):
         written = [pair for pair in buffer if not pair.is_blank]
         sources = tokenizer.source.encode_batch([pair.source for pair in written])
         targets = tokenizer.target.encode_batch([pair.target for pair in written])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tformer_cli.artifacts.config_file import DEFAULT_KIND, TASKS
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.roles import head_grids
+from tformer_cli.inspect.data import picked, plain
 from tformer_cli.inspect.view import (
     WITH_OUTPUT,
     NoOptions,
@@ -22,7 +23,6 @@ from tformer_cli.inspect.view import (
     SentenceView,
     Subject,
     View,
-    plain,
 )
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
@@ -44,6 +44,7 @@ LOSS = (
     "By how much the loss of a target token rises, in nats, when this head alone is switched off",
 )
 """Effect of switching a head off: its plain name and its meaning."""
+CHANCE = "ci95=interval p=p_value"  # What every difference is written with
 LISTED = 10  # Heads in the list, the largest Δ loss first; the grid shows all
 CURVE_POINTS = 9  # Points of the curve that are shown
 SIGNIFICANT = 0.01  # Below this p-value a difference gets a star (Koehn 2004 uses 0.05 and 0.01)
@@ -139,72 +140,32 @@ def ablation_lines(ablation: Ablation) -> Iterator[str]:
     """Yields the lines; each has `schema` and says in `record` what it is."""
     yield _line("ablation", _whole(ablation))
     for effect in ablation.effects:
-        yield _line("head", _effect(effect))
+        loss = picked(effect.loss, f"loss=value delta_loss=difference {CHANCE}")
+        data = {**picked(effect, "*head.data rank loss_rank"), **loss}
+        data |= picked(effect, "importance layer_importance")
+        yield _line("head", data | _scores(effect))
     for point in ablation.curve:
-        yield _line("curve", _point(point, ablation.loss))
+        data = picked(point, "removed=n_removed id=head loss")
+        yield _line("curve", data | {"delta_loss": point.loss - ablation.loss} | _scores(point))
     if (pruning := ablation.pruning) is not None:
-        yield _line("pruned", vars(pruning) | {"scores": _scores(pruning.scores)})
+        yield _line("pruned", vars(pruning) | _scores(pruning))
 
 
 def _whole(ablation: Ablation) -> dict[str, Any]:
-    settings = asdict(ablation.settings)
+    reads_texts = TASKS[ablation.task].reads == "texts"
+    names = "model lines=n_lines tokens=n_tokens loss" + " perplexity" * reads_texts
     return {
-        "model": ablation.model,
-        "lines": ablation.n_lines,
-        "tokens": ablation.n_tokens,
-        "loss": ablation.loss,
-        **({"perplexity": ablation.perplexity} if TASKS[ablation.task].reads == "texts" else {}),
+        **picked(ablation, names),
         "scores": {_key(name): value for name, value in ablation.scores.items()},
         "signatures": {_key(name): text for name, text in ablation.signatures.items()},
         "importance": "E |dL/dxi| in nats a target token",
-        "granularity": settings["granularity"],
-        "rank_by": settings["rank_by"],
-        "resamples": settings["n_resamples"],
-        "seed": settings["seed"],
+        **picked(ablation.settings, "granularity rank_by resamples=n_resamples seed"),
     }
 
 
-def _effect(effect: HeadEffect) -> dict[str, Any]:
-    return {
-        **effect.head.data,
-        "rank": effect.rank,
-        "loss_rank": effect.loss_rank,
-        **_difference("loss", effect.loss),
-        "importance": effect.importance,
-        "layer_importance": effect.layer_importance,
-        "scores": _scores(effect.scores),
-    }
-
-
-def _point(point: CurvePoint, loss: float) -> dict[str, Any]:
-    return {
-        "removed": point.n_removed,
-        "id": None if point.head is None else str(point.head),
-        "loss": point.loss,
-        "delta_loss": point.loss - loss,
-        "scores": _scores(point.scores),
-    }
-
-
-def _difference(name: str, found: PairedDifference) -> dict[str, Any]:
-    return {
-        name: found.value,
-        f"delta_{name}": found.difference,
-        "ci95": [found.low, found.high],
-        "p": found.p_value,
-    }
-
-
-def _scores(scores: tuple[PairedDifference, ...]) -> dict[str, Any]:
-    return {
-        _key(score.name): {
-            "score": score.value,
-            "delta": score.difference,
-            "ci95": [score.low, score.high],
-            "p": score.p_value,
-        }
-        for score in scores
-    }
+def _scores(measured: HeadEffect | CurvePoint | Pruning) -> dict[str, Any]:
+    names = f"score=value delta=difference {CHANCE}"
+    return {"scores": {_key(score.name): picked(score, names) for score in measured.scores}}
 
 
 def _key(name: str) -> str:
@@ -344,9 +305,8 @@ class AblationView(SentenceView[SentenceAblation]):
         return found if found.n_tokens else None
 
     def json(self, record: SentenceAblation) -> dict[str, Any]:
-        effects = {str(head): effect for head, effect in record.effects.items()}
-        data = {"loss": record.loss, "n_tokens": record.n_tokens, "effects": effects}
-        return {name: plain(value) for name, value in data.items()}
+        effects = {str(head): plain(effect) for head, effect in record.effects.items()}
+        return {**picked(record, "loss n_tokens"), "effects": effects}
 
 
 class TextAblationView(View["Ablation"]):

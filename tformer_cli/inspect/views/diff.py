@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.heads.names import KIND_NAMES, KINDS
 from tformer_cli.heads.roles import signed
-from tformer_cli.inspect.view import View, plain
+from tformer_cli.inspect.data import picked, plain
+from tformer_cli.inspect.view import View
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Span, Table, Text, Texts, text
+from tformer_cli.show.palette import hex_color, signed_hex_color
+from tformer_cli.show.svg import (
+    MARGIN,
+    draw_labels,
+    draw_map,
+    draw_text,
+    new_svg,
+    room_of_labels,
+    svg_text,
+)
 from tformer_cli.show.terminal import natural_width
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from xml.etree.ElementTree import Element
+
+    from torch import Tensor
 
     from tformer_cli.inspect.comparison import HeadChange, HeadDiff
     from tformer_cli.inspect.record import ModelSummary
 
 SCHEMA = "tformer.headdiff/1"
+CHANGE = (
+    "kind a=first b=second divergence divergence_in_place role_a=first_role role_b=second_role "
+    "has_moved has_changed_role"
+)
 BAR, SHORTEST_BAR = 12, 4  # The largest bar; below the shortest there is none
 
 
 def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -> dict[str, Any]:
-    data: dict[str, Any] = {
+    data = {
         "schema": SCHEMA,
-        "kind": change.kind,
-        "a": None if change.first is None else str(change.first),
-        "b": None if change.second is None else str(change.second),
-        "divergence": plain(change.divergence),
-        "divergence_in_place": plain(change.divergence_in_place),
-        "role_a": change.first_role,
-        "role_b": change.second_role,
-        "has_moved": change.has_moved,
-        "has_changed_role": change.has_changed_role,
-        "matching": diff.matching,
-        "n_sentences": diff.n_sentences,
-        "models": {"a": vars(diff.first), "b": vars(diff.second)},
+        **picked(change, CHANGE),
+        **picked(diff, "matching n_sentences"),
+        "models": picked(diff, "a=first b=second"),
     }
     if with_map and change.divergence is not None:
         record = diff.shown[0]
@@ -159,7 +169,7 @@ class DiffView(View["HeadDiff"]):
         from tformer_cli.inspect.comparison import LARGEST, summary_of
 
         return {
-            "models": {"a": vars(record.first), "b": vars(record.second)},
+            "models": picked(record, "a=first b=second"),
             "summary": summary_of(record),
             "largest": LARGEST,
             "changes": [change_data(record, change) for change in record.changes],
@@ -189,9 +199,62 @@ class DiffView(View["HeadDiff"]):
             yield from signed_map(record, record.most_changed)
 
     def figure(self, record: HeadDiff) -> str:
-        from tformer_cli.inspect.figures import render_diff_svg
-
         return render_diff_svg(record)
 
 
 VIEW = DiffView()
+
+
+_DIFF_GAP = 26.0
+
+
+def render_diff_svg(diff: HeadDiff) -> str:
+    root = new_svg("Heads of two models: A, B and B − A")
+    y, width = MARGIN, 640.0
+    for line in filter(None, (diff.shown[0].source, diff.shown[0].target)):
+        y += 19
+        draw_text(root, line, MARGIN, y, 15.0)
+    from tformer_cli.inspect.comparison import drawn
+
+    for change in drawn(diff):
+        right, y = _diff_row(root, diff, change, y + _DIFF_GAP)
+        width = max(width, right)
+    return svg_text(root, width + MARGIN, y + MARGIN)
+
+
+def _diff_row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tuple[float, float]:
+    """Draws three maps beside each other; returns the right and the lower edge."""
+    before, after = diff.shown
+    kind = change.kind
+    if change.first is None or change.second is None:
+        raise ValueError("a head without a counterpart has no difference")
+    title = (
+        f"{KIND_NAMES[kind].capitalize()}: {change.first} in A, {change.second} in B, "
+        f"divergence {change.divergence:.4f}"
+    )
+    draw_text(root, title, MARGIN, y + 12, 13.0, weight="600")
+    y += 18
+    difference = diff.difference(change)
+    largest = max(difference.abs().max().item(), 1e-30)
+    labels = before.row_labels(kind), before.column_labels(kind)
+    panels: tuple[tuple[str, Tensor, Callable[[float], str]], ...] = (
+        ("A", before.captured.weights(change.first), partial(hex_color, kind)),
+        ("B", after.captured.weights(change.second), partial(hex_color, kind)),
+        (
+            f"B − A: orange more, blue less, up to {largest:.2f}",
+            difference / largest,
+            signed_hex_color,
+        ),
+    )
+    n_rows, n_keys = difference.shape
+    cell = min(20.0, max(6.0, 300 / max(n_rows, n_keys)))
+    font = min(12.0, cell * 0.9)
+    beside, above = room_of_labels(labels, font)
+    x, top = MARGIN, y + 18 + above
+    for caption, values, color_of in panels:
+        left = x + beside
+        draw_text(root, caption, left, y + 14, 11.0, fill="#5c6370")
+        draw_labels(root, labels, (left, top), cell, font)
+        draw_map(root, values.tolist(), color_of, (left, top), (cell, cell))
+        x = max(left + n_keys * cell, left + 6.2 * len(caption)) + _DIFF_GAP
+    return x - _DIFF_GAP, top + n_rows * cell

@@ -19,16 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tformer_cli.inspect.view import (
-    Rank,
-    ReportOptions,
-    SentenceView,
-    Subject,
-    check_gaps,
-    packed,
-    plain,
-    rounded,
-)
+from tformer_cli.inspect.data import packed, picked, plain, rounded
+from tformer_cli.inspect.view import Rank, ReportOptions, SentenceView, Subject, check_gaps
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Table, Text, Texts, text
 from tformer_cli.show.terminal import GAP, NARROWEST_LABEL, Item, readable, whole_items, width_of
@@ -168,28 +160,26 @@ def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Fl
 
 
 VECTOR = "the vector"  # Stands for what an encoder makes of a text
-CLASSIFIER_CONVENTIONS = (
-    "The only position is the pooled state that the label is chosen by. source[j] is the share of "
-    "source.pieces[j]; they sum to 1."
-)
-ENCODER_CONVENTIONS = (
-    "The only position is the vector of the text. source[j] is the share of source.pieces[j]; they "
-    "sum to 1."
-)
-GAP_CONVENTIONS = (
-    "Positions are those of the gaps in source.pieces. source[j] is the share of source.pieces[j]; "
-    "they sum to 1."
-)
-WORD_CONVENTIONS = GAP_CONVENTIONS.replace("the gaps", "the first tokens of words")
-LANGUAGE_MODEL_CONVENTIONS = (
-    "Position i has read target.input_pieces[0] to [i] and predicts target.pieces[i]. prefix[j] is "
-    "the share of target.input_pieces[j]; they sum to 1."
-)
-CONVENTIONS = (
-    "Position i has read target.input_pieces[0] to [i] and predicts target.pieces[i]. "
-    "source[j] is the share of source.pieces[j], prefix[j] of target.input_pieces[j]; together "
-    "they sum to 1, and source_share is the sum of source."
-)
+SOURCE = "source[j] is the share of source.pieces[j]"
+
+
+def _conventions(record: FlowRecord) -> str:
+    sentence = record.sentence
+    positions = "Position i has read target.input_pieces[0] to [i] and predicts target.pieces[i]."
+    shares = f"{SOURCE}; they sum to 1."
+    if sentence.has_places:
+        places = "first tokens of words" if sentence.gives_labels else "gaps"
+        positions = f"Positions are those of the {places} in source.pieces."
+    elif sentence.is_pooled:
+        state = "pooled state that the label is chosen by"
+        state = state if sentence.is_labeled else "vector of the text"
+        positions = f"The only position is the {state}."
+    elif record.has_both_sides:
+        shares = f"{SOURCE}, prefix[j] of target.input_pieces[j]; together they sum to 1, and "
+        shares += "source_share is the sum of source."
+    else:
+        shares = "prefix[j] is the share of target.input_pieces[j]; they sum to 1."
+    return f"{positions} {shares}"
 
 
 def _position_data(record: FlowRecord, position: int) -> dict[str, Any]:
@@ -336,34 +326,17 @@ class FlowView(SentenceView[FlowRecord]):
         from tformer_cli.inspect.weighting.weighting import WEIGHTINGS
 
         n_positions = len(record.written) if record.flows else 0
-        sentence = record.sentence
-        conventions = LANGUAGE_MODEL_CONVENTIONS
-        if sentence.has_places:
-            conventions = WORD_CONVENTIONS if sentence.gives_labels else GAP_CONVENTIONS
-        elif sentence.is_pooled:
-            conventions = CLASSIFIER_CONVENTIONS if sentence.is_labeled else ENCODER_CONVENTIONS
+        measured = "residual source_share" if record.has_both_sides else "residual"
+        readings = [_reading_data(record, one) for one in record.readings]
         return {
             "schema": SCHEMA,
-            "conventions": CONVENTIONS if record.has_both_sides else conventions,
+            "conventions": _conventions(record),
             "methods": {
-                method: {
-                    "meaning": WEIGHTINGS[method].meaning,
-                    "source": WEIGHTINGS[method].source,
-                    "residual": rounded(flow.residual),
-                    **(
-                        {"source_share": rounded(flow.source_share)}
-                        if record.has_both_sides
-                        else {}
-                    ),
-                }
+                method: {**picked(WEIGHTINGS[method], "meaning source"), **picked(flow, measured)}
                 for method, flow in record.flows.items()
             },
             "positions": [_position_data(record, position) for position in range(n_positions)],
-            **(
-                {"heads": [_reading_data(record, one) for one in record.readings]}
-                if record.readings
-                else {}
-            ),
+            **({"heads": readings} if readings else {}),
         }
 
     def blocks(self, record: FlowRecord, options: FlowOptions, room: Room) -> Iterator[Block]:

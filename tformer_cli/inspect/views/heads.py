@@ -1,30 +1,48 @@
-"""The heads of a sentence: all their roles, which words go together, and their maps."""
+"""The heads of a sentence: all their roles, which words go together, and their maps.
+
+As safetensors and npz there are `enc.L` (H, S, S), `dec.L` (H, T, T) and `cross.L` (H, T, S),
+float32. Where heads were selected, H counts the selected ones of the layer, and the metadata's
+`heads` says which they are. Maps that are of layers (the metadata's `weighting` says so) have no H,
+and there is no `heads`.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
+from xml.etree.ElementTree import Element, SubElement
 
 from tformer_cli.errors import TformerError, UsageError
+from tformer_cli.heads.names import KINDS, by_layer
 from tformer_cli.heads.roles import role_grid
-from tformer_cli.inspect.view import (
-    CaptureOptions,
-    ReportOptions,
-    SentenceView,
-    Subject,
-    describe,
-    plain,
-    rounded,
-)
+from tformer_cli.inspect.data import npz_bytes, plain, rounded
+from tformer_cli.inspect.view import CaptureOptions, ReportOptions, SentenceView, Subject, describe
 from tformer_cli.inspect.weighting.weighting import WeightingName  # noqa: TC001 - at run time
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Map, Room, Span, Text, Texts, text
+from tformer_cli.show.palette import hex_color
+from tformer_cli.show.svg import (
+    MARGIN,
+    draw_labels,
+    draw_map,
+    draw_text,
+    new_svg,
+    room_of_labels,
+    svg_text,
+)
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tformer_cli.heads.names import HeadId
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tformer_cli.heads.names import HeadId, Kind
     from tformer_cli.inspect.alignment import AlignedWords
     from tformer_cli.inspect.record import HeadsRecord
 
@@ -188,14 +206,12 @@ class HeadsView(SentenceView["HeadsRecord"]):
         fits_screen = room.is_screen and not options.heads
         return record_blocks(record, maps, room, fits_screen=fits_screen)
 
-    def page(self, records: Iterable[HeadsRecord], options: HeadsOptions) -> str:
+    def page(self, records: Sequence[HeadsRecord], options: HeadsOptions) -> str:
         from tformer_cli.inspect.pages import render_html
 
-        return render_html(list(records))
+        return render_html(records)
 
     def file(self, record: HeadsRecord, output_format: str) -> bytes | str:
-        from tformer_cli.inspect.figures import render_npz, render_safetensors
-
         if record.maps is not None and not record.heads:
             raise UsageError(
                 f"--heads: no head meets the conditions; select others for --format {output_format}"
@@ -205,8 +221,6 @@ class HeadsView(SentenceView["HeadsRecord"]):
         return super().file(record, output_format)
 
     def figure(self, record: HeadsRecord) -> str:
-        from tformer_cli.inspect.figures import render_svg
-
         return render_svg(record)
 
 
@@ -223,3 +237,119 @@ def _head_data(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[st
 
 
 VIEW = HeadsView()
+
+
+LABELLED_PANELS = 16
+"""Up to this many heads each get their tokens written beside them; more are drawn as thumbnails,
+which share the labels at the edges of their kind."""
+THUMBNAIL, LEAST_CELL = 96.0, 6.0  # Size of a thumbnail, unless its tokens could not be read
+_GAP, _TITLE = 26.0, 20.0
+
+
+def render_svg(record: HeadsRecord) -> str:
+    root = new_svg(f"Attention heads: {record.source}", " ".join(_notes(record)))
+    y = _draw_heading(root, record)
+    width = 640.0
+    for kind in KINDS:
+        heads = [head for head in record.heads if head.kind == kind]
+        if heads:
+            right, y = _draw_kind(root, record, kind, heads, y)
+            width = max(width, right)
+    return svg_text(root, width + MARGIN, y)
+
+
+def _draw_heading(root: Element, record: HeadsRecord) -> float:
+    lines = (
+        (record.source, 15.0, "#16181d"),
+        (record.target, 15.0, "#16181d"),
+        *((sentence, 10.0, "#5c6370") for sentence in _notes(record)),
+    )
+    y = MARGIN
+    for words, size, fill in lines:
+        y += size + 5
+        draw_text(root, words, MARGIN, y, size, fill=fill)
+    return y + 10
+
+
+def _notes(record: HeadsRecord) -> list[str]:
+    weighting = record.weighting
+    sentences = [f"{weighting.name}: {weighting.meaning} ({weighting.source})."]
+    if not weighting.is_share:
+        sentences.append(f"Shades run from 0 to the largest number, {record.largest:.4g}.")
+    return [*sentences, *weighting.conventions.replace(". ", ".\n").split("\n")]
+
+
+def _draw_kind(
+    root: Element, record: HeadsRecord, kind: Kind, heads: list[HeadId], y: float
+) -> tuple[float, float]:
+    """Draws the heads of a kind; returns the right and the lower edge."""
+    labels = rows, columns = record.row_labels(kind), record.column_labels(kind)
+    longest = max(len(rows), len(columns))
+    cell, n_columns = min(22.0, max(7.0, 420 / longest)), min(len(heads), 3)
+    # of many heads only the panels at the left and at the top have labels, outside of them
+    shares_labels = len(record.heads) > LABELLED_PANELS
+    if shares_labels:
+        cell = max(LEAST_CELL, THUMBNAIL / longest)
+        n_columns = max(sum(h.layer == head.layer for h in heads) for head in heads)
+    font = min(12.0, cell * 0.9)
+    beside, above = room_of_labels(labels, font)
+    y += 20
+    draw_text(root, record.weighting.kind_names[kind].capitalize(), MARGIN, y, 13.0, weight="600")
+    left, y = MARGIN, y + 8
+    if shares_labels:
+        left, y, beside, above = left + beside, y + above, 0.0, 0.0
+    width, height = beside + len(columns) * cell, _TITLE + above + len(rows) * cell
+    for place, head in enumerate(heads):
+        row, column = divmod(place, n_columns)
+        x, top = left + column * (width + _GAP), y + row * (height + _GAP / 2)
+        if shares_labels and column == 0:
+            draw_labels(root, (rows, ()), (x, top + _TITLE), cell, font)
+        if shares_labels and row == 0:
+            draw_labels(root, ((), columns), (x, top), cell, font)
+        panel = SubElement(root, "g", {"role": "img", "aria-label": str(head)})
+        corner = x + beside, top + _TITLE + above
+        if not shares_labels:
+            draw_labels(panel, labels, corner, cell, font)
+        # thumbnails have their name just above the map, labeled maps above the labels
+        draw_text(panel, str(head), corner[0], top + 13, 11.0, weight="600")
+        shades, color_of = record.shades(head).tolist(), partial(hex_color, kind)
+        draw_map(panel, shades, color_of, corner, (cell, cell))
+    n_lines = math.ceil(len(heads) / n_columns)
+    right = left + min(len(heads), n_columns) * (width + _GAP)
+    return right, y + n_lines * (height + _GAP / 2) + 10
+
+
+def render_safetensors(record: HeadsRecord) -> bytes:
+    from tformer_cli.artifacts.weights_file import write_arrays
+
+    file = io.BytesIO()
+    write_arrays(file, weight_arrays(record), metadata_of(record))
+    return file.getvalue()
+
+
+def render_npz(record: HeadsRecord) -> bytes:
+    """Renders a sentence as an npz file; its array `metadata` holds the metadata as JSON text."""
+    import numpy as np
+
+    metadata = np.array(json.dumps(metadata_of(record), ensure_ascii=False))
+    return npz_bytes({"metadata": metadata, **weight_arrays(record)})
+
+
+def weight_arrays(record: HeadsRecord) -> dict[str, NDArray[np.float32]]:
+    is_of_layers = record.weighting.is_of_layers
+    return {
+        f"{kind}.{layer}": record.captured.layers(kind)[layer][0 if is_of_layers else heads].numpy()
+        for (kind, layer), heads in by_layer(record.heads).items()
+    }
+
+
+def metadata_of(record: HeadsRecord) -> dict[str, str]:
+    """The metadata: what the JSON Lines say, each entry as JSON text, and which heads there are."""
+    data = describe(record)
+    if not record.weighting.is_of_layers:
+        named = by_layer(record.heads).items()
+        data["heads"] = {f"{kind}.{layer}": heads for (kind, layer), heads in named}
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in data.items()
+    }

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.errors import DataError
-from tformer_cli.inspect.view import Selections, SentenceView, Subject, packed, plain, rounded
+from tformer_cli.inspect.data import packed, picked
+from tformer_cli.inspect.view import Selections, SentenceView, Subject
 from tformer_cli.show.document import BLANK, Block, Room, Table, Texts, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -179,23 +180,13 @@ class ImageView(SentenceView[ImageRecord]):
         return self.read(subject, sentence, ImageOptions())
 
     def json(self, record: ImageRecord) -> dict[str, Any]:
-        size = None if record.pixels is None else list(record.pixels.shape)
+        names = "id=name kind distance class_token weights=shares"
         return {
             "schema": SCHEMA,
-            "image_size": size,
-            "patch_size": record.patch_size,
-            "row": record.row,
+            "image_size": None if record.pixels is None else list(record.pixels.shape),
+            **picked(record, "patch_size row"),
             "conventions": CONVENTIONS,
-            "maps": [
-                {
-                    "id": one.name,
-                    "kind": one.kind,
-                    "distance": None if one.distance is None else rounded(one.distance),
-                    "class_token": rounded(one.class_token),
-                    "weights": plain(one.shares),
-                }
-                for one in record.looked
-            ],
+            "maps": [picked(one, names) for one in record.looked],
         }
 
     def tab(
@@ -233,7 +224,7 @@ class ImageView(SentenceView[ImageRecord]):
         head = ("looks", "distance", *(["class"] if with_class else []), "most at", "share")
         yield Table(head=head, rows=rows)
 
-    def page(self, records: Iterable[ImageRecord], options: ImageOptions) -> str:
+    def page(self, records: Sequence[ImageRecord], options: ImageOptions) -> str:
         from tformer_cli.show.document import Document, Picture, Section
         from tformer_cli.show.html import render_html
         from tformer_cli.show.png import png_of
@@ -245,20 +236,18 @@ class ImageView(SentenceView[ImageRecord]):
                 continue
             label = record.sentence.labeled if record.sentence.probability is not None else ""
             heading = ": ".join(filter(None, (short_name(record.sentence.source), label)))
-            rows = [
-                [Picture(png=png_of(picture), caption=caption) for picture, caption in row]
+            pictures = tuple(
+                tuple(Picture(png=png_of(picture), caption=caption) for picture, caption in row)
                 for row in _pictures(record)
-            ]
+            )
             legend = (
                 f"Orange is where the row of the {record.row} has most, relative to its largest "
                 "share."
             )
-            pictures = tuple(map(tuple, rows))
             sections.append(Section(title=heading, pictures=pictures, legend=legend))
         return render_html(Document(title=self.title, sections=sections))
 
     def file(self, record: ImageRecord, output_format: str) -> bytes:
-
         return sheet([[picture for picture, _ in row] for row in _pictures(record)])
 
 

@@ -14,15 +14,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tformer_cli.inspect.view import (
-    WITH_OUTPUT,
-    ReportOptions,
-    SentenceView,
-    Subject,
-    check_gaps,
-    packed,
-    plain,
-)
+from tformer_cli.inspect.data import packed, picked
+from tformer_cli.inspect.view import WITH_OUTPUT, ReportOptions, SentenceView, Subject, check_gaps
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Room, Row, Table, Texts, text
 from tformer_cli.show.terminal import (
@@ -230,14 +223,8 @@ def _positions(sentence: HeadsRecord) -> str:
     return "Position i has read target.input_pieces[i] and predicts target.pieces[i]"
 
 
-def _position_data(position: PositionLogits) -> dict[str, Any]:
-    data = vars(position) | {"piece": position.chosen.piece, "id": position.chosen.id}
-    data |= {"probability": position.chosen.probability, "first_layer": position.first_layer}
-    names = ["position", "read", "piece", "id", "probability", "log_probability", "rank", "entropy"]
-    names += ["top", "first_layer", "lens"] if position.lens else ["top"]
-    return {name: plain(data[name]) for name in names}
-
-
+POSITION = "position read *chosen log_probability rank entropy top"
+WITH_LENS = " first_layer lens"
 FEWEST_CANDIDATES = 2  # Candidates that tokens leave room for
 LEAST_OF_CANDIDATE = 10  # Cells of a candidate: a label of four, a gap, its probability
 
@@ -366,7 +353,10 @@ class LogitsView(SentenceView[LogitsRecord]):
             "schema": SCHEMA,
             "conventions": f"{_positions(record.sentence)}; probabilities are of the model's "
             "softmax, ranks count from 1, layers from 0.",
-            "positions": [_position_data(position) for position in record.positions],
+            "positions": [
+                picked(one, POSITION + WITH_LENS if one.lens else POSITION)
+                for one in record.positions
+            ],
         }
 
     def blocks(self, record: LogitsRecord, options: LogitsOptions, room: Room) -> Iterator[Block]:

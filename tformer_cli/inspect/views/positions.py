@@ -12,13 +12,13 @@ mean 0.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tformer_cli.errors import UsageError
-from tformer_cli.inspect.view import ModelView, ReportOptions, Subject, packed, plain, rounded
+from tformer_cli.inspect.data import npz_bytes, packed, picked, rounded
+from tformer_cli.inspect.view import ModelView, ReportOptions, Subject
 from tformer_cli.kinds import reads_names
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Facts, Field, Room, text
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.embedding import PositionedEmbedding
 
 SCHEMA = "tformer.positions/1"
+MEASURES = "stack squared_norms distance_from_sinusoids cosine_with_sinusoids share_by_offset"
 N_POSITIONS = 64  # Positions that are read where no number is asked for
 _WIDTH = 720.0
 ROWS_SHOWN = 24
@@ -189,15 +190,12 @@ def render_positions_npz(record: PositionsRecord) -> bytes:
     for table in record.tables:
         arrays[f"{table.stack}.table"] = table.table.float().numpy()
         arrays[f"{table.stack}.similarity"] = table.similarity.float().numpy()
-    for one in record.biases:
-        arrays[f"{one.stack}.bias"] = one.biases.float().numpy()
-        arrays[f"{one.stack}.offsets"] = np.array(one.offsets)
-    for one in record.scores:
-        arrays[f"{one.stack}.{one.layer}.score"] = one.biases.float().numpy()
-        arrays[f"{one.stack}.{one.layer}.offsets"] = np.array(one.offsets)
-    file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **arrays)
-    return file.getvalue()
+    named = [(one.stack, "bias", one) for one in record.biases]
+    named += [(f"{one.stack}.{one.layer}", "score", one) for one in record.scores]
+    for whose, what, one in named:
+        arrays[f"{whose}.{what}"] = one.biases.float().numpy()
+        arrays[f"{whose}.offsets"] = np.array(one.offsets)
+    return npz_bytes(arrays)
 
 
 def render_positions_svg(record: PositionsRecord) -> str:
@@ -206,7 +204,7 @@ def render_positions_svg(record: PositionsRecord) -> str:
     for table in record.tables:
         y = _section(root, record.kind, table, y)
     for one in (*record.biases, *record.scores):
-        y = draw_biases(root, _name(record.kind, one.name), one, _WIDTH, y)
+        y = _draw_biases(root, record.kind, one, y)
     return svg_text(root, _WIDTH + 2 * MARGIN, y)
 
 
@@ -221,20 +219,36 @@ def _section(root: Element, kind: str, table: PositionTable, y: float) -> float:
         root, "row: position, column: dimension; light −, dark +", shares(table.table), _WIDTH, y
     )
     side = min(_WIDTH, _WIDTH * max(n_positions / width, 0.5))
-    low, high = table.similarity.min(), table.similarity.max()
-    caption = f"PE·PEᵀ, row and column: position; light {low:.3g}, dark {high:.3g}"
-    spread = (table.similarity - low) / (high - low).clamp(min=1e-30)
-    return _map(root, caption, spread, side, y)
+    spread, ends = _from_least(table.similarity)
+    return _map(root, f"PE·PEᵀ, row and column: position; {ends}", spread, side, y)
 
 
-def _map(root: Element, caption: str, values: Tensor, width: float, y: float) -> float:
+def _draw_biases(root: Element, kind: str, biases: PositionBiases, y: float) -> float:
+    """Draws a map of heads by offsets; returns where it ends."""
+    draw_text(root, _name(kind, biases.name), MARGIN, y + 14, 14.0, weight="600")
+    spread, ends = _from_least(biases.biases)
+    offsets = f"from {biases.offsets[0]} to {biases.offsets[-1]}"
+    caption = f"row: head, column: offset j − i {offsets}; {ends}"
+    if biases.layer is not None:
+        caption = f"{biases.says}; {caption}"
+    return _map(root, caption, spread, _WIDTH, y + 14, row_height=14.0)
+
+
+def _map(
+    root: Element, caption: str, values: Tensor, width: float, y: float, row_height: float = 0.0
+) -> float:
     draw_text(root, caption, MARGIN, y + 22, 11.0)
     y += 30
     cell = width / values.shape[1]
-    height = min(cell, 14.0) * values.shape[0] if cell > 2 else 6.0 * values.shape[0]
-    corner, height_of_cell = (MARGIN, y), height / values.shape[0]
-    draw_map(root, values.tolist(), partial(hex_color, "cross"), corner, (cell, height_of_cell))
-    return y + height + 16
+    row_height = row_height or (min(cell, 14.0) if cell > 2 else 6.0)
+    draw_map(root, values.tolist(), partial(hex_color, "cross"), (MARGIN, y), (cell, row_height))
+    return y + row_height * values.shape[0] + 16
+
+
+def _from_least(values: Tensor) -> tuple[Tensor, str]:
+    """Maps numbers to 0 … 1, the least to 0; tells the least and the largest."""
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low).clamp(min=1e-30), f"light {low:.3g}, dark {high:.3g}"
 
 
 def shares(values: Tensor) -> Tensor:
@@ -313,16 +327,12 @@ class PositionsView(ModelView[PositionsRecord]):
     def json(self, record: PositionsRecord) -> dict[str, Any]:
         tables = [
             {
-                "stack": table.stack,
-                "squared_norms": plain(table.squared_norms),
-                "distance_from_sinusoids": rounded(table.distance_from_sinusoids),
-                "cosine_with_sinusoids": rounded(table.cosine_with_sinusoids),
-                "share_by_offset": rounded(table.share_by_offset),
+                **picked(table, MEASURES),
                 "by_offset": [
                     {name: rounded(value) for name, value in one._asdict().items()}
                     for one in table.by_offset
                 ],
-                "table": plain(table.table),
+                **picked(table, "table"),
             }
             for table in record.tables
         ]
@@ -331,8 +341,11 @@ class PositionsView(ModelView[PositionsRecord]):
             "model": vars(record.model),
             "kind": record.kind,
             "tables": tables,
-            **({"biases": [one.data for one in record.biases]} if record.biases else {}),
-            **({"scores": [one.data for one in record.scores]} if record.scores else {}),
+            **{
+                name: [one.data for one in found]
+                for name, found in (("biases", record.biases), ("scores", record.scores))
+                if found
+            },
         }
 
     def blocks(
@@ -400,12 +413,8 @@ class PositionBiases:
 
     @property
     def data(self) -> dict[str, Any]:
-        return {
-            "stack": self.stack,
-            **({} if self.layer is None else {"layer": self.layer}),
-            "offsets": list(self.offsets),
-            "heads": plain(self.biases),
-        }
+        whose = "stack" if self.layer is None else "stack layer"
+        return picked(self, f"{whose} offsets heads=biases")
 
 
 def stack_inputs(model: Inspected) -> Iterator[tuple[str, PositionedEmbedding]]:
@@ -443,23 +452,6 @@ def bias_blocks(title: str, biases: PositionBiases, room: Room) -> Iterator[Bloc
         yield text(f"{biases.offsets[place]:{OFFSET_COLUMN}}{numbers}")
     if n_shown < n_heads:
         yield text(f"{count_of(n_heads - n_shown, 'more head')}: --format json")
-
-
-def draw_biases(root: Element, name: str, biases: PositionBiases, width: float, y: float) -> float:
-    """Draws a map of heads by offsets; returns where it ends."""
-    draw_text(root, name, MARGIN, y + 14, 14.0, weight="600")
-    low, high = biases.biases.min(), biases.biases.max()
-    caption = (
-        f"row: head, column: offset j − i from {biases.offsets[0]} to {biases.offsets[-1]}; "
-        f"light {low:.3g}, dark {high:.3g}"
-    )
-    if biases.layer is not None:
-        caption = f"{biases.says}; {caption}"
-    draw_text(root, caption, MARGIN, y + 34, 11.0)
-    spread = (biases.biases - low) / (high - low).clamp(min=1e-30)
-    cell = width / len(biases.offsets), 14.0
-    draw_map(root, spread.tolist(), partial(hex_color, "cross"), (MARGIN, y + 44), cell)
-    return y + 60 + 14.0 * len(biases.biases)
 
 
 N_TEXTS = 8  # Texts of random tokens

@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.heads.names import KIND_NAMES
-from tformer_cli.inspect.view import (
-    ReportOptions,
-    SentenceView,
-    describe,
-    packed,
-    plain,
-    rounded,
-)
+from tformer_cli.inspect.data import packed, picked, rounded
+from tformer_cli.inspect.view import ReportOptions, SentenceView, describe
 from tformer_cli.inspect.walkthrough.step import SCHEMA, StepRecord
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Span, Text, Texts, text
@@ -45,30 +39,20 @@ BAR_WIDTH, SHORTEST_BAR = 24, 4  # Columns of a bar at most, and those below whi
 
 
 def _step_data(step: Step, quiz: Quiz) -> dict[str, Any]:
-    data = vars(step) | {"tables": [_table_data(table, quiz) for table in step.tables]}
-    names = ("number", "name", "title", "formulas", "says", "worked", "checks", "tables")
-    return {name: plain(data[name]) for name in names}
-
-
-def _table_data(table: Table, quiz: Quiz) -> dict[str, Any]:
-    return {
-        "name": table.name,
-        "caption": table.caption,
-        "rows": list(table.rows),
-        "columns": list(table.columns),
-        "values": [[_value_data(value, quiz) for value in row] for row in table.values.tolist()],
-    }
+    tables = [
+        {
+            **picked(table, "name caption rows columns"),
+            "values": [[_value_data(one, quiz) for one in row] for row in table.values.tolist()],
+        }
+        for table in step.tables
+    ]
+    return {**picked(step, "number name title formulas says worked checks"), "tables": tables}
 
 
 def _value_data(value: float, quiz: Quiz) -> float | None:
     if math.isinf(value) or quiz.blank_of(value) is not None:
         return None
     return rounded(value)
-
-
-def _blank_data(blank: dict[str, Any], with_answers: bool) -> dict[str, Any]:
-    answer = {"value": rounded(blank["value"])} if with_answers else {}
-    return {"number": blank["number"], "step": blank["step"], "what": blank["what"], **answer}
 
 
 def _step_blocks(step: Step, quiz: Quiz, room: Room) -> Iterator[Block]:
@@ -191,7 +175,7 @@ class StepView(SentenceView[StepRecord]):
             raise DataError("line 1: the sentence is blank; give one that is not")
         head = named or sentence.first_head()
         row = find_token(options.token, sentence.row_labels(head.kind))
-        return self._walked(subject, sentence, head, row, options)
+        return _walked(subject, sentence, (head, row), options.tolerance, options.key)
 
     def report(
         self, subject: view.Subject, sentence: HeadsRecord, options: ReportOptions
@@ -205,52 +189,17 @@ class StepView(SentenceView[StepRecord]):
                 for head, token in options.steps
                 if (row := row_of(token, sentence.row_labels(head.kind))) is not None
             ]
-        return [
-            self._walked(
-                subject,
-                sentence,
-                head,
-                row,
-                StepOptions(head=str(head), token=str(row), tolerance=options.tolerance),
-            )
-            for head, row in chosen
-        ]
-
-    def _walked(
-        self,
-        subject: view.Subject,
-        sentence: HeadsRecord,
-        head: HeadId,
-        row: int,
-        options: StepOptions,
-    ) -> StepRecord:
-        from tformer_cli.inspect.walkthrough.step import Subject
-        from tformer_cli.inspect.walkthrough.walkthrough import walk_through
-
-        one = Subject(sentence=sentence, head=head, row=row, output_labels=tuple(subject.labels))
-        if options.key is not None:
-            one = replace(one, key=_visible_key(options.key, one))
-        record = walk_through(subject.model, one)
-        check_steps(record, options.tolerance)
-        return record
+        return [_walked(subject, sentence, place, options.tolerance) for place in chosen]
 
     def json(self, record: StepRecord) -> dict[str, Any]:
         data: dict[str, Any] = {
             "schema": SCHEMA,
-            "head": str(record.head),
-            "norm": record.norm,
-            "row": record.row,
-            "token": record.token,
-            "where": record.where,
-            "key": record.key,
-            "key_piece": record.key_piece,
-            "difference": rounded(record.difference),
+            **picked(record, "head norm row token where key key_piece difference"),
             "steps": [_step_data(step, record.hidden) for step in record.steps],
         }
         if record.quiz is not None:
-            data["quiz"] = [
-                _blank_data(vars(blank), record.with_answers) for blank in record.quiz.blanks
-            ]
+            names = "number step what value" if record.with_answers else "number step what"
+            data["quiz"] = [picked(blank, names) for blank in record.quiz.blanks]
         return data
 
     def line(self, record: StepRecord) -> dict[str, Any]:
@@ -290,6 +239,26 @@ class StepView(SentenceView[StepRecord]):
         weight = record.sentence.captured.weights(record.head)[record.row, record.key].item()
         data |= {"weight": rounded(weight), "is_whole": is_alone}
         return data if is_alone else packed(data, bits=24)
+
+
+def _walked(
+    subject: view.Subject,
+    sentence: HeadsRecord,
+    place: tuple[HeadId, int],
+    tolerance: float,
+    key: str | None = None,
+) -> StepRecord:
+    """Walks through a head for the token in a row."""
+    from tformer_cli.inspect.walkthrough.step import Subject
+    from tformer_cli.inspect.walkthrough.walkthrough import walk_through
+
+    (head, row), labels = place, tuple(subject.labels)
+    one = Subject(sentence=sentence, head=head, row=row, output_labels=labels)
+    if key is not None:
+        one = replace(one, key=_visible_key(key, one))
+    record = walk_through(subject.model, one)
+    check_steps(record, tolerance)
+    return record
 
 
 def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId:

@@ -49,6 +49,13 @@ class _Logits(NamedTuple):
     def total(self) -> str:
         return f"Σ e is {self.exponentials.sum().item():.4f}."
 
+    def says(self, labels: tuple[str, ...], chosen: int, word: str = "word") -> str:
+        return (
+            f"it is taken from the model. Each of the {len(self.logits):,} {word}s has a row in E. "
+            f"The {word} here is {labels[chosen]}: number {self.ranked.index(chosen) + 1} by "
+            f"probability, p = {self.probabilities[chosen].item():.4f}. {self.total}"
+        )
+
     def table(self, caption: str, labels: tuple[str, ...], shown: list[int], chosen: int) -> Table:
         return Table(
             "words",
@@ -76,70 +83,58 @@ class _Logits(NamedTuple):
 def output_step(model: Inspected, observed: Observed, subject: Subject) -> Step:
     if isinstance(model, PositionPredictor):
         return _placed(model, observed, subject)
-    if isinstance(model, Classifier):
-        return _label(model, observed, subject)
     if isinstance(model, EncoderOnly):
-        return _vector(model, observed, subject)
+        return _pooled(model, observed, subject)
     return _word(model, observed, subject)
 
 
-def _vector(model: EncoderOnly, observed: Observed, subject: Subject) -> Step:
-    """Step 10 of an encoder: the vector of the whole text or image."""
-    pool, n_states = Pooled(model.config), len(observed.states)
-    pooled = pool.of(observed.states)
-    formulas, vectors, length = [pool.formula(n_states)], {"p": pooled}, ""
-    if model.config.unit_length:
-        vectors["v"] = functional.normalize(pooled, dim=0)
-        formulas.append("v = p / |p|")
-        length = f" It is divided by its length, {pooled.norm().item():.4f}."
-    return Step(
-        name="vector",
-        title="From all last hidden states to a vector",
-        formulas=tuple(formulas),
-        says=f"The h are what the remaining layers make of the {pool.unit}, taken from the model; "
-        f"p is {pool.says(n_states)}.{length}",
-        tables=(_states(subject, observed), _pooled(vectors)),
-        checks=(check("vector", list(vectors.values())[-1], observed.hidden[0]),),
-    )
-
-
-def _label(model: Classifier, observed: Observed, subject: Subject) -> Step:
-    """Step 10 of a classifier: the label of the whole text or image."""
-    pool, n_states = Pooled(model.config), len(observed.states)
+def _pooled(model: EncoderOnly, observed: Observed, subject: Subject) -> Step:
+    """Step 10 of what pools: the vector of the whole text or image, or its label."""
+    pool, n_states, kind = Pooled(model.config), len(observed.states), model.config.pooler
     pooled = pool.of(observed.states)
     formulas, vectors = [pool.formula(n_states)], {"p": pooled}
-    compared, name, kind = pooled, "p", model.config.pooler
-    if model.pooler is not None and kind != "none":
-        compared, name = POOLERS[kind](_product(model.pooler, pooled)), "t"
-        vectors["t"] = compared
+    says = (
+        f"The h are what the remaining layers make of the {pool.unit}, taken from the model; p is "
+        f"{pool.says(n_states)}."
+    )
+    if not isinstance(model, Classifier):
+        if model.config.unit_length:
+            vectors["v"] = functional.normalize(pooled, dim=0)
+            formulas.append("v = p / |p|")
+            says += f" It is divided by its length, {pooled.norm().item():.4f}."
+    elif model.pooler is not None and kind != "none":
+        vectors["t"] = POOLERS[kind](_product(model.pooler, pooled))
         formulas.append(f"t = {kind}({_formula(model.pooler, 'p')})")
-    found, labels = _Logits.of(model, compared, name), subject.output_labels
-    chosen = labels.index(subject.sentence.target)
+    name, compared = list(vectors.items())[-1]
+    word = "vector"
+    tables = [
+        Table("states", "h, a row a token", subject.keys, observed.states, is_detail=True),
+        _vectors("pooled", vectors),
+    ]
+    checks = [check(word, compared, observed.hidden[0])]
+    if isinstance(model, Classifier):
+        found, labels = _Logits.of(model, compared, name), subject.output_labels
+        word, chosen = "label", labels.index(subject.sentence.target)
+        formulas += [found.formula, "probability = softmax(l)"]
+        says += (
+            f" Each of the {len(labels)} labels has a row in E. The label here is {labels[chosen]}"
+            f", p = {found.probabilities[chosen].item():.4f}. {found.total}"
+        )
+        tables.append(found.table("labels", labels, found.ranked, chosen))
+        checks = [check("pooled", compared, observed.hidden[0])]
+        checks += found.checks(observed.logits[0], "labels")
     return Step(
-        name="label",
-        title="From all last hidden states to a label",
-        formulas=(*formulas, found.formula, "probability = softmax(l)"),
-        says=f"The h are what the remaining layers make of the {pool.unit}, taken from the model; "
-        f"p is {pool.says(n_states)}. Each of the {len(labels)} labels has a row in E. The label "
-        f"here is {labels[chosen]}, p = {found.probabilities[chosen].item():.4f}. {found.total}",
-        tables=(
-            _states(subject, observed),
-            _pooled(vectors),
-            found.table("labels", labels, found.ranked, chosen),
-        ),
-        checks=(
-            check("pooled", compared, observed.hidden[0]),
-            *found.checks(observed.logits[0], "labels"),
-        ),
+        name=word,
+        title=f"From all last hidden states to a {word}",
+        formulas=tuple(formulas),
+        says=says,
+        tables=tuple(tables),
+        checks=tuple(checks),
     )
 
 
-def _states(subject: Subject, observed: Observed) -> Table:
-    return Table("states", "h, a row a token", subject.keys, observed.states, is_detail=True)
-
-
-def _pooled(vectors: dict[str, Tensor]) -> Table:
-    return Table("pooled", ", ".join(vectors), tuple(vectors), torch.stack(list(vectors.values())))
+def _vectors(name: str, vectors: dict[str, Tensor]) -> Table:
+    return Table(name, ", ".join(vectors), tuple(vectors), torch.stack(list(vectors.values())))
 
 
 def _placed(model: PositionPredictor, observed: Observed, subject: Subject) -> Step:
@@ -168,14 +163,8 @@ def _placed(model: PositionPredictor, observed: Observed, subject: Subject) -> S
         title=f"From the last hidden state to a {word}",
         formulas=(*formulas, found.formula, "p = softmax(l)"),
         says=f"h is what the remaining layers make of position {position}, "
-        f"{sentence.source_pieces[position]}; it is taken from the model. Each of the "
-        f"{len(found.logits):,} {word}s has a row in E. The {word} here is {labels[chosen]}: "
-        f"number {found.ranked.index(chosen) + 1} by probability, p = "
-        f"{found.probabilities[chosen].item():.4f}. {found.total}",
-        tables=(
-            Table("h", ", ".join(vectors), tuple(vectors), torch.stack(list(vectors.values()))),
-            found.words(labels, chosen, f"{word}s"),
-        ),
+        f"{sentence.source_pieces[position]}; {found.says(labels, chosen, word)}",
+        tables=(_vectors("h", vectors), found.words(labels, chosen, f"{word}s")),
         checks=(
             check(name, compared, observed.hidden[position]),
             *found.checks(observed.logits[position], f"{word}s"),
@@ -200,21 +189,12 @@ def _word(model: Inspected, observed: Observed, subject: Subject) -> Step:
     found = _Logits.of(model, observed.hidden[position], "h")
     labels = subject.output_labels
     which = "the last decoder position" if is_source else f"decoder position {position}"
-    says = (
-        f"h is what the remaining layers make of {which}, which has read "
-        f"{sentence.input_pieces[position]}; it is taken from the model. Each of the "
-        f"{len(found.logits):,} words has a row in E. The word here is {labels[chosen]}: number "
-        f"{found.ranked.index(chosen) + 1} by probability, p = "
-        f"{found.probabilities[chosen].item():.4f}. {found.total}"
-    )
     return Step(
         name="word",
         title="From the last hidden state to a word",
         formulas=(found.formula, "p = softmax(l)"),
-        says=says,
-        tables=(
-            Table("h", "h", ("h",), observed.hidden[position][None]),
-            found.words(labels, chosen),
-        ),
+        says=f"h is what the remaining layers make of {which}, which has read "
+        f"{sentence.input_pieces[position]}; {found.says(labels, chosen)}",
+        tables=(_vectors("h", {"h": observed.hidden[position]}), found.words(labels, chosen)),
         checks=found.checks(observed.logits[position], "words"),
     )

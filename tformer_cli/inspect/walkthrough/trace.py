@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from tformer_cli.heads.names import HeadId, Inspected
 from tformer_cli.inspect.capture.observed import Observed, exact, place_of
+from tformer_cli.inspect.weighting.maps import LinearNorm
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
@@ -76,37 +77,21 @@ class NormTrace:
 
 
 def normed(rows: Tensor, norm: Norm) -> Tensor:
-    mean, deviation = _mean_and_deviation(rows, norm)
-    scale, shift = _scale_and_shift(norm)
-    return (rows - mean) / deviation * scale + shift
+    linear = LinearNorm.of(norm, rows)
+    return linear.apply(rows) + linear.shift
 
 
 def norm_trace(before: Tensor, norm: Norm) -> NormTrace:
-    mean, deviation = _mean_and_deviation(before, norm)
-    scale, shift = _scale_and_shift(norm)
+    linear = LinearNorm.of(norm, before[None])
     return NormTrace(
         before=before,
-        is_centered=isinstance(norm, nn.LayerNorm),
-        mean=mean.item(),
-        deviation=deviation.item(),
-        scale=scale,
-        shift=shift,
-        after=normed(before, norm),
+        is_centered=linear.is_centered,
+        mean=before.mean().item() if linear.is_centered else 0.0,
+        deviation=linear.deviation.item(),
+        scale=linear.scale,
+        shift=linear.shift,
+        after=normed(before[None], norm)[0],
     )
-
-
-def _mean_and_deviation(rows: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
-    mean = rows.mean(dim=-1, keepdim=True)
-    if not isinstance(norm, nn.LayerNorm):
-        mean = torch.zeros_like(mean)
-    epsilon = norm.eps or 0.0
-    return mean, ((rows - mean).square().mean(dim=-1, keepdim=True) + epsilon).sqrt()
-
-
-def _scale_and_shift(norm: Norm) -> tuple[Tensor, Tensor]:
-    scale = exact(norm.weight)
-    shift = torch.zeros_like(scale) if norm.bias is None else exact(norm.bias)
-    return scale, shift
 
 
 @dataclass(frozen=True, kw_only=True)

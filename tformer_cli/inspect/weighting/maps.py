@@ -90,6 +90,18 @@ class LinearNorm:
     shift: Tensor  # (D) β, which LN adds and L does not
     is_centered: bool  # True if the mean is taken off; an RMS norm leaves it
 
+    @classmethod
+    def of(cls, norm: Norm, rows: Tensor) -> "LinearNorm":
+        """Takes a norm of rows (Q, D) as a linear map."""
+        is_centered, bias = isinstance(norm, nn.LayerNorm), norm.bias
+        variance = rows.var(dim=-1, correction=0) if is_centered else rows.square().mean(dim=-1)
+        return cls(
+            deviation=(variance + (norm.eps or 0.0)).sqrt(),
+            scale=exact(norm.weight),
+            shift=exact(torch.zeros_like(norm.weight) if bias is None else bias),
+            is_centered=is_centered,
+        )
+
     def apply(self, vectors: Tensor, rows: slice = slice(None)) -> Tensor:
         """Applies L_i to vectors of the queries in `rows`: (Q, …, D) to (Q, …, D)."""
         deviation = self.deviation[rows].view(-1, *[1] * (vectors.dim() - 1))
@@ -99,28 +111,21 @@ class LinearNorm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionSublayer:
-    """One attention and its residual sum for one sentence pair, in float64 on the CPU."""
+class AttentionSublayer(Observed):
+    """An observed attention and its residual sum; values are times the head's gate, if any."""
 
     kind: Kind
     layer: int
-    query: Tensor  # (H, Q, E) queries
-    key: Tensor  # (H, K, E) keys
-    value: Tensor  # (H, K, E) values m_j·W_V^h + b_V^h, times the head's gate if it has one
-    mask: Tensor | None  # Broadcastable to (1, H, Q, K), True "may attend"; None: all
-    scale: float  # Factor of the scores, before the bias
-    bias: Tensor | None  # Broadcastable to (1, H, Q, K), what is added to the scores; None: nothing
     out_weight: Tensor  # (H, E, D) W_O of each head
     out_bias: Tensor  # (D) b_O; 0 where the model has none
-    stream: Tensor  # (Q, D) x, the residual stream
     norm: LinearNorm | None  # After the sum; None in a pre-norm model
-    attended: Tensor  # (Q, D) the attention's output as the model computed it
     output: Tensor  # (Q, D) the model's own: the sum, after its norm if any
 
     def weights(self) -> Tensor:
-        return attention_weights(
-            self.query[None], self.key[None], self.mask, bias=self.bias, scale=self.scale
-        )[0]
+        mask, bias = (None if one is None else one.cpu() for one in (self.tap.mask, self.tap.bias))
+        bias = None if bias is None else bias.double()
+        both = self.query[None], self.key[None]
+        return attention_weights(*both, mask, bias=bias, scale=self.tap.scale)[0]
 
     def transformed(self) -> Tensor:
         return torch.matmul(self.value, self.out_weight)
@@ -155,48 +160,22 @@ def norm_residual(sublayer: AttentionSublayer) -> float:
 
 
 def _sublayer(model: Inspected, kind: Kind, layer: int, observed: Observed) -> AttentionSublayer:
-    place, tap, value = place_of(model, kind, layer), observed.tap, observed.value
+    place, value = place_of(model, kind, layer), observed.value
     attention = place.attention
     if attention.gate is not None:
         value = value * exact(attention.gate).view(-1, 1, 1)
     weight, bias = attention.out_projection.weight, attention.out_projection.bias
     normed, summed = observed.normed, observed.stream + observed.attended
     return AttentionSublayer(
+        **vars(observed) | {"value": value},
         kind=kind,
         layer=layer,
-        query=observed.query,
-        key=observed.key,
-        value=value,
-        mask=None if tap.mask is None else tap.mask.cpu(),
-        scale=tap.scale,
-        bias=None if tap.bias is None else tap.bias.cpu().double(),
         # (D, H·E) -> (H·E, D) -> (H, E, D)
         out_weight=exact(weight).t().reshape(*value.shape[::2], len(weight)),
-        out_bias=_vector(bias, len(weight)),
-        stream=observed.stream,
-        norm=None if normed is None else _linear(place.own_norm, summed),
-        attended=observed.attended,
+        out_bias=exact(weight.new_zeros(len(weight)) if bias is None else bias),
+        norm=None if normed is None else LinearNorm.of(place.own_norm, summed),
         output=observed.summed if normed is None else normed,
     )
-
-
-def _linear(norm: Norm, summed: Tensor) -> LinearNorm:
-    """Takes the layer norm of sums (Q, D) as a linear map."""
-    width = summed.shape[-1]
-    is_centered = isinstance(norm, nn.LayerNorm)
-    variance = summed.var(dim=-1, correction=0) if is_centered else summed.square().mean(dim=-1)
-    return LinearNorm(
-        deviation=(variance + (norm.eps or 0.0)).sqrt(),
-        scale=exact(norm.weight),
-        shift=_vector(norm.bias, width),
-        is_centered=is_centered,
-    )
-
-
-def _vector(bias: Tensor | None, width: int) -> Tensor:
-    if bias is None:
-        return torch.zeros(width, dtype=torch.float64)
-    return exact(bias)
 
 
 MOST_NUMBERS = 1 << 22  # Most numbers of the vectors T_i(m_j) at a time; in float64 32 MiB

@@ -26,6 +26,10 @@ class Weighting:
     is_of_layers: bool = False  # True if there is one map a layer instead of one a head
     is_share: bool = True  # No number above 1; else shaded relative to the largest
 
+    @property
+    def of(self) -> str:
+        return "layers" if self.is_of_layers else "heads"
+
 
 _AXES = (
     "In dec and cross, row i is the decoder position that predicts target token i+1. "

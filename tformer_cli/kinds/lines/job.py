@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.text.prefetch import buffers
+from tformer_cli.text.lines import buffers
 from tformer_cli.text.tokenizer import UNK_ID
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import aside_in_shared, flush_file
 from tformer_cli.files.cache import cache_directory as default_cache_directory
 from tformer_cli.files.regular_file import MIB, read_regular
+from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text.config import FORMAT_KEYS, CorpusConfig, DataConfig
 from tformer_cli.text.corpora import SentencePair, corpus_name, format_of, read_corpus
 from tformer_cli.text.lines import LineCounts

@@ -18,9 +18,9 @@ from tformer_cli.text.batching import (
     plan_batches,
     regroup,
 )
+from tformer_cli.text.lines import Prefetcher
 from tformer_cli.text.loading.encoded import EncodedCorpus
 from tformer_cli.text.masking import Masking
-from tformer_cli.text.prefetch import Prefetcher
 from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 GROWTH_SAMPLE = 512

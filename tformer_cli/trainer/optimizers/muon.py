@@ -97,13 +97,7 @@ class Muon(Adam):
     def _update_shape(
         self, group: ParameterGroup, shape: torch.Size, pairs: list[tuple[Tensor, Tensor]]
     ) -> None:
-        """Updates parameters whose matrices have one shape.
-
-        Args:
-            group: their settings.
-            shape: (R, C) of a matrix.
-            pairs: parameters with the gradients of their matrices, (N, R, C) each.
-        """
+        """Updates parameters of one shape (R, C) of matrices with their gradients (N, R, C)."""
         counts = [len(gradients) for _, gradients in pairs]
         directions = pairs[0][1].new_empty(sum(counts), *shape)
         for (parameter, gradients), direction in zip(
@@ -149,15 +143,9 @@ _SMALLEST_NORM = 1e-14
 def orthogonalized(
     matrices: Tensor, dtype: torch.dtype = torch.float32, operations: Operations | None = None
 ) -> Tensor:
-    """Brings the singular values of matrices near 1 and keeps their singular vectors.
+    """Brings the singular values of matrices (N, R, C) near 1 and keeps their singular vectors.
 
-    Args:
-        matrices: (N, R, C) matrices.
-        dtype: of the products; bfloat16 is enough (Jordan et al. 2024).
-        operations: what computes in float32 instead of torch, if anything does.
-
-    Returns:
-        (N, R, C) in the type of `matrices`; a matrix of zeros stays one.
+    bfloat16 is enough for the products (Jordan et al. 2024); a matrix of zeros stays one.
     """
     if operations is not None and matrices.dtype == dtype == torch.float32:
         return operations.orthogonalized(matrices, COEFFICIENTS, CUSHION, _SMALLEST_NORM)
@@ -175,12 +163,7 @@ def orthogonalized(
 
 
 def _iterated(gram: Tensor, x: Tensor) -> Tensor:
-    """Applies one polynomial after the other.
-
-    Args:
-        gram: (N, R, R) X·Xᵀ.
-        x: (N, R, C) X, all its singular values at most 1.
-    """
+    """Applies one polynomial after the other to X (N, R, C), given X·Xᵀ (N, R, R)."""
     for place, (a, b, c) in enumerate(COEFFICIENTS):
         if place:
             gram = torch.bmm(x, x.mT)
@@ -192,10 +175,7 @@ def _iterated(gram: Tensor, x: Tensor) -> Tensor:
 def _product(gram: Tensor) -> Tensor:
     """Multiplies the polynomials' matrices, Q = P₄·P₃·P₂·P₁ with P = a·I + b·G + c·G².
 
-    The next G is P·G·P; all of these matrices commute.
-
-    Args:
-        gram: (N, R, R) G of the first.
+    The next G (N, R, R) is P·G·P; all of these matrices commute.
     """
     polynomial = product = _polynomial(gram, COEFFICIENTS[0])
     for coefficients in COEFFICIENTS[1:]:

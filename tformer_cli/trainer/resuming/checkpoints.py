@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tformer_cli.artifacts.tensors import load_tensors, save_tensors
-from tformer_cli.artifacts.weights_file import check_length
+from tformer_cli.artifacts.weights_file import read_header
 from tformer_cli.errors import ArtifactError, UnreadableError
 from tformer_cli.files.atomic import (
     directory_aside,
@@ -92,7 +92,7 @@ class Checkpoints:
         for name, expected in checksums.items():
             file = self.path(step) / name
             try:
-                check_length(file)
+                read_header(file)  # compares the length
                 found = _file_checksum(file)
             except OSError as error:
                 raise _not_read(file, error) from None

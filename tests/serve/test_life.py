@@ -1,0 +1,457 @@
+"""A service from its first request to its end: loading, leaving, cancelling, draining, forks."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from contextlib import aclosing
+
+import pytest
+
+from tests.serve.test_models import all_of, served
+from tests.zoo import ENGLISH
+from tformer_cli.api import load_model
+from tformer_cli.errors import ArtifactError, TformerError
+from tformer_cli.kinds.serving import Translating
+from tformer_cli.serve.cache import MISSING, ResultCache, private_bytes
+from tformer_cli.serve.models import Busy, Draining, Late, Service, UnknownModel
+from tformer_cli.serve.scheduler import OPEN_LINES
+
+
+class Gate:
+    """Lets batches of translations be computed one by one."""
+
+    def __init__(self, monkeypatch):
+        self.passes = threading.Semaphore(0)
+        self.batches = []
+        compute = Translating.compute
+
+        def gated(serving, units):
+            self.batches.append(len(units))
+            assert self.passes.acquire(timeout=10)
+            return compute(serving, units)
+
+        monkeypatch.setattr(Translating, "compute", gated)
+        monkeypatch.setattr(Translating, "warm_up", lambda self: None)
+
+    def open(self, n=10_000):
+        self.passes.release(n)
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    return Gate(monkeypatch)
+
+
+async def until(condition):
+    """Waits for what another thread does."""
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("never happened")
+
+
+def service_of(zoo, *names, **options):
+    return Service({name: zoo[name] for name in names}, **options)
+
+
+def numbered(n):
+    """Lines of which no two are the same."""
+    return [f"dog {number}" for number in range(n)]
+
+
+def test_unknown_names_and_verbs_are_refused_before_anything_waits(zoo):
+    service = service_of(zoo, "translate", "classifier")
+    for name, verb, said in (
+        ("translates", "translate", "there is no translates; did you mean translate"),
+        ("classifier", "translate", "classifier is a classifier"),
+        ("translate", "score", "translate is a translation model"),
+    ):
+        with pytest.raises(UnknownModel, match=said):
+            served(service, (name, verb, ["a"]))
+    assert {one.state for one in service.info()} == {"unloaded"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"beam_sise": 2}, "beam_sise: is not a setting of translate; did you mean"),
+        ({"beam_size": 0}, "beam-size: must be 1 to"),
+        ({"beam_size": "5"}, "beam-size: must be int"),
+        ({"seed": "x"}, "seed: must be int"),
+        ({"target_language": "xx"}, "no tokens that name languages"),
+    ],
+)
+def test_impossible_settings_harm_nobody_else(zoo, settings, said):
+    service = service_of(zoo, "translate")
+
+    async def run():
+        wrong = service.submit("translate", "translate", ENGLISH, settings=settings)
+        good = asyncio.create_task(all_of(service.submit("translate", "translate", ENGLISH)))
+        with pytest.raises(TformerError, match=said):
+            await all_of(wrong)
+        return await good
+
+    assert asyncio.run(run()) == list(load_model(zoo["translate"]).translate(ENGLISH))
+    assert service.stats.queue_requests == 0
+
+
+def test_an_error_in_a_batch_is_told_only_to_whoever_has_it(zoo, monkeypatch):
+    compute = Translating.compute
+
+    def fails_at_dogs(serving, units):
+        if any(len(unit.content.tokens) > 20 for unit in units):
+            raise MemoryError
+        return compute(serving, units)
+
+    monkeypatch.setattr(Translating, "compute", fails_at_dogs)
+    service = service_of(zoo, "translate")
+
+    async def run():
+        calls = [["dog " * 12], *([line] for line in ENGLISH if len(line) < 20)]
+        tasks = [all_of(service.submit("translate", "translate", call)) for call in calls]
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, *others = asyncio.run(run())
+    assert isinstance(first, MemoryError)
+    assert all(isinstance(one, list) for one in others)
+
+
+def test_the_work_of_a_client_that_leaves_stops_within_a_batch(zoo, gate):
+    service = service_of(zoo, "translate")
+
+    async def run():
+        async with aclosing(service.submit("translate", "translate", numbered(300))) as answers:
+            gate.open(1)
+            await anext(answers)
+            await until(lambda: len(gate.batches) == 2)
+        cancelled = asyncio.create_task(
+            all_of(service.submit("translate", "translate", numbered(300)))
+        )
+        await asyncio.sleep(0.01)
+        cancelled.cancel()
+        gate.open()
+        await until(lambda: service.stats.queue_requests == 0)
+        await service.drain(5.0)
+
+    asyncio.run(run())
+    assert len(gate.batches) == 2
+    assert service.stats.cancelled_gone_total == 2
+
+
+def test_a_sentence_is_answered_while_a_document_is_computed(zoo, gate):
+    service = service_of(zoo, "translate")
+
+    async def run():
+        document = service.submit("translate", "translate", numbered(400))
+        first = asyncio.create_task(anext(document))
+        await until(lambda: len(gate.batches) == 1)
+        sentence = asyncio.create_task(all_of(service.submit("translate", "translate", ["house"])))
+        await asyncio.sleep(0.01)
+        gate.open(2)
+        await asyncio.wait_for(sentence, 10)
+        assert gate.batches[1] == 1
+        gate.open()
+        return [await first, *[one async for one in document]]
+
+    found = asyncio.run(run())
+    assert found == list(load_model(zoo["translate"]).translate(numbered(400)))
+
+
+def test_a_request_that_cannot_begin_in_time_is_late(zoo, gate):
+    service = service_of(zoo, "translate")
+
+    async def run():
+        first = asyncio.create_task(all_of(service.submit("translate", "translate", ["a"])))
+        await until(lambda: gate.batches)
+        soon = time.monotonic() + 0.05
+        late = asyncio.create_task(
+            all_of(service.submit("translate", "translate", ["b"], deadline=soon))
+        )
+        await asyncio.sleep(0.1)
+        gate.open()
+        assert len(await first) == 1
+        with pytest.raises(Late):
+            await late
+
+    asyncio.run(run())
+    assert service.stats.cancelled_late_total == 1
+
+
+def test_a_full_queue_is_busy_and_keeps_what_it_let_in(zoo, gate):
+    service = service_of(zoo, "translate", max_queue=20)
+
+    async def run():
+        calls = [["dog"] * 10 for _ in range(9)]
+        tasks = [
+            asyncio.create_task(all_of(service.submit("translate", "translate", call)))
+            for call in calls
+        ]
+        await until(lambda: gate.batches)
+        gate.open()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert service.ready()
+        return found
+
+    found = asyncio.run(run())
+    busy = [one for one in found if isinstance(one, Busy)]
+    assert len(busy) == 7
+    assert all(one.retry_after >= 1 for one in busy)
+    assert sum(isinstance(one, list) and len(one) == 10 for one in found) == 2
+    assert service.stats.rejected_total == 7
+
+
+def test_draining_answers_what_was_let_in_and_nothing_else(zoo, gate):
+    service = Service({"a": zoo["translate"], "b": zoo["twin"]}, pivot="x")
+    lines = numbered(70)
+
+    async def run():
+        kept = asyncio.create_task(all_of(service.submit("a", "translate", lines)))
+        relayed = asyncio.create_task(all_of(service.submit(("a", "b"), "translate", lines)))
+        await until(lambda: gate.batches)
+        ending = asyncio.create_task(service.drain(10.0))
+        await asyncio.sleep(0.02)
+        with pytest.raises(Draining):
+            await all_of(service.submit("a", "translate", ["late"]))
+        gate.open()
+        await ending
+        assert not service.ready()
+        assert not service._models["a"].engine._thread.is_alive()
+        return await kept, await relayed
+
+    kept, relayed = asyncio.run(run())
+    assert [one.source for one in kept] == lines
+    assert [one.source for one in relayed] == lines
+
+
+def test_draining_ends_in_time_and_tells_those_it_leaves(zoo, gate):
+    service = service_of(zoo, "translate")
+
+    async def run():
+        left = asyncio.create_task(all_of(service.submit("translate", "translate", numbered(90))))
+        await until(lambda: gate.batches)
+        ending = asyncio.create_task(service.drain(0.1))
+        await asyncio.sleep(0.3)
+        gate.open()
+        await ending
+        with pytest.raises(Draining):
+            await left
+
+    asyncio.run(run())
+    assert len(gate.batches) <= 2
+
+
+def test_a_pivot_translates_twice(zoo):
+    service = Service({"a": zoo["translate"], "b": zoo["twin"]})
+    lines = [*ENGLISH * 9, ""]
+    (found,) = served(service, (("a", "b"), "translate", lines, {"settings": {"n_best": 2}}))
+    first = [one.text for one in load_model(zoo["translate"]).translate(lines)]
+    second = list(load_model(zoo["twin"]).translate(first, n_best=2))
+    assert [one.hypotheses for one in found] == [one.hypotheses for one in second]
+    assert [one.source for one in found] == lines
+    assert [one.index for one in found] == list(range(len(lines)))
+
+
+def test_routes_are_direct_or_through_the_pivot(zoo, tmp_path):
+    paths = {}
+    for name, source, target in (("ende", "en", "de"), ("fren", "fr", "en"), ("enfr", "en", "fr")):
+        paths[name] = shutil.copytree(zoo["translate"], tmp_path / name)
+        config = json.loads((paths[name] / "config.json").read_text())
+        config |= {"source_language": source, "target_language": target}
+        (paths[name] / "config.json").write_text(json.dumps(config))
+    service = Service({**paths, "classifier": zoo["classifier"]}, pivot="en")
+    assert service.route("en", "de") == ("ende",)
+    assert service.route("en-US", "de") == ("ende",)
+    assert service.route("fr", "de") == ("fren", "ende")
+    with pytest.raises(UnknownModel, match="from de to fr"):
+        service.route("de", "fr")
+    with pytest.raises(UnknownModel):
+        Service(paths).route("fr", "de")
+
+
+def test_a_model_is_opened_once_for_all_who_wait_and_again_after_it_was_closed(zoo):
+    service = service_of(zoo, "translate")
+
+    async def run():
+        loads = [service.load("translate") for _ in range(3)]
+        calls = [all_of(service.submit("translate", "translate", ["a"])) for _ in range(5)]
+        await asyncio.gather(*loads, *calls)
+        assert service.stats.loads_total == 1
+        (info,) = service.info()
+        assert info.state == "loaded"
+        assert len(info.hash) == 32
+        await service.unload("translate")
+        await service.unload("translate")  # it is closed already
+        assert service.info()[0].state == "unloaded"
+        (found,) = await all_of(service.submit("translate", "translate", ["b"]))
+        assert found.text == next(load_model(zoo["translate"]).translate(["b"])).text
+        assert service.stats.loads_total == 2
+        await service.drain(1.0)
+        with pytest.raises(UnknownModel):
+            await service.load("other")
+
+    asyncio.run(run())
+
+
+def test_a_model_that_vanished_fails_and_works_once_it_is_back(zoo, tmp_path):
+    path = shutil.copytree(zoo["translate"], tmp_path / "model")
+    service = Service({"m": path})
+    path.rename(tmp_path / "away")
+
+    async def run():
+        for _ in range(2):
+            with pytest.raises(ArtifactError):
+                await all_of(service.submit("m", "translate", ["a"]))
+        with pytest.raises(ArtifactError):
+            await service.load("m")
+        assert service.info()[0].state == "failed"
+        assert not service.ready()
+        (tmp_path / "away").rename(path)
+        await service.load("m")
+        assert len(await all_of(service.submit("m", "translate", ["a"]))) == 1
+        assert service.ready()
+        await service.drain(1.0)
+
+    asyncio.run(run())
+
+
+def test_memory_is_bounded_by_closing_what_was_used_longest_ago(zoo, monkeypatch):
+    from tformer_cli.serve import models
+
+    sizes = iter([100, 110, 200, 210, 300, 310, 400, 410])  # each takes 10
+    monkeypatch.setattr(models, "private_bytes", lambda: next(sizes))
+    monkeypatch.setattr(models, "MEMORY_OF_FILE", 0)
+    service = service_of(zoo, "translate", "twin", "int8", memory=20)
+
+    async def run():
+        for name in ("translate", "twin", "translate", "int8"):
+            await all_of(service.submit(name, "translate", ["a"]))
+        states = {one.name: one.state for one in service.info()}
+        assert states == {"translate": "loaded", "twin": "unloaded", "int8": "loaded"}
+        await all_of(service.submit("twin", "translate", ["a"]))
+        states = {one.name: one.state for one in service.info()}
+        assert states == {"translate": "unloaded", "twin": "loaded", "int8": "loaded"}
+        await service.drain(1.0)
+
+    asyncio.run(run())
+    small = service_of(zoo, "translate", memory=5)
+    monkeypatch.setattr(models, "private_bytes", iter([100, 1 << 30]).__next__)
+    with pytest.raises(ArtifactError, match="--memory"):
+        served(small, ("translate", "translate", ["a"]))
+
+
+def test_preloading_stops_where_the_memory_ends(zoo, monkeypatch):
+    from tformer_cli.serve import models
+
+    sizes = iter([100, 110, 200, 210])
+    monkeypatch.setattr(models, "private_bytes", lambda: next(sizes))
+    monkeypatch.setattr(models, "MEMORY_OF_FILE", 0)
+    service = service_of(zoo, "translate", "twin", "int8", memory=20)
+    for model in service._models.values():
+        model.engine.bytes = 10  # as known from before
+    service.preload()
+    assert [one.state for one in service.info()] == ["loaded", "loaded", "unloaded"]
+
+
+def test_results_of_a_client_that_reads_slowly_do_not_pile_up(zoo):
+    service = service_of(zoo, "translate")
+    lines = numbered(OPEN_LINES * 4)
+
+    async def run():
+        answers = service.submit("translate", "translate", lines)
+        found = [await anext(answers)]
+        await asyncio.sleep(0.3)
+        assert len(answers._results) <= OPEN_LINES + 32
+        found += [one async for one in answers]
+        await service.drain(1.0)
+        return found
+
+    assert [one.source for one in asyncio.run(run())] == lines
+
+
+def test_what_was_computed_is_not_computed_again(zoo, gate):
+    service = service_of(zoo, "translate")
+    gate.open()
+
+    async def run():
+        first = await all_of(service.submit("translate", "translate", ENGLISH[:2]))
+        n_batches = len(gate.batches)
+        again = service.submit("translate", "translate", [*ENGLISH[:2], ""])
+        found = [(one, again.is_cached) async for one in again]
+        assert len(gate.batches) == n_batches
+        await all_of(
+            service.submit("translate", "translate", ENGLISH[:2], settings={"beam_size": 1})
+        )
+        assert len(gate.batches) > n_batches
+        await service.drain(1.0)
+        return first, found
+
+    first, found = asyncio.run(run())
+    assert [one for one, _ in found[:2]] == first
+    assert [cached for _, cached in found] == [True, True, False]  # nothing is computed of a blank
+    assert service.stats.cache_hits_total == 2
+
+
+def test_a_cache_forgets_what_was_used_longest_ago():
+    cache = ResultCache(5000)
+    for key in range(9):
+        cache.put(key, "x" * 100)
+        cache.get(0)
+    assert cache.get(0) == "x" * 100
+    assert cache.get(1) is MISSING
+    assert cache.n_bytes <= 5000
+    cache.put("large", "x" * 4000)  # it would take the place of all others
+    assert cache.get("large") is MISSING
+    cache.put(0, "y")
+    assert cache.get(0) == "y"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_the_service_imports_no_torch_and_children_share_what_was_opened(zoo):
+    program = """
+import asyncio, os, sys
+from pathlib import Path
+from tformer_cli.serve.cache import private_bytes
+from tformer_cli.serve.models import Service
+service = Service({"m": Path(sys.argv[1]), "n": Path(sys.argv[2])})
+service.preload()
+assert [one.state for one in service.info()] == ["loaded", "loaded"]
+
+async def translate():
+    found = [one async for one in service.submit("m", "translate", ["A man sleeps."])]
+    await service.drain(5)
+    return found[0].text
+
+children = []
+for _ in range(2):
+    read, write = os.pipe()
+    if not os.fork():
+        os.write(write, asyncio.run(translate()).encode())
+        os._exit("torch" in sys.modules)
+    children.append(read)
+for read in children:
+    sys.stdout.write(os.read(read, 10000).decode() + "\\n")
+    assert os.wait()[1] == 0
+sys.stdout.write(asyncio.run(translate()) + "\\n")
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, zoo["translate"], zoo["int8"]],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    text = next(load_model(zoo["translate"]).translate(["A man sleeps."])).text
+    assert done.stdout == f"{text}\n" * 3
+
+
+@pytest.mark.skipif(private_bytes() is None, reason="the system does not say")
+def test_private_memory_is_what_only_this_process_has():
+    before = private_bytes()
+    kept = bytearray(os.urandom(8 << 20))
+    assert 7 << 20 < private_bytes() - before < 20 << 20
+    assert kept
