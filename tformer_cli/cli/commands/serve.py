@@ -6,6 +6,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from tformer_cli.cli.help import parse_size
 from tformer_cli.cli.options import (
     QuietOption,
     ThreadsOption,
@@ -14,7 +15,6 @@ from tformer_cli.cli.options import (
     option_field,
 )
 from tformer_cli.cli.streams import note, warn
-from tformer_cli.cli.values import parse_size
 from tformer_cli.errors import UsageError
 from tformer_cli.serve.config import ServeSettings
 
