@@ -19,38 +19,39 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 2193,
-    "artifacts": 2362,
+    ".": 2194,
+    "artifacts": 2318,
     "bulk": 1791,
-    "cli": 9227,
+    "cli": 9310,
     "corpora": 3025,
-    "distill": 1569,
-    "evaluate": 1755,
+    "distill": 1568,
+    "evaluate": 1756,
     "fast": 3841,
     "files": 690,
-    "foreign": 11030,
+    "foreign": 10859,
     "guide": 110,
-    "heads": 696,
-    "inspect": 12292,
-    "kinds": 3215,
-    "metrics": 722,
+    "heads": 703,
+    "inspect": 12135,
+    "kinds": 3621,
+    "metrics": 726,
     "model": 4061,
-    "quality": 2643,
-    "search": 5121,
-    "show": 1944,
-    "tests": 67425,
-    "text": 6089,
-    "train": 1372,
-    "trainer": 5121,
+    "quality": 2640,
+    "search": 5068,
+    "serve": 4976,
+    "show": 1949,
+    "tests": 68030,
+    "text": 6072,
+    "train": 1399,
+    "trainer": 5071,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
 SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 387
-LONG_FUNCTIONS = 16
-CIRCLES = 6
+MODULES = 407
+LONG_FUNCTIONS = 7
+CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
 
 

@@ -9,8 +9,9 @@ import json
 import sys
 from pathlib import Path
 
+from tformer_cli.inspect.frame import report_texts
 from tformer_cli.inspect.jobs.report import inspect_report
-from tformer_cli.inspect.pages import SAMPLE, report_data, report_texts
+from tformer_cli.inspect.pages import SAMPLE, report_data
 from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.quickstart import FAMOUS
 

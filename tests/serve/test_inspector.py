@@ -16,6 +16,7 @@ from tformer_cli.inspect.jobs.ablate import translate_without
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.serve.completing import completed
 from tformer_cli.serve.inspection import READERS, Inspection
 from tformer_cli.serve.inspector import DIED, Inspector
 
@@ -133,6 +134,32 @@ def test_an_image_is_no_path(zoo):
     model = zoo["images"]
     with pytest.raises(Exception, match="text: is no image"):
         list(Inspection().events(model, {"text": "/etc/passwd", "want": ["heads"]}))
+
+
+def test_a_prefix_that_ends_within_a_word_is_gone_on_with_by_tokens_that_the_model_knows(
+    translator,
+):
+    opened = open_for_inspection(translator, device="cpu")
+    side = opened.directory.tokenizer.target
+    for prefix in ("A wom", "the str", "Two dogs", "sl"):
+        found = events_of(translator, prefix=prefix, want=["translation", "tree"])
+        text = found["translation"]["target"]["text"]
+        assert text.startswith(prefix)
+        ids = found["translation"]["target"]["ids"]
+        given = found["tree"]["steps"][0][0]["text"]
+        assert given.startswith(prefix)
+        # each token of the last word is the most probable of those that spell it
+        begun = len(given) - len(given.rpartition(" ")[2])
+        n_before = len(side.encode_phrases([given[:begun].rstrip()])[0]) if begun else 0
+        assert side.decode(ids[: n_before + 1]).startswith(given[: begun + 1].rstrip())
+    assert completed(opened.directory.model, opened.directory.tokenizer, TEXT, "漢字漢") == "漢字漢"
+
+
+def test_a_prefix_of_unknown_words_is_no_crash(tmp_path, one_thread):
+    words = save_random(tmp_path / "words", algorithm="word", scale=4.0, **SHAPE)
+    found = events_of(words, prefix="漢字", want=["translation", "tree", "next"])
+    assert found["translation"]["target"]["text"] == ""
+    assert len(found["next"]["positions"]) == 1
 
 
 def test_a_report_is_the_static_page_of_what_is_shown(translator):

@@ -177,7 +177,8 @@ def test_models_are_listed_loaded_and_unloaded():
 
 def test_the_files_of_the_page_are_served_and_no_others():
     client = Client()
-    script = client.get("/page/data.js")
+    assert client.get("/").named["content-type"].startswith("text/html")
+    script = client.get("/page/live.js")
     assert script.status == 200
     assert "javascript" in script.named["content-type"]
     for name in ("nosuch.js", "../app.py", "..%2fapp.py", "app.py", "", "a/b.js", "__init__.py"):

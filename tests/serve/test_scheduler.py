@@ -250,8 +250,11 @@ def test_a_slow_model_gets_small_batches():
         model.scheduler._running = 100
         model.scheduler.done(0.1)
     assert math.isclose(model.scheduler.tokens_per_second, 1000, rel_tol=0.01)
-    model.admit([10] * 20)
+    model.admit([10] * 20, is_interactive=False)
     assert len(model.step()) == 3  # 30 ms
+    for _ in range(40):
+        model.admit([10])
+    assert len(model.step()) == 10  # a quarter of those who wait
 
 
 def test_a_closed_scheduler_ends_what_it_has():

@@ -8,16 +8,11 @@ masked maps only the visible triangle is kept. Queries and keys are float16, and
 are made of float32; of a sentence that has too many for `LARGEST_VECTORS`, those of the
 heads that are shown first of each kind.
 
-`page/page.html` is the frame, `page/style.css` the style, which follows that of all pages, and each
-``.js`` does one job; joined in the order of `SCRIPTS` they are one script. The data are JSON in a
-script element where every ``<`` is written ``\u003c``, so that no token can end the element.
-Whoever adds a view writes a ``tab_NAME.js`` that calls ``addTab``, lists it here, and puts its data
-into the sentence.
+The page around the data is in `frame`.
 """
 
 import base64
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -28,16 +23,15 @@ from typing import Any
 import torch
 
 from tformer_cli.heads.names import KINDS, HeadId
-from tformer_cli.heads.roles import METRICS, ROLES
+from tformer_cli.heads.roles import METRICS
 from tformer_cli.inspect.capture.forced import HeadVectors
 from tformer_cli.inspect.capture.live import SearchTree
 from tformer_cli.inspect.data import attributes
+from tformer_cli.inspect.frame import fill_page, page_texts, report_texts
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import SentenceView, View
 from tformer_cli.inspect.views import all_views
-from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
-from tformer_cli.show.html import base_style
-from tformer_cli.show.palette import DARK_RAMPS, HUES, LIGHT_RAMPS
+from tformer_cli.inspect.weighting.weighting import ALPHA
 
 LARGEST_MAPS = 1_280_000  # Bytes of base64 that the maps of a sentence may take with 16 bits
 LARGEST_VECTORS = 400_000  # Bytes of base64 that queries and keys of a sentence may take
@@ -74,20 +68,6 @@ def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
         "model": vars(records[0].model) if records else None,
         **page_texts(weighting),
         "sentences": [_sentence(record) for record in records],
-    }
-
-
-def page_texts(weighting: Weighting) -> dict[str, Any]:
-    return {
-        "weighting": attributes(
-            weighting, "name meaning source sums residual isOfLayers=is_of_layers isShare=is_share"
-        ),
-        "conventions": weighting.conventions,
-        "kinds": weighting.kind_names,
-        "metrics": {name: measure._asdict() for name, measure in METRICS.items()},
-        "roles": {rule.role: rule.meaning for rule in ROLES},
-        "ramps": {"light": LIGHT_RAMPS, "dark": DARK_RAMPS},
-        "hues": HUES,
     }
 
 
@@ -223,77 +203,6 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-SCRIPTS = (
-    "dom.js",
-    "data.js",
-    "state.js",
-    "colors.js",
-    "filter.js",
-    "terms.js",
-    "overview.js",
-    "sentences.js",
-    "figure_parts.js",
-    "heat_map.js",
-    "lines.js",
-    "figures.js",
-    "hover.js",
-    "measures.js",
-    "reading.js",
-    "products.js",
-    "save.js",
-    "tabs.js",
-    "tab_search.js",
-    "tab_image.js",
-    "tab_steps.js",
-    "tab_logits.js",
-    "tab_flow.js",
-    "tab_positions.js",
-    "tab_ablation.js",
-    "tab_diff.js",
-    "tab_timeline.js",
-    "keyboard.js",
-    "main.js",
-)
-"""The parts of the script, in their order; a tab stands where its place in the row of tabs is."""
-_COMMENT = re.compile(r"^(\s*(//|/\*)| \*).*\n", re.MULTILINE)
-_INDENTATION = re.compile(r"^\s+", re.MULTILINE)
-_BLANKS_OF_STYLE = re.compile(r"(?<=[{};]) | (?=[{}])")
-DATA_SLOT = "{{data}}"  # Place of the data in the frame
-
-
-def fill_page(title: str, data: Mapping[str, object], scripts: Sequence[str] = ()) -> str:
-    """Puts data into the page.
-
-    The same data give the same bytes: the page holds no time and no name of the machine.
-    """
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    before, after = empty_page(title, scripts).split(DATA_SLOT)
-    # Lone surrogates, from a shell's argument that is not UTF-8, have no place in a file.
-    return (before + text + after).encode("utf-8", "replace").decode("utf-8")
-
-
-def empty_page(title: str, scripts: Sequence[str] = ()) -> str:
-    page = _part("page.html").replace("{{title}}", title)
-    style = _plain(base_style()) + _part("style.css")
-    page = page.replace("{{style}}", _BLANKS_OF_STYLE.sub("", style).rstrip())
-    *parts, last, main = map(_part, SCRIPTS)
-    return page.replace("{{script}}", "\n".join([*parts, *scripts, last, main]).rstrip())
-
-
-def _part(name: str) -> str:
-    return _plain(files("tformer_cli.inspect").joinpath("page", name).read_text(encoding="utf-8"))
-
-
-def _plain(text: str) -> str:
-    """Leaves comments and indentation out of a part: they would be a fifth of the code.
-
-    No text of the parts goes over the end of a line, and comments have lines of their own.
-    """
-    return _INDENTATION.sub("", _COMMENT.sub("", text))
-
-
 TITLE = "Inspection report"
 SAMPLE = "sample-report.json"  # Name of the report that ships with the package, among the guides
 
@@ -345,15 +254,6 @@ def sample_page() -> str:
     """
     stored = files("tformer_cli").joinpath("guide", SAMPLE).read_text(encoding="utf-8")
     return _page(TITLE, json.loads(stored) | report_texts())
-
-
-def report_texts() -> dict[str, Any]:
-    terms = {
-        name: {"label": label, "meaning": meaning}
-        for view in all_views().values()
-        for name, (label, meaning) in view.terms.items()
-    }
-    return page_texts(ALPHA) | {"terms": terms}
 
 
 def report_data(report: Report) -> dict[str, Any]:

@@ -8,8 +8,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib.resources import files
-from mimetypes import guess_type
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -17,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tformer_cli.serve import libretranslate, live, openai
 from tformer_cli.serve.metrics import MEDIA_TYPE
+from tformer_cli.serve.page_files import page_files
 from tformer_cli.serve.requests import Gone, Refused
 from tformer_cli.serve.security import BODY_IS_READ, Guard
 from tformer_cli.serve.site import Route, Site, plain_error, refusal
@@ -24,9 +23,6 @@ from tformer_cli.serve.site import Route, Site, plain_error, refusal
 UNKNOWN = "other"
 """Endpoint of requests that no route knows: their paths would be labels without end."""
 _PARAMETER = re.compile(r"\{(\w+)\}")
-_PAGE_FILE = re.compile(r"[a-z0-9_]+\.(?:js|css|html|svg)")
-_FOLDERS = (("tformer_cli.serve", "page"), ("tformer_cli.inspect", "page"))
-"""Packages and folders with the page's files; the first that has one counts."""
 
 
 async def ready(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
@@ -43,25 +39,15 @@ async def metrics(site: Site, request: Request) -> Response:
     return Response(text, media_type=MEDIA_TYPE)
 
 
-async def page(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
-    return _page_file("live.html")
-
-
-async def page_file(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
-    name = request.path_params["name"]
-    if _PAGE_FILE.fullmatch(name) is None:
+async def page(site: Site, request: Request) -> Response:
+    """Sends the live page or a file of it; the process that inspects begins meanwhile."""
+    found = page_files().get(request.path_params.get("name", ""))
+    if found is None:
         raise Refused(404, "there is no such file")
-    return _page_file(name)
-
-
-def _page_file(name: str) -> Response:
-    for package, folder in _FOLDERS:
-        file = files(package).joinpath(folder, name)
-        if file.is_file():
-            kind = guess_type(name)[0] or "text/plain"
-            headers = {"cache-control": "no-cache"}
-            return Response(file.read_bytes(), media_type=kind, headers=headers)
-    raise Refused(404, "there is no such file")
+    if site.inspector is not None:
+        await site.inspector.start()
+    headers = {"cache-control": "no-cache"}
+    return Response(found.content, media_type=found.media_type, headers=headers)
 
 
 ROUTES: Sequence[Route] = (
@@ -71,7 +57,7 @@ ROUTES: Sequence[Route] = (
     Route("GET", "/ready", ready),
     Route("GET", "/metrics", metrics),
     Route("GET", "/", page),
-    Route("GET", "/page/{name}", page_file),
+    Route("GET", "/page/{name}", page),
 )
 
 

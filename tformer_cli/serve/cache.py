@@ -9,6 +9,7 @@ import sys
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ MISSING = object()
 """Stands for what a cache does not hold."""
 _ENTRY = 400
 """Bytes of an entry besides its key and value."""
+_NUMBER = 28
+"""Bytes of a number besides the reference to it."""
 _PRIVATE = re.compile(r"^Private_(?:Clean|Dirty):\s+(\d+) kB", re.MULTILINE)
 
 
@@ -57,6 +60,8 @@ class ResultCache:
         return MISSING if entry is None else entry[0]
 
     def put(self, key: Hashable, result: Any) -> None:  # noqa: ANN401
+        if not self._max_bytes:
+            return
         size = _ENTRY + size_in_memory(key) + size_in_memory(result)
         # One that nothing else would fit beside is not worth the others
         if size > self._max_bytes // 4:
@@ -71,13 +76,20 @@ class ResultCache:
 
 
 def size_in_memory(value: Any) -> int:  # noqa: ANN401
-    """Adds up the bytes of a result; what it shares with others counts, too."""
+    """Adds up the bytes of a result, about; what it shares with others counts, too."""
     size = sys.getsizeof(value)  # an array's own memory included
     if isinstance(value, tuple | list):
+        # Tokens and their log-probabilities: most of a result, and each asked would take longer
+        # than tokenizing
+        if value and isinstance(value[0], int | float):
+            return size + _NUMBER * len(value)
         return size + sum(map(size_in_memory, value))
-    if is_dataclass(value):
-        return size + sum(size_in_memory(getattr(value, one.name)) for one in fields(value))
-    return size
+    return size + sum(size_in_memory(getattr(value, name)) for name in _fields(type(value)))
+
+
+@cache
+def _fields(kind: type) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else ()
 
 
 def private_bytes(status: Path = Path("/proc/self/smaps_rollup")) -> int | None:

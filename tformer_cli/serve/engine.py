@@ -411,9 +411,13 @@ class Engine:
             if isinstance(result, Exception):
                 self._fail(request, result)
             else:
-                if part.hash == self.hash:  # the model may have been replaced and opened again
-                    self._cache.put(part.key, result)
                 self._put(request, part, result)
+        # Before they are kept, which nobody needs to wait for
+        self._deliver()
+        for (_, part), result in zip(batch, found, strict=True):
+            # The model may have been replaced, and opened again, since the unit was prepared
+            if part.hash == self.hash and not isinstance(result, Exception):
+                self._cache.put(part.key, result)
 
     def _found(self, batch: Sequence[tuple[Request[Part], Part]]) -> list[Any]:
         """Computes a batch, or takes what was computed since its units were prepared."""

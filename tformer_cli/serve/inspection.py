@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from tformer_cli.artifacts.config_file import TASKS, TRANSLATORS, task_kind
+from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.errors import DataError, TformerError
 from tformer_cli.foreign.import_model import float_twin
 from tformer_cli.heads.names import KINDS, head_layout
@@ -39,9 +39,10 @@ from tformer_cli.inspect.view import EVERY_TASK, ReportOptions, SentenceView
 from tformer_cli.inspect.views import all_views
 from tformer_cli.inspect.views.ablation import ablate_sentence
 from tformer_cli.inspect.views.logits import layer_logits
-from tformer_cli.kinds import reads_names
+from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.search.opening import overridden
+from tformer_cli.serve.completing import completed, ends_within_a_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -62,8 +63,13 @@ MOST_TOKENS = 256
 N_TOP = 64
 """Next tokens that are sent with their logits; the others are one number."""
 SCHEMA = "tformer.live/1"
-INLINE_IMAGES = ("data:", "shapes:")
-"""Beginnings of images that are no paths, which a request must not name."""
+ANSWERS: Mapping[str, tuple[str, dict[str, int]]] = {
+    "classify": ("classification", {"top": 0}),
+    "tag": ("tags", {}),
+    "fill": ("filled", {}),
+    "embed": ("embedding", {}),
+}
+"""Events of verbs that read a text whole, and how their results are written."""
 _SEARCH = ("beam_size", "length_penalty")
 
 
@@ -90,14 +96,15 @@ class Inspection:
         """Yields what a request wants, then that it is done; see `READERS` for the names."""
         start = perf_counter()
         opened = self._opened(model, request)
-        config, text = opened.config, request["text"]
+        text = request["text"]
         want = request.get("want") or ("alignment", "heads")
         _check_text(opened, text)
         off = request.get("heads_off") or ()
         heads = (
             select_heads(list(off), head_layout(inspected_model(opened.directory))) if off else []
         )
-        unread = () if TASKS[task_kind(config)].predicts else ("next", "lens", "off")
+        predicts = TASKS[kind_of(opened.config).name].predicts
+        unread = () if predicts else ("next", "lens", "off")
         if "report" in want:
             yield _report(opened, request)
         with heads_off(inspected_model(opened.directory), heads):
@@ -106,7 +113,7 @@ class Inspection:
             found = _inspected(opened, request)
             for name, read in READERS.items():
                 if name in want and name not in unread:
-                    event = read(found)
+                    event = read(found, name)
                     if event is not None:
                         yield {"event": name, **event}
         if "off" in want and "off" not in unread:
@@ -132,17 +139,22 @@ class Inspection:
         self._models.move_to_end(key)
         opened = self._models[key]
         changes = {name: request[name] for name in _SEARCH if request.get(name) is not None}
-        if not changes or task_kind(opened.config) not in TRANSLATORS:
+        if not changes or not _translates(opened):
             return opened
         chosen = overridden(opened.directory.decoding, **changes)
         return replace(opened, search=opened.translator.with_config(chosen))
+
+
+def _translates(opened: Opened) -> bool:
+    verbs = kind_of(opened.config).verbs
+    return "translate" in verbs
 
 
 def _check_text(opened: Opened, text: object) -> None:
     if not isinstance(text, str) or not text.strip():
         raise DataError("text: is missing; give a text that is not blank")
     if reads_names(opened.config):
-        if not text.startswith(INLINE_IMAGES):
+        if not text.startswith("data:"):  # other names are files of this machine
             raise DataError("text: is no image; give a data: address")
         return
     n_tokens = len(opened.directory.tokenizer.source.encode(text))
@@ -152,9 +164,14 @@ def _check_text(opened: Opened, text: object) -> None:
         )
 
 
-def _constraints(request: Mapping[str, Any]) -> LineConstraints:
+def _constraints(opened: Opened, request: Mapping[str, Any]) -> LineConstraints:
+    prefix = str(request.get("prefix") or "")
+    if ends_within_a_word(prefix) and _translates(opened):
+        prefix = completed(
+            opened.directory.model, opened.directory.tokenizer, request["text"], prefix
+        )
     return LineConstraints(
-        str(request.get("prefix") or ""),
+        prefix,
         tuple(map(str, request.get("require") or ())),
         tuple(map(str, request.get("ban") or ())),
     )
@@ -163,9 +180,9 @@ def _constraints(request: Mapping[str, Any]) -> LineConstraints:
 def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
     """Captures the sentence of a request: along the search, where there is one."""
     subject = subject_of(opened.directory)
-    is_searched = subject.summary.task in TRANSLATORS and not request.get("target")
+    is_searched = _translates(opened) and not request.get("target")
     inspector = HeadInspector(opened, mode="live" if is_searched else "forced", for_page=True)
-    constraints = _constraints(request)
+    constraints = _constraints(opened, request)
     text, target = request["text"], request.get("target")
     # A prefix says nothing about which sentence of several it belongs to, but the first
     texts = [text] if target else [one for one, _ in inspector.pairs([text])]
@@ -182,37 +199,23 @@ def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
 
 def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
     """What the model makes of a text, computed by torch, where gates count."""
-    kind, text = task_kind(opened.config), request["text"]
-    name = request.get("model") or opened.directory.path.name
-    start: Event = {"schema": SCHEMA, "model": name}
-    if kind in TRANSLATORS:
-        return {"event": "translation", **start, **_translation(opened, request)}
-    if kind == "tag":
-        from tformer_cli.kinds.tag import tag_texts
-
-        (tagged,) = tag_texts(opened, [text])
-        return {"event": "tags", **start, **_of_line(tagged)}
-    if TASKS[kind].has_labels:
-        from tformer_cli.kinds.lines.classify import label_texts
-
-        (labeled,) = label_texts(opened, [text])
-        return {"event": "classification", **start, **_of_line(labeled, top=0)}
-    if kind == "masked":
-        from tformer_cli.kinds.lines.fill import GapFiller
-
-        (filled,) = GapFiller(opened).fill([text])
-        return {"event": "filled", **start, **_of_line(filled)}
-    return {"event": "generation", **start, "prompt": text, "texts": []}
-
-
-def _of_line(result: Any, **details: Any) -> Event:  # noqa: ANN401 - results of several verbs
-    """Gives what the command of a verb writes of a result as JSON, as the service does."""
-    return cast("Event", json.loads(result.line("jsonl", **details)))
+    kind, text = kind_of(opened.config), request["text"]
+    start: Event = {"schema": SCHEMA, "model": request.get("model") or opened.directory.path.name}
+    verb = next((verb for verb in kind.verbs if verb in ANSWERS), None)
+    if verb is not None:
+        serving = kind.serving(opened, verb)
+        (line,) = serving.prepare([text], 0)
+        found = serving.finish(line, serving.compute(line.units))
+        event, details = ANSWERS[verb]
+        return {"event": event, **start, **json.loads(found.line("jsonl", **details))}
+    if not _translates(opened):  # it writes a text, which the service streams
+        return {"event": "generation", **start, "prompt": text, "texts": []}
+    return {"event": "translation", **start, **_translation(opened, request)}
 
 
 def _translation(opened: Opened, request: Mapping[str, Any]) -> Event:
     tokenizer = opened.directory.tokenizer
-    (found,) = opened.translator.translate([request["text"]], 0, [_constraints(request)])
+    (found,) = opened.translator.translate([request["text"]], 0, [_constraints(opened, request)])
     best = found.hypotheses[0]
     return {
         "source": {
@@ -239,7 +242,7 @@ def _translation(opened: Opened, request: Mapping[str, Any]) -> Event:
     }
 
 
-def _alignment(found: Inspected) -> Event | None:
+def _alignment(found: Inspected, _: str) -> Event | None:
     """Words of both sides as spans of characters, their tokens, and what goes together."""
     record, tokenizer = found.record, found.opened.directory.tokenizer
     if record.maps is None or record.is_image:
@@ -269,7 +272,7 @@ def _spans(words: Sequence[str], text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _heads(found: Inspected) -> Event | None:
+def _heads(found: Inspected, _: str) -> Event | None:
     """The maps of each kind as one tensor of bytes, and what is known of each head."""
     record = found.record
     if record.maps is None or not record.heads:
@@ -316,7 +319,7 @@ def _metrics(record: HeadsRecord, head: HeadId) -> list[float | None]:
     return [float(f"{metrics[name]:.4g}") if name in metrics else None for name in METRICS]
 
 
-def _tree(found: Inspected) -> Event | None:
+def _tree(found: Inspected, _: str) -> Event | None:
     """The search as steps; each node has the text that it stands for, to be gone on from."""
     record = found.record
     tree = None if record.extras is None else record.extras.search
@@ -356,7 +359,7 @@ def _tokens(tree: SearchTree) -> list[list[int]]:
     return found
 
 
-def _next(found: Inspected) -> Event | None:
+def _next(found: Inspected, _: str) -> Event | None:
     """The largest logits of each position, and the log of what all others sum to.
 
     From these the page makes any temperature's distribution of them; the others are a guess for
@@ -369,7 +372,7 @@ def _next(found: Inspected) -> Event | None:
     if places == []:
         return None
     maps = record.maps
-    logits, _ = layer_logits(subject.model, maps.source_ids, maps.target_input_ids, places)
+    logits = layer_logits(subject.model, maps.source_ids, maps.target_input_ids, places)[0]
     values, ids = logits.double().topk(min(N_TOP, logits.shape[1]))
     others = logits.double().scatter(1, ids, -math.inf).logsumexp(dim=1)
     return {
@@ -388,16 +391,8 @@ def _next(found: Inspected) -> Event | None:
     }
 
 
-def _lens(found: Inspected) -> Event | None:
+def _lens(found: Inspected, _: str) -> Event | None:
     return _view(found, "logits")
-
-
-def _flow(found: Inspected) -> Event | None:
-    return _view(found, "flow")
-
-
-def _image(found: Inspected) -> Event | None:
-    return _view(found, "image") if found.record.is_image else None
 
 
 def _view(found: Inspected, name: str) -> Event | None:
@@ -423,22 +418,22 @@ def _off(found: Inspected) -> Event:
 
 def _report(opened: Opened, request: Mapping[str, Any]) -> Event:
     """The static report of what a page shows; what is not the model's free answer is given."""
-    target = request.get("target") if task_kind(opened.config) in TRANSLATORS else None
-    mode = "forced" if target or task_kind(opened.config) not in TRANSLATORS else "live"
+    target = request.get("target") if _translates(opened) else None
+    mode = "live" if _translates(opened) and not target else "forced"
     options = ReportOptions(mode=cast("Any", mode))
     targets = None if target is None else [target]
     report = inspect_report(opened, [request["text"]], targets=targets, options=options)
     return {"event": "report", "html": render_report(report)}
 
 
-READERS: Mapping[str, Callable[[Inspected], Event | None]] = {
+READERS: Mapping[str, Callable[[Inspected, str], Event | None]] = {
     "alignment": _alignment,
     "heads": _heads,
     "tree": _tree,
     "next": _next,
     "lens": _lens,
-    "flow": _flow,
-    "image": _image,
+    "flow": _view,
+    "image": _view,
 }
 """What is read of a captured sentence, by the names of its events, the cheapest first."""
 

@@ -309,11 +309,13 @@ class Scheduler(Generic[U]):
     def next_batch(self) -> list[tuple[Request[U], U]]:
         """Takes the units to compute next, all of one group; none if none is ready."""
         with self._changed:
-            most = int(min(BATCH_TOKENS, BATCH_SECONDS * self.tokens_per_second))
-            most *= self._n_threads
-            has_interactive = any(request.units for request in self._interactive)
+            waiting = sum(request.ready_tokens for request in self._interactive)
             has_bulk = any(request.units for request in self._bulk)
-            is_bulk = has_bulk and (not has_interactive or self._owed >= BULK_TURNS * most)
+            is_bulk = has_bulk and (not waiting or self._owed >= BULK_TURNS * BATCH_TOKENS)
+            # Where many wait, whoever comes next waits for a quarter of them anyway
+            long = 0 if is_bulk else waiting // 4
+            most = max(int(BATCH_SECONDS * self.tokens_per_second), long)
+            most = min(most, BATCH_TOKENS) * self._n_threads
             # Of one class: a sentence that somebody waits for is there sooner without bulk
             batch = self._batch(self._bulk if is_bulk else self._interactive, most)
             tokens = sum(unit.tokens for _, unit in batch)

@@ -21,19 +21,15 @@ from tformer_cli.inspect import pages as render_html_module
 from tformer_cli.inspect.alignment import SpelledWords
 from tformer_cli.inspect.capture.forced import AttentionMaps, HeadVectors
 from tformer_cli.inspect.capture.live import SearchNode, SearchTree
+from tformer_cli.inspect.frame import DATA_SLOT, SCRIPTS, empty_page, fill_page, report_texts
 from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.pages import (
-    DATA_SLOT,
     LARGEST_MAPS,
     SAMPLE,
-    SCRIPTS,
     bits_of,
-    empty_page,
-    fill_page,
     render_html,
     render_report,
     report_data,
-    report_texts,
     sample_page,
 )
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary, PageExtras

@@ -205,6 +205,8 @@ class HeadInspector:
         live = self._live_maps(index, line, constraints, *ids) if translation.n_parts else None
         side = self._tokenizer.target
         n_forced = len(side.start) + len(side.encode_phrases([constraints.target_prefix])[0])
+        # A prefix of unknown words cannot be written, and the translation ends there
+        n_forced = min(n_forced, len(found.token_ids))
         return self._record(
             index,
             (line, found.text),

@@ -1,11 +1,15 @@
 // What the page shows: the data that were put into it, and how maps are packed in them.
+// A live page is put texts into, and no sentences; they come as events (`live.js`).
 
 const data = JSON.parse(byId("data").textContent, (_, value) => unpackedData(value));
 const KINDS = Object.keys(data.kinds);
 const SIGNS = { previous: "◀", self: "●", next: "▶", sink: "▼", aligner: "≡", broad: "▒", rare: "★" };
 
 // A name holds kind, layer and number. Measures come as lists in the order of their names; a head has those that are defined for it.
-for (const one of data.sentences) {
+data.sentences.forEach(nameHeads);
+
+/** Gives the heads of a sentence their parts of the name, and measures by name. */
+function nameHeads(one) {
   for (const head of one.heads) {
     const [kind, layer, number] = head.id.split(".");
     Object.assign(head, { kind, layer: Number(layer), head: number === undefined ? null : Number(number) });

@@ -79,7 +79,7 @@ function nextTheme() {
 /** Makes keys and buttons work. */
 function listenToKeys() {
   document.addEventListener("keydown", event => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || !sentence || event.target.tagName === "TEXTAREA") return;
     const { target, key } = event;
     if (target.closest?.("[role=tablist]") && /^Arrow(Left|Right)$/.test(key)) {
       moveTab(key === "ArrowLeft" ? -1 : 1);

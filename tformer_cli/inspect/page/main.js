@@ -95,7 +95,7 @@ let drawnWidth = innerWidth;
 /** Draws what takes its width from the window anew, once for each picture that the screen shows. */
 function drawAtNextFrame() {
   // Phones call it a new size when their bars come and go; the width is still the same.
-  if (isFrameWaiting || innerWidth === drawnWidth) return;
+  if (isFrameWaiting || innerWidth === drawnWidth || !sentence) return;
   isFrameWaiting = true;
   requestAnimationFrame(() => {
     isFrameWaiting = false;
@@ -125,11 +125,16 @@ function begin() {
       : `${name}: ${meaning} (${source}).`;
   }
   fillChooser();
+  listen();
+  openSentence();
+}
+
+/** Reads the address and makes the page answer to who uses it. */
+function listen() {
   fillKeys();
   readAddress();
   byId("filter").value = state.q;
   repaint();
-  openSentence();
   listenToKeys();
   listenToSaving();
   for (const button of document.querySelectorAll("[data-view]")) button.addEventListener("click", () => update({ view: button.dataset.view }));
@@ -147,7 +152,7 @@ function begin() {
     byId("filter").value = state.q;
     sentence = null;
     repaint();
-    openSentence();
+    if (data.sentences.length) openSentence();
   });
   for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) {
     window.addEventListener(event, () => {
@@ -157,5 +162,3 @@ function begin() {
     });
   }
 }
-
-begin();

@@ -1,5 +1,12 @@
 // The overview: every head of the three kinds as a small map with the sign of its role.
 
+let onHead = null; // takes a head that is clicked, and says whether that was all
+
+/** Lets a live page take the heads that are clicked. */
+function whenHeadIsChosen(does) {
+  onHead = does;
+}
+
 const THUMBNAIL = 30; // pixels of a small map at most
 
 /** Draws the overview of the sentence. */
@@ -28,7 +35,7 @@ function showOverview() {
 function gridOf(heads) {
   const layers = [...new Set(heads.map(head => head.layer))];
   const numbers = [...new Set(heads.map(head => head.head))].sort((a, b) => a - b);
-  const grid = make("div", { class: numbers.length > 6 ? "grid many" : "grid", style: `grid-template-columns: 22px repeat(${numbers.length}, minmax(0, 46px))` });
+  const grid = make("div", { class: numbers.length > 6 ? "grid many" : "grid", style: `grid-template-columns: 22px repeat(${numbers.length}, minmax(0, var(--thumb, 46px)))` });
   grid.append(make("span"), ...numbers.map(number => make("span", { class: "axis", "aria-hidden": "true" }, String(number ?? "all"))));
   for (const layer of layers) {
     grid.append(make("span", { class: "axis", "aria-hidden": "true" }, `L${layer}`));
@@ -44,7 +51,7 @@ function thumbnail(head) {
   const name = SIGNS[head.role] ? `${head.id}, ${head.role}` : head.id;
   head.canvas = make("canvas");
   head.button = toggle(head.canvas, false, { class: "thumb", title: name, "aria-label": name, tabindex: "-1" },
-    () => update({ head: head.id }));
+    () => onHead?.(head) || update({ head: head.id }));
   if (SIGNS[head.role]) head.button.append(make("i", { "aria-hidden": "true" }, SIGNS[head.role]));
   paintThumbnail(head);
   return head.button;

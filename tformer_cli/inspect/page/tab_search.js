@@ -1,5 +1,12 @@
 // Beam search: the tree of hypotheses that the search kept, dropped and finished.
 
+let onNode = null; // takes a hypothesis that is clicked, by its number
+
+/** Lets a live page go on from the hypotheses that are clicked. */
+function whenNodeIsChosen(does) {
+  onNode = does;
+}
+
 let withDropped = true; // whether continuations that had no slot are drawn
 
 addTab({
@@ -20,7 +27,7 @@ addTab({
       : `Beam search keeps ${tree.beamSize} hypotheses at once. At each step every one is continued by every token, and the ${tree.beamSize} best continuations stay; one that ends the sentence takes its place in the beam with it.`;
     panel.append(
       card("The tree of the search", make("p", { class: "says" }, rule, " A box is a hypothesis: its last token, and the log-probability of all its tokens; the best of a step is on top. "
-        + "Filled: on the way to the translation. Double frame: finished. Faint: no continuation stayed. Dashed: a candidate that was dropped at once."),
+        + "The thicker a line, the more probable its token there. Filled: on the way to the translation. Double frame: finished. Faint: no continuation stayed. Dashed: a candidate that was dropped at once."),
       make("div", { class: "choices", role: "group", "aria-label": "Shown" }, button), make("div", { class: "scroll" }, treeFigure(tree))),
       card("What the search finished", make("p", { class: "says" }, `A log-probability falls with every token, so hypotheses of different lengths are ranked by their score: the log-probability divided by `
         + `((5 + tokens) / 6) to the power ${decimal(tree.lengthPenalty, 2)}, the length penalty.`), finishedTable(tree)), searchDetails(tree));
@@ -30,6 +37,7 @@ addTab({
 /** The tokens of a hypothesis as a text, without its end of sentence. */
 function hypothesisOf(tree, number) {
   const pieces = [], { nodes } = tree;
+  if (nodes[number].text !== undefined) return clean(nodes[number].text); // with what was given before it
   for (let at = nodes[number].state === "finished" ? nodes[number].parent : number; nodes[at].parent !== null; at = nodes[at].parent) pieces.unshift(nodes[at].piece);
   return clean(pieces.join("").replaceAll("▁", " ").trim());
 }
@@ -61,7 +69,7 @@ function treeFigure(tree) {
     if (node.parent !== null) {
       const [fromX, fromY] = places.get(node.parent), x1 = fromX + wide, y1 = fromY + tall / 2, y2 = y + tall / 2;
       edges.append(draw("path", { d: `M${x1} ${y1}C${x1 + gapX / 2} ${y1} ${x - gapX / 2} ${y2} ${x} ${y2}`, stroke: isOn ? accent : isDropped || isLost ? line : soft,
-        "stroke-width": isOn ? 2.5 : 1.2, ...(isDropped ? { "stroke-dasharray": "3 3" } : {}) }));
+        "stroke-width": .8 + 3.2 * Math.exp(Math.min(0, node.logp - tree.nodes[node.parent].logp)), ...(isDropped ? { "stroke-dasharray": "3 3" } : {}) }));
     }
     const group = draw("g", isDropped || isLost ? { opacity: ".62" } : {}), stroke = isOn ? accent : isDropped ? line : soft;
     group.append(draw("rect", { x, y, width: wide, height: tall, rx: 5, fill: isOn ? accent : panel, stroke, ...(isDropped ? { "stroke-dasharray": "3 3" } : {}) }));
@@ -71,10 +79,24 @@ function treeFigure(tree) {
     text.firstChild.textContent = shortened(node.piece, Math.floor(wide / 7.2));
     group.append(text, draw("text", { x: x + wide / 2, y: y + 22, "font-size": 9.5, "text-anchor": "middle", "dominant-baseline": "central", fill: isOn ? panel : soft }, decimal(node.logp, 2)),
       draw("title", {}, `${hypothesisOf(tree, n)}${node.score === null ? "" : `, score ${decimal(node.score)}`}`));
+    if (onNode && node.parent !== null) makeChoosable(group, `${hypothesisOf(tree, n)}, ${node.state}`, () => onNode(n));
     boxes.append(group);
   }
+  if (onNode) svg.setAttribute("role", "group"); // an image would hide the buttons in it
   svg.append(edges, boxes);
   return svg;
+}
+
+/** Makes a box of the figure a button. */
+function makeChoosable(group, name, does) {
+  for (const [attribute, value] of Object.entries({ tabindex: "0", role: "button", class: "node", "aria-label": name })) group.setAttribute(attribute, value);
+  group.addEventListener("click", does);
+  group.addEventListener("keydown", event => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    event.stopPropagation();
+    does();
+  });
 }
 
 function finishedTable(tree) {

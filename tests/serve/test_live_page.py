@@ -1,0 +1,495 @@
+"""The live page in a browser, story by story: what a person does, and what then is there."""
+
+import asyncio
+import gzip
+import re
+from collections import Counter
+from itertools import pairwise
+from shutil import which
+from time import monotonic
+
+import pytest
+
+from tests.models import LINES, save_random
+from tests.serve.live_server import served
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.serve.page_files import page_files
+from tformer_cli.serve.security import Keys
+
+TEXT = "Two dogs run in the snow."
+SLOW = "A woman and a dog."
+HOSTILE = '</script><img src=x onerror="document.title=1"> "><svg onload=document.title=2>'
+MOST_SECONDS = 20
+MOST_BYTES = 80_000
+"""Of all files of the page together, compressed."""
+SHAPE = {"d_model": 16, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2}
+DECODING = {"beam_size": 3, "max_length": 8}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, zoo, one_thread):
+    """Translators that write words at random, and one model of each other kind."""
+    folder = tmp_path_factory.mktemp("served")
+    words = {"algorithm": "word", "scale": 4.0, "decoding": DECODING, **SHAPE}
+    return {
+        "words": save_random(folder / "words", LINES * 3, **words),
+        "others": save_random(folder / "others", LINES * 3, seed=5, **words),
+        **{name: zoo[name] for name in ("classifier", "tagger", "masked", "language_model")},
+        "images": zoo["images"],
+    }
+
+
+def slow(app):
+    """Lets the answers to one text come late."""
+
+    async def wrapped(scope, receive, send):
+        is_slow = False
+
+        async def watched():
+            nonlocal is_slow
+            message = await receive()
+            is_slow |= SLOW.encode() in message.get("body", b"")
+            return message
+
+        async def late(message):
+            if is_slow and message["type"] == "http.response.start":
+                await asyncio.sleep(0.6)
+            await send(message)
+
+        await app(scope, watched, late)
+
+    return wrapped
+
+
+@pytest.fixture(scope="module")
+def address(models):
+    with served(models, slow) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    playwright = pytest.importorskip("playwright.sync_api")
+    path = which("chromium")
+    if path is None:
+        pytest.skip("there is no Chromium to open pages with")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Page:
+    """The page of a test, with what it said and asked for."""
+
+    def __init__(self, page, address):
+        self.page, self.address = page, address
+        self.problems, self.requests = [], []
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", self._heard)
+        page.on("request", lambda one: self.requests.append((one.method, one.url)))
+        page.set_default_timeout(20_000)
+
+    def _heard(self, message):
+        if message.type in ("error", "warning"):
+            self.problems.append(message.text)
+
+    def open(self, text=TEXT, model="words"):
+        self.page.goto(self.address)
+        self.page.wait_for_selector("#source-0")
+        if model != "words":
+            self.page.select_option("#model-0", label=model)
+        if text is not None:
+            self.page.fill("#source-0", text)
+        return self
+
+    @property
+    def target(self):
+        return self.page.input_value("#target-0")
+
+    def until(self, script, argument=None):
+        """Waits; not by `wait_for_function`, which evaluates strings, as the policy forbids."""
+        end = monotonic() + MOST_SECONDS
+        while not self.page.evaluate(script, argument):
+            assert monotonic() < end, (script, argument, self.target, self.problems)
+            self.page.wait_for_timeout(20)
+
+    def answered(self):
+        """Waits until the answer to what is typed is there, with its heads."""
+        self.until(
+            "text => document.querySelector('#source-text').textContent === text"
+            " && document.querySelector('.thumb')",
+            self.page.input_value("#source-0"),
+        )
+        return self
+
+    def texts(self, selector):
+        return self.page.locator(selector).all_inner_texts()
+
+
+@pytest.fixture
+def live(chromium, address):
+    context = chromium.new_context(viewport={"width": 1280, "height": 720}, reduced_motion="reduce")
+    page = Page(context.new_page(), address)
+    yield page
+    context.close()
+    assert page.problems == []
+
+
+@pytest.fixture(scope="module")
+def translate(models):
+    return lambda name, text: open_model(models[name], device="cpu").translator.translate([text])[0]
+
+
+def test_the_translation_follows_what_is_typed_and_the_last_answer_wins(live, translate):
+    live.open(None)
+    live.page.fill("#source-0", SLOW)  # answered late
+    live.page.wait_for_timeout(200)
+    live.page.fill("#source-0", "")
+    live.page.type("#source-0", TEXT)
+    expected = translate("words", TEXT)
+    live.until("text => document.querySelector('#target-0').value === text", expected.text)
+    live.page.wait_for_timeout(700)
+    assert live.target == expected.text
+    score = f"{expected.hypotheses[0].score:.3f}".replace("-", "−")
+    assert re.search(rf"score {score} · \d+ ms", live.page.inner_text(".status"))
+    live.until("text => document.querySelector('#said').textContent === text", expected.text)
+    live.page.fill("#source-0", " ")
+    live.until("document.querySelector('#target-0').value === ''")
+
+
+def test_a_word_that_is_pointed_at_shows_its_partners_and_its_probability(live):
+    live.open().answered()
+    word = live.page.locator(".written .word").nth(1)
+    box = word.bounding_box()
+    live.page.mouse.move(box["x"] + 4, box["y"] + 6)
+    live.until("document.querySelectorAll('.written .word.pointed').length === 1")
+    assert live.page.locator(".read .word.linked").count() >= 1
+    linked = live.page.locator(".read .word.linked").first.inner_text()
+    told = live.page.inner_text(".status")
+    assert told.startswith(f"{word.inner_text()} ← {linked}")
+    assert re.search(r"probability [01]\.\d\d · score", told)
+    live.page.mouse.move(2, 2)
+    live.until("document.querySelectorAll('.pointed, .linked').length === 0")
+    # by the caret, too, for who has no pointer
+    live.page.focus("#source-0")
+    live.page.keyboard.press("Home")
+    live.until("document.querySelectorAll('.read .word.pointed').length === 1")
+    assert live.page.locator(".probabilities span").count() == len(live.target.split())
+
+
+def test_a_dropped_hypothesis_of_the_tree_becomes_the_prefix(live):
+    live.open().answered()
+    before = live.target
+    live.page.click("#tab-search")
+    dropped = live.page.locator(".node[aria-label$=', dropped']").filter(has_text="▁").nth(2)
+    prefix = dropped.get_attribute("aria-label").removesuffix(", dropped")
+    assert not before.startswith(prefix)
+    dropped.focus()
+    live.page.keyboard.press("Enter")
+    live.until("start => document.querySelector('#target-0').value.startsWith(start)", prefix)
+    grey = "".join(live.texts(".written .rest"))
+    assert live.target.replace(" ", "") == (prefix + grey).replace(" ", "")
+    live.until("document.querySelector('.node') !== null")
+    live.page.click(".free")
+    live.until("text => document.querySelector('#target-0').value === text", before)
+
+
+def test_the_translation_is_edited_word_by_word(live):
+    live.open().answered()
+    before = live.target
+    live.page.focus("#target-0")
+    live.page.keyboard.press("Control+a")
+    live.page.keyboard.type("street")
+    live.until("document.querySelector('#target-0').value.startsWith('street ')")
+    whole = live.target
+    assert whole != before
+    assert "street" not in "".join(live.texts(".written .rest"))
+    live.page.keyboard.press("Tab")
+    taken = len(f"street {whole.split(' ')[1]}")
+    live.until("taken => document.activeElement.selectionStart === taken", taken)
+    assert live.page.evaluate("document.activeElement.id") == "target-0"
+    grey = "".join(live.texts(".written .rest"))
+    assert grey == whole[taken:].replace(" ", "")
+    live.page.keyboard.press("Control+Enter")
+    live.until("document.querySelector('.written .rest') === null")
+    assert live.target == whole
+    live.page.keyboard.press("Escape")
+    live.until("text => document.querySelector('#target-0').value === text", before)
+    live.page.keyboard.press("Tab")  # nothing to take: it goes on as everywhere
+    assert live.page.evaluate("document.activeElement.id") != "target-0"
+
+
+def test_a_head_that_is_switched_off_changes_words_that_are_underlined(live, models):
+    from tformer_cli.inspect.jobs.ablate import translate_without
+    from tformer_cli.inspect.jobs.reader import open_for_inspection
+
+    opened = open_for_inspection(models["words"], device="cpu")
+    without = translate_without(opened, TEXT)
+    head, text = next(
+        (name, text)
+        for name, text in without.without.items()
+        if name.count(".") == 2 and text != without.whole
+    )
+    live.open().answered()
+    assert live.target == without.whole
+    live.page.click("#switch")
+    live.page.click(f"[data-head='{head}']")
+    live.until("text => document.querySelector('#target-0').value === text", text)
+    kept = Counter(without.whole.split()) & Counter(text.split())
+    changed = live.texts(".written .changed")
+    assert len(changed) >= len(text.split()) - kept.total()
+    live.answered()
+    assert live.page.get_attribute(f"[data-head='{head}']", "aria-label") == f"{head}, off"
+    live.page.click("#all-on")
+    live.until("text => document.querySelector('#target-0').value === text", without.whole)
+    assert live.page.locator(".thumb.off").count() == 0
+    live.page.click("#look")
+    live.page.click("[data-head='enc.1.0']")
+    assert live.page.inner_text("#head") == "enc.1.0"
+    live.page.keyboard.press("x")
+    live.until("document.querySelector('.thumb.off') !== null")
+
+
+def test_each_head_off_and_the_lens_have_their_tabs(live):
+    live.open().answered()
+    live.page.click("#tab-ablation")
+    assert live.page.locator(".ablation button").count() == 12
+    live.page.click("#tab-logits")
+    assert "layer 1" in live.page.inner_text("#panel-logits")
+    live.page.click("#tab-flow")
+    assert live.page.locator("#panel-flow svg, #panel-flow canvas").count() >= 1
+
+
+def test_the_next_words_move_with_the_temperature_without_asking(live):
+    live.open().answered()
+    live.until("document.querySelector('#tab-ablation') !== null")  # the last answer is there
+    live.page.click("#tab-next")
+
+    def shares():
+        return [float(text) for text in live.texts(".next .number")]
+
+    cold, n_asked = shares(), len(live.requests)
+    assert cold == sorted(cold, reverse=True)
+    live.page.fill("#next-temperature", "3")
+    hot = shares()
+    assert hot[0] < cold[0]
+    live.page.fill("#next-k", "2")
+    assert live.page.locator(".next.kept").count() == 2
+    live.page.fill("#next-k", "0")
+    live.page.fill("#next-p", "0.05")
+    assert live.page.locator(".next.kept").count() == 1
+    assert len(live.requests) == n_asked
+    other = live.page.locator(".next:not([aria-current])").filter(has_text="▁").first
+    piece = other.locator(".piece").inner_text().replace("▁", "")
+    other.click()
+    live.until("piece => document.querySelector('#target-0').value.startsWith(piece)", piece)
+
+
+def test_two_models_stand_side_by_side_and_what_differs_is_marked(live, translate):
+    live.open().answered()
+    live.page.click("#compare")
+    a, b = (translate(name, TEXT).text for name in ("words", "others"))
+    live.until("text => document.querySelector('#target-1')?.value === text", b)
+    assert live.target == a
+    assert a != b
+    assert live.page.input_value("#source-1") == TEXT
+    assert live.page.locator(".changed").count() >= 1
+    common = set(a.split()) & set(b.split())
+    for text in live.texts(".changed"):
+        assert text not in common or a.split().count(text) + b.split().count(text) > 1
+    live.page.focus("#source-1")
+    live.until("document.querySelector('#facts').textContent.includes('others')")
+    live.page.fill("#source-1", "A man sleeps.")  # two sentences of one page
+    live.until("text => document.querySelector('#target-1').value !== text", b)
+    live.page.click("#compare")
+    live.until("document.querySelector('#target-1') === null")
+    assert live.page.locator(".changed").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "shown"),
+    [
+        ("classifier", "A man sleeps.", ".labels div"),
+        ("tagger", "A man sleeps.", ".tag"),
+        ("masked", "A man [MASK].", ".filled"),
+    ],
+)
+def test_other_kinds_answer_in_the_same_frame(live, model, text, shown):
+    live.open(text, model)
+    live.page.wait_for_selector(shown)
+    assert live.page.locator(shown).count() == (1 if model == "masked" else 3)
+    live.answered()
+    live.until("document.querySelector('#tab-flow') !== null")
+    live.page.click("#tab-next")
+    assert live.page.locator(".next").count() >= 3
+
+
+def test_a_language_model_writes_on_while_one_looks(live):
+    live.open(None, "language_model")
+    live.page.fill("#source-0", "A man")
+    lengths = []
+    for _ in range(60):
+        lengths.append(len(live.target))
+        live.page.wait_for_timeout(10)
+    live.until("document.querySelector('.thumb') !== null")
+    grown = [b for a, b in pairwise(lengths) if b > a]
+    assert live.target
+    grey = "[...document.querySelectorAll('.written .rest')].map(one => one.textContent).join('')"
+    assert live.page.evaluate(grey) == re.sub(r"[ \t\n\r\f\v]", "", live.target)
+    assert len(grown) >= 1
+    live.page.click("#tab-next")
+    assert live.page.locator(".next").count() >= 3
+
+
+def test_an_image_is_read_from_a_file(live, zoo):
+    live.open(None, "images")
+    picture = next(zoo.inputs.rglob("*.png"))
+    live.page.set_input_files("#file-0", picture)
+    live.page.wait_for_selector(".labels div")
+    live.page.wait_for_selector(".thumb")
+    live.until("document.querySelector('#tab-image') !== null")
+    live.page.click("#tab-image")
+    assert live.page.locator(".picture").count() >= 3
+
+
+def test_what_is_shown_is_saved_as_the_static_report(live):
+    live.open().answered()
+    with live.page.expect_download() as download:
+        live.page.click("#report")
+    text = download.value.path().read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    assert live.target.split()[0] in text
+    assert "script-src 'unsafe-inline'" in text  # it stands by itself
+
+
+def test_text_never_becomes_markup(live):
+    live.open(HOSTILE).answered()
+    live.page.fill("#target-0", HOSTILE)
+    live.page.wait_for_timeout(400)
+    assert live.page.title() == "tformer"
+    assert live.page.evaluate("document.querySelectorAll('img[onerror], svg[onload]').length") == 0
+
+
+def test_a_problem_is_told_in_the_words_of_the_service(live):
+    live.open(None)
+    live.page.fill("#source-0", "x" * 6000)
+    live.until("document.querySelector('.status.wrong') !== null")
+    assert live.page.inner_text(".status").startswith("text: has 6000 characters, more than 5000")
+    live.page.fill("#source-0", TEXT)
+    live.until("document.querySelector('.status.wrong') === null")
+    live.problems.clear()  # the browser says that an answer was no success
+
+
+def test_a_service_with_keys_asks_for_one(chromium, models):
+    key = "a-key-of-sixteen-or-more"
+    with served({"words": models["words"]}, keys=Keys([key])) as address:
+        live = Page(chromium.new_context().new_page(), address)
+        live.page.goto(address)
+        assert "API key" in live.page.inner_text(".status.wrong")
+        live.page.fill("#key", key)
+        live.page.keyboard.press("Enter")
+        live.page.wait_for_selector("#source-0")
+        live.page.fill("#source-0", TEXT)
+        live.answered()
+        live.page.context.close()
+
+
+def test_a_projector_shows_what_matters_above_the_fold(live):
+    live.open().answered()
+    for selector in ("#source-0", "#target-0", ".status", "#tabs", "#switch", "#head", ".signs"):
+        box = live.page.locator(selector).bounding_box()
+        assert box["y"] + box["height"] <= 720, selector
+    size = "parseFloat(getComputedStyle(document.querySelector('#target-0')).fontSize)"
+    before = live.page.evaluate(size)
+    live.page.click("#tab-heads")
+    live.page.keyboard.press("p")
+    assert live.page.evaluate(size) > 1.3 * before
+    live.page.keyboard.press("p")
+    assert live.page.evaluate(size) == before
+
+
+@pytest.mark.parametrize("width", [400, 780, 1280])
+def test_nothing_is_wider_than_the_window(live, width):
+    live.page.set_viewport_size({"width": width, "height": 800})
+    live.open().answered()
+    for tab in ("heads", "search", "next", "logits"):
+        live.page.click(f"#tab-{tab}")
+        assert live.page.evaluate("document.documentElement.scrollWidth") <= width, tab
+
+
+NAMELESS = """
+() => [...document.querySelectorAll(
+    'button, input, select, textarea, a, [role=button], [role=img], [tabindex]')]
+  .filter(one => one.checkVisibility() && !one.closest('[aria-hidden=true]'))
+  .filter(one => !(one.getAttribute('aria-label') || one.labels?.length || one.textContent.trim()
+    || one.title || one.getAttribute('aria-labelledby') || one.alt))
+  .map(one => one.outerHTML.slice(0, 80))
+"""
+FAINT = """
+() => {
+  const channels = color => color.match(/[\\d.]+/g).slice(0, 3).map(one => one / 255)
+    .map(one => one <= .04045 ? one / 12.92 : ((one + .055) / 1.055) ** 2.4);
+  const light = color => { const [r, g, b] = channels(color); return .2126 * r + .7152 * g + .0722 * b; };
+  const ground = one => { for (; one; one = one.parentElement) {
+    const color = getComputedStyle(one).backgroundColor; if (!/, 0\\)|transparent/.test(color)) return color; } return 'rgb(255, 255, 255)'; };
+  return [...document.querySelectorAll('.mirror .word, .rest, .status, label, .tabs button, .tools button, .says, summary')]
+    .filter(one => one.checkVisibility() && !/oklab|color/.test(ground(one)))
+    .map(one => { const [a, b] = [light(getComputedStyle(one).color), light(ground(one))]; return [(Math.max(a, b) + .05) / (Math.min(a, b) + .05), one.outerHTML.slice(0, 60)]; })
+    .filter(([ratio]) => ratio < 4.5);
+}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_has_a_name_and_can_be_read(live, scheme):
+    live.page.emulate_media(color_scheme=scheme)
+    live.open().answered()
+    ground = live.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (int(re.search(r"\d+", ground)[0]) < 128) == (scheme == "dark")
+    live.page.focus("#target-0")
+    live.page.keyboard.press("Control+a")
+    live.page.keyboard.type("street")
+    live.until("document.querySelector('.rest') !== null")
+    for tab in ("heads", "search", "next"):
+        live.page.click(f"#tab-{tab}")
+        assert live.page.evaluate(NAMELESS) == []
+        assert live.page.evaluate(FAINT) == []
+    tree = live.page.locator("body").aria_snapshot()
+    for name in ('textbox "Source"', 'textbox "Translation"', 'tab "Heads"', 'button "Compare"'):
+        assert name in tree
+
+
+def test_the_keyboard_alone_reaches_everything_and_answers_steal_no_focus(live):
+    live.open().answered()
+    assert live.page.evaluate("document.activeElement.id") == "source-0"
+    seen = []
+    for _ in range(14):
+        live.page.keyboard.press("Tab")
+        seen.append(live.page.evaluate("document.activeElement.id"))
+    assert {"target-0", "tab-heads", "filter", "look"} <= set(seen)
+    live.page.focus("#tab-heads")
+    live.page.keyboard.press("ArrowRight")
+    assert live.page.evaluate("document.activeElement.id") == "tab-search"
+    live.page.evaluate("""
+        const source = document.querySelector('#source-0');
+        source.value = 'A man sleeps.';
+        source.dispatchEvent(new Event('input'));
+    """)
+    live.answered()
+    assert live.page.evaluate("document.activeElement.id") == "tab-search"
+
+
+def test_the_page_is_small_quick_and_asks_nobody_else(live):
+    sizes = {name: len(gzip.compress(one.content, 6)) for name, one in page_files().items()}
+    assert sum(sizes.values()) <= MOST_BYTES, sizes
+    live.open().answered()
+    assert {url.split("/", 3)[2] for _, url in live.requests} == {live.address.split("//")[1]}
+    painted = live.page.evaluate(
+        "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    )
+    assert painted < 2000  # 300 ms where nobody else computes
+    policy = live.page.evaluate(
+        "fetch('.').then(one => one.headers.get('Content-Security-Policy'))"
+    )
+    assert "script-src 'self'; style-src 'self'" in policy

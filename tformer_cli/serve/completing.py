@@ -1,0 +1,71 @@
+"""A prefix that ends within a word, made one that the search can be given: whole tokens.
+
+"La vieil" cut into tokens by itself is nothing that the model has seen in training, which knows
+"vieille" as other tokens, and what follows is accordingly odd. So the tokens of the last word are
+found with the model: among those that spell the typed letters, the last one perhaps beyond them,
+the most probable one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from tformer_cli.inspect.capture.forced import forced_pass
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, ended_source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.text.tokenizer import Tokenizer
+
+
+def ends_within_a_word(prefix: str) -> bool:
+    """True of a prefix whose last word may go on."""
+    return prefix[-1:].isalnum()
+
+
+@torch.inference_mode()
+def completed(model: Transformer, tokenizer: Tokenizer, text: str, prefix: str) -> str:
+    """Gives the prefix with its last word completed; as it is if no tokens spell that."""
+    side = tokenizer.target
+    before, _, begun = prefix.rpartition(" ")
+    given = list(side.encode_phrases([before])[0]) if before else []
+    source = ended_source(tokenizer.source.encode(text), eos=model.source_eos)
+    # tokens of a first word have a space before them in most vocabularies, but not in all
+    for start in (f" {begun}", begun):
+        found = _spelling(
+            model, source, (BOS_ID, *side.start, *given), start.encode(), side.piece_bytes
+        )
+        whole = side.decode([*given, *found]) if found else ""
+        if whole.startswith(prefix):
+            return whole
+    return prefix
+
+
+def _spelling(
+    model: Transformer,
+    source: Sequence[int],
+    target: Sequence[int],
+    letters: bytes,
+    pieces: Sequence[bytes],
+) -> list[int]:
+    """The tokens that spell letters, each the most probable one; none if there is no way."""
+    found: list[int] = []
+    while letters:
+        allowed = [
+            token
+            for token, piece in enumerate(pieces)
+            if token > EOS_ID and piece and (piece.startswith(letters) or letters.startswith(piece))
+        ]
+        room = model.max_positions - len(target) - len(found)
+        if not allowed or room < 1:
+            return []
+        hidden = forced_pass(model, source, (*target, *found))
+        logits = model.project(hidden[:, -1])[0]
+        best = allowed[int(logits[allowed].argmax())]
+        found.append(best)
+        letters = letters[len(pieces[best]) :]
+    return found

@@ -1,0 +1,48 @@
+// From events to a sentence as the page has it, whose views then show what they show of stored ones.
+
+import { data, nameHeads, unpacked, unpackedData } from "./parts.js";
+
+/** Makes a sentence of the events alignment and heads. */
+export function sentenceOf(heads, alignment) {
+  data.model = heads.summary;
+  const one = {
+    index: heads.sentence, source: heads.source, target: heads.text, isForced: heads.score === null && Boolean(heads.target_pieces.length), score: heads.score,
+    rank: heads.score === null ? null : 1, isLive: heads.mode === "live", residual: heads.residual, largest: 1, bits: 8,
+    sourcePieces: heads.source_pieces, targetPieces: heads.target_pieces, inputPieces: heads.input_pieces,
+    rare: heads.rare, rareReason: "", isRecurrent: heads.is_recurrent, links: alignment?.links ?? [], views: {},
+    heads: Object.entries(heads.metrics).map(([id, metrics]) => ({ id, role: heads.roles[id] ?? null, metrics })),
+  };
+  one.first = Math.max(0, one.heads.findIndex(head => head.id === heads.first));
+  for (const side of ["source", "target"]) {
+    const spans = alignment?.words[side];
+    if (spans?.length) {
+      const text = side === "source" ? heads.source : heads.text;
+      one[`${side}Words`] = { texts: spans.map(([start, end]) => text.slice(start, end)), ofToken: alignment.tokens[side] };
+    }
+  }
+  nameHeads(one);
+  const tensors = Object.fromEntries(Object.entries(heads.kinds).map(([kind, { shape, data: text, scale }]) => [kind, { shape, scale, bytes: unpacked(text) }]));
+  for (const head of one.heads) {
+    const { shape: [, nHeads, rows, columns], scale, bytes } = tensors[head.kind], size = rows * columns;
+    const start = (head.layer * nHeads + head.head) * size;
+    head.values = Float32Array.from({ length: size }, (_, n) => bytes.getUint8(start + n) * scale);
+  }
+  return one;
+}
+
+/** Makes the tree of a search, as its tab draws it, of the event tree. */
+export function treeOf(event) {
+  const nodes = event.steps.flatMap((step, depth) => step.map(node => ({ ...node, step: depth, logp: node.log_probability })));
+  return { beamSize: event.beam_size, lengthPenalty: event.length_penalty, count: nodes.length, nodes, path: event.path };
+}
+
+/** Makes what the tab of the effects of heads reads of the event off. */
+export function effectsOf(event) {
+  const effects = Object.fromEntries(event.heads.map((head, n) => [head, -event.delta[n] / event.n_tokens]));
+  return { loss: event.loss, n_tokens: event.n_tokens, effects };
+}
+
+/** Unpacks the data of a view, as those that were put into a stored page are unpacked. */
+export function viewData(value) {
+  return JSON.parse(JSON.stringify(value), (_, one) => unpackedData(one));
+}

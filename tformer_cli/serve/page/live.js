@@ -1,0 +1,264 @@
+// The live page: what is typed is answered while one types, and can be looked into and changed.
+
+import { sentenceOf, treeOf, effectsOf, viewData } from "./adopt.js";
+import { ask, keepKey, servedModels } from "./client.js";
+import { addNextTab, showPosition } from "./next.js";
+import { makeSide } from "./side.js";
+import { byId, data, DEFAULTS, headNamed, KEYS, listen, make, openSentence, showMeasures, showTabs, state, toggle, whenHeadIsChosen, whenNodeIsChosen, writeAddress } from "./parts.js";
+
+const EXAMPLE = "The animal didn't cross the street because it was too tired.";
+const VIEWS = { lens: "logits", flow: "flow", image: "image" };
+const ALL = ["compare", "report", "projector"];
+
+let sides = [], active = null, one = null; // one: the sentence that is looked into
+let switches = false; // whether a click on a head switches it off
+
+/** Does something that draws parts anew, and gives the focus back to what stands in the place of before. */
+function keepingFocus(does) {
+  const before = document.activeElement, id = before?.id, head = before?.classList.contains("thumb") ? before.dataset.head : null;
+  does();
+  if (document.activeElement === before || before === document.body) return;
+  (head ? headNamed(head)?.button : id ? byId(id) : null)?.focus({ preventScroll: true });
+}
+
+const hears = {
+  isActive: side => side === active,
+  focused(side) {
+    if (side === active) return;
+    active = side;
+    hears.chosen(side);
+    document.querySelectorAll(".side").forEach((box, n) => box.classList.toggle("active", n === side.number));
+    side.store.set({ settings: { ...side.store.get().settings } }); // asks anew, now for all there is to see
+  },
+  answered(side) {
+    const { text, model } = side.store.get();
+    if (side === sides[0] && !text.startsWith("data:")) {
+      // A link to the page opens the same text again; behind the #, it is sent to nobody
+      Object.assign(state, { t: text, m: model.name });
+      writeAddress();
+    }
+    if (sides.length < 2) return;
+    const [a, b] = sides.map(each => each.answer?.target.text);
+    sides.forEach((each, n) => {
+      each.other = a !== undefined && b !== undefined ? [b, a][n] : null;
+      if (each !== side || each.other !== null) each.show();
+    });
+  },
+  pointed(side, word) {
+    const at = side.alignment?.tokens.target.indexOf(word) ?? -1;
+    if (side === active && at >= 0) showPosition(at);
+  },
+  chosen(side) {
+    if (side !== active) return;
+    for (const label of document.querySelectorAll(".search-settings label")) label.hidden = !label.dataset.verbs.includes(side.verb());
+    document.querySelector(".search-settings").hidden = !["translate", "generate"].includes(side.verb());
+  },
+  inspected(side, event) {
+    if (side !== active) return;
+    if (event.event === "report") saveReport(event.html);
+    else if (event.event === "heads") keepingFocus(() => adopt(event, side));
+    else if (one && event.event !== "alignment") keepingFocus(() => add(event));
+  },
+};
+
+/** Shows the heads of an answer in place of those before. */
+function adopt(event, side) {
+  const before = one;
+  one = sentenceOf(event, side.alignment);
+  // What the views showed stays until it comes anew, so that no tab goes away while one types
+  Object.assign(one, { search: before?.search, next: before?.next, views: { ...before?.views } });
+  if (before?.task !== data.model.task) Object.assign(one, { search: undefined, next: undefined, views: {} });
+  one.task = data.model.task;
+  one.off = side.store.get().off;
+  data.sentences = [one];
+  document.body.classList.add("ready"); // before the first answer there is nothing to look into
+  openSentence();
+  markOff();
+}
+
+/** Adds what comes after the heads, and draws the tab that shows it. */
+function add(event) {
+  if (event.event === "tree") one.search = treeOf(event);
+  else if (event.event === "next") one.next = event;
+  else if (event.event in VIEWS) one.views[VIEWS[event.event]] = viewData(event.data);
+  else if (event.event === "off") {
+    one.views.ablation = effectsOf(event);
+    showMeasures();
+  } else return;
+  showTabs();
+}
+
+/** Shows which heads are off. */
+function markOff() {
+  for (const head of one.heads) {
+    const isOff = one.off.has(head.id);
+    head.button.dataset.head = head.id;
+    head.button.classList.toggle("off", isOff);
+    if (isOff) head.button.setAttribute("aria-label", `${head.id}, off`);
+  }
+  byId("all-on").hidden = !one.off.size;
+}
+
+function switchHead(id) {
+  const off = new Set(active.store.get().off);
+  if (!off.delete(id)) off.add(id);
+  active.store.set({ off });
+  one.off = off;
+  markOff();
+}
+
+/** The buttons above the heads. */
+function addSwitches() {
+  const look = toggle("Look", true, { id: "look" }, () => choose(false)), off = toggle("Switch off", false, { id: "switch" }, () => choose(true));
+  const on = make("button", { type: "button", id: "all-on", class: "quiet", hidden: "" }, "All on");
+  on.addEventListener("click", () => {
+    active.store.set({ off: new Set() });
+    one.off = new Set();
+    markOff();
+  });
+  const choose = wanted => {
+    switches = wanted;
+    look.setAttribute("aria-pressed", String(!wanted));
+    off.setAttribute("aria-pressed", String(wanted));
+    byId("overview").classList.toggle("switching", wanted);
+  };
+  document.querySelector("#overview-panel .filter").append(make("div", { class: "switching-row" }, make("span", { class: "switch", role: "group", "aria-label": "A click on a head" }, look, off), on));
+  whenHeadIsChosen(head => {
+    if (switches) switchHead(head.id);
+    return switches;
+  });
+}
+
+/** Goes on from a hypothesis or a token: it becomes the prefix. */
+function goOnFrom(prefix) {
+  active.store.set({ prefix });
+  active.target.area.focus();
+}
+
+function compare() {
+  const [first] = sides;
+  if (sides.length > 1) {
+    sides.pop().box.remove();
+    first.other = null;
+    first.show();
+    hears.focused(first);
+  } else {
+    const second = makeSide(1, served, hears);
+    sides.push(second);
+    first.box.after(second.box);
+    const { model, text } = first.store.get(), alike = served.filter(each => each.verbs[0] === model.verbs[0]);
+    const other = alike[(alike.indexOf(model) + 1) % alike.length];
+    second.box.querySelector("select").value = String(served.indexOf(other));
+    second.store.set({ model: other });
+    if (!text.startsWith("data:")) second.setText(text);
+  }
+  byId("live").classList.toggle("two", sides.length > 1);
+  byId("compare").setAttribute("aria-pressed", String(sides.length > 1));
+}
+
+/** Asks for the static report of what is shown, and hands it to the browser as a file. */
+async function report() {
+  const { model, text, prefix, off } = active.store.get(), target = active.answer?.target.text;
+  const isChanged = Boolean(prefix || off.size) && target;
+  byId("report").disabled = true;
+  try {
+    await ask(`api/${active.verb()}`, { model: model.name, text, want: ["report"], ...(isChanged ? { target } : {}) }, { onEvent: event => hears.inspected(active, event) });
+  } finally {
+    byId("report").disabled = false;
+  }
+}
+
+function saveReport(html) {
+  const link = make("a", { download: "report.html" });
+  link.href = URL.createObjectURL(new Blob([html], { type: "text/html" }));
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+function projector() {
+  const isLarge = document.documentElement.classList.toggle("projector");
+  byId("projector").setAttribute("aria-pressed", String(isLarge));
+  dispatchEvent(new Event("resize"));
+}
+
+/** Settings of the search, folded away. */
+function searchSettings() {
+  const number = (verbs, name, label, min, max, step) => {
+    const input = make("input", { type: "number", id: name, min: String(min), max: String(max), step: String(step), placeholder: "model's" });
+    input.addEventListener("change", () => {
+      const settings = { ...active.store.get().settings };
+      if (input.value === "" || !input.checkValidity()) delete settings[name];
+      else settings[name] = Number(input.value);
+      active.store.set({ settings });
+    });
+    return make("label", { "data-verbs": verbs }, `${label} `, input);
+  };
+  return make("details", { class: "search-settings" }, make("summary", {}, "Search"), make("div", {}, number("translate", "beam_size", "Beam size", 1, 16, 1), number("translate", "length_penalty", "Length penalty", 0, 10, .1),
+    number("generate", "temperature", "Temperature", .1, 3, .1), number("generate", "top_p", "Top-p", .05, 1, .05), number("generate", "seed", "Seed", 0, 1e9, 1)));
+}
+
+/** A field for the key of a service that asks for one. */
+function keyField() {
+  const input = make("input", { type: "password", id: "key", autocomplete: "off" });
+  input.addEventListener("keydown", event => {
+    if (event.key !== "Enter") return;
+    keepKey(input.value);
+    location.reload();
+  });
+  return make("p", { class: "pick" }, make("label", { for: "key" }, "API key"), input, " Enter");
+}
+
+const ACTIONS = { compare, report, projector };
+const NAMES = { compare: ["Compare", "Two models or two sentences side by side"], report: ["Save report", "Save what is shown as a page that needs no service"], projector: ["Projector", "Large letters (p)"] };
+let served = [];
+
+async function begin() {
+  Object.assign(DEFAULTS, { t: "", m: "" });
+  KEYS.push([["p"], "projector: large letters"], [["x"], "switch the head off or on"]);
+  const tools = document.querySelector(".tools");
+  tools.prepend(...ALL.map(id => {
+    const button = make("button", { type: "button", id, title: NAMES[id][1], ...(id === "report" ? {} : { "aria-pressed": "false" }) }, NAMES[id][0]);
+    button.addEventListener("click", ACTIONS[id]);
+    return button;
+  }));
+  const live = make("div", { id: "live", class: "live" });
+  byId("sentence").before(live);
+  try {
+    served = (await servedModels()).filter(model => model.verbs.length);
+  } catch (error) {
+    live.append(make("p", { class: "status wrong", role: "alert" }, error.message));
+    if (error.wantsKey) live.append(keyField());
+    return;
+  }
+  listen();
+  addSwitches();
+  addNextTab((position, piece) => {
+    const text = [...one.targetPieces.slice(0, position), piece].join("").replaceAll("▁", " ").replace(/^ /, "");
+    if (piece.startsWith("<")) return; // a byte or an end is no text
+    if (active.verb() === "generate") active.setText(text);
+    else if (active.verb() === "translate") goOnFrom(text);
+  });
+  whenNodeIsChosen(n => goOnFrom(one.search.nodes[n].text));
+  const [first] = sides = [makeSide(0, served, hears)];
+  live.append(first.box);
+  byId("panels").before(make("p", { class: "waiting", id: "waiting" }, "Heads, the search and the next words follow here."));
+  first.box.querySelector(".told").append(searchSettings());
+  hears.focused(first);
+  document.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("textarea, input, select")) return;
+    if (event.key === "p") projector();
+    else if (event.key === "x" && one && state.tab === "heads") switchHead(state.head);
+    else return;
+    event.preventDefault();
+  });
+  const named = served.find(model => model.name === state.m);
+  if (named && named !== served[0]) {
+    byId("model-0").value = String(served.indexOf(named));
+    first.store.set({ model: named });
+  }
+  const given = state.t || (first.verb() === "translate" && ["", "en"].includes(first.store.get().model.source_language ?? "") ? EXAMPLE : "");
+  if (given) first.setText(given);
+  first.source.area.focus();
+}
+
+begin();

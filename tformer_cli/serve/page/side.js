@@ -1,0 +1,257 @@
+// One side of the page: a model, a text, its answer as it comes, and what is changed about it.
+
+import { ask, pause, write } from "./client.js";
+import { makeEditor } from "./editor.js";
+import { outputOf } from "./outputs.js";
+import { makeStore } from "./store.js";
+import { byId, clean, decimal, make } from "./parts.js";
+import { changedWords, wordsOf } from "./words.js";
+
+const DEBOUNCE = 80, INSPECT_AFTER = 150, REST_AFTER = 500; // milliseconds after the last key
+const SAID_AFTER = 1000; // a screen reader hears the answer once the typing rests
+const MOST_WRITTEN = 40; // tokens that a language model writes behind a text
+const FIRST = ["alignment", "heads", "tree", "next"], THEN = ["lens", "flow", "off", "image"];
+const LABELS = {
+  translate: ["Source", "Translation"], classify: ["Text", "Label"], tag: ["Text", "Labels"],
+  generate: ["Text", "What the model writes"], fill: ["Text with [MASK]", "Filled"], embed: ["Text", "Vector"],
+};
+
+/**
+ * Makes a side.
+ *
+ * number: 0 or 1; models: those that are served; hears: {isActive, chosen, focused, answered, inspected, pointed}, each given the side.
+ */
+export function makeSide(number, models, hears) {
+  const store = makeStore({ model: models[0], text: "", prefix: "", off: new Set(), settings: {} });
+  const source = makeEditor({ id: `source-${number}`, label: "Source", hint: "Type a sentence", onInput: () => typed(), onPoint: n => point("source", n) });
+  const target = makeEditor({ id: `target-${number}`, label: "Translation", hint: "The translation follows what you type", onInput: () => edited(), onPoint: n => point("target", n) });
+  const output = make("div", { class: "output", tabindex: "-1" }), status = make("p", { class: "status" }), strip = make("div", { class: "probabilities", role: "img" });
+  const free = make("button", { type: "button", class: "free", hidden: "" }, "Let go of the prefix (Esc)");
+  const chooser = make("select", { id: `model-${number}`, "aria-label": "Model" }, ...models.map((one, n) => make("option", { value: String(n) }, one.name)));
+  const file = make("input", { type: "file", id: `file-${number}`, accept: "image/*", "aria-label": "Image" });
+  const picture = make("img", { class: "picture-read", alt: "" });
+  const box = make("section", { class: "side", "aria-label": `Side ${"AB"[number]}` },
+    make("div", { class: "model" }, chooser), make("div", { class: "read" }, source.box, file, picture),
+    make("div", { class: "written" }, target.box, strip, output), make("div", { class: "told" }, status, free));
+  const side = { number, store, box, answer: null, alignment: null, free: null, other: null, source, target, reset, setText, take, show, verb };
+  let timer = 0, controller = new AbortController(), saying = 0, asked = 0, isWaiting = false;
+
+  /** What is asked of the model: the first of its verbs. */
+  function verb() {
+    return store.get().model.verbs.find(one => one in LABELS) ?? "translate";
+  }
+
+  function readsImages() {
+    return store.get().model.kind === "image";
+  }
+
+  function setText(text) {
+    source.show({ text });
+    typed();
+  }
+
+  function typed() {
+    // What was changed about the sentence before is no wish about this one; heads stay off
+    store.set({ text: source.area.value.replace(/[\r\n]+/g, " "), prefix: "" });
+  }
+
+  /** What is typed up to the caret is the prefix; the model goes on from there. */
+  function edited() {
+    store.set({ prefix: target.area.value.slice(0, target.area.selectionEnd) });
+  }
+
+  function reset() {
+    store.set({ prefix: "", off: new Set() });
+  }
+
+  store.subscribe(changed => {
+    if (changed.has("model")) showModel();
+    free.hidden = !store.get().prefix;
+    clearTimeout(timer);
+    controller.abort();
+    timer = setTimeout(run, DEBOUNCE);
+  });
+
+  function request(want) {
+    const { model, text, prefix, off, settings } = store.get();
+    return {
+      model: model.name, text, ...(prefix ? { prefix } : {}), ...(off.size ? { heads_off: [...off] } : {}), ...(want.length ? { want } : {}),
+      ...(verb() === "translate" ? settings : {}),
+    };
+  }
+
+  async function run() {
+    const { signal } = controller = new AbortController(), path = `api/${verb()}`;
+    const { text, model } = store.get();
+    asked = performance.now();
+    if (!text.trim()) {
+      side.answer = side.alignment = null;
+      target.show({ text: "" });
+      for (const one of [output, strip]) one.replaceChildren();
+      status.textContent = "";
+      return;
+    }
+    isWaiting = true;
+    const onEvent = event => signal.aborted || take(event);
+    try {
+      if (verb() === "generate") await generate(model, text, signal);
+      else await ask(path, request([]), { signal, onEvent });
+      await pause(INSPECT_AFTER - DEBOUNCE, signal);
+      // Of the side that is not looked into only which words go together
+      await ask(path, request(hears.isActive(side) ? FIRST : ["alignment"]), { signal, onEvent });
+      if (!hears.isActive(side)) return;
+      await pause(REST_AFTER - INSPECT_AFTER, signal);
+      await ask(path, request(THEN), { signal, onEvent });
+    } catch (error) {
+      if (!signal.aborted) tell(error.message, true);
+    }
+  }
+
+  async function generate(model, text, signal) {
+    let written = "";
+    const { temperature, top_p, seed } = store.get().settings;
+    await write({ model: model.name, prompt: text, max_tokens: MOST_WRITTEN, ...(temperature === undefined ? {} : { temperature }), ...(top_p === undefined ? {} : { top_p }), ...(seed === undefined ? {} : { seed }) }, {
+      signal,
+      onText(piece) {
+        written += piece;
+        target.show({ text: written, greyFrom: 0 });
+        tell(`${Math.round(performance.now() - asked)} ms`);
+      },
+    });
+    say(written);
+  }
+
+  /** Takes an event of the answer. */
+  function take(event) {
+    if (event.event === "translation") {
+      if (!isWaiting && side.answer?.target.text === event.target.text) return; // the same, with what was wanted besides
+      isWaiting = false;
+      side.answer = event;
+      side.alignment = null;
+      const { text, prefix, off } = store.get();
+      if (!prefix && !off.size) side.free = { text, model: store.get().model, target: event.target.text };
+      side.spent = Math.round(performance.now() - asked);
+      show();
+      say(event.target.text);
+      hears.answered(side);
+    } else if (["classification", "tags", "filled", "embedding"].includes(event.event)) {
+      output.replaceChildren(...outputOf(event));
+      if (isWaiting) tell(`${Math.round(performance.now() - asked)} ms`);
+      isWaiting = false;
+      say(output.textContent);
+      hears.answered(side);
+    } else if (event.event === "alignment") {
+      side.alignment = event;
+      showProbabilities();
+      hears.inspected(side, event);
+    } else if (event.event !== "done" && hears.isActive(side)) hears.inspected(side, event);
+  }
+
+  /** Shows the translation: what is the model's own is grey, words that a change has brought about are underlined. */
+  function show() {
+    const { text, prefix, off, model } = store.get(), written = side.answer?.target.text;
+    if (written === undefined) return;
+    const own = side.free, isSame = own && own.text === text && own.model === model;
+    const changed = side.other !== null ? changedWords(written, side.other) : isSame && (off.size || prefix) ? changedWords(written, own.target) : new Set();
+    const begins = prefix && written.startsWith(prefix);
+    target.show({ text: written, greyFrom: begins ? prefix.length : prefix ? 0 : Infinity, changed });
+    if (begins && document.activeElement === target.area) target.area.setSelectionRange(prefix.length, prefix.length);
+    showProbabilities();
+    tell();
+  }
+
+  /** How probable each word of the translation is, by its tokens: numbers, or null before that is known. */
+  function probabilities() {
+    const tokens = side.alignment?.tokens.target, logs = side.answer?.hypotheses[0].token_log_probabilities;
+    if (!tokens || !logs || tokens.length > logs.length) return null;
+    const sums = [];
+    tokens.forEach((word, n) => {
+      if (word !== null) sums[word] = (sums[word] ?? 0) + logs[n];
+    });
+    return sums.map(Math.exp);
+  }
+
+  function showProbabilities() {
+    const found = side.answer && probabilities(), words = side.answer ? wordsOf(side.answer.target.text) : [];
+    strip.replaceChildren(...found && found.length === words.length ? found.map((p, n) => make("span", { title: `${words[n]}: ${decimal(p, 2)}`, style: `flex-grow:${words[n].length};background:color-mix(in srgb, var(--cross) ${Math.round(100 * p)}%, var(--doubt))` })) : []);
+    const least = found?.length ? found.indexOf(Math.min(...found)) : -1;
+    strip.setAttribute("aria-label", least < 0 ? "Probability of each word" : `Probability of each word; the least is ${words[least]}, ${decimal(found[least], 2)}`);
+  }
+
+  /** Marks a word and those that go with it, and says what is known of it. */
+  function point(which, n) {
+    const links = side.alignment?.links ?? [], place = which === "source" ? 0 : 1;
+    const linked = new Set(n === null ? [] : links.filter(link => link[place] === n).map(link => link[1 - place]));
+    const [own, others] = which === "source" ? [source, target] : [target, source];
+    own.mark("pointed", new Set(n === null ? [] : [n]));
+    own.mark("linked", new Set());
+    others.mark("linked", linked);
+    others.mark("pointed", new Set());
+    if (n === null || !side.answer) return tell();
+    if (which === "target") hears.pointed(side, n);
+    const texts = [wordsOf(store.get().text), wordsOf(side.answer.target.text)], name = texts[place][n];
+    const pairs = [...linked].map(one => texts[1 - place][one]).join(" ");
+    const p = which === "target" ? probabilities()?.[n] : undefined;
+    status.replaceChildren(make("b", {}, clean(name ?? "")), pairs ? ` ${which === "source" ? "→" : "←"} ` : links.length ? " goes with no word" : "", make("b", {}, clean(pairs)), p === undefined ? "" : `, probability ${decimal(p, 2)}`, ` · ${summary()}`);
+  }
+
+  const summary = () => side.answer ? `score ${decimal(side.answer.hypotheses[0].score, 3)} · ${side.spent} ms` : "";
+
+  function tell(text = summary(), isWrong = false) {
+    status.classList.toggle("wrong", isWrong);
+    status.textContent = text;
+  }
+
+  function say(text) {
+    clearTimeout(saying);
+    saying = setTimeout(() => byId("said").textContent = text, SAID_AFTER);
+  }
+
+  function showModel() {
+    const [reads, writes] = LABELS[verb()], isText = verb() === "translate" || verb() === "generate";
+    source.box.querySelector("label").textContent = reads;
+    target.box.querySelector("label").textContent = writes;
+    target.box.hidden = strip.hidden = !isText;
+    target.area.readOnly = verb() !== "translate";
+    output.hidden = isText;
+    source.box.hidden = readsImages();
+    file.hidden = picture.hidden = !readsImages();
+    output.replaceChildren();
+    side.answer = side.alignment = side.free = null;
+    target.show({ text: "" });
+    store.set({ off: new Set(), prefix: "" });
+    hears.chosen(side);
+  }
+
+  file.addEventListener("change", async () => {
+    const [chosen] = file.files;
+    if (!chosen) return;
+    const reader = new FileReader();
+    reader.addEventListener("load", () => {
+      picture.src = reader.result;
+      store.set({ text: reader.result });
+    });
+    reader.readAsDataURL(chosen);
+  });
+  chooser.addEventListener("change", () => store.set({ model: models[Number(chooser.value)] }));
+  free.addEventListener("click", () => {
+    store.set({ prefix: "" });
+    target.area.focus();
+  });
+  target.area.addEventListener("keydown", event => {
+    const { prefix } = store.get(), written = target.area.value;
+    if (event.key === "Escape" && prefix) store.set({ prefix: "" });
+    else if (event.key === "Enter" && event.ctrlKey) store.set({ prefix: written });
+    else if (event.key === "Enter") { /* a translation has no line end */ }
+    // Only where something grey can be taken: else Tab goes on, as everywhere
+    else if (event.key === "Tab" && !event.shiftKey && prefix && prefix.length < written.length) {
+      const [taken] = /^\s*\S+/.exec(written.slice(prefix.length)) ?? [written.slice(prefix.length)];
+      store.set({ prefix: prefix + taken });
+      show();
+    } else return;
+    event.preventDefault();
+  });
+  box.addEventListener("focusin", () => hears.focused(side));
+  showModel();
+  return side;
+}

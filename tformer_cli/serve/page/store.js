@@ -1,0 +1,19 @@
+// What is chosen and typed, in one place: whoever shows something of it hears of changes.
+
+/**
+ * Makes a store of named values.
+ *
+ * Returns get(), set(changes), which tells the subscribers the names that changed, and subscribe(does).
+ */
+export function makeStore(values) {
+  const subscribers = [];
+  return {
+    get: () => values,
+    set(changes) {
+      const changed = Object.keys(changes).filter(name => values[name] !== changes[name]);
+      values = { ...values, ...changes };
+      if (changed.length) for (const does of subscribers) does(new Set(changed));
+    },
+    subscribe: does => subscribers.push(does),
+  };
+}
