@@ -62,6 +62,8 @@ class Generation:
     """True if its beginning was left out because it was too long."""
     n_unknown: int = 0
     """Tokens of the prompt that the model does not know; it reads `<unk>` in their place."""
+    n_tokens: int = 0
+    """Tokens of the prompt."""
 
 
 class StoppedError(Exception):
@@ -145,7 +147,7 @@ class Generator:
         if told is not None:
             told.finish(found[0][0].text)
         return [
-            Generation(number, prompt, texts, len(ids) > longest, ids.count(UNK_ID))
+            Generation(number, prompt, texts, len(ids) > longest, ids.count(UNK_ID), len(ids))
             for number, prompt, texts, ids in zip(numbers, prompts, found, encoded, strict=True)
         ]
 
