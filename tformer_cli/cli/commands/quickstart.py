@@ -246,7 +246,7 @@ QUICKSTARTS: Mapping[str, Quickstart] = MappingProxyType(
             commands=(
                 "tformer inspect-image {} shapes:test:1#0",
                 "tformer make-corpus shapes --task image",
-                "tformer classify {} shapes/pictures/*/*.png --format tsv",
+                "tformer classify {} --images shapes/test.images.idx --format tsv",
                 "tformer evaluate {} --images shapes/test.images.idx --reference shapes/test.label",
                 "tformer guide images   # your own images",
             ),
