@@ -13,12 +13,12 @@ import pytest
 from tests.models import LINES, save_random
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.ablate import translate_without
-from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.jobs.heads import HeadInspector, inspect_heads
 from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.serve.completing import completed
 from tformer_cli.serve.inspection import READERS, Inspection
-from tformer_cli.serve.inspector import DIED, Inspector
+from tformer_cli.serve.inspector import COMMAND, DIED, Inspector
 
 TEXT = "Two dogs run in the snow."
 IMAGE = "data:8x8x1;base64," + base64.b64encode(bytes(range(64))).decode()
@@ -162,6 +162,21 @@ def test_a_prefix_of_unknown_words_is_no_crash(tmp_path, one_thread):
     assert len(found["next"]["positions"]) == 1
 
 
+def test_what_is_wanted_later_is_read_of_the_same_capture(translator, monkeypatch):
+    inspection, n_captured = Inspection(), 0
+    before = HeadInspector.inspect_line
+
+    def counted(*arguments):
+        nonlocal n_captured
+        n_captured += 1
+        return before(*arguments)
+
+    monkeypatch.setattr(HeadInspector, "inspect_line", counted)
+    for off, want in ([], ["heads"]), ([], ["lens"]), (["enc.0.0"], ["lens"]), ([], ["lens"]):
+        list(inspection.events(translator, {"text": TEXT, "want": want, "heads_off": off}))
+    assert n_captured == 3
+
+
 def test_a_report_is_the_static_page_of_what_is_shown(translator):
     page = events_of(translator, want=["report"], target="Un homme dort.")["report"]["html"]
     assert page.startswith("<!DOCTYPE html>")
@@ -242,6 +257,13 @@ def test_who_leaves_is_computed_for_no_longer_and_rest_ends_the_process(tmp_path
         assert pid is not None
 
     run(scenario, idle_seconds=0.2, command=(sys.executable, "-c", SLOW))
+
+
+def test_the_process_ends_with_its_service():
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert b"ready" in process.stdout.readline()
+        process.stdin.close()  # as the death of the service does
+        assert process.wait(30) == 0
 
 
 def test_the_service_imports_no_torch_to_inspect():

@@ -307,6 +307,23 @@ def test_two_models_stand_side_by_side_and_what_differs_is_marked(live, translat
     assert live.page.locator(".changed").count() == 0
 
 
+def test_a_tab_stays_while_one_types_and_shows_what_belongs_together(live):
+    live.open().answered()
+    for tab in ("next", "logits"):
+        live.page.click(f"#tab-{tab}")
+        live.page.evaluate("""
+            window.seen = new Set();
+            new MutationObserver(() => window.seen.add(
+                document.querySelector('#tabs [aria-selected=true]').id)
+            ).observe(document.querySelector('#tabs'), { childList: true, subtree: true });
+        """)
+        for text in ("A man sleeps.", TEXT):
+            live.page.fill("#source-0", text)
+            live.answered()
+        assert live.page.evaluate("[...window.seen]") == [f"tab-{tab}"]
+        assert live.page.locator(f"#panel-{tab} .waiting-tab").count() == 0
+
+
 @pytest.mark.parametrize(
     ("model", "text", "shown"),
     [
@@ -397,9 +414,11 @@ def test_a_service_with_keys_asks_for_one(chromium, models):
 
 def test_a_projector_shows_what_matters_above_the_fold(live):
     live.open().answered()
-    for selector in ("#source-0", "#target-0", ".status", "#tabs", "#switch", "#head", ".signs"):
+    for selector in ("#source-0", "#target-0", ".status", "#tabs", "#switch", "#head"):
         box = live.page.locator(selector).bounding_box()
         assert box["y"] + box["height"] <= 720, selector
+    last = live.page.locator(".thumb").last.bounding_box()  # all heads, of all three kinds
+    assert last["y"] + last["height"] <= 720
     size = "parseFloat(getComputedStyle(document.querySelector('#target-0')).fontSize)"
     before = live.page.evaluate(size)
     live.page.click("#tab-heads")

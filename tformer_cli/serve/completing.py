@@ -54,7 +54,7 @@ def _spelling(
 ) -> list[int]:
     """The tokens that spell letters, each the most probable one; none if there is no way."""
     found: list[int] = []
-    while letters:
+    while letters:  # a whole pass each time, but words have few tokens
         allowed = [
             token
             for token, piece in enumerate(pieces)

@@ -35,6 +35,7 @@ def page_files() -> Mapping[str, PageFile]:
         if path.name.endswith((".js", ".css"))
     }
     texts[STYLE] = page_style() + texts.pop("live.css")
+    # Not all that stands there: locals at the beginning of a line look alike, once it is shortened
     names = sorted(
         {
             one
@@ -48,5 +49,6 @@ def page_files() -> Mapping[str, PageFile]:
         name: PageFile(text.encode(), f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8")
         for name, text in texts.items()
     }
+    # Relative, so that a proxy may put the service below a path
     page = live_frame(TITLE, report_texts(), f"page/{STYLE}", f"page/{START}")
     return {"": PageFile(page.encode(), "text/html; charset=utf-8"), **found}

@@ -1,11 +1,11 @@
 // From events to a sentence as the page has it, whose views then show what they show of stored ones.
 
-import { data, nameHeads, unpacked, unpackedData } from "./parts.js";
+import { nameHeads, unpacked, unpackedData } from "./parts.js";
 
 /** Makes a sentence of the events alignment and heads. */
 export function sentenceOf(heads, alignment) {
-  data.model = heads.summary;
   const one = {
+    model: heads.summary, task: heads.summary.task,
     index: heads.sentence, source: heads.source, target: heads.text, isForced: heads.score === null && Boolean(heads.target_pieces.length), score: heads.score,
     rank: heads.score === null ? null : 1, isLive: heads.mode === "live", residual: heads.residual, largest: 1, bits: 8,
     sourcePieces: heads.source_pieces, targetPieces: heads.target_pieces, inputPieces: heads.input_pieces,

@@ -4,13 +4,15 @@ import { sentenceOf, treeOf, effectsOf, viewData } from "./adopt.js";
 import { ask, keepKey, servedModels } from "./client.js";
 import { addNextTab, showPosition } from "./next.js";
 import { makeSide } from "./side.js";
-import { byId, data, DEFAULTS, headNamed, KEYS, listen, make, openSentence, showMeasures, showTabs, state, toggle, whenHeadIsChosen, whenNodeIsChosen, writeAddress } from "./parts.js";
+import { byId, data, DEFAULTS, headNamed, KEYS, listen, make, openSentence, showMeasures, showTabs, state, tabs, toggle, whenHeadIsChosen, whenNodeIsChosen, writeAddress } from "./parts.js";
 
 const EXAMPLE = "The animal didn't cross the street because it was too tired.";
 const VIEWS = { lens: "logits", flow: "flow", image: "image" };
+const EVENTS = { search: "tree", next: "next", logits: "lens", flow: "flow", ablation: "off", image: "image" }; // what tabs show
 const ALL = ["compare", "report", "projector"];
 
 let sides = [], active = null, one = null; // one: the sentence that is looked into
+let coming = null; // the one after it, until what the open tab shows of it is there
 let switches = false; // whether a click on a head switches it off
 
 /** Does something that draws parts anew, and gives the focus back to what stands in the place of before. */
@@ -53,23 +55,33 @@ const hears = {
     for (const label of document.querySelectorAll(".search-settings label")) label.hidden = !label.dataset.verbs.includes(side.verb());
     document.querySelector(".search-settings").hidden = !["translate", "generate"].includes(side.verb());
   },
+  rested(side) {
+    if (side !== active || !(coming ?? one)) return;
+    (coming ?? one).awaits.clear(); // what has not come does not come
+    keepingFocus(coming ? adopt : showTabs);
+  },
   inspected(side, event) {
     if (side !== active) return;
     if (event.event === "report") saveReport(event.html);
-    else if (event.event === "heads") keepingFocus(() => adopt(event, side));
+    else if (event.event === "heads") take(sentenceOf(event, side.alignment));
     else if (one && event.event !== "alignment") keepingFocus(() => add(event));
   },
 };
 
-/** Shows the heads of an answer in place of those before. */
-function adopt(event, side) {
-  const before = one;
-  one = sentenceOf(event, side.alignment);
-  // What the views showed stays until it comes anew, so that no tab goes away while one types
-  Object.assign(one, { search: before?.search, next: before?.next, views: { ...before?.views } });
-  if (before?.task !== data.model.task) Object.assign(one, { search: undefined, next: undefined, views: {} });
-  one.task = data.model.task;
-  one.off = side.store.get().off;
+/** Takes the sentence of an answer; the one before stays until the open tab has something to show. */
+function take(sentence) {
+  const isAlike = one?.task === sentence.task;
+  sentence.off = active.store.get().off;
+  sentence.awaits = new Set(isAlike ? tabs.filter(tab => tab.holds(one)).map(tab => tab.id) : []);
+  coming = sentence;
+  if (!isAlike || !(state.tab in EVENTS)) keepingFocus(adopt);
+}
+
+/** Shows the sentence that has come. */
+function adopt() {
+  one = coming;
+  coming = null;
+  data.model = one.model;
   data.sentences = [one];
   document.body.classList.add("ready"); // before the first answer there is nothing to look into
   openSentence();
@@ -78,14 +90,27 @@ function adopt(event, side) {
 
 /** Adds what comes after the heads, and draws the tab that shows it. */
 function add(event) {
-  if (event.event === "tree") one.search = treeOf(event);
-  else if (event.event === "next") one.next = event;
-  else if (event.event in VIEWS) one.views[VIEWS[event.event]] = viewData(event.data);
-  else if (event.event === "off") {
-    one.views.ablation = effectsOf(event);
-    showMeasures();
-  } else return;
-  showTabs();
+  const its = coming ?? one;
+  if (event.event === "tree") its.search = treeOf(event);
+  else if (event.event === "next") its.next = event;
+  else if (event.event in VIEWS) its.views[VIEWS[event.event]] = viewData(event.data);
+  else if (event.event === "off") its.views.ablation = effectsOf(event);
+  else return;
+  if (coming && EVENTS[state.tab] === event.event) adopt();
+  else if (!coming) {
+    showTabs();
+    if (event.event === "off") showMeasures();
+  }
+}
+
+/** Lets tabs stay while what they show is on its way, so that none goes and comes with each key. */
+function keepTabs() {
+  for (const tab of tabs) {
+    if (!(tab.id in EVENTS)) continue;
+    const { holds, show } = tab;
+    tab.holds = sentence => holds(sentence) || Boolean(sentence.awaits?.has(tab.id));
+    tab.show = (panel, sentence) => holds(sentence) ? show(panel, sentence) : panel.append(make("p", { class: "waiting-tab" }, "Comes when the typing rests."));
+  }
 }
 
 /** Shows which heads are off. */
@@ -163,6 +188,8 @@ async function report() {
   byId("report").disabled = true;
   try {
     await ask(`api/${active.verb()}`, { model: model.name, text, want: ["report"], ...(isChanged ? { target } : {}) }, { onEvent: event => hears.inspected(active, event) });
+  } catch (error) {
+    active.tell(error.message, true);
   } finally {
     byId("report").disabled = false;
   }
@@ -238,6 +265,7 @@ async function begin() {
     if (active.verb() === "generate") active.setText(text);
     else if (active.verb() === "translate") goOnFrom(text);
   });
+  keepTabs();
   whenNodeIsChosen(n => goOnFrom(one.search.nodes[n].text));
   const [first] = sides = [makeSide(0, served, hears)];
   live.append(first.box);

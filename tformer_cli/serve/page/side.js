@@ -19,7 +19,7 @@ const LABELS = {
 /**
  * Makes a side.
  *
- * number: 0 or 1; models: those that are served; hears: {isActive, chosen, focused, answered, inspected, pointed}, each given the side.
+ * number: 0 or 1; models: those that are served; hears: {isActive, chosen, focused, answered, inspected, rested, pointed}, each given the side.
  */
 export function makeSide(number, models, hears) {
   const store = makeStore({ model: models[0], text: "", prefix: "", off: new Set(), settings: {} });
@@ -33,7 +33,7 @@ export function makeSide(number, models, hears) {
   const box = make("section", { class: "side", "aria-label": `Side ${"AB"[number]}` },
     make("div", { class: "model" }, chooser), make("div", { class: "read" }, source.box, file, picture),
     make("div", { class: "written" }, target.box, strip, output), make("div", { class: "told" }, status, free));
-  const side = { number, store, box, answer: null, alignment: null, free: null, other: null, source, target, reset, setText, take, show, verb };
+  const side = { number, store, box, answer: null, alignment: null, free: null, other: null, source, target, setText, show, tell, verb };
   let timer = 0, controller = new AbortController(), saying = 0, asked = 0, isWaiting = false;
 
   /** What is asked of the model: the first of its verbs. */
@@ -60,10 +60,6 @@ export function makeSide(number, models, hears) {
     store.set({ prefix: target.area.value.slice(0, target.area.selectionEnd) });
   }
 
-  function reset() {
-    store.set({ prefix: "", off: new Set() });
-  }
-
   store.subscribe(changed => {
     if (changed.has("model")) showModel();
     free.hidden = !store.get().prefix;
@@ -77,6 +73,8 @@ export function makeSide(number, models, hears) {
     return {
       model: model.name, text, ...(prefix ? { prefix } : {}), ...(off.size ? { heads_off: [...off] } : {}), ...(want.length ? { want } : {}),
       ...(verb() === "translate" ? settings : {}),
+      // What it writes is streamed already; here only its text is looked into
+      ...(verb() === "generate" ? { max_length: 1 } : {}),
     };
   }
 
@@ -102,6 +100,7 @@ export function makeSide(number, models, hears) {
       if (!hears.isActive(side)) return;
       await pause(REST_AFTER - INSPECT_AFTER, signal);
       await ask(path, request(THEN), { signal, onEvent });
+      if (!signal.aborted) hears.rested(side);
     } catch (error) {
       if (!signal.aborted) tell(error.message, true);
     }
@@ -219,7 +218,8 @@ export function makeSide(number, models, hears) {
     output.replaceChildren();
     side.answer = side.alignment = side.free = null;
     target.show({ text: "" });
-    store.set({ off: new Set(), prefix: "" });
+    const text = readsImages() ? picture.getAttribute("src") ?? "" : source.area.value;
+    store.set({ text, off: new Set(), prefix: "" });
     hears.chosen(side);
   }
 
