@@ -1,10 +1,12 @@
 import math
 import re
+import sys
 from collections import Counter
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.commands import output_of
 from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, store_alignment
 from tformer_cli.cli.app import app
@@ -132,7 +134,7 @@ def test_a_classifier_rates_what_training_never_shows(tiny, shown, tmp_path):
     assert f"tformer classify {run}" in text
 
 
-def test_a_model_of_images_shows_its_heads_over_pictures(tiny, shown, tmp_path):
+def test_a_model_of_images_shows_its_heads_over_pictures(tiny, shown, tmp_path, monkeypatch):
     run, recipe = tmp_path / "run", tiny("shapes", 100)
     result = quickstart(run, recipe=recipe, device="cpu")
     assert result.samples[0][0] == "shapes:test:1#0"
@@ -142,6 +144,12 @@ def test_a_model_of_images_shows_its_heads_over_pictures(tiny, shown, tmp_path):
     text = shown(recipe, "image", run)
     assert f"accuracy {100 * result.evaluation.scores.accuracy:.1f}" in text
     assert f"tformer inspect-image {run} shapes:test:1#0" in text
+    # what is said to come next needs no package that `pip install .` leaves out
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.chdir(tmp_path)
+    output_of("make-corpus", "shapes", "--task", "image", "--pairs", "20")
+    (classify,) = re.findall(r"  tformer (classify .*)", text)
+    assert output_of(*classify.split()).startswith("0\tshapes/test.images.idx#0\t")
 
 
 @pytest.mark.slow

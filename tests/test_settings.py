@@ -32,6 +32,7 @@ from tformer_cli.settings import (
     literal_values,
     setting,
     type_problem,
+    types_of,
 )
 from tformer_cli.structure import StructureError, structure
 
@@ -133,28 +134,14 @@ def test_the_options_of_a_command_are_its_signature():
         kind, option = get_args(parameter.annotation)
         assert parameter.default is None
         shown[name] = (kind, option.panel or "Common", option.min)
+    types = types_of(DecodingConfig)
     assert shown == {
-        "beam_size": (int | None, "Common", 1),
-        "length_penalty": (float | None, "Search", 0.0),
-        "max_length": (int | None, "Search", 1),
-        "max_length_ratio": (float | None, "Search", None),
-        "batch_tokens": (int | None, "Large jobs", 0),
-        "length_normalization": (Literal["gnmt", "average"] | None, "Search", None),
-        "coverage_penalty": (float | None, "Search", None),
-        "min_length": (int | None, "Search", None),
-        "min_length_ratio": (float | None, "Search", None),
-        "no_repeat_ngram": (int | None, "Search", None),
-        "repetition_penalty": (float | None, "Search", None),
-        "sampling": (bool | None, "Sampling", None),
-        "temperature": (float | None, "Sampling", None),
-        "top_k": (int | None, "Sampling", None),
-        "top_p": (float | None, "Sampling", None),
-        "diversity_groups": (int | None, "Search", None),
-        "diversity_penalty": (float | None, "Search", None),
-        "risk": (Literal["none", "chrf", "bleu"] | None, "Sampling", None),
-        "candidates": (int | None, "Sampling", None),
-        "distinct_texts": (bool | None, "Sampling", None),
+        name: (types[name] | None, option.panel or "Common", option.min)
+        for name, option in search_options().items()
     }
+    assert set(shown) == {one.name for one in fields(DecodingConfig)} - {"n_best"}
+    assert shown["beam_size"] == (int | None, "Common", 1)
+    assert shown["risk"] == (Literal["none", "chrf", "bleu"] | None, "Sampling", None)
 
 
 def test_language_models_have_options_without_a_source():

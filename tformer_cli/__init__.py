@@ -1,6 +1,7 @@
 """tformer: train, use and understand Transformers, translation first.
 
-`load` opens a model for Python; every command is a function of `tformer_cli.kinds.lines`.
+`load` opens a model for Python; every command calls one function of its folder, such as
+`tformer_cli.train.train.train`.
 """
 
 from __future__ import annotations

@@ -147,7 +147,8 @@ def _if_readable(file: Path, read: Callable[[Path], Part], problems: list[str]) 
 def corpus_name(corpus: CorpusConfig) -> str:
     """Names a corpus by its source: files, a dataset, or the built-in corpus."""
     if corpus.built_in:
-        pairs = f" of {corpus.pairs:,} pairs" if corpus.built_in == "train" else ""
+        unit = "sentences" if corpus.is_text else "pairs"
+        pairs = f" of {corpus.pairs:,} {unit}" if corpus.built_in == "train" else ""
         return f"built-in corpus, {corpus.built_in}{pairs}"
     if corpus.ratings:
         return f"built-in ratings, {corpus.ratings}"

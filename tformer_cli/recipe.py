@@ -240,8 +240,10 @@ def find_recipe(name: str) -> Path:
     if shipped.is_file():
         return shipped
     names = recipe_names()
-    if (beside := path.with_name(f"{path.name}.toml")).is_file():
+    if path.name and (beside := path.with_name(f"{path.name}.toml")).is_file():
         raise RecipeError(f"{name}: no such recipe; did you mean {beside}?")
+    if path.is_dir():
+        raise RecipeError(f"{name}: is a directory; name a TOML file")
     nearest = [f'"{shipped}"' for shipped in suggestions(path.stem, names)]
     hint = did_you_mean(nearest) or f"name a TOML file or one of {', '.join(names)}"
     raise RecipeError(f"{name}: no such recipe; {hint}")
@@ -314,6 +316,12 @@ def _structured(values: Mapping[str, Any], complete: Completion | None = None) -
         toml_keys = {f"start.{name}": f"model.{key}" for key, name in START_KEYS.items()}
         if error.key in toml_keys:
             raise StructureError(toml_keys[error.key], error.problem) from None
+        table, _, name = error.key.partition(".")
+        near = suggestions(name, ("preset", *START_KEYS)) if table == "model" else ()
+        # Keys that are no part of the shape, which alone is compared with a misspelt one
+        if near and error.problem.startswith("unknown key; the known keys are"):
+            hint = did_you_mean([f'"{one}"' for one in near])
+            raise StructureError(error.key, f"unknown key; {hint}") from None
         raise
 
 

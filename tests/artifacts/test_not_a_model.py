@@ -78,7 +78,15 @@ def test_a_part_of_a_run_names_it(runs):
 def test_a_run_without_a_model_gets_advice(here):
     (here / "run").mkdir()
     (here / "run" / "recipe.toml").write_text("")
-    assert refused(here / "run").startswith("run: is a run without a model yet; resume it, or ")
+    says = (
+        "is a run without a model yet; resume it until its first validation (`tformer train RECIPE "
+        "-o run`)"
+    )
+    assert refused(here / "run") == f"run: {says}"
+    step = here / "run" / "checkpoints" / "step-5"
+    step.mkdir(parents=True)
+    (step / "model.safetensors").write_text("")
+    assert refused(step) == f"{step}: {says}"
 
 
 @pytest.mark.parametrize(

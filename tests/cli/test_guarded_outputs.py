@@ -250,6 +250,12 @@ def test_a_picture_that_is_read_is_not_replaced(pictures, words, said):
         ("translate M a -o FILE", "Latin-1: caf\xe9\n".encode("latin-1")),
         ("plot M -o FILE", b"\x89PNG\r\n\x1a\n a photograph"),
         ("embed M -i in.txt --format safetensors -o FILE", b'\x40\0\0\0\0\0\0\0{"w":{"dtype":'),
+        ("translate M a -o FILE", b'\xef\xbb\xbf# mine\n[task]\nkind = "tag"\n'),
+        ("translate M a -o FILE", b"#!/bin/sh\necho mine\n"),
+        ("translate M a -o FILE.toml", b"[task\nnot finished\n"),
+        ("translate M a -o FILE.py", b"print()\n"),
+        ("inspect-heads M a -o FILE.html", b"my diary\n"),
+        ("plot M -o FILE.svg", b"my diary\n"),
     ],
 )
 def test_a_file_that_a_command_cannot_have_written_is_kept(
@@ -257,12 +263,12 @@ def test_a_file_that_a_command_cannot_have_written_is_kept(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("A man.\n")
-    place = tmp_path / "file"
-    place.write_bytes(content)
     line = [str(model) if word == "M" else word.replace("FILE", "file") for word in words.split()]
+    place = tmp_path / next(word for word in line if word.startswith("file"))
+    place.write_bytes(content)
     result = run(*line)
     assert result.exit_code == 2
-    assert "file is there already and holds " in result.stderr
+    assert f"{place.name} is there already and holds " in result.stderr
     assert result.stderr.endswith("; name another file, or add --force to replace it\n")
     assert place.read_bytes() == content
     if line[0] == "tokenize":
@@ -306,7 +312,7 @@ def test_earlier_results_are_replaced(
 
 
 def test_an_empty_file_and_a_text_of_mine_are_replaced(model, tmp_path):
-    for old in ("", "an earlier translation\n", "a\0b\n{no object}\n"):
+    for old in ("", "an earlier translation\n", "a\0b\n{no object}\n", "[Music]\na = b\n"):
         (tmp_path / "out").write_text(old)
         output_of("translate", model, "a", "-o", f"{tmp_path}/out")
 

@@ -31,8 +31,15 @@ class Size:
     area: int = 0
 
 
+@dataclass(frozen=True)
+class Nothing:
+    """Settings without an option."""
+
+
 @takes_groups
-def draw(name: str, *, size: Size, loud: bool = option_field(False, "Loudly.")) -> None:
+def draw(
+    name: str, *, size: Size, no: Nothing, loud: bool = option_field(False, "Loudly.")
+) -> None:
     """Draw."""
     seen.append((name, size, loud))
 

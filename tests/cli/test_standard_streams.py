@@ -53,6 +53,13 @@ def test_results_that_cannot_be_written_are_one_line_and_exit_1(tmp_path, stdout
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("output", [FULL])
+def test_a_full_disk_under_a_file_is_work_that_has_failed(tokenizer, output):
+    done = in_a_shell(f'echo a | tformer tokenize encode "$1" -o {output}', tokenizer)
+    assert done.stderr.decode().startswith("error: /dev/full: cannot be written (no space left")
+    assert done.returncode == 1
+
+
 @pytest.mark.parametrize("stderr", ["&-", FULL])
 def test_unwritable_messages_do_not_end_the_work(tmp_path, stderr):
     done = in_a_shell(f'tformer make-corpus "$1" --pairs 1 2>{stderr}', tmp_path)

@@ -188,6 +188,8 @@ def test_given_words_share_a_token_by_its_letters():
         DataError, match=r'the line: the words spell "N\'tx", but the text has "n\'tx"; give'
     ):
         words_of_text(tokenizer, "didn't x", words=["did", "N't", "x"])
+    with pytest.raises(DataError, match=r'the words spell "", but the text has "x"; give'):
+        words_of_text(tokenizer, "didn't x", words=["did", "n't"])
 
 
 def test_parts_of_a_line_have_the_words_of_the_line():

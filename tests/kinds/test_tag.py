@@ -22,6 +22,7 @@ from tformer_cli.kinds.tag import Window, WordTokenizer, tag_texts, windows
 from tformer_cli.recipe import make_recipe
 from tformer_cli.text.loading.encoded import encode_corpus
 from tformer_cli.text.tokenizer import PAD_ID, UNK_ID
+from tformer_cli.train.plan import plan_training
 from tformer_cli.train.train import train
 from tformer_cli.trainer.events import ValidationReport
 
@@ -132,6 +133,12 @@ def test_labels_that_do_not_fit_are_refused(tagger, pair, message):
     texts = load_model_directory(tagger, tasks=("tag",)).tokenizer
     with pytest.raises(DataError, match=message):
         WordTokenizer(texts, ["PER", "VERB"]).encode_pairs([pair[0]], [pair[1]])
+
+
+def test_a_dry_run_reads_a_label_for_each_word(make):
+    plan = plan_training(make())
+    assert plan.source_tokens == plan.target_tokens > 3
+    assert plan.example[2] == SENTENCES[1][1].split()
 
 
 def test_bpe_dropout_would_move_words_from_their_labels(make, tmp_path):

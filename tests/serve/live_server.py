@@ -13,9 +13,9 @@ from tformer_cli.serve.site import Site
 
 
 @contextmanager
-def served(models, around=lambda app: app):
+def served(models, around=lambda app: app, **site):
     """Serves models by name; gives the address. `around` may wrap the application."""
-    site = Site(service=Service(models), paths=models, inspector=Inspector())
+    site = Site(service=Service(models), paths=models, inspector=Inspector(), **site)
     config = uvicorn.Config(
         around(make_app(site)), port=0, log_level="error", ws="none", lifespan="off"
     )

@@ -14,6 +14,7 @@ from tests.models import LINES, save_random
 from tests.serve.live_server import served
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.serve.page_files import page_files
+from tformer_cli.serve.security import Keys
 
 TEXT = "Two dogs run in the snow."
 SLOW = "A woman and a dog."
@@ -380,9 +381,23 @@ def test_a_problem_is_told_in_the_words_of_the_service(live):
     live.problems.clear()  # the browser says that an answer was no success
 
 
+def test_a_service_with_keys_asks_for_one(chromium, models):
+    key = "a-key-of-sixteen-or-more"
+    with served({"words": models["words"]}, keys=Keys([key])) as address:
+        live = Page(chromium.new_context().new_page(), address)
+        live.page.goto(address)
+        assert "API key" in live.page.inner_text(".status.wrong")
+        live.page.fill("#key", key)
+        live.page.keyboard.press("Enter")
+        live.page.wait_for_selector("#source-0")
+        live.page.fill("#source-0", TEXT)
+        live.answered()
+        live.page.context.close()
+
+
 def test_a_projector_shows_what_matters_above_the_fold(live):
     live.open().answered()
-    for selector in ("#source-0", "#target-0", ".status", "#tabs", "#switch", "#head"):
+    for selector in ("#source-0", "#target-0", ".status", "#tabs", "#switch", "#head", ".signs"):
         box = live.page.locator(selector).bounding_box()
         assert box["y"] + box["height"] <= 720, selector
     size = "parseFloat(getComputedStyle(document.querySelector('#target-0')).fontSize)"

@@ -62,7 +62,7 @@ def test_another_model_is_refused_before_and_after_the_first_checkpoint(make, tm
     train(make(model, other, training__max_steps=1), other)
     crash_at(make(origin, run), run, 1)
     shutil.copy(other / "model.safetensors", origin / "model.safetensors")
-    with pytest.raises(RecipeError, match=r"another recipe, model\.from_hash differ"):
+    with pytest.raises(RecipeError, match=r"another recipe, model\.from_hash differs;"):
         train(make(origin, run), run)
     shutil.copy(model / "model.safetensors", origin / "model.safetensors")
     crash_at(make(origin, run), run, 3)

@@ -1,6 +1,6 @@
 """Artifacts on disk: model directories, run directories and their checkpoints.
 
-Read `atomic` (write aside, flush, rename), then `tensors` (strict safetensors), `model_directory`
-(what users translate with), `checkpoint` (what training resumes from). Nothing is ever unpickled,
-and a damaged, foreign or hostile directory is an error of one line.
+Read `tensors` (strict safetensors), then `model_directory` (what users translate with). Files are
+written by `tformer_cli.files.atomic`, checkpoints by `tformer_cli.trainer.resuming.checkpoints`.
+Nothing is ever unpickled, and a damaged, foreign or hostile directory is an error of one line.
 """

@@ -40,6 +40,8 @@ FOREIGN_FILES = {
 }
 """Files that identify the owner of a model, the most specific ones first."""
 HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+RUNS = "runs"
+"""Folder of the runs of all documents, which is no owner on the hub."""
 NOT_READ = (
     "`tformer help import` names the models of other tools that can be imported; name one of them, "
     "or a tformer model directory"
@@ -78,10 +80,12 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
         return f"is a model of {owner}; {NOT_READ}"
     if config is not None:
         return "its config.json has no format_version; name a tformer model directory"
-    if (path / "recipe.toml").is_file():
+    # A checkpoint may have been named, which holds weights and no settings of a model
+    run = path.parent.parent if path.parent.name == "checkpoints" else path
+    if (run / "recipe.toml").is_file() and not _is_model(run):
         return (
-            "is a run without a model yet; resume it, or wait for its first checkpoint "
-            f"(`tformer train RECIPE -o {path}`)"
+            "is a run without a model yet; resume it until its first validation "
+            f"(`tformer train RECIPE -o {run}`)"
         )
     # A checkpoint or a file's folder inside a run was named: the run is meant
     above = next((parent for parent in path.resolve().parents if _is_model(parent)), None)
@@ -113,7 +117,9 @@ def _missing(path: Path) -> str:
         ]
         if near:
             return f"no such directory; {did_you_mean(near)}"
-    elif HUB_NAME.fullmatch(text):
+    if path.parent.name == RUNS:
+        return "no such directory; train it first: `tformer quickstart` makes runs/quickstart"
+    if not path.parent.is_dir() and HUB_NAME.fullmatch(text):
         return (
             "no such directory; a model of the Hugging Face hub becomes one by "
             f"`tformer import {text} -o DIR`"

@@ -35,6 +35,8 @@ LAYOUT = frozenset(
 """Files of model, run and checkpoint directories, dumps and exports."""
 MOST_FILES = 10_000
 """Files looked at in the directory of another tool's model, for links to one."""
+CODE = frozenset({".toml", ".yaml", ".yml", ".py", ".ipynb", ".sh", ".js", ".c", ".h"})
+"""Endings of files that people write by hand, and no command."""
 TREES = frozenset({"checkpoints", "tensorboard", "adapter"})
 """Directories of a run that belong to it with all their contents."""
 _RECIPE, _TOKENIZER, _ORIGIN = "recipe.toml", "tokenizer.json", "origin.json"
@@ -134,6 +136,8 @@ def _check_content(output: Output, advice: str) -> None:
         content, is_ours = content_of(output.path)
     except OSError:
         content, is_ours = "a file that cannot be read", False  # what is not known may not be ours
+    if content == "text" and output.path.suffix.lower() in CODE:  # a recipe, though unfinished
+        content, is_ours = "code or settings, by its name", False
     if content and not (is_ours and content in output.holds):
         raise UsageError(
             f"{output.name}: {output.path} is there already and holds {content}, which this "

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +42,7 @@ TAKE_INTEGERS = ("translate", "translate-corpus", "evaluate", "score", "benchmar
 CONTENTS = {
     "json": "JSON",
     "jsonl": "JSON",
-    "html": "HTML",
+    **{name: "HTML" for name in ("html", "htm")},
     "svg": "SVG",
     "png": "PNG",
     **{name: name for name in ("npz", "npy", "safetensors")},
@@ -79,7 +80,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's
         is_forced = bool(ctx.params.pop(FORCE, False))
-        check_words(ctx.params)
+        check_words(ctx.params, is_chosen=is_given(ctx, "export_format"))
         outputs = self._check_outputs(ctx.params, is_forced=is_forced)
         imported = self._import_models(ctx.params)
         # An output that is not there yet can be no file of a model
@@ -128,7 +129,9 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             elif role is PathRole.reads_tokenizer:
                 from tformer_cli.foreign.import_model import resolve_tokenizer
 
-                values[parameter.name] = resolve_tokenizer(Path(value), say)
+                path = values[parameter.name] = resolve_tokenizer(Path(value), say)
+                if path != Path(value):
+                    imported.append((name_of(parameter), Path(value), path))
             elif role is PathRole.reads_model:
                 named = [Path(one) for one in _paths_of(value)]
                 found = [resolved(one) for one in named]
@@ -163,7 +166,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                     descriptor = open_stream(value)
                     if descriptor is None:
                         looks = role is PathRole.writes_file and not is_forced
-                        holds = self._contents(parameter.name) if looks else None
+                        holds = self._contents(parameter.name, path) if looks else None
                         outputs.append(Output(name=name, path=path, writes=role.value, holds=holds))
                         if values.get("resume"):  # written under these names first
                             from tformer_cli.artifacts.resumable import parts_of
@@ -185,14 +188,17 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 _check_place(output)
         return [output for output in outputs if output.descriptor is None]
 
-    def _contents(self, name: str) -> frozenset[str]:
+    def _contents(self, name: str, path: Path) -> frozenset[str]:
         """Formats that an earlier file of this command may hold; no other file is replaced."""
         declared = {} if self.callback is None else held_formats(self.callback)
         if name in declared:
             return declared[name]
         formats = [one for one in self.params if "--format" in one.opts]
-        named = (name for one in formats for name in value_of(one).split("|"))
-        return frozenset(CONTENTS.get(name, "text") for name in named) or Holds({"text"})
+        named = [name for one in formats for name in value_of(one).split("|")]
+        found = frozenset(CONTENTS.get(name, "text") for name in named) or Holds({"text"})
+        # A command refuses to write text into such a name, so text that is there is not its own
+        kind = CONTENTS.get(path.suffix.removeprefix(".").lower(), "JSON")
+        return found & {kind} if kind != "JSON" and kind in found else found
 
     def _paths(self) -> Iterator[tuple[Any, PathRole]]:
         roles = {} if self.callback is None else path_roles(self.callback)
@@ -232,7 +238,10 @@ def _with_force(command: Command) -> Command:
     parameters = list(inspect.signature(command).parameters.values())
     if PathRole.writes_file not in path_roles(command).values():
         return command
-    sentence = "Replace a file that this command did not write; never one that it reads."
+    sentence = (
+        "Replace also what this command cannot have written: a recipe, code, JSON of another kind. "
+        "Text goes over text without it; no file that is read is replaced."
+    )
     named: Any = inspect.Parameter.KEYWORD_ONLY
     force = inspect.Parameter(FORCE, named, default=option_field(False, sentence), annotation=bool)
 
@@ -276,7 +285,13 @@ def check_earlier_values(given: Mapping[str, Any]) -> None:
             raise UsageError(f"--engine {one}: is gone; write {EARLIER_ENGINES[one]}")
 
 
-def check_words(values: Mapping[str, Any]) -> None:
+def is_given(ctx: Any, name: str) -> bool:  # noqa: ANN401 - click's
+    """True if a user typed an option, whatever its value."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def check_words(values: Mapping[str, Any], *, is_chosen: bool) -> None:
     """Checks the name of a device, and that the package of the format to export to is installed."""
     from tformer_cli.runtime import check_device_name
 
@@ -286,8 +301,16 @@ def check_words(values: Mapping[str, Any]) -> None:
         except ValueError as error:
             raise UsageError(f"--device: {error}") from None
     if values.get("export_format") == "ctranslate2" and find_spec("ctranslate2") is None:
+        from tformer_cli.artifacts.config_file import TRANSLATORS, check_task, read_config
+
+        config: Any = None
+        with suppress(ArtifactError):  # another tool's, which is not imported yet
+            config = read_config(Path(values["model"])).model
+        if config is not None:  # to install the package would not help other kinds
+            check_task(Path(values["model"]), config, TRANSLATORS)
+        default = "" if is_chosen else ", the default"
         raise UsageError(
-            "--format ctranslate2, the default: the package is not installed; pip install "
+            f"--format ctranslate2{default}: the package is not installed; pip install "
             "'tformer[ctranslate2]', or choose another"
         )
 

@@ -155,9 +155,10 @@ class LineJob(FileOptions):
     )
     max_wait: float | None = option_field(
         None,
-        "Compute a buffer that is not full N seconds after its first line.",
+        "Compute a buffer this long after its first line, even if it is not full.",
         panel="Large jobs",
-        shown="none",
+        shown="no limit",
+        metavar="SECONDS",
         min=0.0,
     )
     device: DeviceOption = "auto"

@@ -158,7 +158,7 @@ def takes_groups(command: Command) -> Command:
     parameters = [
         one
         for name, parameter in signature.parameters.items()
-        for one in options.get(name) or [for_typer(parameter)]
+        for one in (options[name] if name in options else [for_typer(parameter)])
     ]
     return with_parameters(spread, parameters)  # type: ignore[no-any-return]
 

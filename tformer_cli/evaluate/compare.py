@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from sacrebleu.dataset import DATASETS
 from sacrebleu.utils import get_reference_files, get_source_file
 
+from tformer_cli.artifacts.config_file import TASKS, check_model
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluate.comparison.compare import TestSet, compare_systems
 from tformer_cli.evaluate.comparison.labels import LabelComparison, compare_labelings
 from tformer_cli.evaluate.comparison.paired_tests import TestSettings
 from tformer_cli.evaluate.evaluate import read_texts
+from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds.lines.classify import classify_lines
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.choices import CompareSettings, MetricName, TestSetFiles
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
     from tformer_cli.evaluate.comparison.compare import Comparison
+
+LABELERS = tuple(kind for kind, row in TASKS.items() if row.has_labels and not row.at_places)
+"""Kinds of models that give an example one label."""
 
 
 def read_manifest(path: Path) -> dict[str, TestSetFiles]:
@@ -97,6 +102,9 @@ def compare_classifiers(
     if len(files.reference) != 1:
         raise UsageError("--reference: an example has one right label; name one file")
     order = _ordered(files, settings.baseline)
+    for one in map(Path, files.systems.values()):
+        if one.is_dir():  # all, before any has labeled for minutes
+            check_model(resolve_model(one, tell), LABELERS)
     answers = _answers("labeling", _labels, tell, opening)
     read = _read("", files, order, counts if counts is not None else LineCounts(), answers)
     tell(_testing(order))

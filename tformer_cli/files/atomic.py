@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 from uuid import uuid4
 
-from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.errors import ArtifactError, TformerError, UsageError
 
 _Identity = tuple[int, int]
 _guarded: dict[_Identity, str] = {}
@@ -310,9 +310,16 @@ def flush_directory(path: Path) -> None:
 def not_writable(path: Path, error: OSError) -> ArtifactError:
     """Describes in one line why a file could not be written."""
     reason = (error.strerror or str(error)).lower()
-    return ArtifactError(
+    failed = ArtifactError(
         f"{path}: cannot be written ({reason}); choose a place that can be written"
     )
+    if error.errno in FAILED:  # the place was good, and the work has failed
+        failed.exit_status = TformerError.exit_status
+    return failed
+
+
+FAILED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+"""Error numbers of a disk that is full or broken."""
 
 
 @contextmanager

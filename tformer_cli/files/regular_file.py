@@ -92,8 +92,8 @@ def content_of(path: Path) -> tuple[str, bool]:
     """Returns the format of a file and whether it may be a result of ours.
 
     Text is UTF-8 with fewer NULs than line ends. Text, SVG and npy carry no sign of who wrote them
-    and count as ours; JSON needs our schema or the index of a line; HTML, PNG, npz and safetensors
-    need the marks that our writers leave.
+    and count as ours, but scripts and TOML do not; JSON needs our schema or the index of a line;
+    HTML, PNG, npz and safetensors need the marks that our writers leave.
     """
     with path.open("rb") as stream:
         start = stream.read(LOOKED_AT)
@@ -120,7 +120,23 @@ def content_of(path: Path) -> tuple[str, bool]:
     if found := _MARKUP.match(start):
         is_svg = found[1].lower() == b"svg"
         return ("SVG", True) if is_svg else ("HTML", b"tformer" in start)
+    if start.startswith(b"#!"):
+        return "a script", False
+    if is_whole and _is_toml(start):
+        return "TOML", False
     return ("text", True) if start else ("", True)
+
+
+def _is_toml(start: bytes) -> bool:
+    # Not by a heading: a line of subtitles may be "[Music]", but only TOML assigns in all its lines
+    if b"=" not in start:
+        return False
+    import tomllib  # few files have an equals sign, and most commands need no TOML
+
+    try:
+        return bool(tomllib.loads(start.decode("utf-8-sig")))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return False
 
 
 def _is_text(start: bytes, *, is_whole: bool) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from tformer_cli.artifacts.config_file import (
     CONFIG,
     HUB_NAME,
+    RUNS,
     WEIGHTS,
     ImportOrigin,
     WeightType,
@@ -310,7 +311,8 @@ def _exists(path: Path) -> bool:
 
 
 def _is_hub_name(path: Path) -> bool:
-    return bool(HUB_NAME.fullmatch(str(path))) and not _exists(path.parent)
+    is_name = HUB_NAME.fullmatch(str(path)) and path.parent.name != RUNS
+    return bool(is_name) and not _exists(path.parent)
 
 
 def _unknown(path: Path) -> ArtifactError:

@@ -86,7 +86,7 @@ class CompareSettings(ScoringSettings):
         "Name of the system that the others are tested against.",
         "Scores and tests",
         shown_default="the first",
-        metavar="TEXT",
+        metavar="NAME",
     )
     test: TestName = setting(
         "paired-bootstrap", "Test of significance, sacreBLEU's.", "Scores and tests"

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tformer_cli.errors import DataError
 from tformer_cli.quality.checks import (
     CHECKS,
     DEFAULT,
@@ -115,6 +116,9 @@ def check_data(
                 found[name].pairs += 1
                 if len(found[name].examples) < n_examples:
                     found[name].examples.append(one)
+    if not surveyed.n_pairs:
+        names = ", ".join(map(corpus_name, data.train))
+        raise DataError(f"{names}: has no lines; give a text with some")
     # commands and doubts name files, which a corpus on the hub lacks
     files = [corpus for corpus in data.train if files_of(corpus, data.directory)]
     return DataReport(

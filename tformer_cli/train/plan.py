@@ -21,7 +21,7 @@ from tformer_cli.text.corpora import SentencePair, read_corpus
 from tformer_cli.text.lines import LineCounts
 from tformer_cli.text.loading.encoded import TextStream
 from tformer_cli.text.loading.loader import n_rows
-from tformer_cli.text.tokenizer import Tokenizer
+from tformer_cli.text.tokenizer import PAD_ID, Tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer
 from tformer_cli.train.data import completed_recipe, make_tokenizer
 from tformer_cli.train.start import check_start
@@ -139,7 +139,7 @@ def plan_training(recipe: Recipe) -> Plan:
         example=(
             sample[0],
             sides.source.pieces(encoded[0][0]),
-            sides.target.pieces(encoded[0][1]),
+            sides.target.pieces([one for one in encoded[0][1] if one != PAD_ID]),
         ),
     )
 
@@ -180,10 +180,9 @@ def _encoded(
         stream = TextStream(tokenizer.target, recipe.data.max_length)
         blocks = [*stream.add(pair.target for pair in sample), stream.rest()]
         return [([], block) for block in blocks if block]
-    return [
-        (tokenizer.source.encode(pair.source), tokenizer.target.encode(pair.target))
-        for pair in sample
-    ]
+    sources, targets = [pair.source for pair in sample], [pair.target for pair in sample]
+    # Not side by side: the labels of words stand at the first tokens of these
+    return list(zip(*tokenizer.encode_pairs(sources, targets), strict=True))
 
 
 def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:
@@ -226,5 +225,6 @@ def profile_training(
     with TemporaryDirectory() as directory:
         place = training_device(device, Launch())
         prepared = prepare(recipe, Path(directory), place, Processes(), progress)
-        started = settle_batches(recipe, prepared)
-        return profile_steps(prepared.trainer, n_steps, vocab_size=started.vocab_size)
+        settle_batches(recipe, prepared)
+        n_words = prepared.tokenizer.vocab_size
+        return profile_steps(prepared.trainer, n_steps, vocab_size=n_words)

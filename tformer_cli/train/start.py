@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import (
+    DEFAULT_KIND,
     LARGEST_CONFIG,
     MODELS,
+    TASKS,
     TOKENIZER,
     WEIGHTS,
     ImportOrigin,
+    TaskKind,
     read_config,
 )
 from tformer_cli.artifacts.model_directory import read_model_directory
@@ -65,6 +68,8 @@ class StartSettings:
     algorithm: str
     vocab_size: int
     weights_hash: str
+    task: TaskKind = DEFAULT_KIND
+    """The kind of the model; of a run, that of the run."""
     labels: tuple[str, ...] = ()
 
 
@@ -247,6 +252,15 @@ def _completed(
     task = values.get("task", {})
     task = task if isinstance(task, Mapping) else {}
     settings, free = _with_head(settings, task)
+    if settings.labels:
+        kind = task.get("kind", DEFAULT_KIND)
+        # Else the model's labels would be refused as if the recipe had them
+        if any(kind == name and not row.has_labels for name, row in TASKS.items()):
+            raise StructureError(
+                "model.from",
+                f'{name} is {TASKS[settings.task].one}, but task.kind is "{kind}"; name another '
+                "model, or a recipe for such a one",
+            )
     conflicts = _conflicts(tables, settings, name, free)
     yielding = [] if kept is None else [key for key in conflicts if key not in kept]
     conflicts = {key: problem for key, problem in conflicts.items() if key not in yielding}
@@ -323,6 +337,7 @@ def _of_run(run: Path | None, name: str) -> StartSettings | None:
         algorithm=read_tokenizer(run / TOKENIZER).algorithm,
         vocab_size=recipe.tokenizer.vocab_size,
         weights_hash=recipe.start.weights_hash,
+        task=recipe.task.kind,
         labels=recipe.task.labels,
     )
 
@@ -343,6 +358,7 @@ def _of_model(name: str, n_new: int, say: Callable[[str], None]) -> StartSetting
         algorithm=read_tokenizer(path / TOKENIZER).algorithm,
         vocab_size=record.vocab_size,
         weights_hash=hash_file(path / WEIGHTS),
+        task=record.task,
         labels=record.labels,
     )
 

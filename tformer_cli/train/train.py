@@ -379,7 +379,7 @@ def _about(
         precision=precision,
         n_pairs=sum(len(corpus) for corpus in corpora),
         unit=unit_of(recipe),
-        vocab_size=tokenizer.vocab_size,
+        vocab_size=tokenizer.vocab_size if training_of(recipe).examples.are_texts else 0,
         batches_per_epoch=0,
         notes=(*notes(recipe, corpora), *model_notes),
     )
@@ -531,13 +531,14 @@ def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start o
     keys = differing_keys(load_recipe(str(run / RECIPE)), recipe)
     if keys:
         raise RecipeError(
-            f"{run}: the run was started with another recipe, {_listed(keys)} differ; use another "
+            f"{run}: the run was started with another recipe, {_listed(keys)}; use another "
             f"directory{more}"
         )
 
 
 def _listed(keys: Sequence[str]) -> str:
-    return ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+    more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
+    return f"{', '.join(keys[:5])}{more} {'differs' if len(keys) == 1 else 'differ'}"
 
 
 def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
@@ -572,8 +573,8 @@ def check_same_recipe(processes: Processes, recipe: Recipe, *, fresh: bool) -> N
     keys = differing_keys(make_recipe(first["recipe"], "the first process"), recipe, MACHINE_KEYS)
     if keys:
         raise RecipeError(
-            f"process {processes.rank} has another recipe than the first one: {_listed(keys)} "
-            "differ; bring the same recipe and options to every machine"
+            f"process {processes.rank} has another recipe than the first one: {_listed(keys)}; "
+            "bring the same recipe and options to every machine"
         )
     if first["fresh"] != fresh:
         raise UsageError(

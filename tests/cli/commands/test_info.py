@@ -55,6 +55,17 @@ def test_people_get_a_line_for_each_thing(model, trained):
     assert all(line[0] != " " for line in run(trained).stdout.splitlines())
 
 
+def test_the_best_step_is_told_from_the_last(trained, tmp_path):
+    run_copy = shutil.copytree(trained, tmp_path / "run")
+    config = json.loads((run_copy / "config.json").read_text())
+    (run_copy / "config.json").write_text(json.dumps({**config, "step": 5, "scores": {"loss": 1}}))
+    recipe = load_recipe("sentences").to_toml()
+    (run_copy / "recipe.toml").write_text(recipe, encoding="utf-8")
+    said = " ".join(run(run_copy).stdout.split())
+    assert "Step 5, the best of 10. At step 10: 1.0 epochs" in said
+    assert "built-in corpus, train of 20,000 sentences" in said
+
+
 def test_programs_get_one_object(model, trained):
     record = record_of(trained, "--format", "json")
     opened = load_model_directory(model)

@@ -18,6 +18,9 @@ def test_the_next_commands_name_the_run_and_the_page():
     assert "my/run/heads.html" in lines[0]
     assert any("tformer translate my/run" in line for line in lines)
     assert any("tformer inspect-heads my/run" in line for line in lines)
+    for one in QUICKSTARTS.values():
+        last = one.next_commands(Path("my/run"), Path("my/run/heads.html"))[-1]
+        assert last.startswith("  tformer serve my/run --open ")
 
 
 @pytest.mark.parametrize(("options", "seed"), [((), 1), (("--seed", "7"), 7)])

@@ -91,6 +91,14 @@ def test_a_line_for_a_line_there_and_back(tokenizer, ids):
     assert run("decode", tokenizer.parent, *ids, stdin=encoded).stdout_bytes == data + b"\n"
 
 
+def test_results_go_into_a_file_that_is_no_input(tokenizer, text, tmp_path):
+    for verb, given, file in (("encode", text, "pieces"), ("decode", tmp_path / "pieces", "back")):
+        assert run(verb, tokenizer, "-i", given, "-o", tmp_path / file).stdout == ""
+    assert (tmp_path / "back").read_bytes() == text.read_bytes()
+    refused = run("encode", tokenizer, "-i", text, "-o", text).exception
+    assert "is also the input" in str(refused)
+
+
 def test_wrong_bytes_are_replaced_and_counted_once(tokenizer):
     result = run("encode", tokenizer, stdin=b"a\xff\nb\n\xfe\n")
     assert result.stdout.count("\n") == 3

@@ -1,5 +1,6 @@
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -92,6 +93,19 @@ def test_the_dashboard_draws_every_event_at_every_width(width):
     assert "\x07" not in shown
 
 
+def test_a_run_that_ends_before_its_first_report_waits_for_none():
+    screen = io.StringIO()
+    with Live(console=Console(file=screen, force_terminal=True), auto_refresh=False) as live:
+        view = Dashboard(live, PAIRS)
+        for event in (STARTED, ENDED):
+            view.notify(event)
+    assert "waiting for the first report" not in screen.getvalue().rpartition("tformer train")[2]
+
+
+def test_images_have_no_vocabulary():
+    assert "vocabulary" not in event_lines(replace(STARTED, vocab_size=0))[-1]
+
+
 def test_a_pipe_gets_plain_lines(monkeypatch):
     console = Console(file=io.StringIO(), width=40, soft_wrap=True)
     monkeypatch.setattr(progress, "stderr_console", lambda: console)
@@ -130,14 +144,10 @@ def test_quiet_shows_nothing(capfd):
 
 
 def test_a_resumed_run_reports_its_step():
-    from dataclasses import replace
-
     assert event_lines(replace(STARTED, step=1200))[-1].startswith("resuming from step 1,200: ")
 
 
 def test_the_share_of_the_hardware_is_shown_where_it_was_measured():
-    from dataclasses import replace
-
     (line,) = event_lines(replace(report(), hardware_share=0.612))
     assert "4,321 tokens/s · 61% of the hardware's limit, padding" in line
     (line,) = event_lines(report())

@@ -11,7 +11,12 @@ from tformer_cli.fast.native.library import KERNELS
 from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native.structs import SHARED, Shape, find_mismatch
 from tformer_cli.fast.native.torch_weights import named_arrays, native_model
-from tformer_cli.fast.native.weights import SCALE, sinusoids, unsupported_shape
+from tformer_cli.fast.native.weights import (
+    SCALE,
+    in_integers,
+    sinusoids,
+    unsupported_shape,
+)
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model import positions
 from tformer_cli.model.config import ModelConfig
@@ -56,6 +61,13 @@ def test_stored_integers_search_like_the_model_that_they_are_of(kernels, shape):
     use_integers(model, matrices)
     expected = translations(native_model(kernels, model))
     assert translations(NativeModel(kernels, model.config, 40, stored)) == expected
+
+
+def test_rows_are_scaled_by_their_largest_number_of_either_sign():
+    matrix = np.array([[1, -4, 2], [3, -1, 0], [0, 0, 0]], np.float32)
+    found = in_integers({"a.weight": matrix}, lambda _: None)
+    assert (found[f"a.weight{SCALE}"] * np.float32(127)).tolist() == [4, 3, 127 / 127]
+    assert found["a.weight"].tolist() == [[32, -127, 64], [127, -42, 0], [0, 0, 0]]
 
 
 def test_arrays_are_the_memory_of_the_model():

@@ -508,6 +508,10 @@ def test_hostile_numbers_are_refused(tmp_path):
         changed[place : place + 2] = struct.pack("<h", heads)
         (source / "model.bin").write_bytes(changed)
         refused(source, tmp_path / "ours")
+    changed = bytearray(content)
+    changed[place - 5] = 6  # the first number that no type has
+    (source / "model.bin").write_bytes(changed)
+    assert "is of the type 6, which is not known" in refused(source, tmp_path / "ours")
 
 
 @pytest.mark.parametrize(

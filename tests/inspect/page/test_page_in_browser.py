@@ -376,6 +376,37 @@ def test_the_page_of_a_classifier_has_a_label_and_no_target(classifier, visit):
     assert visited.selftest == {"shown": shown, "label": record.labeled}
 
 
+READ_BY_AN_ENCODER = """
+const says = [...document.querySelectorAll("figcaption")].map(one => one.textContent).join(" ");
+const found = { says, hint: byId("filter").placeholder };
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(found))));
+"""
+
+
+def test_the_page_of_a_classifier_has_no_words_of_a_translation(classifier, visit):
+    (record,) = inspect_heads(classifier, ["A man sleeps."], device="cpu", for_page=True)
+    found = visit(render_html([record]), script=READ_BY_AN_ENCODER).selftest
+    assert "query: token." in found["says"]
+    assert "source token" not in found["says"]
+    assert "cross" not in found["hint"]
+
+
+ABLATION = """
+update({ tab: "ablation" });
+const found = byId("panel-ablation").textContent;
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(found))));
+"""
+
+
+def test_effects_that_round_to_nothing_look_like_nothing(classifier, visit):
+    report = inspect_report(classifier, ["A man sleeps."], device="cpu")
+    effects = report.sentences[0].views["ablation"].effects
+    effects.update({head: 4e-4 for head in effects})
+    found = visit(render_report(report), script=ABLATION).selftest
+    assert "the strongest color is 0.010 nats" in found
+    assert "No single head matters" in found
+
+
 APART = """
 const words = wordsOf("target").texts;
 const found = { apart: [...tellingApart(words)], links: sentence.links };

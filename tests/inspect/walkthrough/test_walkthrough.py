@@ -177,7 +177,7 @@ VARIANTS = [
 @pytest.mark.parametrize(
     ("norm", "changes", "has_its_words"),
     [(norm, *rest) for norms, *rest in VARIANTS for norm in norms.split()],
-    ids=str,
+    ids=lambda value: value.__name__ if callable(value) else str(value),
 )
 def test_every_step_is_what_the_model_computed(norm, changes, has_its_words, head):
     if "decoder_cell" in changes and head.kind == "dec":

@@ -306,8 +306,11 @@ def test_a_damaged_file_of_a_tokenizer_is_refused(change, value):
 
 
 def test_without_pillow_pictures_ask_for_it_and_idx_files_do_without(images, tmp_path, monkeypatch):
+    _, content = picture()
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(UsageError, match=r"pip install 'tformer\[images\]'"):
-        decoded(b"", "a")
+        decoded(content, "a")
+    with pytest.raises(DataError, match=r"^a text: is not a picture"):
+        decoded(b"a text", "a text")
     tokenizer = ImageTokenizer(Scaling(size=SIZE), 1)
     assert len(tokenizer.source.encode(f"{tmp_path / 'few.idx'}#0")) == 12

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tformer_cli.artifacts.config_file import COMMANDS, read_config
+from tformer_cli.artifacts.config_file import COMMANDS, TASKS, read_config
 from tformer_cli.cli.commands.evaluate_options import (
     ScoreOptions,
     TextOptions,
@@ -75,16 +75,16 @@ def evaluate(
 
     Scores are sacreBLEU's, on raw, detokenized text. With MODEL and --source, MODEL first
     translates the source; its loss per token (natural logarithm) and perplexity on the first
-    reference are measured too. Otherwise --hypothesis is scored. A classifier labels the source:
-    accuracy, precision, recall and F1 of each label, their mean (macro F1) and the confusion
-    matrix; one of images takes them and their labels from --images, or names from --source. Of a
-    language model --text has its loss, perplexity and bits per byte.
+    reference are measured too. Otherwise --hypothesis is scored. A classifier or tagger labels the
+    source: accuracy, precision, recall and F1 of each label, their mean (macro F1) and the
+    confusion matrix; one of images takes them and their labels from --images, or names from
+    --source. Of a language model --text has its loss, perplexity and bits per byte.
 
     Examples:
         tformer evaluate runs/quickstart -i corpus/test.en --reference corpus/test.fr
         tformer evaluate --hypothesis a.fr --reference ref1.fr --reference ref2.fr
         tformer evaluate --hypothesis new.fr --reference ref.fr --baseline old.fr --format json
-        tformer evaluate runs/ratings -i corpus/test.txt --reference corpus/test.label
+        tformer evaluate runs/ratings -i ratings/test.txt --reference ratings/test.label
         tformer evaluate runs/digits --images t10k-images-idx3-ubyte.gz
         tformer evaluate runs/shakespeare --text valid.txt --window 256 --stride 128
         tformer evaluate runs/new --text valid.txt --baseline-model runs/old
@@ -103,7 +103,8 @@ def evaluate(
             "tokenize": None if scores.tokenize == "13a" else scores.tokenize,
             "confidence": scores.confidence or None,
         }
-        _check_has_no_search(options, {**given, **decoding}, "MODEL is a classifier; omit it")
+        one = TASKS[read_config(model).task].one
+        _check_has_no_search(options, {**given, **decoding}, f"MODEL is {one}; omit it")
         _evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
         return
     if texts.baseline_model is not None:

@@ -84,7 +84,7 @@ class ScoreOptions:
 
     report_format: str = text_or_json("A table with sacreBLEU's signatures, or one JSON object.")
     confidence: bool = option_field(
-        False, "Also give each score's 95 % interval, by bootstrap (Koehn 2004)."
+        False, "Also give each score's 95 % interval, by bootstrap (Koehn 2004); of translations."
     )
     lowercase: Annotated[bool, SCORING["lowercase"]] = False
     tokenize: Annotated[Tokenization, SCORING["tokenize"]] = "13a"

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -188,5 +188,12 @@ def help_command(
         tformer help tokenize train
     """
     root = ctx.find_root()
+    group: Any = root.command
+    words = command or []
+    for at, word in enumerate(words):
+        if not hasattr(group, "commands"):
+            raise UsageError(f"{word}: {' '.join(words[:at])} has no commands; omit it")
+        # A name that is none is refused below, with the nearest ones
+        group = group.get_command(root, word) or root.command
     # As if --help were typed, so that the two never differ
-    root.command.main([*(command or []), "--help"], prog_name=root.info_name)
+    root.command.main([*words, "--help"], prog_name=root.info_name)

@@ -151,8 +151,11 @@ def _languages(details: "ModelDetails") -> "Iterator[str]":
 
 
 def _training(details: "ModelDetails") -> "Iterator[str]":
-    yield f"{details.config.step:,} steps"
-    last = details.progress
+    last, steps = details.progress, f"{details.config.step:,} steps"
+    if last is not None and last["step"] > details.config.step:  # the weights are of the former
+        best = "the best " if details.config.scores else ""
+        steps = f"Step {details.config.step:,}, {best}of {last['step']:,}"
+    yield steps
     if last is not None:
         yield (
             f"At step {last['step']:,}: {last.get('epoch', 0):.1f} epochs, "

@@ -83,6 +83,10 @@ def quickstart(
     show_quickstart(stdout_console(), chosen, result, run)
 
 
+LIVE = "tformer serve {} --open   # type, and see inside; needs the extra serve"
+"""The last command that is worth typing next, whatever was trained."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Quickstart:
     """A quickstart: what trains, and how its result is shown."""
@@ -102,7 +106,7 @@ class Quickstart:
 
     def next_commands(self, run: Path, page: Path) -> list[str]:
         first = f"Every head of {self.page}: open {page} in a browser. Next, try:"
-        return [first, *(f"  {one.format(run)}" for one in self.commands)]
+        return [first, *(f"  {one.format(run)}" for one in (*self.commands, LIVE))]
 
 
 def show_quickstart(
@@ -242,7 +246,7 @@ QUICKSTARTS: Mapping[str, Quickstart] = MappingProxyType(
             commands=(
                 "tformer inspect-image {} shapes:test:1#0",
                 "tformer make-corpus shapes --task image",
-                "tformer classify {} shapes/pictures/*/*.png --format tsv",
+                "tformer classify {} --images shapes/test.images.idx --format tsv",
                 "tformer evaluate {} --images shapes/test.images.idx --reference shapes/test.label",
                 "tformer guide images   # your own images",
             ),

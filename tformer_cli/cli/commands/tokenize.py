@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.cli.command import CommandGroup
 from tformer_cli.cli.format_choice import text_or_json
-from tformer_cli.cli.options import REQUIRED, QuietOption, argument, option_field
+from tformer_cli.cli.options import (
+    REQUIRED,
+    OutputOption,
+    QuietOption,
+    argument,
+    option_field,
+)
 from tformer_cli.cli.progress import LineProgress, line_progress
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     file_lines,
-    flush_results,
     note,
     prompt_at_terminal,
     results,
     stdout_console,
+    utf8_line,
     warn_of_bytes,
     write_line,
 )
@@ -113,6 +119,7 @@ def encode(
     tokenizer: Path = TOKENIZER,
     *,
     input_file: str | None = INPUT,
+    output: OutputOption = STANDARD_STREAM,
     ids: bool = IDS,
     side: Literal["source", "target"] = SIDE,
     quiet: QuietOption = False,
@@ -127,7 +134,7 @@ def encode(
 
     opened = read_tokenizer(tokenizer)
     prompt_at_terminal(files=[input_file or STANDARD_STREAM], quiet=quiet)
-    _stream(input_file, lambda lines, _: encode_lines(opened, lines, ids=ids, side=side))
+    _stream(input_file, output, lambda lines, _: encode_lines(opened, lines, ids=ids, side=side))
 
 
 @tokenize_app.add("decode")
@@ -135,6 +142,7 @@ def decode(
     tokenizer: Path = TOKENIZER,
     *,
     input_file: str | None = INPUT,
+    output: OutputOption = STANDARD_STREAM,
     ids: bool = IDS,
     side: Literal["source", "target"] = SIDE,
     quiet: QuietOption = False,
@@ -152,6 +160,7 @@ def decode(
     prompt_at_terminal(what, [input_file or STANDARD_STREAM], quiet=quiet)
     _stream(
         input_file,
+        output,
         lambda lines, number: decode_lines(opened, lines, ids=ids, first_line=number, side=side),
     )
 
@@ -196,8 +205,8 @@ def _reported(lines: Iterable[str], counts: "LineCounts", progress: LineProgress
         yield line
 
 
-def _stream(file: str | None, work: Callable[[Sequence[str], int], list[str]]) -> None:
-    """Writes a line to stdout for each of a file or stdin, answering whenever stdin pauses."""
+def _stream(file: str | None, output: str, work: Callable[[Sequence[str], int], list[str]]) -> None:
+    """Writes a line for each of a file or stdin, answering whenever stdin pauses."""
     from tformer_cli.text.lines import LineCounts, groups_of_lines
 
     counts = LineCounts()
@@ -208,12 +217,12 @@ def _stream(file: str | None, work: Callable[[Sequence[str], int], list[str]]) -
         # A file never pauses: groups of a fixed size need little memory
         groups = iter(lambda: list(islice(read, 1024)), [])
     number = 1
-    for lines in groups:
-        for line in work(lines, number):
-            write_line(line)
-        # A program that talks with this one through pipes waits for each answer
-        flush_results()
-        number += len(lines)
+    with results(output) as stream:
+        for lines in groups:
+            stream.writelines(map(utf8_line, work(lines, number)))
+            # A program that talks with this one through pipes waits for each answer
+            stream.flush()
+            number += len(lines)
     warn_of_bytes(counts)
 
 

@@ -217,7 +217,8 @@ def train(
     """Train a model from a recipe, or resume a run.
 
     The same command again resumes; on the CPU the result is bit for bit that of an uninterrupted
-    run. Ctrl-C and SIGTERM finish the step and save a checkpoint.
+    run. Ctrl-C and SIGTERM finish the step and save a checkpoint. A limit such as --max-steps is a
+    part of the recipe: with another one it is another run.
 
     Examples:
         tformer train quickstart --max-time 5m -o runs/first

@@ -124,7 +124,7 @@ class Dashboard(TrainingView):
         parts: list[RenderableType] = []
         if self._report is not None:
             parts += [self._progress(self._report), self._numbers(self._report)]
-        else:
+        elif self._ended is None:  # a short run may end without any
             parts.append(Text("waiting for the first report …", style="dim"))
         if self._validations:
             parts += [self._history(), self._sample(self._validations[-1])]
@@ -231,7 +231,8 @@ def event_lines(event: TrainingEvent) -> list[str]:
         case RunStarted():
             verb = f"resuming from step {event.step:,}" if event.step else "starting"
             size = f"{event.n_parameters:,} parameters"
-            how = f"{size}, vocabulary {event.vocab_size:,}, {event.device}, {event.precision}"
+            words = f"vocabulary {event.vocab_size:,}, " if event.vocab_size else ""
+            how = f"{size}, {words}{event.device}, {event.precision}"
             batches = count_of(event.batches_per_epoch, "batch", "batches")
             data = f"{count_of(event.n_pairs, event.unit)}, {batches} per epoch"
             return [*event.notes, f"{verb}: {how}; {data}"]

@@ -133,7 +133,8 @@ def inspect_ablate(
 
     Heads are switched off alone, and one after the other. Loss is per target token of the
     reference, in nats; of a language model per token of the text, of a masked one per hidden token,
-    of a classifier of texts or images per label, and with those the accuracy is told, too.
+    of a classifier of texts or images per label, of a tagger per word, and with those the accuracy
+    is told, too.
     Importance is E |dL/dξ|, ξ a factor on the head. Differences have p-values of the paired
     bootstrap (1,000 samples, --seed).
 
@@ -141,7 +142,7 @@ def inspect_ablate(
         tformer inspect-ablate runs/quickstart --changes "The street was too wide."
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --heads cross --no-curve
-        tformer inspect-ablate runs/ratings -i corpus/test.txt --reference corpus/test.label
+        tformer inspect-ablate runs/ratings -i ratings/test.txt --reference ratings/test.label
         tformer inspect-ablate runs/shapes --images shapes/pictures
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --write-pruned p --keep 12
     """

@@ -246,7 +246,7 @@ def inspect_heads(
     Row i of a map is the query, column j the key; in cross and dec, row i is the position that
     predicts target token i+1. Rows sum to 1. The translation is the one `tformer translate` gives.
     Of a language model TEXT is what it reads, and all heads are dec; of a classifier or another
-    encoder, enc. A masked language model fills each [MASK] in TEXT.
+    encoder, enc. A masked language model fills each [MASK] in TEXT; a tagger labels each word.
 
     Examples:
         tformer inspect-heads runs/quickstart "The animal was tired."

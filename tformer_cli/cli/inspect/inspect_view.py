@@ -10,7 +10,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, get_args
 
-from tformer_cli.artifacts.config_file import TASKS, TRANSLATORS, check_model, read_config
+from tformer_cli.artifacts.config_file import (
+    DEFAULT_KIND,
+    TASKS,
+    TRANSLATORS,
+    check_model,
+    read_config,
+)
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.format_choice import BINARY, chosen_format, format_option
 from tformer_cli.cli.options import (
@@ -64,9 +70,22 @@ TextsArgument = Annotated[
     list[str] | None,
     Option("Source sentences; without any, -i or stdin.", metavar="TEXT", is_argument=True),
 ]
+ImagesArgument = Annotated[
+    list[str] | None,
+    Option(
+        "Names of images, such as files; without any, -i or stdin.",
+        metavar="TEXT",
+        is_argument=True,
+    ),
+]
 SourceOption = Annotated[
     str | None,
-    option("Source sentences, one per line; - is stdin.", "-i", shown="stdin", role="reads_file"),
+    option(
+        "Source sentences, or names of images, one per line; - is stdin.",
+        "-i",
+        shown="stdin",
+        role="reads_file",
+    ),
 ]
 TargetOption = Annotated[
     str | None,
@@ -250,12 +269,15 @@ SEARCH_OPTIONS = (
 
 def view_command(view: View[Any]) -> Callable[..., None]:
     format_kind = Annotated[str | None, view_format_option(view)]
+    texts_kind = TextsArgument
+    if DEFAULT_KIND not in view.tasks and any(TASKS[one].reads == "images" for one in view.tasks):
+        texts_kind = ImagesArgument
 
     @takes_opening_options
     @takes_groups
     def of_sentences(
         model: ModelArgument,
-        text: TextsArgument = None,
+        text: texts_kind = None,  # type: ignore[valid-type]
         *,
         sentences: GivenSentences,
         options: view.Options,  # type: ignore[name-defined]

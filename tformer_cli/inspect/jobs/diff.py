@@ -9,10 +9,9 @@ from typing import Unpack
 import torch
 
 from tformer_cli.artifacts.config_file import (
-    COMMANDS,
     CONFIG,
     FREQUENCIES,
-    MODELS,
+    ONE_MODEL,
     TOKENIZER,
     TRANSLATORS,
     ModelInfo,
@@ -275,8 +274,8 @@ def _check_tasks(first: ModelDirectory, second: ModelDirectory) -> None:
     kinds = [task_kind(directory.config) for directory in (first, second)]
     if kinds[0] != kinds[1]:
         raise DataError(
-            f"{second.path}: {COMMANDS[kinds[1]]}; {first.path} is of {MODELS[kinds[0]]}, and only "
-            "models of one kind can be compared"
+            f"{second.path}: is {ONE_MODEL[kinds[1]]}, but {first.path} is {ONE_MODEL[kinds[0]]}; "
+            "compare models of one kind"
         )
     for name in ("image_size", "patch_size", "class_token"):
         values = [getattr(directory.config, name) for directory in (first, second)]

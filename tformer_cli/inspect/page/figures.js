@@ -60,8 +60,9 @@ function leastOfAll() {
 
 /** Says what rows and columns of the head's map are. */
 function readingOf(head) {
-  const query = head.kind === "enc" ? "source token" : "decoder position, named by the token it predicts";
-  const key = head.kind === "dec" ? "token the decoder has read" : "source token";
+  const read = readsImages() ? "patch" : isEncoder() ? "token" : "source token";
+  const query = head.kind === "enc" ? read : "decoder position, named by the token it predicts";
+  const key = head.kind === "dec" ? "token the decoder has read" : read;
   const [asks, isAsked] = data.weighting.isOfLayers ? ["", ""] : ["query: ", "key: "];
   return [`${kindName(head.kind)}. `, make("b", {}, "Row"), ` = ${asks}${query}. `, make("b", {}, "Column"), ` = ${isAsked}${key}. ${data.weighting.sums}`];
 }

@@ -134,6 +134,7 @@ function listen() {
   fillKeys();
   readAddress();
   byId("filter").value = state.q;
+  if (isEncoder()) byId("filter").placeholder = "Filter: enc.0 prev>.5"; // it has no cross-attention
   repaint();
   listenToKeys();
   listenToSaving();

@@ -24,7 +24,7 @@ function showOverview() {
   for (const role of used) {
     signs.append(make("span", {}, make("b", {}, SIGNS[role]), ` ${role}: ${data.roles[role]}`));
   }
-  if (sentence.rareReason && !data.weighting.isOfLayers) signs.append(make("span", {}, `★ not judged: ${sentence.rareReason}`));
+  if (sentence.rareReason && !data.weighting.isOfLayers) signs.append(make("span", {}, `★ rare: not judged, ${sentence.rareReason}`));
   if (sentence.isRecurrent) {
     signs.append(make("span", {}, "no decoder self-attention: a recurrent unit reads the translation so far, so there is no Flow either"));
   }

@@ -79,5 +79,5 @@ function showGuide() {
     isSpread ? "spreads its attention and looks most at " : does, ...most, share, ".");
   byId("guide-does").replaceChildren("In the map that is row ", word(link.name), ", column ",
     isWord(link.key) ? word(link.keyName) : make("b", {}, column),
-    ": the stronger the color, the larger the number. Point at any word to see where the head looks; click to keep it.");
+    `: the stronger the color, the larger the number. Point at any ${readsImages() ? "patch" : "word"} to see where the head looks; click to keep it.`);
 }

@@ -1,22 +1,25 @@
 // Ablation: what the loss of the sentence becomes with one head switched off.
 
 const MOST_RANKED = 12; // heads of the ranking
+const LEAST_SHOWN = .0005; // nats, which are 0.001 when they are rounded
 
 addTab({
   id: "ablation",
   title: "Ablation",
   holds: one => Boolean(viewOf(one, "ablation")),
   show(panel, one) {
-    const { loss, n_tokens: nTokens, effects } = viewOf(one, "ablation");
+    const { loss, n_tokens: nTokens, effects } = viewOf(one, "ablation"), unit = givesTags() ? "word" : "token";
+    // Of a good model all effects may be noise, which should not look like a finding
+    const largest = Math.max(...Object.values(effects).map(Math.abs), .01);
     panel.append(card("The loss without each head", make("p", { class: "says" },
-      `With all heads the loss of ${hasPlaces() ? `what is ${placeVerb()}` : `this ${isLabeled() ? "label" : readsText() ? "text" : one.isForced ? "target" : "translation"}`} is ${decimal(loss, 4)} nats${isLabeled() ? "" : ` a token, over ${nTokens} token${nTokens === 1 ? "" : "s"}`}. A number says how much `
-      + "it changes when that head alone is switched off: orange, the head helps here; blue, it does harm. One sentence is little evidence: ",
+      `With all heads the loss of ${hasPlaces() ? `what is ${placeVerb()}` : `this ${isLabeled() ? "label" : readsText() ? "text" : one.isForced ? "target" : "translation"}`} is ${decimal(loss, 4)} nats${isLabeled() ? "" : ` a ${unit}, over ${nTokens} ${unit}${nTokens === 1 ? "" : "s"}`}. A number says how much `
+      + `it changes when that head alone is switched off: orange, the head helps here; blue, it does harm; the strongest color is ${decimal(largest, 3)} nats. One sentence is little evidence: `,
       make("code", {}, "tformer inspect-ablate"), " measures a whole text, with p-values.")));
-    const largest = Math.max(...Object.values(effects).map(Math.abs), 1e-9);
     const grids = KINDS.map(kind => one.heads.filter(head => head.kind === kind && head.id in effects)).filter(heads => heads.length)
       .map(heads => make("div", {}, make("h2", {}, kindName(heads[0].kind)), effectGrid(heads, effects, largest)));
-    const order = one.heads.filter(head => head.id in effects).sort((a, b) => effects[b.id] - effects[a.id]);
-    panel.append(card("", make("div", { class: "row" }, ...grids)), card("The heads that matter most here", effectTable(order.slice(0, MOST_RANKED), effects, largest)));
+    const order = one.heads.filter(head => effects[head.id] >= LEAST_SHOWN).sort((a, b) => effects[b.id] - effects[a.id]);
+    panel.append(card("", make("div", { class: "row" }, ...grids)), card("The heads that matter most here",
+      order.length ? effectTable(order.slice(0, MOST_RANKED), effects, largest) : make("p", { class: "says" }, "No single head matters: without any of them the loss rises by less than 0.001 nats.")));
   },
 });
 

@@ -223,10 +223,11 @@ def _heading(ablation: Ablation) -> Text:
 
 def _effect_cell(effect: HeadEffect, largest: float, room: Room) -> Text:
     star = "*" if effect.loss.p_value < SIGNIFICANT else " "
-    words = f"{100 * effect.loss.difference:.1f}{star}"
+    # A small but sure change may round to 0, which has no sign
+    words = f"{100 * effect.loss.difference:z.1f}{star}"
     if not room.has_color:
         return text(words)
-    share = effect.loss.difference / largest if largest > 0 else 0.0
+    share = effect.loss.difference / largest
     return text(words, style=on_ground(*color(effect.head.kind, share, on_dark=True)))
 
 
@@ -322,7 +323,8 @@ class TextAblationView(View["Ablation"]):
     def blocks(self, record: Ablation, options: AblationSettings, room: Room) -> Iterator[Block]:
         yield _heading(record)
         yield BLANK
-        largest = max((effect.loss.difference for effect in record.effects), default=0.0)
+        # Of a good model all effects may be noise, which should not look like a finding
+        largest = max([0.01, *(effect.loss.difference for effect in record.effects)])
         cells = {effect.head: _effect_cell(effect, largest, room) for effect in record.effects}
         yield head_grids(cells)
         yield text(_legend(record), style="dim")

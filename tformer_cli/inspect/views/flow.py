@@ -301,7 +301,8 @@ class FlowView(SentenceView[FlowRecord]):
     through all layers of encoder and decoder. The shares of a token sum to 1. The larger the
     source's share, the more the model translates rather than continues its own text. Of a language
     model the shares are of the text so far; of a classifier or an encoder, which tokens, or patches
-    of an image, its label or vector comes from; of a masked language model, what each [MASK] reads.
+    of an image, its label or vector comes from; of a masked language model, what each [MASK] reads;
+    of a tagger, each word.
 
     Examples:
         tformer inspect-flow runs/quickstart "The animal was tired."

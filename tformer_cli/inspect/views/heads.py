@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 from xml.etree.ElementTree import Element, SubElement
 
+from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.errors import TformerError, UsageError
 from tformer_cli.heads.names import KINDS, by_layer
 from tformer_cli.heads.roles import role_grid
@@ -90,8 +91,10 @@ def _alignment(aligned: AlignedWords, room: Room) -> Text:
 
 def head_map(record: HeadsRecord, head: HeadId, taller: str = "") -> Iterator[Block]:
     """One head: rows are queries, columns keys."""
-    rows = "source token" if head.kind == "enc" else "token predicted"
-    keys = "token read" if head.kind == "dec" else "source token"
+    is_alone = TASKS[record.model.task].head is not None  # an encoder has no source
+    read = "patch" if record.is_image else "token" if is_alone else "source token"
+    rows = read if head.kind == "enc" else "token predicted"
+    keys = "token read" if head.kind == "dec" else read
     confidence = record.metrics[head].get("confidence")
     known = "" if confidence is None else f"   confidence {confidence:.2f}"
     weighting = record.weighting  # of attention weights the grid of roles names the kinds

@@ -19,13 +19,23 @@ export async function write(body, { signal, onText }) {
 
 /** The models that are served. */
 export async function servedModels() {
-  const answer = await fetch("api/models");
-  if (!answer.ok) throw new Error(await problemOf(answer));
+  const answer = await fetch("api/models", { headers: keyed() });
+  if (!answer.ok) throw Object.assign(new Error(await problemOf(answer)), { wantsKey: answer.status === 401 || answer.status === 403 });
   return (await answer.json()).models;
 }
 
+/** Keeps a key for the requests of this tab; with the tab it is gone. */
+export function keepKey(key) {
+  sessionStorage.setItem("key", key);
+}
+
+function keyed() {
+  const key = sessionStorage.getItem("key");
+  return key ? { Authorization: `Bearer ${key}` } : {};
+}
+
 async function post(path, body, signal) {
-  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
+  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json", ...keyed() }, body: JSON.stringify(body), signal });
   if (!answer.ok) throw new Error(await problemOf(answer));
   return answer;
 }

@@ -1,7 +1,7 @@
 // The live page: what is typed is answered while one types, and can be looked into and changed.
 
 import { sentenceOf, treeOf, effectsOf, viewData } from "./adopt.js";
-import { ask, servedModels } from "./client.js";
+import { ask, keepKey, servedModels } from "./client.js";
 import { addNextTab, showPosition } from "./next.js";
 import { makeSide } from "./side.js";
 import { byId, data, DEFAULTS, headNamed, KEYS, listen, make, openSentence, showMeasures, showTabs, state, toggle, whenHeadIsChosen, whenNodeIsChosen, writeAddress } from "./parts.js";
@@ -197,6 +197,17 @@ function searchSettings() {
     number("generate", "temperature", "Temperature", .1, 3, .1), number("generate", "top_p", "Top-p", .05, 1, .05), number("generate", "seed", "Seed", 0, 1e9, 1)));
 }
 
+/** A field for the key of a service that asks for one. */
+function keyField() {
+  const input = make("input", { type: "password", id: "key", autocomplete: "off" });
+  input.addEventListener("keydown", event => {
+    if (event.key !== "Enter") return;
+    keepKey(input.value);
+    location.reload();
+  });
+  return make("p", { class: "pick" }, make("label", { for: "key" }, "API key"), input, " Enter");
+}
+
 const ACTIONS = { compare, report, projector };
 const NAMES = { compare: ["Compare", "Two models or two sentences side by side"], report: ["Save report", "Save what is shown as a page that needs no service"], projector: ["Projector", "Large letters (p)"] };
 let served = [];
@@ -216,6 +227,7 @@ async function begin() {
     served = (await servedModels()).filter(model => model.verbs.length);
   } catch (error) {
     live.append(make("p", { class: "status wrong", role: "alert" }, error.message));
+    if (error.wantsKey) live.append(keyField());
     return;
   }
   listen();

@@ -21,6 +21,7 @@ Pixels = NDArray[np.uint8]
 Resample = Literal["bilinear", "bicubic"]
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+_MAGIC = (b"\x89PNG", b"\xff\xd8", b"RIFF", b"BM", b"GIF8")
 # Of a picture: a small file may unpack to any number of them, of up to 10 bytes each.
 MOST_PIXELS = 80_000_000
 # Of a WebP, whose reader takes 16 bytes for each.
@@ -62,6 +63,9 @@ class Scaling:
 
 def decoded(content: bytes, name: str) -> Pixels:
     """Reads a picture; it is upright, and white shows through where it is transparent."""
+    not_one = f"{name}: is not a picture that can be read here; give {', '.join(_FORMATS)}"
+    if not content.startswith(_MAGIC):  # who names a text should not be told to install Pillow
+        raise DataError(not_one)
     image_module = _pillow()
     from PIL import ImageOps
 
@@ -80,9 +84,7 @@ def decoded(content: bytes, name: str) -> Pixels:
     except image_module.DecompressionBombError:
         raise DataError(f"{name}: has too many pixels; scale it down") from None
     except image_module.UnidentifiedImageError:
-        raise DataError(
-            f"{name}: is not a picture that can be read here; give {', '.join(_FORMATS)}"
-        ) from None
+        raise DataError(not_one) from None
     except Exception as error:  # noqa: BLE001 - damaged files make its readers raise anything
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{name}: is damaged ({reason[:200]}); restore the file") from None
