@@ -119,6 +119,12 @@ class Generator:
         other._choose(config, stops)
         return other
 
+    @property
+    def writes_straight(self) -> bool:
+        """True if a text can be told of while it is written: that of a beam may still change."""
+        config = self.config
+        return (config.sampling or config.beam_size == 1) and config.n_searched == 1
+
     def generate(
         self,
         prompts: Sequence[str],
