@@ -19,29 +19,29 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 2194,
-    "artifacts": 2318,
+    ".": 2204,
+    "artifacts": 2328,
     "bulk": 1791,
-    "cli": 9310,
+    "cli": 9390,
     "corpora": 3025,
     "distill": 1568,
-    "evaluate": 1756,
-    "fast": 3841,
-    "files": 690,
-    "foreign": 10859,
+    "evaluate": 1764,
+    "fast": 3848,
+    "files": 713,
+    "foreign": 10861,
     "guide": 110,
     "heads": 703,
-    "inspect": 12135,
-    "kinds": 3621,
+    "inspect": 12140,
+    "kinds": 3631,
     "metrics": 726,
     "model": 4061,
-    "quality": 2640,
-    "search": 5068,
-    "serve": 4976,
+    "quality": 2644,
+    "search": 5076,
+    "serve": 5126,
     "show": 1949,
-    "tests": 68030,
-    "text": 6072,
-    "train": 1399,
+    "tests": 68439,
+    "text": 6074,
+    "train": 1416,
     "trainer": 5071,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
@@ -50,7 +50,7 @@ SLACK = 0.02
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 407
-LONG_FUNCTIONS = 7
+LONG_FUNCTIONS = 8
 CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
 

@@ -31,6 +31,7 @@ foreign/ctranslate2/importing.py
 quickstart.py
 serve/inspection.py
 serve/libretranslate.py
+serve/live.py
 serve/openai.py
 """
 """Files in which a word such as "translate" names a command, corpus, view or another tool's key."""

@@ -136,6 +136,7 @@ def test_a_command_refuses(place, zoo, monkeypatch, line, says):
 PROGRAM = """
 import json, sys
 sys.modules["ctranslate2"] = sys.modules["resvg_py"] = None  # as if they were not installed
+sys.modules["uvicorn"] = None
 from typer.testing import CliRunner
 from tformer_cli.cli.app import app
 HEAVY = ("torch", "datasets", "transformers", "pyarrow")

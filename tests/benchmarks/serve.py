@@ -24,7 +24,8 @@ import threading
 import time
 from pathlib import Path
 
-from tests.benchmarks.harness import print_table, write
+from harness import print_table, write
+
 from tformer_cli.text.lines import read_lines
 
 WINDOW = 0.1
@@ -215,7 +216,7 @@ class Server:
     """A contestant in a process of its own, on the first core that there is."""
 
     def __init__(self, name, options):
-        command = [sys.executable, "-m", "tests.benchmarks.serve", options.model, "--serve", name]
+        command = [sys.executable, __file__, options.model, "--serve", name]
         command += ["--text", options.text]
         if options.export:
             command += ["--export", options.export]

@@ -136,8 +136,8 @@ def test_commands_stand_in_panels():
     assert names[5:10] == ["train", "distill", "plot", "data", "tokenize"]
     assert names[10:15] == ["translate", "translate-corpus", "evaluate", "compare", "score"]
     assert names[15:20] == ["classify", "tag", "generate", "fill", "embed"]
-    assert names[20:25] == ["info", "import", "export", "shortlist", "benchmark"]
-    assert names[25] == "inspect-heads"
+    assert names[20:26] == ["info", "import", "export", "shortlist", "serve", "benchmark"]
+    assert names[26] == "inspect-heads"
 
 
 def test_common_options_come_first():

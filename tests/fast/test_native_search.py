@@ -5,6 +5,7 @@ import gc
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from weakref import finalize
 
@@ -21,12 +22,14 @@ from tformer_cli.fast.native_search import (
     CompiledEngine,
     fitting_tokens,
     plan_native_batches,
+    side_by_side,
 )
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints
+from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.search.models import Ensemble
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
@@ -407,3 +410,21 @@ def test_workers_have_equal_work(n_workers, n_sentences):
 
 def test_the_stop_flag_is_a_number_in_memory():
     assert ctypes.sizeof(ctypes.c_int) == 4  # as the kernels read it
+
+
+def test_a_thread_that_gets_no_signal_computes_by_itself():
+    def computed_in(n_workers=1, before_batch=never_interrupt):
+        def find(batch):
+            return [threading.current_thread()] * len(batch)
+
+        found = side_by_side(find, [[0, 1], [2]], n_workers, ctypes.c_int(0), before_batch)
+        assert [index for index, _ in found] == [0, 1, 2]
+        return {thread for _, thread in found}
+
+    with ThreadPoolExecutor(1) as pool:
+        thread = pool.submit(threading.current_thread).result()
+        assert pool.submit(computed_in).result() == {thread}
+        # Whoever wants to be called, or has several workers, still is or has
+        assert thread not in pool.submit(computed_in, 1, lambda: None).result()
+        assert thread not in pool.submit(computed_in, 2).result()
+    assert threading.main_thread() not in computed_in()

@@ -93,7 +93,7 @@ class FakeService:
             return translation(index, text, n_best)
         if verb == "generate":
             texts = [GeneratedText(f" and {n}", (4, 5), -1.0, -1.0, True) for n in range(n_best)]
-            return Generation(index, text, tuple(texts))
+            return Generation(index, text, tuple(texts), n_tokens=len(text))
         if verb == "embed":
             vector = np.array([len(text), 0.5, -1.0], np.float32)
             return EmbeddedText(index=index, text=text, vector=vector)

@@ -1,8 +1,9 @@
+import os
 import re
 from types import SimpleNamespace
 
 from tests.serve.fake import Client, model
-from tformer_cli.serve.metrics import Metrics, counter, histogram
+from tformer_cli.serve.metrics import Board, Metrics, counter, histogram, summed
 from tformer_cli.serve.stats import Histogram
 
 LINE = re.compile(
@@ -61,6 +62,21 @@ def test_a_histogram_counts_up():
         'h_sum{a="b"} 12',
         'h_count{a="b"} 4',
     ]
+
+
+def test_workers_are_counted_together(tmp_path):
+    board = Board(tmp_path / "board")
+    board.write("mine 1\n")
+    assert board.others() == []
+    other, ended = tmp_path / "board" / "1", tmp_path / "board" / "2"
+    for file in (other, ended):
+        file.write_text('# TYPE a counter\na 2\ntformer_model_bytes{model="m"} 7\nb 1\n')
+    os.utime(ended, (0, 0))
+    (found,) = board.others()
+    mine = '# TYPE a counter\na 3\ntformer_model_bytes{model="m"} 5\n'
+    assert summed([mine, found]) == (
+        '# TYPE a counter\na 5\ntformer_model_bytes{model="m"} 7\nb 1\n'
+    )
 
 
 def test_names_of_models_are_escaped():

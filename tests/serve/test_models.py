@@ -50,7 +50,17 @@ def test_any_number_of_clients_get_what_each_would_get_alone(zoo, name, cache_by
         search = dice.choice(settings)
         calls.append((name, "translate", lines, {"settings": search}))
     service = Service({name: zoo[name]}, cache_bytes=cache_bytes)
-    found = served(service, *calls)
+
+    async def client(call):
+        await asyncio.sleep(dice.random() / 10)
+        return await all_of(service.submit(*call[:3], **call[3]))
+
+    async def run():
+        found = await asyncio.gather(*map(client, calls))
+        await service.drain(5.0)
+        return found
+
+    found = asyncio.run(run())
     for (_, _, lines, options), answers in zip(calls, found, strict=True):
         assert answers == list(model.translate(lines, **options["settings"]))
     assert (service.stats.cache_hits_total > 0) == bool(cache_bytes)
@@ -142,3 +152,25 @@ def test_what_only_torch_knows_is_refused_unless_it_is_allowed(zoo):
         served(Service({"m": zoo["translate"]}), call)
     (found,) = served(Service({"m": zoo["translate"]}, allows_torch=True), call)
     assert found == list(load_model(zoo["translate"], seed=3).translate(ENGLISH[:2], sampling=True))
+
+
+@pytest.mark.parametrize("name", ["gpt", "language_model"])
+def test_a_text_is_told_of_while_it_is_written(zoo, name):
+    parts = []
+    service = Service({"m": zoo[name]})
+    settings = {"stops": ["zz"], "seed": 3}
+    told, plain = served(
+        service,
+        ("m", "generate", ["The old"], {"settings": settings, "on_text": parts.append}),
+        ("m", "generate", ["The old"], {"settings": settings}),
+    )
+    assert told == plain
+    assert "".join(parts) == told[0].texts[0].text
+    assert len(parts) > 1
+    parts.clear()
+    (whole,) = served(
+        Service({"m": zoo[name]}),
+        ("m", "generate", ["a"], {"settings": {"beam_size": 2}, "on_text": parts.append}),
+    )
+    assert whole[0].texts
+    assert parts == []  # the best text of a beam may change until its end

@@ -34,7 +34,7 @@ def test_a_completion():
         {"index": n, "text": f" and {n}", "logprobs": None, "finish_reason": "stop"}
         for n in range(2)
     ]
-    assert found["usage"]["completion_tokens"] == 4
+    assert found["usage"] == {"prompt_tokens": 7, "completion_tokens": 4, "total_tokens": 11}
     (asked,) = client.service.asked
     assert (asked.name, asked.verb, asked.texts) == ("lm", "generate", ["The old"])
     assert asked.settings == {
@@ -83,6 +83,25 @@ def test_a_stream_has_a_choice_an_event():
     found = [json.loads(event.removeprefix("data: ")) for event in events]
     assert [one["choices"][0]["index"] for one in found] == [0, 1]
     assert len({one["id"] for one in found}) == 1
+
+
+def test_a_problem_within_a_stream_is_its_last_event(capsys):
+    service = FakeService()
+    plain = service.result
+
+    def result(verb, index, text, settings):
+        if index:
+            raise RuntimeError("/secret")
+        return plain(verb, index, text, settings)
+
+    service.result = result
+    first, error, *end = complete(Client(service), prompt=["a", "b"], stream=True).text.split(
+        "\n\n"
+    )
+    assert '"choices"' in first
+    assert error == 'data: {"error": {"message": "the service failed; its operator can see why"}}'
+    assert end == ["data: [DONE]", ""]
+    assert capsys.readouterr().err == "error: serve: RuntimeError: /secret\n"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The command, in a process of its own, and the clients that people use."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -13,13 +14,17 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from tests.serve.test_libretranslate import upload
 from tformer_cli import load
+from tformer_cli.serve import run
 
 SECONDS = 60
 
@@ -29,9 +34,12 @@ class Server:
 
     def __init__(self, *arguments):
         command = [sys.executable, "-m", "tformer_cli", "serve", *map(str, arguments)]
+        # What a shell runs behind another ignores SIGINT, and so would what it starts
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
             [*command, "--port", "0"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
         )
+        signal.signal(signal.SIGINT, before)
         self.lines = []
         for line in self.process.stderr:
             self.lines.append(line.decode().rstrip("\n"))
@@ -276,6 +284,12 @@ def test_workers_share_a_port_and_are_replaced(zoo):
         with urlopen(asked, timeout=SECONDS) as answer:
             url = json.loads(answer.read())["translatedFileUrl"]
         path = url.removeprefix(server.url)
+        # Whichever worker is asked, it counts for all
+        asked = 'tformer_requests_total{endpoint="/translate",status="200"}'
+        until = time.monotonic() + SECONDS
+        while not re.search(f"{re.escape(asked)} (1[0-9]|20)\n", server.get("metrics")):
+            assert time.monotonic() < until
+            time.sleep(0.2)
         assert {server.get(path) for _ in range(10)} == {f"{expected['translatedText']}\n"}
         status, lines = server.end()
         assert status == 143
@@ -319,6 +333,36 @@ def test_half_open_connections_end(server):
         connection.request("GET", "/health")
         assert connection.getresponse().read() == b'{"status":"ok"}'
     connection.close()
+
+
+def test_who_does_not_read_an_answer_is_left(monkeypatch):
+    closed = asyncio.run(_unread(monkeypatch))
+    assert closed == ["abort", "close"]
+
+
+async def _unread(monkeypatch):
+    """Lets a client stop reading, and another one go on in time; returns what ended for whom."""
+    closed = []
+    monkeypatch.setattr(run, "STUCK_SECONDS", 0.02)
+    monkeypatch.setattr(run, "HEADER_SECONDS", 0.05)
+    config = uvicorn.Config(lambda *_: None, lifespan="off", ws="none", log_config=None)
+    config.load()
+    transport = SimpleNamespace(
+        get_extra_info=lambda name: None, is_closing=lambda: False,
+        abort=lambda: closed.append("abort"), close=lambda: closed.append("close"),
+    )  # fmt: skip
+    for is_read in (False, True):
+        one = run.TimedProtocol(config=config, server_state=ServerState(), app_state={})
+        one.connection_made(transport)
+        one.pause_writing()
+        if is_read:
+            one.resume_writing()
+        await asyncio.sleep(0.04)
+        if not is_read:
+            one._stop_waiting()
+    await asyncio.sleep(0.04)
+    one.connection_lost(RuntimeError())
+    return closed
 
 
 def hostile_bodies(draw, n):

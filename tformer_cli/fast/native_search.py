@@ -13,6 +13,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache, lru_cache
 from pathlib import Path
+from threading import current_thread, main_thread
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import ReferenceType, ref
@@ -29,6 +30,7 @@ from tformer_cli.search.hypothesis import (
     Hypothesis,
     length_divisor,
     longest_translation,
+    never_interrupt,
     scored_hypothesis,
     shortest_translation,
 )
@@ -445,10 +447,15 @@ def side_by_side(
     before_batch: Callable[[], None],
 ) -> list[tuple[int, Result]]:
     """Returns what is found for each index of each batch; sets `stop` if that is ended early."""
-    # A kernel receives no signal. So other threads compute, and this one waits, interruptible
     results: list[tuple[int, Result]] = []
     if not batches:
         return results
+    is_alone = min(n_workers, len(batches)) == 1 and before_batch is never_interrupt
+    # Python's signals go to the main thread: any other one may as well compute itself, and spare
+    # a service the start of a thread for each batch
+    if is_alone and current_thread() is not main_thread():
+        return [pair for batch in batches for pair in zip(batch, find(batch), strict=True)]
+    # A kernel receives no signal. So other threads compute, and this one waits, interruptible
     pool = ThreadPoolExecutor(min(n_workers, len(batches)))
     try:
         futures = [pool.submit(find, batch) for batch in batches]

@@ -96,6 +96,10 @@ class Serving(ABC):
     def compute(self, units: Sequence[Unit]) -> list[Any]:
         """Computes each unit."""
 
+    def told(self, unit: Unit, on_text: Callable[[str], None]) -> Any:  # noqa: ANN401, ARG002
+        """Computes one unit; where a text is written token by token, it is told of meanwhile."""
+        return self.compute([unit])[0]
+
     @abstractmethod
     def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401 - of each verb
         """Makes the result of a line of those of its units."""
@@ -219,6 +223,12 @@ class Generating(Serving):
     def compute(self, units: Sequence[Unit]) -> list[Any]:
         texts, numbers = zip(*(unit.content for unit in units), strict=True)
         return self._generator.generate(texts, numbers)
+
+    def told(self, unit: Unit, on_text: Callable[[str], None]) -> Any:  # noqa: ANN401
+        if not self._generator.writes_straight:
+            return super().told(unit, on_text)
+        text, number = unit.content
+        return self._generator.generate([text], [number], on_text)[0]
 
     def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
         return replace(found[0], index=line.content)

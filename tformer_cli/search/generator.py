@@ -62,6 +62,8 @@ class Generation:
     """True if its beginning was left out because it was too long."""
     n_unknown: int = 0
     """Tokens of the prompt that the model does not know; it reads `<unk>` in their place."""
+    n_tokens: int = 0
+    """Tokens of the prompt."""
 
 
 class StoppedError(Exception):
@@ -117,6 +119,12 @@ class Generator:
         other._choose(config, stops)
         return other
 
+    @property
+    def writes_straight(self) -> bool:
+        """True if a text can be told of while it is written: that of a beam may still change."""
+        config = self.config
+        return (config.sampling or config.beam_size == 1) and config.n_searched == 1
+
     def generate(
         self,
         prompts: Sequence[str],
@@ -145,7 +153,7 @@ class Generator:
         if told is not None:
             told.finish(found[0][0].text)
         return [
-            Generation(number, prompt, texts, len(ids) > longest, ids.count(UNK_ID))
+            Generation(number, prompt, texts, len(ids) > longest, ids.count(UNK_ID), len(ids))
             for number, prompt, texts, ids in zip(numbers, prompts, found, encoded, strict=True)
         ]
 

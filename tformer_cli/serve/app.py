@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tformer_cli.serve import libretranslate, live, openai
-from tformer_cli.serve.metrics import MEDIA_TYPE
+from tformer_cli.serve.metrics import MEDIA_TYPE, summed
 from tformer_cli.serve.page_files import page_files
 from tformer_cli.serve.requests import Gone, Refused
 from tformer_cli.serve.security import BODY_IS_READ, Guard
@@ -22,6 +22,8 @@ from tformer_cli.serve.site import Route, Site, plain_error, refusal
 
 UNKNOWN = "other"
 """Endpoint of requests that no route knows: their paths would be labels without end."""
+LEFT = 499
+"""Status of a request whose client left before there was one, as nginx counts it."""
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -34,8 +36,9 @@ async def ready(site: Site, request: Request) -> Response:  # noqa: ARG001 - the
 
 async def metrics(site: Site, request: Request) -> Response:
     site.check_key(request)
-    stats = getattr(site.service, "stats", None)
-    text = site.metrics.text(site.service.info(), stats)
+    text = site.counted()
+    if site.board is not None:
+        text = summed([text, *site.board.others()])
     return Response(text, media_type=MEDIA_TYPE)
 
 
@@ -103,6 +106,7 @@ class App:
             await response(scope, receive, noting)
         except (Gone, ClientDisconnect):
             self._site.metrics.gone += 1
+            status = status or LEFT
         finally:
             self._site.metrics.add(endpoint, status, time.monotonic() - started)
 

@@ -8,8 +8,6 @@ import re
 import sys
 from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
-from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -84,12 +82,10 @@ def size_in_memory(value: Any) -> int:  # noqa: ANN401
         if value and isinstance(value[0], int | float):
             return size + _NUMBER * len(value)
         return size + sum(map(size_in_memory, value))
-    return size + sum(size_in_memory(getattr(value, name)) for name in _fields(type(value)))
-
-
-@cache
-def _fields(kind: type) -> tuple[str, ...]:
-    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else ()
+    # Not `dataclasses.fields`, which makes a tuple each time
+    for name in getattr(value, "__dataclass_fields__", ()):
+        size += size_in_memory(getattr(value, name))
+    return size
 
 
 def private_bytes(status: Path = Path("/proc/self/smaps_rollup")) -> int | None:

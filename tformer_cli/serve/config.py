@@ -32,13 +32,14 @@ class ServeSettings:
         "127.0.0.1",
         "Address to listen on. 0.0.0.0 is all of this machine's; then give --api-key-file, too.",
         "Network",
+        metavar="HOST",
     )
     port: int = setting(PORT, "Port to listen on; 0 takes a free one.", "Network", min=0, max=65535)
     allow_host: tuple[str, ...] = setting(
         (),
         "Another name that clients may call this machine by, such as that of a proxy. Repeatable.",
         "Network",
-        metavar="NAME",
+        metavar="HOST",
         shown_default="none",
     )
     allow_origin: tuple[str, ...] = setting(
@@ -63,6 +64,7 @@ class ServeSettings:
         metavar="SECONDS",
         min=0.1,
         max=3600.0,
+        shown_default="30",
     )
     max_characters: int = setting(5000, "Longest text of a request.", "Limits", min=1, max=10**6)
     max_texts: int = setting(128, "Most texts of a request.", "Limits", min=1, max=10**4)

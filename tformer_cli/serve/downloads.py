@@ -53,7 +53,7 @@ class Downloads:
     def _forget(self, n_new: int) -> None:
         """Removes what is too old, or more than fits with new bytes."""
         now, total = time.time(), n_new
-        files = [(path.stat(), path) for path in self.folder.iterdir()]
+        files = [(one.stat(), one) for one in self.folder.iterdir() if _ID.fullmatch(one.name)]
         for status, path in sorted(files, key=lambda one: -one[0].st_mtime):
             total += status.st_size
             if now - status.st_mtime > self._seconds or total > self._most_bytes:

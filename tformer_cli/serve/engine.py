@@ -17,6 +17,7 @@ from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.kinds.serving import size_of
+from tformer_cli.search.generator import StoppedError
 from tformer_cli.serve.cache import MISSING, give_back_memory
 from tformer_cli.serve.scheduler import Draining, Late, Scheduler
 
@@ -78,6 +79,8 @@ class Job:
     deadline: float = math.inf
     first_index: int = 0
     """Number of the first text, on which depends what is drawn."""
+    on_text: Callable[[str], None] | None = None
+    """Called in the event loop with parts of its only text while that is written."""
     is_admitted: bool = False
     """True for what continues a call that was let in."""
     answers: Answers = field(init=False)
@@ -183,6 +186,8 @@ class Engine:
         self._leaves_at: float | None = None
         self._wants_load = False
         self._is_closed = False
+        self._computing: set[Request[Part]] = set()
+        """Of the present batch; the scheduler may have no more of them."""
         self._posts: defaultdict[Answers, _Post] = defaultdict(_Post)
         self.state: State = "unloaded"
         self.error: Exception | None = None
@@ -266,9 +271,15 @@ class Engine:
         while not self._is_closed:
             left = None if self._leaves_at is None else self._leaves_at - time.monotonic()
             self.scheduler.wait(left if left is None else max(0.0, left))
-            self.step()
-        for request in self.scheduler.cancel_all():
-            self._fail(request, Draining("the service has ended; ask another one"))
+            try:
+                self.step()
+            except Exception as error:  # noqa: BLE001 - a mistake of ours; nobody waits for ever
+                self._fail_all(error)
+        self._fail_all(Draining("the service has ended; ask another one"))
+
+    def _fail_all(self, error: Exception) -> None:
+        for request in (*self._computing, *self.scheduler.cancel_all()):
+            self._fail(request, error)
         self._deliver()
 
     def step(self) -> None:
@@ -372,7 +383,8 @@ class Engine:
         self.scheduler.put(
             request,
             parts,
-            group=(job.verb, serving.group),
+            # A text that is told of is written by itself
+            group=(job.verb, serving.group, job if job.on_text else None),
             n_lines=len(lines),
             n_rest=len(job.texts) - end,
             rest_tokens=job.rest_tokens,
@@ -384,7 +396,7 @@ class Engine:
         missing = []
         for place, unit in enumerate(served.units):
             key = (self.hash, job.verb, serving.group, unit.key)
-            found = self._cache.get(key)
+            found = MISSING if job.on_text else self._cache.get(key)
             line.found.append(found)
             if found is MISSING:
                 missing.append(Part(unit, self.hash, key, line, place))
@@ -396,6 +408,7 @@ class Engine:
 
     def _compute(self, batch: Sequence[tuple[Request[Part], Part]]) -> None:
         started = time.monotonic()
+        self._computing = {request for request, _ in batch}
         found = self._found(batch)
         seconds = time.monotonic() - started
         self.scheduler.done(seconds)
@@ -412,30 +425,44 @@ class Engine:
                 self._fail(request, result)
             else:
                 self._put(request, part, result)
+        self._computing = set()
         # Before they are kept, which nobody needs to wait for
         self._deliver()
-        for (_, part), result in zip(batch, found, strict=True):
+        for (request, part), result in zip(batch, found, strict=True):
             # The model may have been replaced, and opened again, since the unit was prepared
-            if part.hash == self.hash and not isinstance(result, Exception):
+            is_whole = request.owner.on_text is None  # others may have been stopped
+            if is_whole and part.hash == self.hash and not isinstance(result, Exception):
                 self._cache.put(part.key, result)
 
     def _found(self, batch: Sequence[tuple[Request[Part], Part]]) -> list[Any]:
         """Computes a batch, or takes what was computed since its units were prepared."""
+        job: Job = batch[0][0].owner
+        if job.on_text is not None:
+            return self._computed(job, [part.unit for _, part in batch])
         found = {part.key: self._cache.peek(part.key) for _, part in batch}
         missing = {part.key: part.unit for _, part in batch if found[part.key] is MISSING}
         if missing:  # each once, however many ask for it
-            results = self._computed(batch[0][0].owner, list(missing.values()))
+            results = self._computed(job, list(missing.values()))
             found |= zip(missing, results, strict=True)
         return [found[part.key] for _, part in batch]
 
     def _computed(self, job: Job, units: list[Unit]) -> list[Any]:
         """Computes units; an error is the result of the unit that has it, not of the others."""
         try:
-            return self._serving_of(job).compute(units)
+            serving = self._serving_of(job)
+            if job.on_text is not None:
+                return [serving.told(unit, partial(self._tell, job)) for unit in units]
+            return serving.compute(units)
         except Exception as error:  # noqa: BLE001 - told to whoever asked
             if len(units) == 1:
                 return [error]
         return [one for unit in units for one in self._computed(job, [unit])]
+
+    def _tell(self, job: Job, text: str) -> None:
+        """Hands a part of a text to whoever waits for it; ends the search if nobody does."""
+        if job.answers.is_closed or job.on_text is None:
+            raise StoppedError
+        job.answers.loop.call_soon_threadsafe(job.on_text, text)
 
     def _put(self, request: Request[Part], part: Part, result: Any) -> None:  # noqa: ANN401
         line, job = part.line, request.owner

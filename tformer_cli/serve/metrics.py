@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 from tformer_cli.serve.stats import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tformer_cli.serve.models import ModelInfo
 
+STALE_SECONDS = 5.0
+LARGEST = ("tformer_model_", "process_start_time_seconds")
+"""Numbers that workers have in common: they share the weights."""
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -62,6 +65,47 @@ class Metrics:
             *_of_process(self.started),
         ]
         return "\n".join(lines) + "\n"
+
+
+class Board:
+    """Numbers of all workers: each writes its own every second, and reads those of the others."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+
+    def write(self, text: str) -> None:
+        aside = self._folder / f".{os.getpid()}"
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(self._folder / str(os.getpid()))
+
+    def others(self) -> list[str]:
+        """Returns what the other workers wrote; one that writes no more has ended."""
+        newest = time.time() - STALE_SECONDS
+        found = []
+        for file in self._folder.glob("[0-9]*"):
+            with suppress(OSError):
+                if file.name != str(os.getpid()) and file.stat().st_mtime > newest:
+                    found.append(file.read_text("utf-8"))
+        return found
+
+
+def summed(texts: Sequence[str]) -> str:
+    """Adds the numbers of several processes, but for those of which the largest says more."""
+    numbers: dict[str, float] = {}
+    order: dict[str, None] = {}
+    for line in "".join(texts).splitlines():
+        name, _, value = line.rpartition(" ")
+        if line.startswith("#"):
+            order.setdefault(line)
+            continue
+        order.setdefault(name)
+        before = numbers.get(name, 0.0)
+        is_largest = name.startswith(LARGEST)
+        numbers[name] = max(before, float(value)) if is_largest else before + float(value)
+    return "".join(
+        f"{one}\n" if one.startswith("#") else f"{one} {numbers[one]:.17g}\n" for one in order
+    )
 
 
 Labels = tuple[tuple[str, str], ...]

@@ -217,6 +217,7 @@ class Service:
         constraints: Sequence[LineConstraints] | None = None,
         priority: Priority | None = None,
         deadline: float | None = None,
+        on_text: Callable[[str], None] | None = None,
     ) -> Answers | AsyncGenerator[Any]:
         """Computes a verb of texts; yields results in their order, each as soon as it is there.
 
@@ -230,6 +231,8 @@ class Service:
             constraints: phrases of the translation of each text.
             priority: whether somebody waits for it; None: if there are few texts.
             deadline: moment of `time.monotonic` until which it must have begun.
+            on_text: called in the event loop with parts of the only text while that is written,
+                where it is written token by token; the parts are the text of the result.
 
         Raises:
             UnknownModel: before the first result, as are the following.
@@ -244,6 +247,7 @@ class Service:
             constraints=constraints,
             is_interactive=None if priority is None else priority == "interactive",
             deadline=math.inf if deadline is None else deadline,
+            on_text=on_text,
         )
         *before, last = (name,) if isinstance(name, str) else name
         if not before:

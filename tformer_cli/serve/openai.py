@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.requests import Fields, Refused, read_json
-from tformer_cli.serve.site import Results, Route, Site, begun, plain_error
+from tformer_cli.serve.site import Results, Route, Site, begun, plain_error, refusal
 
 if TYPE_CHECKING:
     from tformer_cli.search.generator import GeneratedText, Generation
@@ -147,7 +147,7 @@ class _Completion:
     def whole(self, found: "list[Generation]") -> dict[str, Any]:
         texts = [text for one in found for text in one.texts]
         choices = [self._choice(index, text) for index, text in enumerate(texts)]
-        n_read = sum(getattr(one, "n_tokens", 0) for one in found)
+        n_read = sum(one.n_tokens for one in found)
         n_written = sum(len(text.token_ids) for text in texts)
         usage = {
             "prompt_tokens": n_read,
@@ -159,10 +159,16 @@ class _Completion:
     async def streamed(self, results: "Results") -> AsyncGenerator[str, None]:
         index = 0
         async with aclosing(results):
-            async for one in results:
-                for text in one.texts:
-                    yield _event({**self._head, "choices": [self._choice(index, text)]})
-                    index += 1
+            try:
+                async for one in results:
+                    for text in one.texts:
+                        yield _event({**self._head, "choices": [self._choice(index, text)]})
+                        index += 1
+            except Exception as error:
+                if index == 0:
+                    raise
+                # The status was sent: this is how a client learns of it
+                yield _event({"error": {"message": refusal(error).message}})
         yield "data: [DONE]\n\n"
 
     def _choice(self, index: int, text: "GeneratedText") -> dict[str, Any]:

@@ -27,7 +27,11 @@ from tformer_cli.serve.config import CONNECTIONS, DRAIN_SECONDS, HEADER_SECONDS
 from tformer_cli.serve.site import Site, report
 
 HEADER_BYTES = 64 << 10
+STUCK_SECONDS = 60.0
+"""Seconds that a client may leave what was sent unread."""
 BACKLOG = 512
+TICKS = 10
+"""Of uvicorn's in a second."""
 FASTEST_DEATH = 1.0
 """Seconds that a worker lives at least; one that dies earlier will do so again."""
 MOST_DEATHS = 3
@@ -37,6 +41,7 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
     """HTTP for clients that send a whole header soon, and a short one."""
 
     _timer: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
     _n_bytes = 0
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - uvicorn's
@@ -54,9 +59,24 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
             self.transport.close()
         self._wait()
 
+    def pause_writing(self) -> None:
+        """Begins to wait for a client that does not read; it must not hold a place for ever."""
+        super().pause_writing()
+        self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._stop_stuck()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._stop_stuck()
         super().connection_lost(exc)
+
+    def _stop_stuck(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def _wait(self) -> None:
         if self._timer is None:
@@ -79,6 +99,11 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_start()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._site.board is not None and counter % TICKS == 0:
+            self._site.board.write(self._site.counted())
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._site.is_draining = True

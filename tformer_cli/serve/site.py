@@ -16,7 +16,7 @@ from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageErro
 from tformer_cli.serve.config import ServeSettings
 from tformer_cli.serve.downloads import Downloads
 from tformer_cli.serve.languages import Detector, Languages
-from tformer_cli.serve.metrics import Metrics
+from tformer_cli.serve.metrics import Board, Metrics
 from tformer_cli.serve.models import Busy, Draining, Late, UnknownModel
 from tformer_cli.serve.requests import Fields, Refused
 from tformer_cli.serve.security import Keys
@@ -41,6 +41,8 @@ class Site:
     keys: Keys = field(default_factory=Keys)
     downloads: Downloads = field(default_factory=Downloads)
     metrics: Metrics = field(default_factory=Metrics)
+    board: Board | None = None
+    """Numbers of other workers; None: there are none."""
     detector: Detector = field(default_factory=Detector)
     paths: Mapping[str, Path] = field(default_factory=dict)
     """Directories of the models by their names, for the inspector."""
@@ -93,6 +95,14 @@ class Site:
         most = self.settings.timeout
         asked = fields.integer("timeout_ms", 1, 3_600_000)
         return time.monotonic() + (most if asked is None else min(asked / 1000, most))
+
+    def share(self) -> None:
+        """Makes what all workers use, before any is there."""
+        self.board = Board(self.downloads.folder / "metrics")
+
+    def counted(self) -> str:
+        """Writes the numbers of this process."""
+        return self.metrics.text(self.service.info(), self.service.stats)
 
     def results(
         self,

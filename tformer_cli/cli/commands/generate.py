@@ -168,10 +168,7 @@ def is_terminal(stream: BinaryIO) -> bool:
 
 def _is_told(generator: "Generator", prompts: list[str]) -> bool:
     """Returns whether a text can be shown while it is written: it is the only one."""
-    config = generator.config
-    # While a beam is searched its best text may still change: none can be shown early
-    is_straight = config.sampling or config.beam_size == 1
-    return len(prompts) == 1 and is_straight and config.n_searched == 1
+    return len(prompts) == 1 and generator.writes_straight
 
 
 def _told(generator: "Generator", prompts: list[str], stream: BinaryIO) -> "list[Generation]":

@@ -1,5 +1,6 @@
 """`tformer serve`: models behind HTTP, and a page to try them."""
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -48,6 +49,7 @@ def serve(
         raise UsageError(
             f"serve: the package {missing} is not installed; pip install 'tformer[serve]'"
         )
+    say = partial(note, quiet=quiet)
     named = named_models(models)
     memory = None if settings.memory is None else parse_size(settings.memory, "--memory")
     cache = parse_size(settings.cache, "--cache")
@@ -56,6 +58,7 @@ def serve(
     keys = read_keys(settings.api_key_file)
     if not (keys or is_loopback(settings.host)):
         warn(f"--host: whoever reaches {settings.host} can use the models; add --api-key-file")
+    from tformer_cli.foreign.import_model import resolve_model
     from tformer_cli.serve.inspector import Inspector
     from tformer_cli.serve.models import Service
     from tformer_cli.serve.run import Workers, listening_socket, serve_here, url_of
@@ -63,14 +66,16 @@ def serve(
 
     # The port first: one that is in use is an error at once, not after the models are loaded
     with listening_socket(settings.host, settings.port) as listening:
+        # Here, so that the inspector finds the same directories as the service
+        named = {name: resolve_model(path, say) for name, path in named.items()}
         service = Service(
             named,
             memory=memory,
-            threads=threads,
+            threads=threads or threads_of_each(settings.workers),
             max_queue=settings.max_queue,
             cache_bytes=cache,
             pivot=settings.pivot,
-            tell=partial(note, quiet=quiet),
+            tell=say,
         )
         service.preload()
         site = Site(
@@ -83,7 +88,12 @@ def serve(
             serve_one(opens=url if open_page else "")
         else:
             # What one worker translated, any other hands out
-            Workers(settings.workers, serve_one, lambda: site.downloads.folder).run()
+            Workers(settings.workers, serve_one, site.share).run()
+
+
+def threads_of_each(n_workers: int) -> int:
+    """Shares the cores among workers; 0, all of them, for the only one."""
+    return 0 if n_workers == 1 else max(1, len(os.sched_getaffinity(0)) // n_workers)
 
 
 def named_models(given: Sequence[str]) -> dict[str, Path]:
