@@ -37,7 +37,7 @@ BUDGET = {
     "model": 4061,
     "quality": 2644,
     "search": 5076,
-    "serve": 5129,
+    "serve": 5130,
     "show": 1949,
     "tests": 68452,
     "text": 6074,

@@ -112,7 +112,7 @@ def test_models_of_one_kind_are_compared(case, texts, tmp_path, language_model, 
     assert {"image": "2,1", "masked": "[MASK]"}.get(case.task, "dogs") in shown
     assert output_of(*given, "svg")
     other = classifier if case.path == language_model else language_model
-    says = "only models of one kind can be compared"
+    says = "compare models of one kind"
     refused("inspect-diff", case.path, other, "-i", texts, "-q", says=says)
     if case.task == "image":
         other, _ = directory(tmp_path / "other", class_token=False, pooling="mean")

@@ -73,6 +73,8 @@ class Board:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
+        self.owner = os.getpid()
+        """The parent of the workers, which makes it before it forks them."""
 
     def write(self, text: str) -> None:
         aside = self._folder / f".{os.getpid()}"

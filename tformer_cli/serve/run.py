@@ -95,7 +95,6 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, site: Site, on_start: Callable[[], None]) -> None:
         super().__init__(config)
         self._site, self._on_start = site, on_start
-        self._parent = os.getppid()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -105,7 +104,7 @@ class DrainingServer(uvicorn.Server):
         if self._site.board is not None and counter % TICKS == 0:
             self._site.board.write(self._site.counted())
             # A worker whose parent was killed has nobody left who could end it
-            self.should_exit = self.should_exit or os.getppid() != self._parent
+            self.should_exit = self.should_exit or os.getppid() != self._site.board.owner
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
