@@ -34,7 +34,7 @@ SEARCH = get_type_hints(DecodingOverrides)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What is computed in one go, beside any others of the same settings."""
+    """A part that is computed in one go, with any others of the same settings."""
 
     tokens: int
     """Its size, about: what it costs."""
@@ -97,7 +97,7 @@ class Serving(ABC):
         """Computes each unit."""
 
     def told(self, unit: Unit, on_text: Callable[[str], None]) -> Any:  # noqa: ANN401, ARG002
-        """Computes one unit; where a text is written token by token, it is told of meanwhile."""
+        """Computes one unit; where a text is written token by token, it is shown meanwhile."""
         return self.compute([unit])[0]
 
     @abstractmethod

@@ -124,7 +124,7 @@ class PreparedLine:
     source: str
     """The line."""
     demands: LineConstraints
-    """What its translation is to hold and not to hold."""
+    """Phrases that its translation is to hold and not to hold."""
     sentences: tuple[Sentence, ...]
     """Its parts with what is asked of each; none of a blank line."""
     cut: _Cut

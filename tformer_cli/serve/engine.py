@@ -93,7 +93,7 @@ class Job:
 
 @dataclass(slots=True)
 class _Post:
-    """What is handed to an event loop for one call."""
+    """Results and errors for one call, handed to its event loop."""
 
     results: list[tuple[int, Any, bool]] = field(default_factory=list)
     error: BaseException | None = None
@@ -383,7 +383,7 @@ class Engine:
         self.scheduler.put(
             request,
             parts,
-            # A text that is told of is written by itself
+            # A text that is streamed is written by itself
             group=(job.verb, serving.group, job if job.on_text else None),
             n_lines=len(lines),
             n_rest=len(job.texts) - end,

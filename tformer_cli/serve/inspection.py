@@ -209,7 +209,7 @@ def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
 
 
 def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
-    """What the model makes of a text, computed by torch, where gates count."""
+    """Computes the result of a text by torch, where gates count."""
     kind, text = kind_of(opened.config), request["text"]
     start: Event = {"schema": SCHEMA, "model": request.get("model") or opened.directory.path.name}
     verb = next((verb for verb in kind.verbs if verb in ANSWERS), None)
@@ -408,7 +408,7 @@ def _lens(found: Inspected, _: str) -> Event | None:
 
 
 def _view(found: Inspected, name: str) -> Event | None:
-    """What a view of the report has read, as its tab of the page takes it."""
+    """Returns the data of a view of the report, as its tab of the page takes them."""
     view = cast("SentenceView[Any]", all_views()[name])
     if found.subject.summary.task not in view.tasks:
         return None
@@ -447,7 +447,7 @@ READERS: Mapping[str, Callable[[Inspected, str], Event | None]] = {
     "flow": _view,
     "image": _view,
 }
-"""What is read of a captured sentence, by the names of its events, the cheapest first."""
+"""Readers of a captured sentence by the names of their events, the cheapest first."""
 
 
 class Lines:

@@ -54,12 +54,12 @@ class UnknownModel(UsageError):  # noqa: N818 - of the request
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """What is known of a model, opened or not."""
+    """Facts of a model, opened or not."""
 
     name: str
     kind: TaskKind
     verbs: tuple[Verb, ...]
-    """What it may be asked for."""
+    """Commands that it takes requests of."""
     source_language: str = ""
     target_language: str = ""
     languages: tuple[str, ...] = ()

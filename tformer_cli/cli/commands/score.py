@@ -36,7 +36,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.kinds import kind_named, kinds_for
 from tformer_cli.text.lines import LineCounts
 
-OF_TRANSLATIONS = (
+FOR_TRANSLATIONS = (
     *("source_language", "target_language"),
     *("length_penalty", "length_normalization", "coverage_penalty"),
 )
@@ -45,8 +45,8 @@ RETOKENIZED = (
     "tokenizer's, which were scored; translate --n-best N --format jsonl keeps its own for "
     "--n-best-file"
 )
-OF_TEXTS = "MODEL is a language model, without a source; omit it"
-OF_CLASSIFIERS = "MODEL is a classifier; omit it"
+TEXTS_REFUSAL = "MODEL is a language model, without a source; omit it"
+CLASSIFIERS_REFUSAL = "MODEL is a classifier; omit it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class PairOptions:
         if self.source is None:
             raise UsageError("--source: is missing; name the file of the texts")
         given = {"target_file": self.target_file, "n_best_file": self.n_best_file}
-        refuse(given, OF_TEXTS)
+        refuse(given, TEXTS_REFUSAL)
         return (self.source,)
 
     def labels(self) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class PairOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """What the model is opened with."""
+    """Returns the options that the model is opened with."""
 
     adapter: AdapterOption = None
     source_language: SourceLanguageOption = None
@@ -203,15 +203,15 @@ def _given(
     if measured_by == "translations":
         files = pairs.sides()
     elif measured_by == "labels":
-        given = {"n_best_file": pairs.n_best_file, **options.only(*OF_TRANSLATIONS, "adapter")}
-        refuse(given, OF_CLASSIFIERS)
+        given = {"n_best_file": pairs.n_best_file, **options.only(*FOR_TRANSLATIONS, "adapter")}
+        refuse(given, CLASSIFIERS_REFUSAL)
         labeled = pictures.labeled(pairs.target_file or "", "--target-file", read)
         if labeled is not None:  # pairs already: no file is read beside them
             return [labeled]
         files = pairs.labels()
     else:
         files = pairs.texts()
-        refuse(options.only(*OF_TRANSLATIONS), OF_TEXTS)
+        refuse(options.only(*FOR_TRANSLATIONS), TEXTS_REFUSAL)
         if measured_by == "gaps":
             refuse(options.only("adapter"), "is of other models; omit it")
     check_stdin_is_read_once(files)
