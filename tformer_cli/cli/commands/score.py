@@ -112,7 +112,7 @@ class PairOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Returns the options that the model is opened with."""
+    """Options that the model is opened with."""
 
     adapter: AdapterOption = None
     source_language: SourceLanguageOption = None
