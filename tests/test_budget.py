@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 2204,
+    ".": 2210,
     "artifacts": 2328,
-    "bulk": 1791,
-    "cli": 9390,
+    "bulk": 1787,
+    "cli": 9406,
     "corpora": 3025,
     "distill": 1568,
     "evaluate": 1764,
@@ -37,19 +37,19 @@ BUDGET = {
     "model": 4061,
     "quality": 2644,
     "search": 5076,
-    "serve": 5130,
+    "serve": 5200,
     "show": 1949,
-    "tests": 68452,
+    "tests": 68500,
     "text": 6074,
     "train": 1416,
-    "trainer": 5071,
+    "trainer": 5068,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
 SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 407
+MODULES = 408
 LONG_FUNCTIONS = 8
 CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")

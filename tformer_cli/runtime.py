@@ -36,6 +36,12 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of glibc's malloc.h
 _CPU_ALLOCATOR = ("DefaultCPUAllocator: can't allocate memory", "not enough memory")
 
 
+def n_processors() -> int:
+    """Counts the processors that this process may use."""
+    # macOS and Windows do not tell
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def check_device_name(name: str) -> None:
     """Checks a name before torch is imported."""
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", name):

@@ -11,7 +11,6 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import load
 
-from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.views.heads import (
     LABELLED_PANELS,
@@ -19,7 +18,6 @@ from tformer_cli.inspect.views.heads import (
     render_safetensors,
     render_svg,
 )
-from tformer_cli.show import png
 from tformer_cli.show.png import render_png
 from tformer_cli.show.svg import display_width
 
@@ -88,12 +86,6 @@ def test_nothing_is_fetched(record):
 @pytest.mark.parametrize(("text", "width"), [("abc", 3), ("漢字", 4), ("e\u0301", 1)])
 def test_width_counts_columns(text, width):
     assert display_width(text) == width
-
-
-def test_without_resvg_the_extra_is_named(record, monkeypatch):
-    monkeypatch.setattr(png, "find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
-        render_png(render_svg(record))
 
 
 def test_a_png_is_the_same_every_time_whatever_the_tokens(make_record):

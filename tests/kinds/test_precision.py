@@ -9,6 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from tests.recipes import SHAPE
 from tformer_cli.artifacts.config_file import ImportOrigin, ModelInfo, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import ArtifactError, UsageError
@@ -246,13 +247,7 @@ def test_training_stores_the_share_of_lines_and_the_words(tmp_path, n_several, s
                 "cache_directory": str(tmp_path),
             },
             "tokenizer": {"vocab_size": 300},
-            "model": {
-                "d_model": 16,
-                "n_heads": 2,
-                "d_ff": 32,
-                "n_encoder_layers": 1,
-                "n_decoder_layers": 1,
-            },
+            "model": {**SHAPE, "n_encoder_layers": 1, "n_decoder_layers": 1},
             "training": {"max_steps": 1, "precision": "float32"},
         },
         "test",

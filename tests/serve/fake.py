@@ -69,8 +69,9 @@ class FakeService:
         raise UnknownModel(f"no model translates {source} into {target}")
 
     async def submit(
-        self, name, verb, texts, *, settings=None, constraints=None, priority=None, deadline=None
-    ):
+        self, name, verb, texts, *, settings=None, constraints=None, priority=None, deadline=None,
+        on_text=None,
+    ):  # fmt: skip
         self.asked.append(
             SimpleNamespace(
                 name=name, verb=verb, texts=list(texts), settings=dict(settings or {}),
@@ -83,7 +84,10 @@ class FakeService:
             for index, text in enumerate(texts):
                 await asyncio.sleep(self.seconds)
                 self.n_yielded += 1
-                yield self.result(verb, index, text, settings or {})
+                found = self.result(verb, index, text, settings or {})
+                if on_text is not None:
+                    on_text(found.texts[0].text[:2])
+                yield found
         finally:
             self.n_ended += 1
 

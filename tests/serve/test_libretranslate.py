@@ -3,6 +3,7 @@
 import json
 import re
 import stat
+from dataclasses import replace
 
 import pytest
 
@@ -324,6 +325,20 @@ def test_the_description_has_every_path_and_field():
     names = {one["name"]: one for one in found["paths"]["/translate"]["post"]["parameters"]}
     assert set(names) == {"q", "source", "target", "format", "alternatives", "api_key"}
     assert [names["q"]["required"], names["format"]["required"]] == [True, False]
+
+
+def test_hundreds_of_languages_are_listed_from_one_look_at_the_models():
+    codes = tuple(f"{a}{b}" for a in "abcdefghij" for b in "abcdefghijklmnopqrst")
+    many = FakeService([replace(model("many"), languages=codes)])
+    many.route = lambda source, target: ("many",)
+    looks = []
+    infos = many.info()
+    many.info = lambda: looks.append(1) or infos
+    client = Client(many)
+    for _ in range(3):
+        found = client.get("/languages").json
+    assert len(found) == len(found[0]["targets"]) == 200
+    assert len(looks) == 1
 
 
 def test_without_languages_nothing_is_listed():

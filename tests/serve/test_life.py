@@ -254,7 +254,7 @@ def test_a_full_queue_is_busy_and_keeps_what_it_let_in(zoo, gate):
 
 
 def test_draining_answers_what_was_let_in_and_nothing_else(zoo, gate):
-    service = Service({"a": zoo["translate"], "b": zoo["twin"]}, pivot="x")
+    service = Service({"a": zoo["translate"], "b": zoo["twin"]})
     lines = numbered(70)
 
     async def run():

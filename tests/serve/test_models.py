@@ -129,6 +129,11 @@ def test_vectors_of_texts_and_pictures(zoo):
         served(Service({"i": zoo["images"]}), ("i", "classify", [str(picture)]))
 
 
+def test_a_pivot_that_no_model_knows_is_refused(zoo):
+    with pytest.raises(UsageError, match="--pivot: no model translates from or into xx; name one"):
+        Service({"m": zoo["translate"]}, pivot="xx")
+
+
 def test_samples_depend_on_seed_and_place_alone(zoo):
     settings = {"sampling": True, "seed": 7, "max_length": 6}
     lines = [ENGLISH[0]] * 5
@@ -146,12 +151,10 @@ def test_samples_depend_on_seed_and_place_alone(zoo):
     assert together != other
 
 
-def test_what_only_torch_knows_is_refused_unless_it_is_allowed(zoo):
+def test_what_only_torch_knows_is_refused(zoo):
     call = ("m", "translate", ENGLISH[:2], {"settings": {"sampling": True, "seed": 3}})
     with pytest.raises(UsageError, match="sampling"):
         served(Service({"m": zoo["translate"]}), call)
-    (found,) = served(Service({"m": zoo["translate"]}, allows_torch=True), call)
-    assert found == list(load_model(zoo["translate"], seed=3).translate(ENGLISH[:2], sampling=True))
 
 
 @pytest.mark.parametrize("name", ["gpt", "language_model"])

@@ -85,6 +85,18 @@ def test_a_stream_has_a_choice_an_event():
     assert len({one["id"] for one in found}) == 1
 
 
+def test_a_stream_of_one_text_is_told_in_parts():
+    *events, _, _ = complete(stream=True).text.split("\n\n")
+    choices = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events]
+    (whole,) = complete().json["choices"]
+    assert len(choices[0]["text"]) == 2
+    assert "".join(one["text"] for one in choices) == whole["text"]
+    assert [one["finish_reason"] for one in choices] == [None, whole["finish_reason"]]
+    # Whose order is not known before the end comes whole
+    *events, _, _ = complete(stream=True, n=2).text.split("\n\n")
+    assert json.loads(events[0].removeprefix("data: "))["choices"][0]["finish_reason"]
+
+
 def test_a_problem_within_a_stream_is_its_last_event(capsys):
     service = FakeService()
     plain = service.result

@@ -37,7 +37,10 @@ class Server:
         # What a shell runs behind another ignores SIGINT, and so would what it starts
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
-            [*command, "--port", "0"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+            [*command, "--port", "0"],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
         signal.signal(signal.SIGINT, before)
         self.lines = []
@@ -68,7 +71,10 @@ class Server:
 
     def end(self, number=signal.SIGTERM):
         """Ends it as a user does; returns its exit status and what it said on stderr."""
-        self.process.send_signal(number)
+        if number == signal.SIGINT:  # of a terminal: all processes get it
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
         status = self.process.wait(SECONDS)
         self._reader.join(SECONDS)
         assert self.process.stdout.read() == b""
@@ -161,8 +167,9 @@ def test_openai(server):
         assert whole.choices[0].text
         assert whole.choices[0].finish_reason in ("stop", "length")
         # The same seed writes the same, streamed or not
-        streamed = client.completions.create(**asked, stream=True)
+        streamed = list(client.completions.create(**asked, stream=True))
         assert "".join(one.choices[0].text for one in streamed) == whole.choices[0].text
+        assert len(streamed) > 2
         vectors = client.embeddings.create(model="stars", input=["a man", "a dog"])
         assert len(vectors.data) == 2
         assert len(vectors.data[0].embedding) == 16
@@ -232,9 +239,10 @@ def test_the_service_imports_no_torch():
     assert done.stdout.decode().strip() == "[]"
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_it_when_all_is_answered(zoo, number, status):
-    with serving(zoo["translate"]) as server:
+def test_a_signal_ends_it_when_all_is_answered(zoo, number, status, workers):
+    with serving(zoo["translate"], "--workers", workers) as server:
         answers = []
 
         def ask():
@@ -260,6 +268,29 @@ def test_a_signal_ends_it_when_all_is_answered(zoo, number, status):
 
 def children(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_a_second_signal_ends_workers_at_once(zoo):
+    with serving(zoo["translate"], "--workers", "2") as server:
+        (worker, *_) = map(int, children(server.process.pid))
+        os.kill(worker, signal.SIGSTOP)  # it will answer no signal but the last
+        server.process.terminate()
+        time.sleep(0.3)
+        assert server.process.poll() is None
+        assert server.end()[0] == 143
+
+
+def test_the_page_is_opened_with_workers_too(zoo, tmp_path, monkeypatch):
+    page = tmp_path / "browser"
+    page.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    page.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(page))
+    with serving(zoo["translate"], "--workers", "2", "--open") as server:
+        until = time.monotonic() + SECONDS
+        while not (tmp_path / "opened").is_file():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert (tmp_path / "opened").read_text().strip() == server.url
 
 
 def test_workers_end_when_their_parent_is_killed(zoo):

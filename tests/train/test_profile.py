@@ -1,5 +1,6 @@
 import pytest
 
+from tests.recipes import SHAPE
 from tformer_cli.recipe import make_recipe
 from tformer_cli.train.plan import profile_training
 
@@ -18,13 +19,7 @@ def test_a_profile_accounts_for_all_of_the_time_and_leaves_nothing(tmp_path, mon
                 "cache_directory": str(tmp_path / "cache"),
             },
             "tokenizer": {"vocab_size": 300},
-            "model": {
-                "d_model": 16,
-                "n_heads": 2,
-                "d_ff": 32,
-                "n_encoder_layers": 1,
-                "n_decoder_layers": 1,
-            },
+            "model": {**SHAPE, "n_encoder_layers": 1, "n_decoder_layers": 1},
             "training": {"precision": "float32", "tokens_per_batch": 400, "max_steps": 1},
         },
         "test",

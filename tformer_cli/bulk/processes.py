@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tformer_cli.bulk.shards import MOST_ATTEMPTS, Event
 from tformer_cli.bulk.translate_shard import check_answer
 from tformer_cli.errors import TformerError
+from tformer_cli.runtime import n_processors
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -218,8 +219,3 @@ class _Processes:
                 f"--workers: {count_of(MOST_ATTEMPTS, 'process', 'processes')} ended before the "
                 f"model was open ({end}); name fewer workers"
             )
-
-
-def n_processors() -> int:
-    """Counts the processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -39,7 +39,7 @@ REQUESTS_AT_ONCE = 64
 KEPT_SETTINGS = 64
 """Settings of which the prepared computations are kept."""
 PATIENCE = 5.0
-"""Seconds that a model which is to make room may go on with what waits for it."""
+"""Seconds that a model which is to make room may still compute what waits for it."""
 
 
 @dataclass(eq=False, slots=True)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from tformer_cli.artifacts.config_file import TASKS
-from tformer_cli.errors import DataError, TformerError
+from tformer_cli.errors import ArtifactError, DataError, TformerError
 from tformer_cli.foreign.import_model import float_twin
 from tformer_cli.heads.names import KINDS, head_layout
 from tformer_cli.heads.roles import METRICS
@@ -40,9 +40,11 @@ from tformer_cli.inspect.views import all_views
 from tformer_cli.inspect.views.ablation import ablate_sentence
 from tformer_cli.inspect.views.logits import layer_logits
 from tformer_cli.kinds import kind_of, reads_names
+from tformer_cli.runtime import n_processors
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.search.opening import overridden
 from tformer_cli.serve.completing import completed, ends_within_a_word
+from tformer_cli.serve.events import RESULTS, SCHEMA, Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -54,22 +56,12 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.view import Subject
     from tformer_cli.kinds.stored_model import Opened
 
-    Event = dict[str, Any]
-
 MOST_MODELS = 2
 """Models that stay open: two are compared side by side."""
 MOST_TOKENS = 256
 """Tokens of an inspected text: its maps grow with their square."""
 N_TOP = 64
 """Next tokens that are sent with their logits; the others are one number."""
-SCHEMA = "tformer.live/1"
-ANSWERS: Mapping[str, tuple[str, dict[str, int]]] = {
-    "classify": ("classification", {"top": 0}),
-    "tag": ("tags", {}),
-    "fill": ("filled", {}),
-    "embed": ("embedding", {}),
-}
-"""Events of verbs that read a text whole, and how their results are written."""
 _SEARCH = ("beam_size", "length_penalty")
 
 
@@ -210,48 +202,27 @@ def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
 
 def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
     """Computes the result of a text by torch, where gates count."""
-    kind, text = kind_of(opened.config), request["text"]
-    start: Event = {"schema": SCHEMA, "model": request.get("model") or opened.directory.path.name}
-    verb = next((verb for verb in kind.verbs if verb in ANSWERS), None)
-    if verb is not None:
-        # As the service answers, but by torch: kernels know of no gates
-        serving = kind.serving(opened, verb)
-        (line,) = serving.prepare([text], 0)
-        found = serving.finish(line, serving.compute(line.units))
-        event, details = ANSWERS[verb]
-        return {"event": event, **start, **json.loads(found.line("jsonl", **details))}
-    if not _translates(opened):  # it writes a text, which the service streams
-        return {"event": "generation", **start, "prompt": text, "texts": []}
-    return {"event": "translation", **start, **_translation(opened, request)}
-
-
-def _translation(opened: Opened, request: Mapping[str, Any]) -> Event:
-    tokenizer = opened.directory.tokenizer
-    (found,) = opened.translator.translate([request["text"]], 0, [_constraints(opened, request)])
-    best = found.hypotheses[0]
-    return {
-        "source": {
-            "text": found.source,
-            "pieces": tokenizer.source.pieces(found.source_ids),
-            "ids": found.source_ids,
-        },
-        "target": {
-            "text": best.text,
-            "pieces": tokenizer.target.pieces(best.token_ids),
-            "ids": best.token_ids,
-        },
-        "hypotheses": [
-            {
-                "text": one.text,
-                "score": one.score,
-                "log_probability": one.log_probability,
-                "token_log_probabilities": one.token_log_probabilities,
-            }
-            for one in found.hypotheses
-        ],
-        "flags": ["unsatisfied"] if found.unsatisfied else [],
-        "cached": False,
+    verb, text = kind_of(opened.config).verbs[0], request["text"]
+    name, record = RESULTS[verb]
+    start: Event = {
+        "event": name,
+        "schema": SCHEMA,
+        "model": request.get("model") or opened.directory.path.name,
     }
+    if _translates(opened):
+        translator = opened.translator
+        (found,) = translator.translate([text], 0, [_constraints(opened, request)])
+        event = record(found)
+        for side in ("source", "target"):
+            pieces = getattr(opened.directory.tokenizer, side).pieces
+            event[side]["pieces"] = pieces(event[side]["ids"])
+        return {**start, **event, "cached": False}
+    if verb == "generate":  # it writes a text, which the service streams
+        return {**start, "prompt": text, "texts": []}
+    # As the service answers, but by torch: kernels know of no gates
+    serving = kind_of(opened.config).serving(opened, verb)
+    (line,) = serving.prepare([text], 0)
+    return {**start, **record(serving.finish(line, serving.compute(line.units)))}
 
 
 def _alignment(found: Inspected, _: str) -> Event | None:
@@ -482,7 +453,9 @@ class Lines:
                 order = self._waiting.popleft()
             if not self.is_cancelled(order["id"]):
                 yield order
-            self._cancelled.discard(order["id"])
+            # Numbers grow: what was cancelled after its end is forgotten with those before
+            with self._changed:
+                self._cancelled = {one for one in self._cancelled if one > order["id"]}
 
     def is_cancelled(self, number: int) -> bool:
         return number in self._cancelled or not self._is_open
@@ -505,6 +478,9 @@ def _guarded(inspection: Inspection, order: Mapping[str, Any]) -> Generator[Even
     """Turns errors into events: the process lives on, and no client sees a traceback."""
     try:
         yield from inspection.events(Path(order["model"]), order["request"])
+    except ArtifactError as error:  # it names files of this machine
+        sys.stderr.write(f"error: serve: {error}\n")
+        yield {"event": "error", "message": "the model cannot be inspected; the log says why"}
     except TformerError as error:
         yield {"event": "error", "message": str(error)}
     except Exception:  # noqa: BLE001 - whatever a model or a text brings about
@@ -515,7 +491,7 @@ def _guarded(inspection: Inspection, order: Mapping[str, Any]) -> Generator[Even
 def main() -> None:
     """Serves stdin and stdout; what else prints there goes to stderr."""
     # half the cores at most: the service translates meanwhile
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+    torch.set_num_threads(max(1, n_processors() // 2))
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     print(json.dumps({"ready": True}), file=answers, flush=True)

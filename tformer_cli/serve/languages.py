@@ -56,16 +56,20 @@ class Way:
 
 
 class Languages:
-    """The languages of a service, and the models between them."""
+    """The languages of a service, and the models between them; neither changes while it runs."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     @cached_property
+    def _infos(self) -> Mapping[str, ModelInfo]:
+        return {one.name: one for one in self._service.info()}
+
+    @cached_property
     def _codes(self) -> dict[str, str]:
         """The models' codes by those of answers, in the order of the models."""
         found: dict[str, str] = {}
-        for one in self._service.info():
+        for one in self._infos.values():
             for code in _codes_of(one):
                 found.setdefault(long_code(code), code)
         return found
@@ -99,7 +103,7 @@ class Languages:
         except UsageError:
             return None
         # Only a model of many languages has to be told between which it translates
-        is_many = any(one.languages for one in self._service.info() if one.name == models[0])
+        is_many = bool(self._infos[models[0]].languages)
         names = ("source_language", "target_language") if is_many and len(models) == 1 else ()
         return Way(models, dict(zip(names, codes, strict=False)))
 
@@ -107,8 +111,9 @@ class Languages:
         """Returns the languages that one can be translated into, itself among them."""
         return [code for code in self._codes if self.way(source, code) is not None]
 
+    @cached_property
     def listed(self) -> list[dict[str, object]]:
-        """Returns all languages with names and targets, as LibreTranslate lists them."""
+        """All languages with names and targets, as LibreTranslate lists them."""
         # Those that are only translated into, too: clients look for both codes in this list
         return [
             {"code": code, "name": name_of(code), "targets": self.targets(code)}

@@ -187,7 +187,7 @@ async def detect(site: Site, request: Request) -> Response:
 
 
 async def languages(site: Site, request: Request) -> Response:  # noqa: ARG001 - a body is ignored
-    return JSONResponse(site.languages.listed())
+    return JSONResponse(site.languages.listed)
 
 
 async def translate_file(site: Site, request: Request) -> Response:
@@ -249,7 +249,7 @@ async def suggest(site: Site, request: Request) -> Response:
 
 async def frontend_settings(site: Site, request: Request) -> Response:  # noqa: ARG001
     """Tells a page of LibreTranslate's kind what it may offer."""
-    pairs = [(source, t) for source in site.languages.codes for t in site.languages.targets(source)]
+    pairs = ((source, t) for source in site.languages.codes for t in site.languages.targets(source))
     source, target = next((pair for pair in pairs if pair[0] != pair[1]), (UNDETECTED, UNDETECTED))
     return JSONResponse(
         {

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -12,58 +12,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tformer_cli.search.constraints import LineConstraints
-from tformer_cli.search.formats import flags_of
 from tformer_cli.serve.config import MOST_BEAM, MOST_HYPOTHESES, MOST_TOKENS
+from tformer_cli.serve.events import RESULTS, SCHEMA
 from tformer_cli.serve.requests import Fields, Refused, read_json
 from tformer_cli.serve.site import Priority, Route, Site, begun, refusal
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import Verb
-    from tformer_cli.search.translator import Translation
     from tformer_cli.serve.models import ModelInfo
 
-SCHEMA = "tformer.live/1"
 MOST_MODELS = 4
 MOST_PHRASES = 50
+MOST_SENTENCES = 10_000
 IMAGE = "data:"
 """Begins the address of an image that is a text itself; others would name files."""
 INSPECTED = ("alignment", "heads", "tree", "next", "lens", "flow", "image", "off", "report")
 """Events besides a translation that can be wanted; the inspector computes them."""
-
-
-def _translation(one: "Translation") -> dict[str, Any]:
-    hypotheses = [
-        {
-            "text": text.text,
-            "score": text.score,
-            "log_probability": text.log_probability,
-            "token_log_probabilities": list(text.token_log_probabilities),
-            "token_ids": list(text.token_ids),
-        }
-        for text in one.hypotheses
-    ]
-    best = one.hypotheses[0]
-    return {
-        "index": one.index,
-        "source": {"text": one.source, "ids": list(one.source_ids)},
-        "target": {"text": best.text, "ids": list(best.token_ids)},
-        "hypotheses": hypotheses,
-        "flags": flags_of(best, one),
-        "unsatisfied": list(one.unsatisfied),
-    }
-
-
-def _of_line(one: Any, **details: Any) -> dict[str, Any]:  # noqa: ANN401 - results of many verbs
-    """Returns what the command of a verb writes of a result as JSON."""
-    found: dict[str, Any] = json.loads(one.line("jsonl", **details))
-    return found
-
-
-def _generation(one: Any) -> dict[str, Any]:  # noqa: ANN401 - a Generation
-    from tformer_cli.kinds.lines.generate import format_generation
-
-    found: dict[str, Any] = json.loads(format_generation(one, "jsonl", lists_texts=True))
-    return found
 
 
 _LIMITS: Mapping[str, tuple[type, float, float]] = {
@@ -81,55 +45,40 @@ _LIMITS: Mapping[str, tuple[type, float, float]] = {
 _SAMPLED = ("temperature", "top_k", "top_p")
 _COMMON = ("model", "models", "text", "priority", "timeout_ms", "want", "heads_off", "target")
 _LANGUAGES = ("source_language", "target_language")
+_PHRASES = ("require", "ban")
 _SEARCH = ("beam_size", "length_penalty", "n_best", "max_length", *_SAMPLED, "seed")
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """How a verb is asked for, and how its results are written."""
-
-    event: str
-    record: Callable[[Any], dict[str, Any]]
-    fields: tuple[str, ...] = ()
-    takes_constraints: bool = False
-
-
-_ANSWERS: "Mapping[Verb, _Answer]" = {
-    "translate": _Answer(
-        "translation",
-        _translation,
-        (*_SEARCH, *_LANGUAGES, "prefix", "ban", "require", "sentence"),
-        takes_constraints=True,
-    ),
-    "classify": _Answer("classification", partial(_of_line, top=0)),
-    "tag": _Answer("tags", _of_line),
-    "generate": _Answer("generation", _generation, (*_SEARCH, "stop")),
-    "fill": _Answer("filled", _of_line, ("top",)),
-    "embed": _Answer("embedding", _of_line, ("pooling", "normalize")),
+_FIELDS: "Mapping[Verb, tuple[str, ...]]" = {
+    "translate": (*_SEARCH, *_LANGUAGES, "prefix", *_PHRASES, "sentence"),
+    "generate": (*_SEARCH, "stop"),
+    "fill": ("top",),
+    "embed": ("pooling", "normalize"),
 }
+"""What some verbs can be asked for besides."""
 
 
-def _settings(fields: Fields, answer: _Answer) -> dict[str, object]:
+def _settings(fields: Fields, known: Sequence[str]) -> dict[str, object]:
     """Returns the settings of a request, each within its limits."""
     found: dict[str, object] = {}
-    for name in answer.fields:
+    for name in known:
         if name in _LIMITS:
             kind, low, high = _LIMITS[name]
             ask = fields.integer if kind is int else fields.number
             found[name] = ask(name, low, high)  # type: ignore[arg-type]
     if any(found.get(name) is not None for name in _SAMPLED):
         found["sampling"] = True
-    found |= {name: fields.text(name) or None for name in _LANGUAGES if name in answer.fields}
-    if "stop" in answer.fields:
+    found |= {name: fields.text(name) or None for name in _LANGUAGES if name in known}
+    if "stop" in known:
         found["stops"] = fields.texts("stop") or None
-    if "pooling" in answer.fields:
+    if "pooling" in known:
         found["pooling"] = fields.text("pooling") or None
         found["unit_length"] = None if fields.get("normalize") is None else fields.flag("normalize")
     return found
 
 
 def _constraints(fields: Fields, n_lines: int) -> list[LineConstraints] | None:
-    phrases = {name: fields.texts(name) for name in ("require", "ban")}
+    phrases = {name: fields.texts(name) for name in _PHRASES}
     for name, given in phrases.items():
         if len(given) > MOST_PHRASES or not all(one.strip() for one in given):
             raise Refused(400, f"{name}: must be at most {MOST_PHRASES} phrases, none empty")
@@ -151,8 +100,8 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     """Streams what is known of the results of a verb."""
     site.check_key(request)
     fields = await read_json(request)
-    how = _ANSWERS[verb]
-    if unknown := fields.unknown((*_COMMON, *how.fields)):
+    known = _FIELDS.get(verb, ())
+    if unknown := fields.unknown((*_COMMON, *known)):
         raise Refused(400, f"{unknown[0][:40]}: no such field of /api/{verb}")
     text = fields.get("text")
     if not isinstance(text, str):
@@ -163,6 +112,9 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     names = fields.texts("models") or (fields.text("model"),)
     if len(names) > MOST_MODELS:
         raise Refused(400, f"models: at most {MOST_MODELS} can be asked at once")
+    # The inspector gets these as they came
+    fields.texts("heads_off"), fields.text("target"), fields.text("prefix")
+    fields.integer("sentence", 0, MOST_SENTENCES)
     wanted = fields.texts("want")
     if unknown_want := set(wanted) - set(INSPECTED):
         raise Refused(400, f"want: {min(unknown_want)[:40]} is not known; there are {INSPECTED}")
@@ -171,8 +123,8 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
         verb,
         [site.model(name, verb) for name in names],
         lines,
-        settings=_settings(fields, how),
-        constraints=_constraints(fields, len(lines)) if how.takes_constraints else None,
+        settings=_settings(fields, known),
+        constraints=_constraints(fields, len(lines)) if "prefix" in known else None,
         priority=_choice(fields, "priority", get_args(Priority)),
         deadline=site.deadline(fields),
         wanted=wanted,
@@ -254,7 +206,8 @@ class _Events:
         yield {"event": "done", "ms": {name: round(1000 * one, 3) for name, one in seconds.items()}}
 
     async def _computed(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
-        request, how = self._request, _ANSWERS[self._verb]
+        request = self._request
+        name_of_event, record = RESULTS[self._verb]
         results = self._site.results(
             name,
             self._verb,
@@ -266,7 +219,7 @@ class _Events:
         )
         async with aclosing(results):
             async for one in results:
-                event = {"event": how.event, "model": name, **how.record(one)}
+                event = {"event": name_of_event, "model": name, **record(one)}
                 yield {**event, "cached": getattr(results, "is_cached", False)}
         self._queue_seconds += getattr(results, "queue_seconds", 0.0)
         self._compute_seconds += getattr(results, "compute_seconds", 0.0)
@@ -301,7 +254,7 @@ async def _change(site: Site, request: Request, *, is_wanted: bool) -> Response:
 
 
 ROUTES = (
-    *(Route("POST", f"/api/{verb}", partial(answer, verb)) for verb in _ANSWERS),
+    *(Route("POST", f"/api/{verb}", partial(answer, verb)) for verb in RESULTS),
     Route("GET", "/api/models", models),
     Route("POST", "/api/models/{name}/load", partial(_change, is_wanted=True)),
     Route("POST", "/api/models/{name}/unload", partial(_change, is_wanted=False)),

@@ -85,6 +85,9 @@ class _Model:
             tokenizer = read_tokenizer(path)
             self.languages = tokenizer.language_codes
             self.tokenizer = tokenizer if self.languages else None
+        # Of hundreds of languages every pair is asked for, to list them
+        self._codes = frozenset(self.languages)
+        self._main_codes = frozenset(map(main_code, self.languages))
         self.engine: Engine
 
     @property
@@ -116,13 +119,15 @@ class _Model:
         if "translate" not in self.verbs:
             return False
 
-        def same(one: str, other: str) -> bool:
-            return one == other if is_exact else main_code(one) == main_code(other)
-
-        if self.languages:
-            return all(any(same(code, one) for code in self.languages) for one in (source, target))
-        config = self.config
-        return same(config.source_language, source) and same(config.target_language, target)
+        own = (self.config.source_language, self.config.target_language)
+        codes, asked = self._codes, (source, target)
+        if not is_exact:
+            own, asked = (
+                (main_code(own[0]), main_code(own[1])),
+                (main_code(source), main_code(target)),
+            )
+            codes = self._main_codes
+        return codes.issuperset(asked) if codes else own == asked
 
 
 class Service:
@@ -141,20 +146,18 @@ class Service:
         max_queue: int = 1000,
         cache_bytes: int = CACHE_BYTES,
         pivot: str | None = None,
-        allows_torch: bool = False,
         tell: Callable[[str], None] | None = None,
     ) -> None:
         """Reads the settings of models; see `preload`.
 
         `memory` bounds what opened models take, in bytes. Settings that only PyTorch knows are
-        refused unless `allows_torch`, for it takes seconds and half a gigabyte to import. Models
-        that only it computes are computed by it all the same.
+        refused, for it takes seconds and half a gigabyte to import. Models that only it computes
+        are computed by it all the same.
         """
         from tformer_cli.kinds.opening import resolved
 
         self._memory, self._pivot = memory, pivot
-        self._allows_torch, self._tell = allows_torch, tell
-        self._threads = threads
+        self._threads, self._tell = threads, tell
         self._stats = Stats()
         self._cache = ResultCache(cache_bytes)
         self._opening = Lock()
@@ -170,6 +173,14 @@ class Service:
                 scheduler=Scheduler[Part](max_queue=max_queue, n_threads=n_threads),
                 cache=self._cache,
                 stats=self._stats,
+            )
+        infos = self.info()
+        codes = {c for m in infos for c in (m.source_language, m.target_language, *m.languages)}
+        codes.discard("")
+        if pivot is not None and main_code(pivot) not in set(map(main_code, codes)):
+            raise UsageError(
+                f"--pivot: no model translates from or into {visible(pivot, 40)}; name one of "
+                f"{', '.join(sorted(codes)) or 'their languages'}, or omit it"
             )
 
     @property
@@ -388,15 +399,15 @@ class Service:
                 engine.bytes = max(1, after - before)
             if self._memory is not None and engine.bytes > self._memory:
                 raise ArtifactError(
-                    f"{model.name}: takes {engine.bytes >> 20} MB, but --memory is "
-                    f"{self._memory >> 20} MB; raise it"
+                    f"{model.name}: takes {in_megabytes(engine.bytes)}, but --memory is "
+                    f"{in_megabytes(self._memory)}; raise it"
                 )
             engine.hash = hash_of(model.path)
             # Now that its size is known
             self._make_room(model, engine.bytes)
         self._stats.count("loads_total")
         if self._tell is not None:
-            self._tell(f"{model.name}: {engine.bytes / (1 << 20):.0f} MB")
+            self._tell(f"{model.name}: {in_megabytes(engine.bytes)}")
         return made
 
     def _opened(self, model: _Model) -> Callable[[Verb], Serving]:
@@ -410,7 +421,7 @@ class Service:
         }
         verb = model.kind.verbs[0]
         is_searched = model.kind.searches and device_of(OpeningSettings()) == "cpu"
-        if is_searched and not self._allows_torch:
+        if is_searched:
             try:
                 return _packed(model, open_model(model.path, verb, engine="compiled", **options))
             except UsageError:
@@ -422,6 +433,10 @@ class Service:
 
         set_threads(self._threads)
         prepare_cpu()
+
+
+def in_megabytes(n_bytes: int) -> str:
+    return f"{n_bytes / (1 << 20):.3g} MB"
 
 
 def _usual_threads() -> int:

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.requests import Fields, Refused, read_json
-from tformer_cli.serve.site import Results, Route, Site, begun, plain_error, refusal
+from tformer_cli.serve.site import Results, Route, Site, begun, plain_error, refusal, written
 
 if TYPE_CHECKING:
     from tformer_cli.search.generator import GeneratedText, Generation
@@ -119,16 +120,18 @@ async def completions(site: Site, request: Request) -> Response:
     info = site.model(name, "generate")
     prompts = _texts(site, fields, "prompt")
     settings = _search(fields)
-    results = site.results(
-        info.name, "generate", prompts, settings=settings, deadline=site.deadline(fields)
-    )
+    ask = partial(
+        site.results, info.name, "generate", prompts, settings=settings,
+        deadline=site.deadline(fields),
+    )  # fmt: skip
     answer = _Completion(info.name, int(settings["max_length"]))  # type: ignore[call-overload]
     if fields.flag("stream"):
         # The first before the status is sent: until then an error has a status of its own
-        events = answer.streamed(results)
+        is_one = len(prompts) == 1 and settings["n_best"] is None
+        events = answer.streamed(written(lambda tell: ask(on_text=tell)) if is_one else ask())
         first = await anext(events)
         return StreamingResponse(begun(first, events), media_type="text/event-stream")
-    async with aclosing(results):
+    async with aclosing(ask()) as results:
         return JSONResponse(answer.whole([one async for one in results]))
 
 
@@ -157,15 +160,28 @@ class _Completion:
         return {**self._head, "choices": choices, "usage": usage}
 
     async def streamed(self, results: "Results") -> AsyncGenerator[str, None]:
-        index = 0
+        """Yields texts, the only one in parts while it is written."""
+        index, part = 0, ""
         async with aclosing(results):
             try:
                 async for one in results:
+                    if isinstance(one, str):
+                        part += one
+                        choice: dict[str, Any] = {
+                            "index": 0,
+                            "text": one,
+                            "logprobs": None,
+                            "finish_reason": None,
+                        }
+                        yield _event({**self._head, "choices": [choice]})
+                        continue
                     for text in one.texts:
-                        yield _event({**self._head, "choices": [self._choice(index, text)]})
+                        choice = self._choice(index, text)
+                        choice["text"] = choice["text"][len(part) :]
+                        yield _event({**self._head, "choices": [choice]})
                         index += 1
             except Exception as error:
-                if index == 0:
+                if index == 0 and not part:
                     raise
                 # The status was sent: this is how a client learns of it
                 yield _event({"error": {"message": refusal(error).message}})

@@ -15,6 +15,7 @@ import threading
 import time
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -92,13 +93,15 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
 class DrainingServer(uvicorn.Server):
     """A server that admits nothing new once it is told to end."""
 
-    def __init__(self, config: uvicorn.Config, site: Site, on_start: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
-        self._site, self._on_start = site, on_start
+        self._site = site
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_start()
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Ctrl-C reaches workers, too; with their parent's SIGTERM it would be a second signal, at
+        # which uvicorn ends without an answer
+        if self._site.board is None or sig != signal.SIGINT:
+            super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
         if self._site.board is not None and counter % TICKS == 0:
@@ -146,7 +149,13 @@ def url_of(listening: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-def serve_here(site: Site, listening: socket.socket, *, opens: str = "") -> None:
+def open_browser(url: str) -> None:
+    """Opens the page, which is sent as soon as somebody accepts on the socket."""
+    # In a thread: a browser in the terminal would hold up the service
+    threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+
+def serve_here(site: Site, listening: socket.socket) -> None:
     """Serves in this process until a signal, which is raised again when all is answered."""
     # Its lines are not ours, and its errors have tracebacks; what matters is reported by the app
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "python_multipart.multipart"):
@@ -163,35 +172,30 @@ def serve_here(site: Site, listening: socket.socket, *, opens: str = "") -> None
         timeout_graceful_shutdown=int(DRAIN_SECONDS),
         h11_max_incomplete_event_size=HEADER_BYTES,
     )
-
-    def started() -> None:
-        if opens:  # a browser in the terminal would hold up the service
-            threading.Thread(target=webbrowser.open, args=(opens,), daemon=True).start()
-
-    DrainingServer(config, site, started).run([listening])
+    DrainingServer(config, site).run([listening])
 
 
 class Workers:
     """Processes that serve on one socket; one that dies is replaced."""
 
     def __init__(
-        self, n_workers: int, serve: Callable[[], None], share: Callable[[], object]
+        self, n_workers: int, serve: Callable[[], None], on_start: Callable[[], object]
     ) -> None:
-        """Takes what a worker does, and what makes that which they share, before any is there."""
-        self._n_workers, self._serve, self._share = n_workers, serve, share
+        """Takes what a worker does, and what the parent does once all are there."""
+        self._n_workers, self._serve, self._on_start = n_workers, serve, on_start
         self._started: dict[int, float] = {}
         self._signals: list[int] = []
         self._n_deaths = 0
 
     def run(self) -> None:
         """Runs until a signal, and until all workers have ended."""
-        self._share()
         handled = (signal.SIGTERM, signal.SIGINT)
         before = {one: signal.signal(one, self._end) for one in handled}
         signal.signal(signal.SIGALRM, self._kill)
         try:
             for _ in range(self._n_workers):
                 self._start()
+            self._on_start()  # after the forks, which a thread would disturb
             while self._started:
                 pid, _ = os.wait()
                 lived = time.monotonic() - self._started.pop(pid, 0.0)
@@ -233,12 +237,18 @@ class Workers:
             raise TformerError("serve: workers end as soon as they start; try --workers 1")
         self._start()
 
-    def _end(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def _end(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
-        for pid in self._started:
-            os.kill(pid, signal.SIGTERM)
+        if len(self._signals) > 1:  # whoever asks again does not want to wait
+            self._kill(number, frame)
+            return
+        self._send(signal.SIGTERM)
         signal.alarm(int(DRAIN_SECONDS) + 5)
 
     def _kill(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
         for pid in self._started:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has just been waited for
+                os.kill(pid, number)

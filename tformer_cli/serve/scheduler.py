@@ -210,7 +210,7 @@ class Scheduler(Generic[U]):
         return n_units >= self._max_queue or n_tokens >= MOST_TOKENS
 
     def _wait(self, n_tokens: int, *, is_interactive: bool) -> float:
-        """Predicts the seconds until a request of so many tokens has begun, and a short one ended.
+        """Predicts the seconds until a request of so many tokens begins; a short one: ends.
 
         While it has its turns the others have as many, so a document counts as little as it delays.
         """
@@ -353,7 +353,7 @@ class Scheduler(Generic[U]):
             if not request.n_left:
                 request.is_over = True
             elif request.units and request.units[0].tokens <= request.deficit:
-                ring.appendleft(request)  # the batch is full: the next one goes on with its turn
+                ring.appendleft(request)  # the batch is full: the next one continues its turn
                 break
             elif request.units:
                 request.has_turn = False

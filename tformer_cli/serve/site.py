@@ -1,11 +1,13 @@
 """A running service as its handlers see it, and the routes of requests to them."""
 
+import asyncio
 import re
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -50,9 +52,8 @@ class Site:
     """Computes what needs torch, in a process of its own; None: nothing does."""
     is_draining: bool = False
 
-    @property
+    @cached_property
     def languages(self) -> Languages:
-        # Anew each time: models come and go, and this takes microseconds
         return Languages(self.service)
 
     def check_key(self, request: Request, given: object = None) -> None:
@@ -114,8 +115,12 @@ class Site:
         constraints: "Sequence[LineConstraints] | None" = None,
         priority: Priority | None = None,
         deadline: float,
+        on_text: Callable[[str], None] | None = None,
     ) -> Results:
-        """Asks for the results of texts, in order; closing it early drops what has not begun."""
+        """Asks for the results of texts, in order; closing it early drops what has not begun.
+
+        `on_text` gets parts of the only text while it is written.
+        """
         return self.service.submit(
             name,
             verb,
@@ -124,7 +129,33 @@ class Site:
             constraints=constraints,
             priority=priority,
             deadline=deadline,
+            on_text=on_text,
         )
+
+
+async def written(ask: Callable[[Callable[[str], None]], Results]) -> AsyncGenerator[Any, None]:
+    """Yields parts of a text while it is written, then its result; `ask` takes `on_text`."""
+    found: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def collect() -> None:
+        try:
+            async with aclosing(ask(found.put_nowait)) as results:
+                async for one in results:
+                    found.put_nowait(one)
+            found.put_nowait(None)
+        except Exception as error:  # noqa: BLE001 - raised where it is read
+            found.put_nowait(error)
+
+    collecting = asyncio.create_task(collect())
+    try:
+        while (one := await found.get()) is not None:
+            if isinstance(one, Exception):
+                raise one
+            yield one
+    finally:
+        collecting.cancel()  # a client that leaves ends the writing
+        with suppress(asyncio.CancelledError):
+            await collecting
 
 
 async def begun(first: Chunk, rest: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:

@@ -1,6 +1,5 @@
 """`tformer serve`: models behind HTTP, and a page to try them."""
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import note, warn
 from tformer_cli.errors import UsageError
+from tformer_cli.runtime import n_processors
 from tformer_cli.serve.config import ServeSettings
 
 PACKAGES = ("uvicorn", "starlette", "python_multipart")
@@ -49,6 +49,10 @@ def serve(
         raise UsageError(
             f"serve: the package {missing} is not installed; pip install 'tformer[serve]'"
         )
+    if settings.suggestions is not None and not settings.suggestions.parent.is_dir():
+        raise UsageError(
+            f"--suggestions: {settings.suggestions.parent}: no such directory; make it first"
+        )
     say = partial(note, quiet=quiet)
     named = named_models(models)
     memory = None if settings.memory is None else parse_size(settings.memory, "--memory")
@@ -61,7 +65,13 @@ def serve(
     from tformer_cli.foreign.import_model import resolve_model
     from tformer_cli.serve.inspector import Inspector
     from tformer_cli.serve.models import Service
-    from tformer_cli.serve.run import Workers, listening_socket, serve_here, url_of
+    from tformer_cli.serve.run import (
+        Workers,
+        listening_socket,
+        open_browser,
+        serve_here,
+        url_of,
+    )
     from tformer_cli.serve.site import Site
 
     # The port first: one that is in use is an error at once, not after the models are loaded
@@ -83,17 +93,23 @@ def serve(
         )
         url = url_of(listening)
         note(f"serving {', '.join(named)} at {url} (Ctrl-C ends)", quiet=quiet)
+
+        def show() -> None:
+            if open_page:
+                open_browser(url)
+
         serve_one = partial(serve_here, site, listening)
         if settings.workers == 1:
-            serve_one(opens=url if open_page else "")
+            show()
+            serve_one()
         else:
-            # What one worker translated, any other hands out
-            Workers(settings.workers, serve_one, site.share).run()
+            site.share()  # what one worker translated, any other hands out
+            Workers(settings.workers, serve_one, show).run()
 
 
 def threads_of_each(n_workers: int) -> int:
     """Shares the cores among workers; 0, all of them, for the only one."""
-    return 0 if n_workers == 1 else max(1, len(os.sched_getaffinity(0)) // n_workers)
+    return 0 if n_workers == 1 else max(1, n_processors() // n_workers)
 
 
 def named_models(given: Sequence[str]) -> dict[str, Path]:

@@ -99,10 +99,10 @@ def inspect_ablate(
 
 def translate_without(opened: Opened, text: str, heads: Sequence[str] = ()) -> WithoutHeads:
     selected = select_heads(heads, head_layout(opened.directory.model))
-    without, off_together = {}, {str(head): [head] for head in selected}
+    without, switched = {}, {str(head): [head] for head in selected}
     for (kind, layer), numbers in by_layer(selected).items():
-        off_together[f"{kind}.{layer}"] = [HeadId(kind, layer, number) for number in numbers]
-    for name, off in off_together.items():
+        switched[f"{kind}.{layer}"] = [HeadId(kind, layer, number) for number in numbers]
+    for name, off in switched.items():
         with heads_off(opened.directory.model, off):
             without[name] = opened.translator.translate([text])[0].text
     whole = opened.translator.translate([text])[0].text

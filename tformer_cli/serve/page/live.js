@@ -261,7 +261,7 @@ async function begin() {
   listen();
   addNextTab((position, piece) => {
     const text = [...one.targetPieces.slice(0, position), piece].join("").replaceAll("▁", " ").replace(/^ /, "");
-    if (piece.startsWith("<")) return; // a byte or an end is no text
+    if (piece.startsWith("<")) return; // a byte or an end has no text
     if (active.verb() === "generate") active.setText(text);
     else if (active.verb() === "translate") goOnFrom(text);
   });

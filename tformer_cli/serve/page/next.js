@@ -57,7 +57,7 @@ export function addNextTab(onTake) {
       });
       panel.append(card(data.model.n_decoder_layers ? "What comes next" : "What it could be", make("p", { class: "says" },
         "The most probable at a position. A temperature below 1 sharpens the distribution, above 1 it flattens it; sampling draws among those that top-k and top-p leave, the filled bars.",
-        data.model.n_decoder_layers ? " Click a bar to go on with that token." : ""),
+        data.model.n_decoder_layers ? " Click a bar to continue with that token." : ""),
         make("div", { class: "pick" }, make("label", {}, "Position ", chooser), slider("temperature", "Temperature", .1, 3, .1, draw), slider("k", "Top-k (0: all)", 0, 64, 1, draw), slider("p", "Top-p", .05, 1, .05, draw)), body));
       draw();
     },

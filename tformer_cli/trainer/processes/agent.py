@@ -27,6 +27,7 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from tformer_cli.errors import AnotherProcessFailed, Interrupted, TformerError, UsageError
+from tformer_cli.runtime import n_processors
 from tformer_cli.trainer.processes.launch import AGENT, RESTART_STATUS, RESUMES, Group
 
 MAX_RESTARTS = 3
@@ -50,7 +51,7 @@ def run_group(
     # else the dead processes' addresses stay in the agent's store, and the new ones wait for them
     environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     if "OMP_NUM_THREADS" not in os.environ:
-        environment["OMP_NUM_THREADS"] = str(max(1, _n_cores() // group.n_processes))
+        environment["OMP_NUM_THREADS"] = str(max(1, n_processors() // group.n_processes))
     with _quiet_agent(), _environment(environment), _one_line_errors(group.meeting_point):
         agent = _Agent(_worker_spec(group, arguments), mark, on_restart)
         is_stopped = False
@@ -170,10 +171,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
