@@ -55,7 +55,7 @@ _FIELDS: "Mapping[Verb, tuple[str, ...]]" = {
     "fill": ("top",),
     "embed": ("pooling", "normalize"),
 }
-"""What some verbs can be asked for besides."""
+"""Fields that some verbs take besides the common ones."""
 
 
 def _settings(fields: Fields, known: Sequence[str]) -> dict[str, object]:
