@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.error import HTTPError
@@ -270,14 +270,30 @@ def children(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
+def both_workers(server):
+    """The process ids of two workers, which may start after the service has said its address."""
+    until = time.monotonic() + SECONDS
+    while len(found := children(server.process.pid)) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return found
+
+
 def test_a_second_signal_ends_workers_at_once(zoo):
     with serving(zoo["translate"], "--workers", "2") as server:
-        (worker, *_) = map(int, children(server.process.pid))
-        os.kill(worker, signal.SIGSTOP)  # it will answer no signal but the last
-        server.process.terminate()
-        time.sleep(0.3)
-        assert server.process.poll() is None
-        assert server.end()[0] == 143
+        pid = both_workers(server)[0]
+        os.kill(int(pid), signal.SIGSTOP)  # it will answer no signal but the last
+        try:
+            until = time.monotonic() + SECONDS
+            while ") T " not in Path(f"/proc/{pid}/stat").read_text():
+                assert time.monotonic() < until
+            server.process.terminate()
+            time.sleep(0.3)
+            assert server.process.poll() is None
+            assert server.end()[0] == 143
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def test_the_page_is_opened_with_workers_too(zoo, tmp_path, monkeypatch):
@@ -295,7 +311,7 @@ def test_the_page_is_opened_with_workers_too(zoo, tmp_path, monkeypatch):
 
 def test_workers_end_when_their_parent_is_killed(zoo):
     with serving(zoo["translate"], "--workers", "2") as server:
-        workers = children(server.process.pid)
+        workers = both_workers(server)
         server.process.kill()
         until = time.monotonic() + SECONDS
         while any(Path(f"/proc/{pid}").exists() for pid in workers):
@@ -309,7 +325,7 @@ def test_workers_share_a_port_and_are_replaced(zoo):
         expected = {"translatedText": translated(zoo, "The dog.").text}
         for _ in range(10):
             assert json.loads(server.post("translate", fields)) == expected
-        before = children(server.process.pid)
+        before = both_workers(server)
         assert len(before) == 2
         time.sleep(1.0)
         os.kill(int(before[0]), signal.SIGKILL)

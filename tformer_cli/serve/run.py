@@ -36,6 +36,8 @@ TICKS = 10
 FASTEST_DEATH = 1.0
 """Seconds that a worker lives at least; one that dies earlier will do so again."""
 MOST_DEATHS = 3
+HANDLED = (signal.SIGTERM, signal.SIGINT)
+"""Signals that end the service in order."""
 
 
 class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 or httptools
@@ -189,8 +191,7 @@ class Workers:
 
     def run(self) -> None:
         """Runs until a signal, and until all workers have ended."""
-        handled = (signal.SIGTERM, signal.SIGINT)
-        before = {one: signal.signal(one, self._end) for one in handled}
+        before = {one: signal.signal(one, self._end) for one in HANDLED}
         signal.signal(signal.SIGALRM, self._kill)
         try:
             for _ in range(self._n_workers):
@@ -210,18 +211,22 @@ class Workers:
         signal.raise_signal(self._signals[0])
 
     def _start(self) -> None:
-        pid = os.fork()
-        if pid == 0:
-            self._be_worker()
-        self._started[pid] = time.monotonic()
-        if self._signals:  # it came between the fork and now
-            os.kill(pid, signal.SIGTERM)
+        # A signal during the fork waits: the parent passes it on once it knows the process, and the
+        # worker must not handle it as the parent would
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+        if not self._signals:
+            pid = os.fork()
+            if pid == 0:
+                self._be_worker()
+            self._started[pid] = time.monotonic()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
 
     def _be_worker(self) -> NoReturn:
         status = 1
         try:
-            for one in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+            for one in (*HANDLED, signal.SIGALRM):
                 signal.signal(one, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             self._serve()
             status = 0
         except Exception as error:  # noqa: BLE001 - the process ends here, whatever it was
