@@ -33,6 +33,7 @@ WINDOW = 0.1
 MOST_AT_ONCE = 64
 """Sentences of a batch of CTranslate2."""
 CONTESTANTS = {
+    "bare": "tformer's call, one after the other, behind nothing",
     "tformer": "deficit round robin, no waiting",
     "tformer-cache": "the same, with its cache",
     "lock": "tformer, a lock around each call",
@@ -55,10 +56,13 @@ def main():
     parser.add_argument("--fairness", action="store_true")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve == "bare":
+        call_bare(options)
+        return
     if options.serve:
         serve(options.serve, options)
         return
-    lines = [line for line in read_lines(options.text) if line.strip()][: options.lines]
+    lines = lines_of(options)
     names = [
         name
         for name in options.contestants.split(",")
@@ -68,6 +72,10 @@ def main():
         measure_fairness(options, names, lines)
     else:
         measure_load(options, names, lines)
+
+
+def lines_of(options):
+    return [line for line in read_lines(options.text) if line.strip()][: options.lines]
 
 
 # The servers
@@ -211,6 +219,12 @@ BACKENDS = {
 
 # The client
 
+ALONE = {
+    "env": {**os.environ, "OMP_NUM_THREADS": "1"},
+    "preexec_fn": lambda: os.sched_setaffinity(0, {cores()[0]}),
+}
+"""How a contestant's process is started."""
+
 
 class Server:
     """A contestant in a process of its own, on the first core that there is."""
@@ -224,8 +238,7 @@ class Server:
             list(map(str, command)),
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            preexec_fn=lambda: os.sched_setaffinity(0, {cores()[0]}),  # noqa: PLW1509
+            **ALONE,
         )
         self.port = int(self.process.stdout.readline())
 
@@ -263,12 +276,15 @@ class Connection:
         return json.loads(await self.reader.readexactly(length))
 
 
+async def used_by(port):
+    return await (await Connection.to(port)).ask()  # one that idles is closed
+
+
 async def load_of(port, lines, n_connections, seconds):
     """Keeps connections busy; returns processor seconds a request, requests a second, latencies."""
-    control = await Connection.to(port)
     connections = [await Connection.to(port) for _ in range(n_connections)]
     latencies, place = [], 0
-    begun, used = time.perf_counter(), await control.ask()
+    begun, used = time.perf_counter(), await used_by(port)
 
     async def client(connection):
         nonlocal place
@@ -281,7 +297,7 @@ async def load_of(port, lines, n_connections, seconds):
 
     await asyncio.gather(*map(client, connections))
     wall = time.perf_counter() - begun
-    used = await control.ask() - used
+    used = await used_by(port) - used
     return used / len(latencies), len(latencies) / wall, latencies
 
 
@@ -289,13 +305,43 @@ def quantile(values, share):
     return sorted(values)[min(len(values) - 1, math.floor(share * len(values)))]
 
 
+def bare_calls(options, seconds):
+    """Calls the model in a process of its own, as the servers are; returns as `load_of` does."""
+    command = [sys.executable, __file__, options.model, "--serve", "bare", "--text", options.text]
+    command += ["--lines", options.lines, "--seconds", seconds]
+    found = subprocess.run(
+        list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True, **ALONE
+    )
+    return json.loads(found.stdout)
+
+
+def call_bare(options):
+    from tformer_cli import load
+
+    model = load(options.model)
+    lines = lines_of(options)
+    for line in lines[:8]:
+        list(model.translate([line]))
+    latencies, used, begun = [], time.process_time(), time.perf_counter()
+    while time.perf_counter() - begun < options.seconds:
+        asked = time.perf_counter()
+        list(model.translate([lines[len(latencies) % len(lines)]]))
+        latencies.append(time.perf_counter() - asked)
+    wall = time.perf_counter() - begun
+    cpu = (time.process_time() - used) / len(latencies)
+    write(json.dumps([cpu, len(latencies) / wall, latencies]))
+
+
 def measure_load(options, names, lines):
     counts = [int(one) for one in options.connections.split(",")]
-    found = {(name, n): [] for name in names for n in counts}
+    found = {(name, n): [] for name in names for n in ([1] if name == "bare" else counts)}
     # The client must not take the server's time
     apart = cores()[-1:]
     for _ in range(options.rounds):
         for name in names:
+            if name == "bare":
+                found[name, 1].append(bare_calls(options, options.seconds))
+                continue
             with Server(name, options) as server:
                 os.sched_setaffinity(0, apart)
                 asyncio.run(load_of(server.port, lines, 4, options.seconds / 4))
@@ -346,6 +392,8 @@ async def beside_document(port, lines, seconds):
 def measure_fairness(options, names, lines):
     rows = []
     for name in names:
+        if name == "bare":
+            continue
         with Server(name, options) as server:
             found = asyncio.run(beside_document(server.port, lines, options.seconds))
         rows.append(
