@@ -156,6 +156,15 @@ def test_the_loss_of_evaluate_is_that_of_scores(model, tmp_path, options):
         assert score["log_probability"] == near
 
 
+@pytest.mark.parametrize("options", [[], ["--precision", "int8"], ["--split-sentences", "rule"]])
+def test_alignments_come_out_of_the_search(model, options):
+    text = "\n".join(LINES) + "\n"
+    words = ("translate", model, "--format", "tsv", "--alignments", "pharaoh", *options)
+    found = without_torch(*words, "--device", "cpu", text=text)
+    assert found == with_torch(*words, text=text)
+    assert [bool(line.rpartition("\t")[2]) for line in found.splitlines()] == [*map(bool, LINES)]
+
+
 def test_a_benchmark_and_the_process_it_measures_do_without_torch(model, tmp_path):
     (tmp_path / "source").write_text("\n".join(LINES) + "\n")
     options = ("--rounds", 1, "--beam-size", 2, "--format", "json")
