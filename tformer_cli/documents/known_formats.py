@@ -31,7 +31,10 @@ class Format:
         return reader
 
 
-FORMATS = (Format("text", (".txt",), "text:read", "plain text; --unwrap joins paragraphs"),)
+FORMATS = (
+    Format("html", (".html", ".htm", ".xhtml"), "html:read", "web pages"),
+    Format("text", (".txt",), "text:read", "plain text; --unwrap joins paragraphs"),
+)
 BY_NAME = {one.name: one for one in FORMATS}
 BY_EXTENSION = {extension: one for one in FORMATS for extension in one.extensions}
 REFUSED = {
