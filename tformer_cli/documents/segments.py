@@ -7,7 +7,7 @@ written by its original bytes, so that a document which nobody translates stays 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal, Protocol
@@ -171,33 +171,38 @@ def _joined_blanks(text: str) -> tuple[str, Sequence[int]]:
     return _JOINED.sub(" ", text), list(accumulate(stays, initial=0))
 
 
-def rendered(segment: Segment, escape: Callable[[str], str] = str) -> str:
-    """Writes text and markup of a segment, without the blanks around it."""
-    written, place = [], 0
+def walked(segment: Segment) -> Iterator[str | tuple[Span, bool]]:
+    """Yields text and spans in the order in which they are written; True: the span ends here."""
+    place = 0
     open_spans: list[Span] = []
 
-    def copy(end: int) -> None:
+    def closed(depth: int) -> Iterator[str | tuple[Span, bool]]:
         nonlocal place
-        written.append(escape(segment.text[place:end]))
-        place = end
-
-    def close(depth: int) -> None:
         while len(open_spans) > depth:
-            copy(open_spans[-1].end)
-            written.append(open_spans.pop().closing)
+            yield segment.text[place : open_spans[-1].end]
+            place = open_spans[-1].end
+            yield open_spans.pop(), True
 
     for span in segment.spans:
-        close(span.depth)
-        copy(span.start)
-        written.append(span.opening)
+        yield from closed(span.depth)
+        yield segment.text[place : span.start]
+        place = span.start
+        yield span, False
         if span.behavior in ("void", "protected"):
             if span.opening:
                 place = span.end
         else:
             open_spans.append(span)
-    close(0)
-    copy(len(segment.text))
-    return "".join(written)
+    yield from closed(0)
+    yield segment.text[place:]
+
+
+def rendered(segment: Segment, escape: Callable[[str], str] = str) -> str:
+    """Writes text and markup of a segment, without the blanks around it."""
+    return "".join(
+        escape(one) if isinstance(one, str) else one[0].closing if one[1] else one[0].opening
+        for one in walked(segment)
+    )
 
 
 @dataclass(frozen=True, slots=True)
