@@ -23,10 +23,10 @@ BUDGET = {
     "api": 1338,
     "artifacts": 2328,
     "bulk": 1787,
-    "cli": 9423,
+    "cli": 9662,
     "corpora": 3025,
     "distill": 1568,
-    "documents": 1499,
+    "documents": 2730,
     "evaluate": 1787,
     "fast": 3843,
     "files": 713,
@@ -34,14 +34,14 @@ BUDGET = {
     "guide": 110,
     "heads": 709,
     "inspect": 12305,
-    "kinds": 3689,
+    "kinds": 3693,
     "metrics": 726,
     "model": 4061,
     "quality": 2644,
     "search": 5223,
     "serve": 5205,
     "show": 2011,
-    "tests": 70167,
+    "tests": 70816,
     "text": 6089,
     "train": 1419,
     "trainer": 5068,
@@ -51,7 +51,7 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 424
+MODULES = 430
 LONG_FUNCTIONS = 8
 CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
