@@ -25,8 +25,9 @@ BUDGET = {
     "cli": 9406,
     "corpora": 3025,
     "distill": 1568,
+    "documents": 1499,
     "evaluate": 1764,
-    "fast": 3848,
+    "fast": 3843,
     "files": 713,
     "foreign": 10861,
     "guide": 110,
@@ -39,7 +40,7 @@ BUDGET = {
     "search": 5076,
     "serve": 5205,
     "show": 1949,
-    "tests": 68516,
+    "tests": 69239,
     "text": 6074,
     "train": 1416,
     "trainer": 5068,
@@ -49,7 +50,7 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 408
+MODULES = 416
 LONG_FUNCTIONS = 8
 CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")

@@ -164,13 +164,13 @@ def test_a_search_knows_what_the_simpler_one_knows_and_more():
     ]
     assert added == [
         {"length_normalization", "risk", "distinct_texts"},
-        {"min_length", "min_length_ratio", "no_repeat_ngram"},
-        {"coverage_penalty", "repetition_penalty", "sampling", "diversity_groups"},
+        {"min_length", "min_length_ratio", "no_repeat_ngram", "sampling"},
+        {"coverage_penalty", "repetition_penalty", "diversity_groups"},
     ]
     assert tables[0]["beam_size"] is ANY
     assert tables[0]["risk"] == ("none",)
     assert tables[1]["risk"] == ("none", "chrf", "bleu")
-    assert tables[3]["sampling"] == (False, True)
+    assert tables[2]["sampling"] == (False, True)
 
 
 def declared_types(kind: type) -> dict[str, str]:

@@ -148,7 +148,7 @@ def test_a_benchmark_and_the_process_it_measures_do_without_torch(model, tmp_pat
 @pytest.mark.parametrize(
     "options",
     [
-        ["--sampling"],
+        ["--sampling", "--repetition-penalty", "2"],
         ["--precision", "bfloat16"],
         ["--engine", "torch"],
         ["--coverage-penalty", "0.2"],

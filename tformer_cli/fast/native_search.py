@@ -51,10 +51,6 @@ Result = TypeVar("Result")
 MAX_UNINTERRUPTIBLE_TOKENS = 2000
 """Tokens of one sentence, all its hypotheses together, that need no thread which could be stopped:
 a large model finds them within some tenths of a second."""
-KNOWN_OF_PROMPTS: Mapping[str, Container[Any]] = MappingProxyType(
-    {**KERNEL_SEARCH, "sampling": (False, True)}
-)
-"""Settings of language models that they know."""
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
     dict.fromkeys(("tokens", "key", "prefix", "constraints", "candidates"), ANY)
 )
@@ -87,7 +83,7 @@ class CompiledEngine:
     def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
         """See `SearchEngine`."""
         is_prompted = isinstance(model, PromptedModel)
-        unknown = unknown_setting(config, KNOWN_OF_PROMPTS if is_prompted else KERNEL_SEARCH)
+        unknown = unknown_setting(config, KERNEL_SEARCH)
         if unknown is not None:
             return f"the settings need more than plain beam search ({unknown})"
         if self._precision != "float32":

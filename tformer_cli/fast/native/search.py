@@ -123,9 +123,8 @@ class NativeModel:
         self._check(sources, limits, beam_size, n_searched, divisors)
         tokens, starts = self._joined_sources(sources)
         listed, listed_starts = self._listed(candidates, len(sources))
-        # The kernels draw from the whole vocabulary
-        if drawing is not None and (listed is not None or n_searched != beam_size):
-            raise ValueError("all hypotheses that are drawn are wanted, and of all tokens")
+        if drawing is not None and n_searched != beam_size:
+            raise ValueError("all hypotheses that are drawn are wanted")
         ruled = _PackedRules(rules, len(sources), self._model.vocab_size)
         drawn = _PackedDrawing(drawing, len(sources))
         answer = _Room(np.array(limits, np.int64), n_searched)

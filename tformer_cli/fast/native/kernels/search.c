@@ -280,8 +280,8 @@ static void ask(Search *search) {
     }
 }
 
-/* Draws the next tokens of all rows. */
-static void draw_next(Search *search, size_t n_rows) {
+/* Makes the numbers by which the next tokens of all rows are drawn. */
+static void throw_dice(Search *search) {
     size_t row = 0;
     for (size_t i = 0; i < search->n_active; i++) {
         const BeamSentence *sentence = &search->sentences[i];
@@ -289,32 +289,38 @@ static void draw_next(Search *search, size_t n_rows) {
             search->uniforms[row++] = uniform_of(search->request->keys[sentence->index],
                                                  sentence->live[slot].candidate, sentence->length);
     }
-    draw_tokens(&search->model->output, search->hidden, n_rows, &search->settings.sampling,
-                search->uniforms, &search->workspace.quantized, &search->vocabulary,
-                &search->lottery);
 }
 
-/* Finds the best next tokens of all rows, together or, where there are shortlists, of a sentence
-   after the other. */
-static void find_next(Search *search, size_t n_rows) {
-    const Model *model = search->model;
-    if (search->settings.is_sampling) {
-        draw_next(search, n_rows);
-        return;
-    }
-    if (!search->request->candidates) {
-        best_tokens(&model->output, search->hidden, n_rows, &search->workspace.quantized,
-                    &search->vocabulary);
-        return;
-    }
+/* Finds the best next tokens of rows from one on, or draws them. */
+static void find_some(Search *search, const Linear *output, size_t first, size_t n_rows) {
     Vocabulary vocabulary = search->vocabulary;
-    const float *hidden = search->hidden;
+    const float *hidden = search->hidden + first * row_stride((size_t)search->model->shape.d_model);
+    vocabulary.rows += first;
+    if (search->settings.is_sampling)
+        draw_tokens(output, hidden, n_rows, &search->settings.sampling, search->uniforms + first,
+                    &search->workspace.quantized, &vocabulary, &search->lottery);
+    else
+        best_tokens(output, hidden, n_rows, &search->workspace.quantized, &vocabulary);
+}
+
+/* Finds the next tokens of all rows, together or, where there are shortlists, of a sentence after
+   the other. */
+static void find_next(Search *search, size_t n_rows) {
+    if (search->settings.is_sampling)
+        throw_dice(search);
+    if (!search->request->candidates) {
+        find_some(search, &search->model->output, 0, n_rows);
+        return;
+    }
+    size_t first = 0;
     for (size_t i = 0; i < search->n_active; i++) {
         const BeamSentence *sentence = &search->sentences[i];
-        best_listed_tokens(model, &sentence->shortlist, hidden, sentence->n_live,
-                           &search->workspace.quantized, vocabulary);
-        hidden += sentence->n_live * row_stride((size_t)model->shape.d_model);
-        vocabulary.rows += sentence->n_live;
+        NextTokens *rows = search->vocabulary.rows + first;
+        const Linear *output =
+            listed_output(search->model, &sentence->shortlist, rows, sentence->n_live);
+        find_some(search, output, first, sentence->n_live);
+        name_tokens(&sentence->shortlist, rows, sentence->n_live);
+        first += sentence->n_live;
     }
 }
 
