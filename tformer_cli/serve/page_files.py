@@ -31,10 +31,9 @@ def exports_of(modules: Iterable[str], *more: str) -> str:
 
     Not all that stands there: locals at the beginning of a line look alike, once it is shortened.
     """
-    names = {
-        one for text in modules for found in _IMPORTED.findall(text) for one in found.split(", ")
-    }
-    return f"export {{ {', '.join(sorted(names | {*more}))} }};\n"
+    imported = [found for text in modules for found in _IMPORTED.findall(text)]
+    names = {*more, *", ".join(imported).split(", ")}
+    return f"export {{ {', '.join(sorted(names))} }};\n"
 
 
 @cache
