@@ -7,7 +7,7 @@ written by its original bytes, so that a document which nobody translates stays 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal, Protocol
@@ -48,6 +48,17 @@ class Segment:
     before: str = ""
     """Blanks around it, which are copied."""
     after: str = ""
+
+
+def with_copied(spans: Sequence[Span], copied: Span) -> list[Span]:
+    """Adds a protected span, within those that have all of its text; no span may have a part."""
+    start, end = copied.start, copied.end
+    index = next((n for n, one in enumerate(spans) if one.start >= end), len(spans))
+    depth = sum(
+        one.start <= start and end <= one.end and one.behavior in ("once", "repeat")
+        for one in spans
+    )
+    return [*spans[:index], replace(copied, depth=depth), *spans[index:]]
 
 
 class Document(Protocol):
@@ -100,6 +111,13 @@ class SegmentBuilder:
         return not self._text.strip()
 
     def text(self, text: str) -> None:
+        last = self._spans[-1] if self._spans and self._joins_blanks else None
+        # An image between two blanks keeps both, of which the text has one
+        if last is not None and (last.behavior, last.start) == ("void", len(self._text)):
+            rest = text.lstrip(_BLANKS)
+            if rest != text and self._text[-1:] in _BLANKS:
+                self._spans[-1] = replace(last, opening=last.opening + " ")
+                text = rest
         self._text += text
 
     def open(self, opening: str, behavior: Behavior = "repeat") -> None:
@@ -140,7 +158,8 @@ class SegmentBuilder:
         return Segment(inner, tuple(spans), self.context, text[:start], text[end:])
 
 
-_JOINED = re.compile(r"[ \t\r\n\f]+")
+_BLANKS = " \t\r\n\f"
+_JOINED = re.compile(f"[{_BLANKS}]+")
 
 
 def _joined_blanks(text: str) -> tuple[str, Sequence[int]]:
@@ -152,33 +171,38 @@ def _joined_blanks(text: str) -> tuple[str, Sequence[int]]:
     return _JOINED.sub(" ", text), list(accumulate(stays, initial=0))
 
 
-def rendered(segment: Segment, escape: Callable[[str], str] = str) -> str:
-    """Writes text and markup of a segment, without the blanks around it."""
-    written, place = [], 0
+def walked(segment: Segment) -> Iterator[str | tuple[Span, bool]]:
+    """Yields text and spans in the order in which they are written; True: the span ends here."""
+    place = 0
     open_spans: list[Span] = []
 
-    def copy(end: int) -> None:
+    def closed(depth: int) -> Iterator[str | tuple[Span, bool]]:
         nonlocal place
-        written.append(escape(segment.text[place:end]))
-        place = end
-
-    def close(depth: int) -> None:
         while len(open_spans) > depth:
-            copy(open_spans[-1].end)
-            written.append(open_spans.pop().closing)
+            yield segment.text[place : open_spans[-1].end]
+            place = open_spans[-1].end
+            yield open_spans.pop(), True
 
     for span in segment.spans:
-        close(span.depth)
-        copy(span.start)
-        written.append(span.opening)
+        yield from closed(span.depth)
+        yield segment.text[place : span.start]
+        place = span.start
+        yield span, False
         if span.behavior in ("void", "protected"):
             if span.opening:
                 place = span.end
         else:
             open_spans.append(span)
-    close(0)
-    copy(len(segment.text))
-    return "".join(written)
+    yield from closed(0)
+    yield segment.text[place:]
+
+
+def rendered(segment: Segment, escape: Callable[[str], str] = str) -> str:
+    """Writes text and markup of a segment, without the blanks around it."""
+    return "".join(
+        escape(one) if isinstance(one, str) else one[0].closing if one[1] else one[0].opening
+        for one in walked(segment)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +222,9 @@ class Slot:
         return one.before + rendered(translated, self.escape) + one.after
 
 
-_MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks."""
+_MARKED = ("utf-8", "utf-16-le", "utf-16-be")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +255,11 @@ class TextDocument:
 
 def decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
     """Decodes a file of text without its byte order mark; also returns how to encode it again."""
-    marks = (Encoding(mark, name) for mark, name in _MARKS.items() if data.startswith(mark))
+    marks = (
+        Encoding(mark, name)
+        for mark, name in zip(MARKS, _MARKED, strict=True)
+        if data.startswith(mark)
+    )
     encoding = next(marks, Encoding())
     try:
         return data[len(encoding.mark) :].decode(encoding.name), encoding
