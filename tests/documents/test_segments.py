@@ -14,6 +14,7 @@ from tformer_cli.documents.segments import (
     rendered,
 )
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.guide import find_guide
 
 
 def built(steps, **settings):
@@ -118,3 +119,9 @@ def test_formats_are_found_by_extension_and_by_name():
     names = [name for one in FORMATS for name in (one.name, *one.extensions)]
     assert len(set(names)) == len(names)
     assert all(callable(one.read) for one in FORMATS)
+
+
+def test_the_guide_lists_every_format():
+    guide = find_guide("documents").text
+    for one in FORMATS:
+        assert f"| `{one.name}` | {' '.join(one.extensions)} |" in guide

@@ -50,6 +50,17 @@ class Segment:
     after: str = ""
 
 
+def with_copied(spans: Sequence[Span], copied: Span) -> list[Span]:
+    """Adds a protected span, within those that have all of its text; no span may have a part."""
+    start, end = copied.start, copied.end
+    index = next((n for n, one in enumerate(spans) if one.start >= end), len(spans))
+    depth = sum(
+        one.start <= start and end <= one.end and one.behavior in ("once", "repeat")
+        for one in spans
+    )
+    return [*spans[:index], replace(copied, depth=depth), *spans[index:]]
+
+
 class Document(Protocol):
     """A document that was read."""
 
@@ -100,6 +111,13 @@ class SegmentBuilder:
         return not self._text.strip()
 
     def text(self, text: str) -> None:
+        last = self._spans[-1] if self._spans and self._joins_blanks else None
+        # An image between two blanks keeps both, of which the text has one
+        if last is not None and (last.behavior, last.start) == ("void", len(self._text)):
+            rest = text.lstrip(_BLANKS)
+            if rest != text and self._text[-1:] in _BLANKS:
+                self._spans[-1] = replace(last, opening=last.opening + " ")
+                text = rest
         self._text += text
 
     def open(self, opening: str, behavior: Behavior = "repeat") -> None:
@@ -140,7 +158,8 @@ class SegmentBuilder:
         return Segment(inner, tuple(spans), self.context, text[:start], text[end:])
 
 
-_JOINED = re.compile(r"[ \t\r\n\f]+")
+_BLANKS = " \t\r\n\f"
+_JOINED = re.compile(f"[{_BLANKS}]+")
 
 
 def _joined_blanks(text: str) -> tuple[str, Sequence[int]]:
@@ -203,7 +222,9 @@ class Slot:
         return one.before + rendered(translated, self.escape) + one.after
 
 
-_MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks."""
+_MARKED = ("utf-8", "utf-16-le", "utf-16-be")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +255,11 @@ class TextDocument:
 
 def decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
     """Decodes a file of text without its byte order mark; also returns how to encode it again."""
-    marks = (Encoding(mark, name) for mark, name in _MARKS.items() if data.startswith(mark))
+    marks = (
+        Encoding(mark, name)
+        for mark, name in zip(MARKS, _MARKED, strict=True)
+        if data.startswith(mark)
+    )
     encoding = next(marks, Encoding())
     try:
         return data[len(encoding.mark) :].decode(encoding.name), encoding
