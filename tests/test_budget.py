@@ -20,10 +20,10 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     ".": 1719,
-    "api": 1338,
+    "api": 1345,
     "artifacts": 2328,
     "bulk": 1787,
-    "cli": 9977,
+    "cli": 9988,
     "corpora": 3025,
     "distill": 1568,
     "documents": 3667,
@@ -31,7 +31,7 @@ BUDGET = {
     "fast": 3843,
     "files": 713,
     "foreign": 10861,
-    "guide": 110,
+    "guide": 126,
     "heads": 709,
     "inspect": 12306,
     "kinds": 3701,
@@ -39,11 +39,11 @@ BUDGET = {
     "model": 4061,
     "quality": 2653,
     "search": 5224,
-    "serve": 5296,
+    "serve": 5294,
     "show": 2011,
-    "tests": 72109,
+    "tests": 72353,
     "text": 6089,
-    "train": 2121,
+    "train": 2136,
     "trainer": 5068,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
