@@ -42,7 +42,7 @@ LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
 # Commands to begin with.
-FIRST = ("quickstart", "guide", "recipes", "make-corpus", "help")
+FIRST = ("quickstart", "guide", "recipes", "models", "make-corpus", "help")
 # A group of the commands that begin with it, without that beginning.
 INSPECT = "inspect"
 INSPECT_HELP = f"""Look inside a model.
@@ -204,6 +204,7 @@ COMMANDS = {
     "quickstart": START,
     "guide": START,
     "recipes": START,
+    "models": START,
     "make-corpus": START,
     "help": START,
     "train": TRAIN,
