@@ -119,6 +119,8 @@ def check_equal(found, expected):
         {"max_length": 0, "max_length_ratio": 0.5},
         {"beam_size": 4, "n_best": 2, "risk": "chrf"},
         {"beam_size": 4, "n_best": 3, "distinct_texts": True},
+        {"sampling": True, "n_best": 3, "top_p": 0.9},
+        {"sampling": True, "risk": "chrf", "candidates": 4, "banned": ["dog"]},
     ],
     ids=repr,
 )
@@ -206,7 +208,7 @@ def test_rules_and_demands_together_are_met_as_by_torch(
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"sampling": True}, "more than plain beam search"),
+        ({"sampling": True, "repetition_penalty": 2.0}, "more than plain beam search"),
         ({"repetition_penalty": 1.5}, "more than plain"),
         ({"coverage_penalty": 0.2}, "more than plain"),
         ({"diversity_groups": 3}, "more than plain"),

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.zoo import ENGLISH
-from tformer_cli.api import load_model
+from tformer_cli.api.model import load_model
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.serve.models import Service
@@ -151,9 +151,25 @@ def test_samples_depend_on_seed_and_place_alone(zoo):
     assert together != other
 
 
+def test_translations_are_sampled_as_by_a_call(zoo):
+    settings = {"sampling": True, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "n_best": 2}
+    lines = [ENGLISH[0]] * 3
+    service = Service({"m": zoo["translate"]})
+    together, alone, other = served(
+        service,
+        ("m", "translate", lines, {"settings": {**settings, "seed": 7}}),
+        ("m", "translate", lines[:1], {"settings": {**settings, "seed": 7}}),
+        ("m", "translate", lines, {"settings": {**settings, "seed": 8}}),
+    )
+    assert together == list(load_model(zoo["translate"], seed=7).translate(lines, **settings))
+    assert together[0] == alone[0]
+    assert len({one.text for one in together}) > 1
+    assert together != other
+
+
 def test_what_only_torch_knows_is_refused(zoo):
-    call = ("m", "translate", ENGLISH[:2], {"settings": {"sampling": True, "seed": 3}})
-    with pytest.raises(UsageError, match="sampling"):
+    call = ("m", "translate", ENGLISH[:2], {"settings": {"repetition_penalty": 2.0}})
+    with pytest.raises(UsageError, match="repetition_penalty"):
         served(Service({"m": zoo["translate"]}), call)
 
 

@@ -38,8 +38,8 @@ MOST_HYPOTHESES = 10_000
 Level = Literal["beam", "plain", "kernels", "torch"]
 """Searches, each of which knows all that the one before it knows. beam: greedy and beam search
 without any other rule. plain: also what numbers describe (limits, divisors by length, hypotheses
-wanted), and choices among what a search found. kernels: also rules that forbid tokens. torch:
-every rule."""
+wanted), and choices among what a search found. kernels: also rules that forbid tokens, and
+sampling. torch: every rule."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +169,7 @@ class DecodingConfig:
     sampling: bool = _setting(
         False,
         "Sample translations instead of searching.",
-        "torch",
+        "kernels",
         "Sampling",
         of_prompts="Sample texts instead of searching for the best.",
     )

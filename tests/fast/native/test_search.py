@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tformer_cli.fast.native.search import Rules, Stopped
+from tformer_cli.fast.native.search import Drawing, Rules, Stopped
 from tformer_cli.fast.native.torch_weights import native_model, unsupported
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
@@ -94,7 +94,7 @@ def search(kernels, model, sources, config, **options):
     return native_model(kernels, model).search(
         sources,
         limits,
-        beam_size=config.beam_size,
+        beam_size=config.n_candidates,
         n_searched=config.n_searched,
         divisors=divisors,
         **options,
@@ -233,6 +233,39 @@ def test_rules_are_obeyed_as_by_torch(kernels, shape, is_quantized, is_listed):
         by_torch = TorchEngine(torch.device("cpu")).prepare(model)
         expected = by_torch.search(sentences, config, lambda: None)
         assert_equal(found, expected, 0.1 if is_quantized else 1e-4)
+
+
+@pytest.mark.parametrize("shape", ["post-norm", "odd widths", "as a student of Bergamot"])
+@pytest.mark.parametrize("is_listed", [False, True])
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0.7, "top_k": 5}, {"top_p": 0.8, "min_length": 3}], ids=repr
+)
+def test_samples_are_those_of_torch_whatever_is_beside_them(kernels, shape, is_listed, settings):
+    model = make_model(vocab_size=90, **SHAPES[shape])
+    sources, keys = [source or [5] for source in make_sources(5)], [3, -7, 1 << 60, 0, 9]
+    candidates = make_candidates() if is_listed else [()] * 5
+    config = DecodingConfig(sampling=True, n_best=3, max_length=9, no_repeat_ngram=2, **settings)
+    sentences = [
+        Sentence(tokens=tuple(source), key=key, prefix=prefix, candidates=some)
+        for source, key, prefix, some in zip(sources, keys, PREFIXES, candidates, strict=True)
+    ]
+    drawing = Drawing(
+        keys=keys, temperature=config.temperature, top_k=config.top_k, top_p=config.top_p
+    )
+    rules = replace(RULES, least_lengths=[shortest_translation(1, config)] * 5)
+    options = {"candidates": candidates, "rules": rules, "drawing": drawing}
+    found = search(kernels, model, sources, config, **options)
+    by_torch = TorchEngine(torch.device("cpu")).prepare(model)
+    assert_equal(found, by_torch.search(sentences, config, lambda: None))
+    for index, source in enumerate(sources):
+        alone = {
+            "candidates": candidates[index : index + 1],
+            "rules": replace(
+                rules, prefixes=[PREFIXES[index]], least_lengths=[rules.least_lengths[0]]
+            ),
+            "drawing": replace(drawing, keys=[keys[index]]),
+        }
+        assert search(kernels, model, [source], config, **alone) == found[index : index + 1]
 
 
 @pytest.mark.parametrize("is_quantized", [False, True])

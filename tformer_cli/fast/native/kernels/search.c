@@ -55,10 +55,12 @@ static void plan(Search *search, const Model *model, const Request *request, Ans
         .beam_size = beam_size,
         .n_searched = (size_t)request->n_searched,
         .stops_early = request->stops_early,
+        .is_listening = request->heads != NULL,
         .divisors = request->divisors,
         .is_sampling = request->keys != NULL,
         .sampling = {request->temperature, (size_t)request->top_k, request->top_p},
     };
+    search->workspace.heads = request->heads;
     search->has_rules = request->prefixes || request->least_lengths || request->ngram;
     search->n_sentences = (size_t)request->n_sentences;
     search->most_active =
@@ -106,7 +108,7 @@ static bool start(Search *search) {
     if (!arena_allocate(&search->arena))
         return false;
     lay_out(search);
-    search->entries.entry_size = entry_size(search->model);
+    search->entries.entry_size = entry_size(search->model) + search->workspace.heard_stride;
     return true;
 }
 
@@ -223,6 +225,16 @@ static bool start_sentences(Search *search) {
     return true;
 }
 
+/* Writes what a hypothesis attended to: a row for each of its entries. */
+static void answer_heard(const Search *search, const BeamSentence *sentence,
+                         const FinishedHypothesis *found, size_t rank) {
+    const size_t length = source_length(search->request, sentence->index);
+    float *to = search->answer->heard + search->answer->heard_places[sentence->index] +
+                rank * (sentence->limit + 1) * length;
+    for (size_t position = 0; position <= found->n_tokens; position++, to += length)
+        memcpy(to, found->entries[position] + entry_size(search->model), length * sizeof *to);
+}
+
 /* Writes what a sentence has found to its place in the answer. */
 static void answer_sentence(const Search *search, const BeamSentence *sentence) {
     Answer *answer = search->answer;
@@ -239,6 +251,8 @@ static void answer_sentence(const Search *search, const BeamSentence *sentence) 
         answer->is_finished[number] = found->has_ended;
         memcpy(answer->target_tokens + place, found->tokens, found->n_tokens * sizeof(int32_t));
         memcpy(answer->steps + place, found->steps, (found->n_tokens + 1) * sizeof(float));
+        if (found->entries)
+            answer_heard(search, sentence, found, rank);
     }
 }
 
@@ -268,6 +282,15 @@ static bool list_rows(Search *search, size_t *n_rows) {
     return true;
 }
 
+/* Keeps what each row attended to behind the keys and values of its entry, so that it follows the
+   hypotheses that continue it. */
+static void keep_heard(const Search *search, size_t n_rows) {
+    const size_t stride = search->workspace.heard_stride, offset = entry_size(search->model);
+    for (size_t row = 0; stride && row < n_rows; row++)
+        memcpy(search->rows[row].entries[search->rows[row].position] + offset,
+               search->workspace.heard + row * stride, stride * sizeof(float));
+}
+
 /* Says what the next tokens of all rows must and must not be. */
 static void ask(Search *search) {
     size_t row = 0;
@@ -280,8 +303,8 @@ static void ask(Search *search) {
     }
 }
 
-/* Draws the next tokens of all rows. */
-static void draw_next(Search *search, size_t n_rows) {
+/* Makes the numbers by which the next tokens of all rows are drawn. */
+static void throw_dice(Search *search) {
     size_t row = 0;
     for (size_t i = 0; i < search->n_active; i++) {
         const BeamSentence *sentence = &search->sentences[i];
@@ -289,32 +312,38 @@ static void draw_next(Search *search, size_t n_rows) {
             search->uniforms[row++] = uniform_of(search->request->keys[sentence->index],
                                                  sentence->live[slot].candidate, sentence->length);
     }
-    draw_tokens(&search->model->output, search->hidden, n_rows, &search->settings.sampling,
-                search->uniforms, &search->workspace.quantized, &search->vocabulary,
-                &search->lottery);
 }
 
-/* Finds the best next tokens of all rows, together or, where there are shortlists, of a sentence
-   after the other. */
-static void find_next(Search *search, size_t n_rows) {
-    const Model *model = search->model;
-    if (search->settings.is_sampling) {
-        draw_next(search, n_rows);
-        return;
-    }
-    if (!search->request->candidates) {
-        best_tokens(&model->output, search->hidden, n_rows, &search->workspace.quantized,
-                    &search->vocabulary);
-        return;
-    }
+/* Finds the best next tokens of rows from one on, or draws them. */
+static void find_some(Search *search, const Linear *output, size_t first, size_t n_rows) {
     Vocabulary vocabulary = search->vocabulary;
-    const float *hidden = search->hidden;
+    const float *hidden = search->hidden + first * row_stride((size_t)search->model->shape.d_model);
+    vocabulary.rows += first;
+    if (search->settings.is_sampling)
+        draw_tokens(output, hidden, n_rows, &search->settings.sampling, search->uniforms + first,
+                    &search->workspace.quantized, &vocabulary, &search->lottery);
+    else
+        best_tokens(output, hidden, n_rows, &search->workspace.quantized, &vocabulary);
+}
+
+/* Finds the next tokens of all rows, together or, where there are shortlists, of a sentence after
+   the other. */
+static void find_next(Search *search, size_t n_rows) {
+    if (search->settings.is_sampling)
+        throw_dice(search);
+    if (!search->request->candidates) {
+        find_some(search, &search->model->output, 0, n_rows);
+        return;
+    }
+    size_t first = 0;
     for (size_t i = 0; i < search->n_active; i++) {
         const BeamSentence *sentence = &search->sentences[i];
-        best_listed_tokens(model, &sentence->shortlist, hidden, sentence->n_live,
-                           &search->workspace.quantized, vocabulary);
-        hidden += sentence->n_live * row_stride((size_t)model->shape.d_model);
-        vocabulary.rows += sentence->n_live;
+        NextTokens *rows = search->vocabulary.rows + first;
+        const Linear *output =
+            listed_output(search->model, &sentence->shortlist, rows, sentence->n_live);
+        find_some(search, output, first, sentence->n_live);
+        name_tokens(&sentence->shortlist, rows, sentence->n_live);
+        first += sentence->n_live;
     }
 }
 
@@ -324,6 +353,7 @@ static bool step(Search *search) {
         return false;
     decode_step(search->model, search->rows, n_rows, search->groups, search->n_active,
                 search->hidden, &search->workspace);
+    keep_heard(search, n_rows);
     ask(search);
     find_next(search, n_rows);
     const NextTokens *next = search->vocabulary.rows;

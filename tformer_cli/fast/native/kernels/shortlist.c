@@ -78,8 +78,7 @@ static bool is_listed(const Shortlist *shortlist, size_t place, int32_t token) {
     return place < shortlist->n && shortlist->tokens[place] == token;
 }
 
-/* Turns what is asked about a row into places in the list. Where a token is forced that is not
-   listed, nothing but the end of sentence is left. */
+/* Turns what is asked about a row into places in the list. */
 static void ask_for_places(const Shortlist *shortlist, NextTokens *next) {
     size_t n = 0;
     for (size_t i = 0; i < next->n_forbidden; i++) {
@@ -95,15 +94,17 @@ static void ask_for_places(const Shortlist *shortlist, NextTokens *next) {
     }
 }
 
-void best_listed_tokens(const Model *model, const Shortlist *shortlist, const float *hidden,
-                        size_t n_rows, QuantizedRows *quantized, Vocabulary vocabulary) {
-    const Linear *output = shortlist->n ? &shortlist->output : &model->output;
+const Linear *listed_output(const Model *model, const Shortlist *shortlist, NextTokens *rows,
+                            size_t n_rows) {
+    if (shortlist->n == 0)
+        return &model->output;
+    for (size_t row = 0; row < n_rows; row++)
+        ask_for_places(shortlist, &rows[row]);
+    return &shortlist->output;
+}
+
+void name_tokens(const Shortlist *shortlist, NextTokens *rows, size_t n_rows) {
     for (size_t row = 0; shortlist->n && row < n_rows; row++)
-        ask_for_places(shortlist, &vocabulary.rows[row]);
-    best_tokens(output, hidden, n_rows, quantized, &vocabulary);
-    for (size_t row = 0; shortlist->n && row < n_rows; row++) {
-        const NextTokens *next = &vocabulary.rows[row];
-        for (size_t i = 0; i < next->n_best; i++)
-            next->tokens[i] = shortlist->tokens[next->tokens[i]];
-    }
+        for (size_t i = 0; i < rows[row].n_best; i++)
+            rows[row].tokens[i] = shortlist->tokens[rows[row].tokens[i]];
 }

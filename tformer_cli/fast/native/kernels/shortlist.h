@@ -17,9 +17,13 @@ typedef struct {
 void lay_out_shortlist(Arena *arena, const Model *model, const int32_t *tokens, size_t n,
                        Shortlist *shortlist);
 
-/* Finds the best next tokens of rows, of the shortlist's or of all; see `best_tokens`. What is asked
-   about them is used up. */
-void best_listed_tokens(const Model *model, const Shortlist *shortlist, const float *hidden,
-                        size_t n_rows, QuantizedRows *quantized, Vocabulary vocabulary);
+/* Returns the projection whose outputs are a sentence's next tokens, and turns what is asked about
+   its rows into places among them. Where a token is forced that is not listed, nothing but the end
+   of sentence is left. */
+const Linear *listed_output(const Model *model, const Shortlist *shortlist, NextTokens *rows,
+                            size_t n_rows);
+
+/* Turns the places that were chosen back into tokens. */
+void name_tokens(const Shortlist *shortlist, NextTokens *rows, size_t n_rows);
 
 #endif
