@@ -26,22 +26,22 @@ BUDGET = {
     "cli": 9662,
     "corpora": 3025,
     "distill": 1568,
-    "documents": 2730,
+    "documents": 3273,
     "evaluate": 1787,
     "fast": 3843,
     "files": 713,
     "foreign": 10861,
     "guide": 110,
     "heads": 709,
-    "inspect": 12305,
+    "inspect": 12306,
     "kinds": 3693,
     "metrics": 726,
     "model": 4061,
     "quality": 2644,
-    "search": 5223,
-    "serve": 5205,
+    "search": 5224,
+    "serve": 5206,
     "show": 2011,
-    "tests": 70816,
+    "tests": 71217,
     "text": 6089,
     "train": 1419,
     "trainer": 5068,
@@ -51,7 +51,7 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 430
+MODULES = 432
 LONG_FUNCTIONS = 8
 CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")

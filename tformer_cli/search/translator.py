@@ -63,7 +63,8 @@ class TranslatedText:
     token_log_probabilities: tuple[float, ...] = ()
     """log p of every token in turn, each part's end of sentence included."""
     attention: tuple[SourceAttention, ...] = field(default=(), compare=False, repr=False)
-    """What each part attended to; empty unless `Translator.listening` and the engine can tell."""
+    """Attention of each part to its source; empty unless `Translator.listening` asks for it and the
+    engine can tell."""
 
     def __str__(self) -> str:
         return self.text

@@ -140,15 +140,16 @@ class Aligner:
                 pairs += zip(source, parts, strict=True)
                 heard += hypothesis.attention or [None] * len(parts)
                 n_parts.append(len(parts))
-        weights = iter(self._heard_weights(pairs, heard))
+        weights = iter(self.heard_weights(pairs, heard))
         aligned = (self._joined([next(weights) for _ in range(n)]) for n in n_parts)
         return [[next(aligned) for _ in t.hypotheses] for t in translations]
 
-    def _heard_weights(
+    def heard_weights(
         self,
         pairs: Sequence[tuple[WordTokens, WordTokens]],
         heard: Sequence[SourceAttention | None],
     ) -> list[Numbers]:
+        """Turns what was heard of pairs into weights of words; other pairs take a forced pass."""
         found: dict[int, Numbers] = {}
         for index, ((source, target), one) in enumerate(zip(pairs, heard, strict=True)):
             # Only what was heard of these heads and these very tokens
