@@ -42,7 +42,7 @@ class RemoteFile:
 
 
 class _OtherFileError(Exception):
-    """What was downloaded is not the file of the table."""
+    """Another file than that of the table was downloaded."""
 
 
 def download(files: tuple[RemoteFile, ...], directory: Path, say: Callable[[str], None]) -> None:
