@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Condition, Thread
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tformer_cli.serve.cache import ResultCache
     from tformer_cli.serve.scheduler import Request
     from tformer_cli.serve.stats import Stats
+    from tformer_cli.text.tokenizer import Tokenizer
 
 State = Literal["unloaded", "loading", "loaded", "failed"]
 LINES_AT_ONCE = 32
@@ -79,8 +80,8 @@ class Job:
     deadline: float = math.inf
     first_index: int = 0
     """Number of the first text, on which depends what is drawn."""
-    on_text: Callable[[str], None] | None = None
-    """Called in the event loop with parts of its only text while that is written."""
+    is_streamed: bool = False
+    """Parts of its only text are wanted while that is written."""
     is_admitted: bool = False
     """True for what continues a call that was let in."""
     answers: Answers = field(init=False)
@@ -102,8 +103,8 @@ class _Post:
 class Answers:
     """The results of one call, in the order of its texts, each as soon as it is there.
 
-    It belongs to an event loop. Nothing is asked for before the first result is; closing it drops
-    what was not begun.
+    Parts of a text that is streamed are strings, and come before its result. It belongs to an event
+    loop. Nothing is asked for before the first result is; closing it drops what was not begun.
     """
 
     def __init__(self, start: Callable[[Job], Engine], job: Job) -> None:
@@ -111,6 +112,7 @@ class Answers:
         self._start, self._job = start, job
         self._next = 0
         self._results: dict[int, tuple[Any, bool]] = {}
+        self._parts: deque[str] = deque()
         self._error: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._engine: Engine | None = None
@@ -134,7 +136,7 @@ class Answers:
             self.asked = time.monotonic()
             self._job.answers = self
             self._engine = self._start(self._job)
-        while self._next not in self._results:
+        while not self._parts and self._next not in self._results:
             if self._error is not None:
                 self.is_closed = True
                 raise self._error
@@ -144,15 +146,31 @@ class Answers:
             except asyncio.CancelledError:
                 await self.aclose()
                 raise
+        if self._parts:
+            return self._parts.popleft()
         result, self.is_cached = self._results.pop(self._next)
         self._next += 1
         self._engine.scheduler.taken(self._job.request)
         return result
 
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What cuts its texts into tokens; None: nothing that is known."""
+        # While a model is closed to make room, its results may still be read
+        return None if self._job.serving is None else self._job.serving.tokenizer
+
     def receive(self, post: _Post) -> None:
         """Takes results, in the event loop."""
         self._results |= {number: (one, cached) for number, one, cached in post.results}
         self._error = self._error or post.error
+        self._wake()
+
+    def receive_part(self, text: str) -> None:
+        """Takes a part of the text that is being written, in the event loop."""
+        self._parts.append(text)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -160,6 +178,7 @@ class Answers:
         """Drops what was not begun."""
         self.is_closed = True
         self._results.clear()
+        self._parts.clear()
         if self._engine is not None:
             self._engine.drop(self._job.request)
 
@@ -291,7 +310,7 @@ class Engine:
                 self._load()
         for request in self.scheduler.overdue():
             self._stats.count("cancelled_late_total")
-            self._fail(request, Late("the request could not be begun in time"))
+            self._fail(request, Late("the request could not be answered in time"))
         if self.state == "loaded":
             for request in self.scheduler.hungry()[:REQUESTS_AT_ONCE]:
                 self._prepare(request)
@@ -384,7 +403,7 @@ class Engine:
             request,
             parts,
             # A text that is streamed is written by itself
-            group=(job.verb, serving.group, job if job.on_text else None),
+            group=(job.verb, serving.group, job if job.is_streamed else None),
             n_lines=len(lines),
             n_rest=len(job.texts) - end,
             rest_tokens=job.rest_tokens,
@@ -396,7 +415,7 @@ class Engine:
         missing = []
         for place, unit in enumerate(served.units):
             key = (self.hash, job.verb, serving.group, unit.key)
-            found = MISSING if job.on_text else self._cache.get(key)
+            found = self._cache.get(key)
             line.found.append(found)
             if found is MISSING:
                 missing.append(Part(unit, self.hash, key, line, place))
@@ -411,9 +430,6 @@ class Engine:
         self._computing = {request for request, _ in batch}
         found = self._found(batch)
         seconds = time.monotonic() - started
-        self.scheduler.done(seconds)
-        self.last_used = started + seconds
-        self._stats.add_batch(len(batch), sum(part.tokens for _, part in batch), seconds)
         for job in {request.owner for request, _ in batch}:
             if not job.has_begun:
                 job.has_begun = True
@@ -426,18 +442,21 @@ class Engine:
             else:
                 self._put(request, part, result)
         self._computing = set()
-        # Before they are kept, which nobody needs to wait for
+        # Before they are counted and kept, which nobody needs to wait for
         self._deliver()
+        self.scheduler.done(seconds)
+        self.last_used = started + seconds
+        self._stats.add_batch(len(batch), sum(part.tokens for _, part in batch), seconds)
         for (request, part), result in zip(batch, found, strict=True):
             # The model may have been replaced, and opened again, since the unit was prepared
-            is_whole = request.owner.on_text is None  # others may have been stopped
+            is_whole = not request.owner.is_streamed  # others may have been stopped
             if is_whole and part.hash == self.hash and not isinstance(result, Exception):
                 self._cache.put(part.key, result)
 
     def _found(self, batch: Sequence[tuple[Request[Part], Part]]) -> list[Any]:
         """Computes a batch, or takes what was computed since its units were prepared."""
         job: Job = batch[0][0].owner
-        if job.on_text is not None:
+        if job.is_streamed:
             return self._computed(job, [part.unit for _, part in batch])
         found = {part.key: self._cache.peek(part.key) for _, part in batch}
         missing = {part.key: part.unit for _, part in batch if found[part.key] is MISSING}
@@ -450,7 +469,7 @@ class Engine:
         """Computes units; an error is the result of the unit that has it, not of the others."""
         try:
             serving = self._serving_of(job)
-            if job.on_text is not None:
+            if job.is_streamed:
                 return [serving.told(unit, partial(self._tell, job)) for unit in units]
             return serving.compute(units)
         except Exception as error:  # noqa: BLE001 - told to whoever asked
@@ -460,9 +479,9 @@ class Engine:
 
     def _tell(self, job: Job, text: str) -> None:
         """Hands a part of a text to whoever waits for it; ends the search if nobody does."""
-        if job.answers.is_closed or job.on_text is None:
+        if job.answers.is_closed:
             raise StoppedError
-        job.answers.loop.call_soon_threadsafe(job.on_text, text)
+        job.answers.loop.call_soon_threadsafe(job.answers.receive_part, text)
 
     def _put(self, request: Request[Part], part: Part, result: Any) -> None:  # noqa: ANN401
         line, job = part.line, request.owner

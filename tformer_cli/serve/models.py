@@ -228,7 +228,7 @@ class Service:
         constraints: Sequence[LineConstraints] | None = None,
         priority: Priority | None = None,
         deadline: float | None = None,
-        on_text: Callable[[str], None] | None = None,
+        is_streamed: bool = False,
     ) -> Answers | AsyncGenerator[Any]:
         """Computes a verb of texts; yields results in their order, each as soon as it is there.
 
@@ -241,15 +241,16 @@ class Service:
                 `target_language`.
             constraints: phrases of the translation of each text.
             priority: whether somebody waits for it; None: if there are few texts.
-            deadline: moment of `time.monotonic` until which it must have begun.
-            on_text: called in the event loop with parts of the only text while that is written,
-                where it is written token by token; the parts are the text of the result.
+            deadline: moment of `time.monotonic` until which it must be answered, or of many texts
+                begun.
+            is_streamed: yields also strings, before the only result: parts of its text, where that
+                is written token by token.
 
         Raises:
             UnknownModel: before the first result, as are the following.
             Busy: if it would begin too late, or too much is waiting.
             Draining: if the service is ending.
-            Late: if it could not begin in time after all.
+            Late: if it was not answered in time after all.
         """
         job = Job(
             verb=verb,
@@ -258,7 +259,7 @@ class Service:
             constraints=constraints,
             is_interactive=None if priority is None else priority == "interactive",
             deadline=math.inf if deadline is None else deadline,
-            on_text=on_text,
+            is_streamed=is_streamed,
         )
         *before, last = (name,) if isinstance(name, str) else name
         if not before:

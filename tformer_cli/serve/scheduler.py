@@ -63,7 +63,7 @@ class Draining(TformerError):  # noqa: N818 - a state, not a failure
 
 
 class Late(TformerError):  # noqa: N818 - an ordinary end
-    """The deadline passed before the request was begun."""
+    """The deadline passed before the request was answered."""
 
 
 class Sized(Protocol):
@@ -82,7 +82,7 @@ class Request(Generic[U]):
 
     is_interactive: bool
     deadline: float
-    """Moment of the clock until which its first unit must be computed."""
+    """Moment of the clock until which all its units must be begun, or of a bulk one the first."""
     owner: Any = None
     """Whoever gets the results; not looked at."""
     group: Hashable = None
@@ -274,10 +274,15 @@ class Scheduler(Generic[U]):
             self._ring(request).remove(request)
 
     def overdue(self) -> list[Request[U]]:
-        """Removes and returns the requests that were not begun by their deadline."""
+        """Removes and returns the requests that are over their deadline."""
         now = self._clock()
         with self._changed:
-            late = [one for one in self._all() if not one.has_begun and one.deadline < now]
+            # A document that is being answered takes as long as it takes, and its client sees so
+            late = [
+                one
+                for one in self._all()
+                if one.deadline < now and (one.is_interactive or not one.has_begun)
+            ]
             for request in late:
                 self._remove(request)
         return late
