@@ -38,7 +38,7 @@ class Model:
         self.is_strict = is_strict
         self.scheduler = Scheduler(clock=lambda: self.now, **options)
         self.order = []
-        self.scheduler._speed = (SPEED, 1.0)  # it has computed for a while
+        self.scheduler._speed = self.scheduler._pace = (SPEED, 1.0)  # it has computed for a while
 
     def admit(self, sizes, *, name=None, group="g", is_ready=True, **options):
         is_admitted = "deadline" not in options and not self.is_strict

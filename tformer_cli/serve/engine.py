@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.kinds.serving import size_of
 from tformer_cli.search.generator import StoppedError
-from tformer_cli.serve.cache import MISSING, give_back_memory
-from tformer_cli.serve.scheduler import Draining, Late, Scheduler
+from tformer_cli.serve.cache import MISSING, give_back_memory, trim_memory
+from tformer_cli.serve.scheduler import FORGETTING, Draining, Late, Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -39,6 +39,8 @@ REQUESTS_AT_ONCE = 64
 """Requests that are prepared between two batches, so that neither waits long for the other."""
 KEPT_SETTINGS = 64
 """Settings of which the prepared computations are kept."""
+REST_SECONDS = 2.0
+"""Seconds without work after which the memory of batches is given back."""
 PATIENCE = 5.0
 """Seconds that a model which is to make room may still compute what waits for it."""
 
@@ -87,7 +89,8 @@ class Job:
     answers: Answers = field(init=False)
     request: Request[Part] = field(init=False)
     n_prepared: int = 0
-    rest_tokens: int = 0
+    rest_size: int = 0
+    """Of the texts that are not prepared yet; see `size_of`."""
     serving: Serving | None = None
     has_begun: bool = False
 
@@ -205,6 +208,10 @@ class Engine:
         self._leaves_at: float | None = None
         self._wants_load = False
         self._is_closed = False
+        self._costs = (1.0, 1.0)
+        """Sizes of texts, and the tokens that they had."""
+        self._busy_since = 0.0
+        """When it began to work for the present batch."""
         self._computing: set[Request[Part]] = set()
         """Of the present batch; the scheduler may have no more of them."""
         self._posts: defaultdict[Answers, _Post] = defaultdict(_Post)
@@ -222,10 +229,10 @@ class Engine:
     def submit(self, job: Job) -> None:
         """Lets a call in, or raises `Busy` or `Draining`."""
         self.last_used = time.monotonic()
-        job.rest_tokens = sum(map(size_of, job.texts))
+        job.rest_size = sum(map(size_of, job.texts))
         job.request = self.scheduler.admit(
             n_units=len(job.texts),
-            n_tokens=job.rest_tokens,
+            n_tokens=self._cost(job.rest_size),
             is_interactive=job.is_interactive,
             deadline=job.deadline,
             owner=job,
@@ -287,9 +294,19 @@ class Engine:
     # In the engine's thread
 
     def _run(self) -> None:
+        is_trimmed = False
+        self._busy_since = time.monotonic()
         while not self._is_closed:
             left = None if self._leaves_at is None else self._leaves_at - time.monotonic()
-            self.scheduler.wait(left if left is None else max(0.0, left))
+            rest = None if is_trimmed else REST_SECONDS
+            waits = [max(0.0, one) for one in (left, rest) if one is not None]
+            is_waiting = not self.scheduler.has_work
+            is_trimmed = not self.scheduler.wait(min(waits, default=None))
+            if is_waiting:
+                self._busy_since = time.monotonic()
+            if is_trimmed:
+                # Between two batches it would take longer than what it frees is worth
+                trim_memory()
             try:
                 self.step()
             except Exception as error:  # noqa: BLE001 - a mistake of ours; nobody waits for ever
@@ -331,7 +348,7 @@ class Engine:
                 self._fail(request, error)
         else:
             self.error = None
-            self.last_used = time.monotonic()
+            self.last_used = self._busy_since = time.monotonic()
             self._become("loaded")
 
     def _leave(self) -> None:
@@ -398,7 +415,9 @@ class Engine:
             self._fail(request, error)
             return
         job.n_prepared = end
-        job.rest_tokens -= sum(map(size_of, texts))
+        size = sum(map(size_of, texts))
+        self._learn(size, parts)
+        job.rest_size -= size
         self.scheduler.put(
             request,
             parts,
@@ -406,8 +425,23 @@ class Engine:
             group=(job.verb, serving.group, job if job.is_streamed else None),
             n_lines=len(lines),
             n_rest=len(job.texts) - end,
-            rest_tokens=job.rest_tokens,
+            rest_tokens=self._cost(job.rest_size),
         )
+
+    def _cost(self, size: int) -> int:
+        """Guesses the tokens of texts of a size, before they are made."""
+        guess, cost = self._costs
+        return math.ceil(size * cost / guess)
+
+    def _learn(self, size: int, parts: Sequence[Part]) -> None:
+        """Compares the guess with what there is to compute, unless some was computed before."""
+        # Vocabularies differ by a factor of four; who promises an answer in time has to know
+        if parts:
+            guess, cost = self._costs
+            self._costs = (
+                FORGETTING * guess + size,
+                FORGETTING * cost + sum(part.tokens for part in parts),
+            )
 
     def _parts(self, job: Job, number: int, served: ServedLine, serving: Serving) -> list[Part]:
         """Makes parts of the units of a line that have to be computed; finishes it without any."""
@@ -444,7 +478,9 @@ class Engine:
         self._computing = set()
         # Before they are counted and kept, which nobody needs to wait for
         self._deliver()
-        self.scheduler.done(seconds)
+        now = time.monotonic()
+        self.scheduler.done(seconds, now - self._busy_since)
+        self._busy_since = now
         self.last_used = started + seconds
         self._stats.add_batch(len(batch), sum(part.tokens for _, part in batch), seconds)
         for (request, part), result in zip(batch, found, strict=True):

@@ -20,7 +20,12 @@ from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_named
 from tformer_cli.runtime import has_fast
 from tformer_cli.search.opening import OpeningSettings
-from tformer_cli.serve.cache import ResultCache, private_bytes
+from tformer_cli.serve.cache import (
+    ResultCache,
+    freeze_memory,
+    give_back_memory,
+    private_bytes,
+)
 from tformer_cli.serve.engine import Answers, Engine, Job, Part, State
 from tformer_cli.serve.scheduler import FEW_UNITS, Busy, Draining, Late, Scheduler
 from tformer_cli.serve.stats import Stats
@@ -342,6 +347,7 @@ class Service:
             room = math.inf if self._memory is None else self._memory - self._used()
             if model.assumed_bytes <= room or not self._used():
                 model.engine.load()
+        freeze_memory()
 
     def ready(self) -> bool:
         """Returns whether a request would be let in, and answered soon."""
@@ -395,6 +401,8 @@ class Service:
             self._make_room(model, model.assumed_bytes)
             before = private_bytes()
             made = self._opened(model)
+            # What was only read to make something of it
+            give_back_memory()
             after = private_bytes()
             if before is not None and after is not None:
                 engine.bytes = max(1, after - before)
