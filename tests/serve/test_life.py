@@ -14,7 +14,7 @@ import pytest
 
 from tests.serve.test_models import all_of, served
 from tests.zoo import ENGLISH
-from tformer_cli.api import load_model
+from tformer_cli.api.model import load_model
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.kinds.serving import Generating, Translating
 from tformer_cli.serve.cache import MISSING, ResultCache, private_bytes
@@ -253,13 +253,13 @@ def test_a_full_queue_is_busy_and_keeps_what_it_let_in(zoo, gate):
 
 def test_draining_answers_what_was_let_in_and_nothing_else(zoo, gate):
     service = Service({"a": zoo["translate"], "b": zoo["twin"]})
-    lines = numbered(70)
+    lines = numbered(40)
 
     async def run():
         kept = asyncio.create_task(all_of(service.submit("a", "translate", lines)))
         relayed = asyncio.create_task(all_of(service.submit(("a", "b"), "translate", lines)))
         await until(lambda: gate.batches)
-        ending = asyncio.create_task(service.drain(10.0))
+        ending = asyncio.create_task(service.drain(60.0))
         await asyncio.sleep(0.02)
         with pytest.raises(Draining):
             await all_of(service.submit("a", "translate", ["late"]))

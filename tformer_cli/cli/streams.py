@@ -268,8 +268,7 @@ def telling_of_markup(lines: Iterable[str], first_index: int = 0) -> Iterator[st
             is_told = True
             warn(
                 f"line {number} has tags of HTML or XML ({tag[0][:40]}), which are translated "
-                "like words; documents are not supported: remove the tags first, such as with "
-                "sed 's/<[^>]*>//g', and give one sentence a line"
+                "like words; `tformer translate --document html` keeps them"
             )
         yield line
 

@@ -16,7 +16,7 @@ from tformer_cli.wording import did_you_mean, suggestions
 FOLDER = Path(__file__).parent
 # Topics in the order to read them; others follow.
 ORDER = (
-    *("translating", "comparing", "serving", "formats", "training", "distilling"),
+    *("translating", "documents", "comparing", "serving", "formats", "training", "distilling"),
     *("classifying", "encoders", "images", "language-models"),
     *("inspecting", "teaching", "performance", "python", "glossary"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain, islice, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal
@@ -21,6 +21,7 @@ from tformer_cli.search.constraints import (
 from tformer_cli.search.engine import Choice, Searcher, Sentence
 from tformer_cli.search.hypothesis import length_divisor, longest_source
 from tformer_cli.search.sentences import split_line
+from tformer_cli.show.notebook import Several, html_table
 from tformer_cli.text.lines import buffers, check_lines, checked_line, given_lines
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.search.config import DecodingConfig, TooLong
     from tformer_cli.search.engine import SearchedModel, SearchEngine, Shortlist
-    from tformer_cli.search.hypothesis import Hypothesis
+    from tformer_cli.search.hypothesis import CrossHead, Hypothesis, SourceAttention
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 BUFFER_LINES = 1024
@@ -61,10 +62,16 @@ class TranslatedText:
     """Number of tokens of each part of a split line; one number for a whole line."""
     token_log_probabilities: tuple[float, ...] = ()
     """log p of every token in turn, each part's end of sentence included."""
+    attention: tuple[SourceAttention, ...] = field(default=(), compare=False, repr=False)
+    """Attention of each part to its source; empty unless `Translator.listening` asks for it and the
+    engine can tell."""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(Several[TranslatedText]):
     """A line with its translations."""
 
     index: int
@@ -99,6 +106,17 @@ class Translation:
     def n_unknown(self) -> int:
         """Words or characters that the model does not know; it read `<unk>` in their place."""
         return self.source_ids.count(UNK_ID)
+
+    @property
+    def _held(self) -> tuple[TranslatedText, ...]:
+        return self.hypotheses
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        rows = [(one.score, one.text) for one in self.hypotheses]
+        return html_table(self.source, ("score", "translation"), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +180,7 @@ class Translator:
         """Connects a model with its tokenizer."""
         self._seen_words = seen_words
         self._shortlist = shortlist
+        self._heads: tuple[CrossHead, ...] = ()
         self.config = config
         self._model = model
         self._tokenizer = tokenizer
@@ -207,6 +226,12 @@ class Translator:
         """Makes the same translator for other languages of a model that has tokens for them."""
         other = copy(self)
         other._tokenizer = self._tokenizer.for_languages(source, target)
+        return other
+
+    def listening(self, heads: Sequence[CrossHead]) -> Translator:
+        """Makes the same translator, whose hypotheses also say what heads attended to."""
+        other = copy(self)
+        other._heads = tuple(heads)
         return other
 
     def with_config(self, config: DecodingConfig) -> Translator:
@@ -255,6 +280,7 @@ class Translator:
                     # A prefix is the line's, so only its first part begins with it
                     prefix=start if number else (*start, *prefixes[i]),
                     constraints=self._constraints(demands[i], required),
+                    heads=self._heads,
                 )
             )
 
@@ -535,9 +561,11 @@ class Translator:
                 part.is_finished,
                 (len(part.token_ids),),
                 part.token_log_probabilities,
+                () if part.attention is None else (part.attention,),
             )
         parts, texts = zip(*spelled, strict=True)
         pairs = zip_longest(texts, (blank or " " for blank in blanks), fillvalue="")
+        attention = tuple(part.attention for part in parts if part.attention is not None)
         return TranslatedText(
             "".join(chain.from_iterable(pairs)).translate(LINE_ENDS),
             sum(part.log_probability for part in parts),
@@ -546,6 +574,7 @@ class Translator:
             all(part.is_finished for part in parts),
             tuple(len(part.token_ids) for part in parts),
             tuple(chain.from_iterable(part.token_log_probabilities for part in parts)),
+            attention if len(attention) == len(parts) else (),
         )
 
 

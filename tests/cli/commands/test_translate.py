@@ -189,14 +189,13 @@ def test_lines_of_unseen_words_are_told_and_flagged(model, tmp_path):
 
 
 def test_markup_is_told_once(model, tmp_path):
-    page = tmp_path / "page.html"
+    page = tmp_path / "page"
     page.write_text("A man\n<p>Two <b>dogs</b></p>\n<br/>\n")
     done = run("translate", model, "-i", page, "--quiet")
     assert done.stdout.count("\n") == 3
     assert done.stderr == (
-        "warning: line 2 has tags of HTML or XML (<p>), which are translated like words; documents "
-        "are not supported: remove the tags first, such as with sed 's/<[^>]*>//g', and give one "
-        "sentence a line\n"
+        "warning: line 2 has tags of HTML or XML (<p>), which are translated like words; `tformer "
+        "translate --document html` keeps them\n"
     )
 
 

@@ -1,16 +1,24 @@
 """Wheels as pip has them built: of the package itself, with one small C file for the kernels."""
 
+import base64
+import hashlib
 import importlib.util
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from tformer_cli.api import load_model
+from tformer_cli.cli.app import LEFT_OUT
 from tformer_cli.fast.native.library import levels_of_processor
+from tformer_cli.version import __version__
 
 hatchling = importlib.util.find_spec("hatchling")
 has_both = hatchling is not None and importlib.util.find_spec("editables") is not None
@@ -18,6 +26,7 @@ pytestmark = pytest.mark.skipif(not has_both, reason="hatchling or editables is 
 ROOT = Path(__file__).parents[3]
 PROGRAM = "import sys, hatchling.build as b; getattr(b, sys.argv[1])(sys.argv[2])"
 LIBRARIES = "tformer_cli/fast/native/libraries"
+ALIAS_FOLDER = "tformer_cli/api/alias"
 
 
 @pytest.fixture
@@ -76,6 +85,53 @@ def test_a_wheel_has_the_levels_asked_for_and_names_its_platform(compiler, make)
     assert not any("/kernels/" in name for name in files)
 
 
+ALIAS = """
+import pathlib, site, sys
+sys.path[:] = [path for path in sys.path if not pathlib.Path(path, "tformer_cli").is_dir()]
+site.addsitedir(sys.argv[1])  # reads its .pth, as of an installation
+import tformer
+heavy = {"torch", "numpy", "tokenizers", "typer", "tformer_cli.api.model"} & set(sys.modules)
+import tformer.api.calls, tformer.errors as errors
+from tformer.errors import TformerError
+import tformer_cli.api.calls, importlib, importlib.util, pickle
+same = [
+    tformer is tformer_cli, tformer.api.calls is tformer_cli.api.calls,
+    errors is tformer_cli.errors, TformerError is tformer.TformerError,
+    tformer.api.calls.__spec__.name == "tformer_cli.api.calls",
+    importlib.reload(tformer_cli.version) is tformer.version,
+    importlib.util.find_spec("tformer.nothing") is None,
+    type(pickle.loads(pickle.dumps(errors.DataError("a")))) is tformer_cli.errors.DataError,
+]
+names = [getattr(one, "__name__", "") for one in sys.modules.values()]
+copies = [name for name in names if name.startswith("tformer.")]
+print(heavy, all(same), copies, tformer.__file__)
+"""
+
+
+@pytest.mark.parametrize("kind", ["build_wheel", "build_editable"])
+def test_an_installed_package_is_imported_as_tformer(make, checkout, tmp_path, kind):
+    _, wheel = make(kind, TFORMER_BUILD_LEVELS="none")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    assert not (site / "tformer_cli/api/alias").exists()
+    is_wheel = kind == "build_wheel"
+    assert [path.name for path in sorted((site / "tformer").glob("*"))] == (
+        ["__init__.py", "py.typed"] if is_wheel else []
+    )
+    run = [sys.executable, "-W", "error", "-c", ALIAS, str(site)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
+    place = site if is_wheel else checkout
+    assert (done.stdout, done.stderr) == (f"set() True [] {place}/tformer_cli/__init__.py\n", "")
+    module = [sys.executable, "-m", "tformer", "--version"]
+    where = {**os.environ, "PYTHONPATH": str(site if is_wheel else checkout / ALIAS_FOLDER)}
+    done = subprocess.run(
+        module, capture_output=True, text=True, check=False, cwd=tmp_path, env=where
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip().endswith(__version__)
+
+
 def test_a_wheel_has_nothing_that_lay_in_the_checkout(make, checkout):
     (checkout / LIBRARIES).mkdir()
     (checkout / LIBRARIES / "kernels-old.so").write_text("")
@@ -128,3 +184,48 @@ def test_a_kernel_that_does_not_compile_makes_a_pure_package(compiler, make, che
     done, wheel = make()
     assert wheel.name.endswith("py3-none-any.whl")
     assert "without compiled kernels, which is slower" in done.stderr
+
+
+def test_the_runtime_has_the_same_files_and_leaves_out_what_is_heavy(make, tmp_path):
+    _, wheel = make(TFORMER_BUILD_LEVELS="none")
+    tool = runpy.run_path(str(ROOT / ".ci/runtime_wheel.py"))
+    made = tool["runtime_wheel"](wheel)
+    assert made.name == wheel.name.replace("tformer-", "tformer_runtime-")
+    with zipfile.ZipFile(made) as archive:
+        archive.extractall(tmp_path / "installed")
+    package = {name for name in files_of(wheel) if ".dist-info/" not in name}
+    assert package == {name for name in files_of(made) if ".dist-info/" not in name}
+    (found,) = metadata.distributions(path=[str(tmp_path / "installed")])
+    assert found.metadata["Name"] == "tformer-runtime"
+    assert found.metadata["Summary"].startswith("Train, use")
+    (command,) = found.entry_points
+    assert command.value == "tformer_cli.__main__:main"
+    needed = {re.match("[a-z0-9-]+", one)[0] for one in found.requires if ";" not in one}
+    assert not needed & set(LEFT_OUT)
+    assert {"numpy", "tokenizers", "typer"} <= needed
+    extra = [one for one in found.requires if "extra == 'train'" in one]
+    assert sorted(re.match("[a-z]+", one)[0] for one in extra) == sorted(LEFT_OUT)
+    for file in found.files:  # the digests of RECORD
+        if file.hash is not None:
+            digest = hashlib.sha256(file.read_binary()).digest()
+            assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == file.hash.value
+
+
+@pytest.mark.slow
+def test_the_runtime_translates_in_200_megabytes(tmp_path, zoo):
+    """Needs a compiler, and packages to install."""
+    pip = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "-q", "-w", str(tmp_path)]
+    subprocess.run(pip, check=True)
+    tool = runpy.run_path(str(ROOT / ".ci/runtime_wheel.py"))
+    made = tool["runtime_wheel"](next(tmp_path.glob("tformer-*.whl")))
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    subprocess.run([venv / "bin/pip", "install", "-q", str(made)], check=True)
+    packages = next((venv / "lib").glob("*/site-packages"))
+    own = ("pip", "setuptools", "pkg_resources", "_distutils_hack")  # of the environment itself
+    files = [file for file in packages.rglob("*") if file.is_file()]
+    files = [file for file in files if not file.relative_to(packages).parts[0].startswith(own)]
+    assert sum(file.stat().st_size for file in files) < 200e6
+    command = [venv / "bin/tformer", "translate", str(zoo["translate"]), "The dog.", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == f"{load_model(zoo['translate']).translate(['The dog.'])[0].text}\n"

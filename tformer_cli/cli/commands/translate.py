@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
 import typer
 
+from tformer_cli.cli.commands.document import DocumentOptions, translate_document
 from tformer_cli.cli.line_job import FileOptions, count_lines, write_lines
 from tformer_cli.cli.options import (
     ModelArgument,
     QuietOption,
     TranslatorOptions,
     argument,
+    given_options,
     option_field,
     refuse,
     takes_decoding_options,
@@ -45,7 +47,11 @@ if TYPE_CHECKING:
     from tformer_cli.search.constraints import Term
     from tformer_cli.search.keywords import SearchOverrides
 
-TEXT = argument("TEXT", "Sentences to translate; without any, -i or stdin.", default=None)
+TEXT = argument(
+    "TEXT",
+    "Sentences to translate, or with -o the file of a document; without any, -i or stdin.",
+    default=None,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,10 +217,11 @@ class FormatOptions:
             refuse(given, "only jsonl has a place for them; add --format jsonl")
 
     def arguments(self, opened: "Opened", *, quiet: bool) -> dict[str, Any]:
-        """Returns them as arguments of `translated_text`, an aligner of the model included."""
+        """Returns them as arguments of `translated_text`: the translator, and what aligns."""
         from tformer_cli.search.formats import Details
 
         arguments = {
+            "translator": opened.translator,
             "output_format": self.output_format,
             "input_format": self.input_format,
             "lists_hypotheses": self.n_best > 1,
@@ -226,7 +233,12 @@ class FormatOptions:
 
         aligner = Aligner(opened.directory)
         note(f"aligning by {aligner.choice}", quiet=quiet)
-        return {**arguments, "aligner": aligner, "alignment_format": self.alignments}
+        return {
+            **arguments,
+            "translator": aligner.listening(opened.translator),
+            "aligner": aligner,
+            "alignment_format": self.alignments,
+        }
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -289,6 +301,14 @@ WITHOUT_EFFECT = frozenset(
 )
 
 
+def refuse_of_lines(job: LargeJobOptions, formats: FormatOptions) -> None:
+    """Refuses options that only lines have."""
+    given = given_options(job, formats) - {"buffer_lines"}
+    why = "lines have it, documents do not; omit it, or add --document lines"
+    names = {"output_format": "format"}
+    refuse({names.get(name, name): True for name in sorted(given)}, why)
+
+
 @takes_decoding_options
 def translate(
     ctx: typer.Context,
@@ -300,23 +320,38 @@ def translate(
     ensemble: EnsembleOptions,
     job: LargeJobOptions,
     formats: FormatOptions,
+    documents: DocumentOptions,
     options: TranslatorOptions,
     quiet: QuietOption = False,
     **decoding: Unpack["SearchOverrides"],
 ) -> None:
-    """Translate text: one line out for each line in.
+    """Translate text, one line out for each line in, or a document.
 
     The order is kept. Blank lines stay blank. In float32 a line's translation does not depend on
-    its neighbors.
+    its neighbors. Of a document, such as a page of HTML, everything stays but its text.
 
     Examples:
         tformer translate runs/quickstart "The old house is green."
         tformer translate runs/quickstart -i a.en -o a.fr --beam-size 8
         cat a.en | tformer translate runs/quickstart --n-best 3 --format jsonl
+        tformer translate runs/quickstart page.html -o page.fr.html
     """
     formats.check()
     # Before a model is loaded: a wrong value is an error at once
     more = {**ensemble.arguments(), **constraints.arguments()}
+    if chosen_document := documents.chosen(text, files):
+        refuse_of_lines(job, formats)
+        translate_document(
+            chosen_document,
+            documents,
+            files.output,
+            lambda: options.open(model, quiet=quiet, **more, **decoding),
+            constraints.terms(),
+            options.target_language or "",
+            quiet=quiet,
+        )
+        return
+    documents.check_lines()
     read = LineCounts()
     lines = input_lines(text, files.input_file, read, "--input", quiet=quiet)
     is_stdin, is_typed = files.is_stdin(text), files.is_typed(text)
@@ -335,14 +370,14 @@ def translate(
         n_before = resumed.done if resumed is not None else 0
         opened = options.open(model, quiet=quiet, n_best=formats.n_best, **more, **decoding)
         buffers = translated_text(
-            opened.translator,
-            telling_of_markup(islice(lines, n_before, None), chosen.start + n_before),
+            lines=telling_of_markup(islice(lines, n_before, None), chosen.start + n_before),
             counts=counts,
             input_name="stdin" if is_stdin else files.input_file or "arguments",
             glossary=terms,
             buffer_lines=job.buffer_lines or (1 if is_typed else BUFFER_LINES),
             first_index=chosen.start + n_before,
             max_wait=job.max_wait,
+            correct=documents.corrected(opened, formats.alignments, formats.n_best),
             **formats.arguments(opened, quiet=quiet),
         )
 

@@ -26,7 +26,7 @@ from tformer_cli.search.translator import BUFFER_LINES, Translation, Translator
 from tformer_cli.text.lines import check_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.search.keywords import TranslatorOptions
@@ -112,8 +112,12 @@ def translated_text(
     max_wait: float | None = None,
     aligner: Aligner | None = None,
     alignment_format: AlignmentFormat = "pharaoh",
+    correct: Callable[[list[Translation]], list[Translation]] | None = None,
 ) -> Iterator[list[str]]:
-    """Translates lines of text or JSONL into the lines that are to be written."""
+    """Translates lines of text or JSONL into the lines that are to be written.
+
+    `correct` changes the translations of a buffer before they are written.
+    """
     # A queue: lines are read some buffers before their translations are there
     records: deque[dict[str, Any]] = deque()
     texts: Iterable[str | tuple[str, LineConstraints]] = lines
@@ -122,7 +126,7 @@ def translated_text(
     if glossary:
         texts = _with_glossary(texts, glossary)
     translated = translator.buffers(texts, buffer_lines, first_index=first_index, max_wait=max_wait)
-    for buffer in translated:
+    for buffer in translated if correct is None else map(correct, translated):
         output_lines: list[str] = []
         for translation, alignments in _with_alignments(buffer, aligner):
             counts.add(translation)

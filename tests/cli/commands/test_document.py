@@ -1,0 +1,95 @@
+"""Documents of the command translate: how they are chosen and written, and what is refused."""
+
+import json
+
+import pytest
+
+from tests.commands import run
+from tests.models import LINES
+
+PAGE = f"<html lang=en><p>{LINES[0]} <b>{LINES[1]}</b></p><p>{{x}}</p><!-- {LINES[0]} --></html>\n"
+
+
+@pytest.fixture
+def page(tmp_path):
+    file = tmp_path / "a.html"
+    file.write_text(PAGE)
+    return file
+
+
+def test_a_file_is_a_document_by_its_ending(model, page, tmp_path):
+    out, told = tmp_path / "b.html", tmp_path / "b.json"
+    done = run("translate", model, page, "-o", out, "--summary", told)
+    assert done.exit_code == 0, done.stderr
+    assert "1 segment of html in" in done.stderr
+    made = out.read_text()
+    assert made.startswith("<html lang=en><p>")
+    assert made.endswith(f"</p><p>{{x}}</p><!-- {LINES[0]} --></html>\n")
+    assert made.count("<b>") == made.count("</b>") >= 1
+    summary = json.loads(told.read_text())
+    assert (summary["schema"], summary["format"]) == ("tformer.document/1", "html")
+    assert (summary["segments"], summary["translated"], summary["kept"]) == (2, 1, 1)
+    # By stdin, and by -i, the same
+    assert run("translate", model, "--document", "html", stdin=PAGE.encode()).stdout == made
+    assert run("translate", model, "-i", page, "-q").stdout == made
+    assert run("translate", model, page, "--document", "HTML", "-q").stdout == made
+
+
+def test_lines_stay_lines(model, page, tmp_path):
+    # A name is a text where nothing says that it is a file's
+    assert "is a file; its name is being used as text" in run("translate", model, page).stderr
+    lines = run("translate", model, "-i", page, "--document", "lines")
+    assert "has tags of HTML or XML" in lines.stderr
+    text = tmp_path / "a.txt"
+    text.write_text("\n".join(LINES) + "\n")
+    plain = run("translate", model, "-i", text, "-q")
+    assert plain.stdout == run("translate", model, *LINES, "-q").stdout
+    # The same, line by line, as a document; its blanks stay
+    text.write_text("\n".join(f"  {line}\r" for line in LINES))
+    done = run("translate", model, text, "-o", tmp_path / "b.txt", "--no-protect")
+    expected = "\n".join(f"  {line}\r" for line in plain.stdout.splitlines())
+    assert (tmp_path / "b.txt").read_bytes().decode() == expected, done.stderr
+
+
+def test_what_is_protected_is_copied(model, tmp_path):
+    line = f"{LINES[0]} {{name}} https://example.org/a 😀"
+    done = run("translate", model, line, "--protect", "-q")
+    assert all(one in done.stdout for one in ("{name}", "https://example.org/a", "😀"))
+    assert done.stdout.count("\n") == 1
+    # Nothing to copy: the same bytes
+    assert run("translate", model, *LINES, "--protect", "-q").stdout == (
+        run("translate", model, *LINES, "-q").stdout
+    )
+    assert run("translate", model, line, "--no-protect", "-q").stdout == (
+        run("translate", model, line, "-q").stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["a.pdf", "-o", "b.pdf"], "a.pdf: a PDF has no text to write into; make text of it with"),
+        (["-i", "a.pdf"], "a.pdf: a PDF has no text to write into"),
+        (["--document", "htlm"], "--document: there is no format htlm; did you mean html?"),
+        (["--document", "html", "a", "b"], "--document: takes one file; name it once"),
+        (["a.html", "-o", "b.html", "--n-best", "2", "--format", "tsv"], "lines have it"),
+        (["a.html", "-o", "b.html", "--shard", "0/2"], "--shard: lines have it, documents do not"),
+        (["a.html", "-o", "a.html"], "a.html is also the input (TEXT); name another file"),
+        (["a.html", "-o", "b.html", "--summary", "b.html"], "b.html is also the output"),
+        (["a.html", "-o", "no/b.html"], "no/b.html"),
+        (["-i", "no.html", "-o", "b.html"], "no.html: no such file"),
+        (["bad.html", "-o", "b.html"], "bad.html: is not text; save it as HTML in UTF-8"),
+        (["a", "--summary", "s.json"], "--summary: documents have it, lines do not"),
+        (["a", "--protect", "--format", "tsv", "--alignments", "soft"], "--alignments: does not"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(words, error, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, data in (("a.pdf", b"%PDF-1.4"), ("a.html", PAGE.encode()), ("bad.html", b"PK\0")):
+        (tmp_path / name).write_bytes(data)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    done = run("translate", model, *words)
+    assert done.exit_code == 2, done.stdout
+    assert error in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before

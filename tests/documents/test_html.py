@@ -1,0 +1,136 @@
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.documents.test_translating import upper
+from tformer_cli.documents.known_formats import format_named
+from tformer_cli.documents.segments import ReadSettings
+from tformer_cli.documents.translating import translating
+from tformer_cli.errors import DataError
+
+HTML = format_named("html")
+
+
+def read(text, **settings):
+    data = text if isinstance(text, bytes) else text.encode()
+    return HTML.read(data, ReadSettings(**settings))
+
+
+def translated(text, answer=upper, **settings):
+    document = read(text, **settings)
+    job = translating(document.segments, protects=False)
+    requests = next(job)
+    while True:
+        try:
+            requests = job.send([answer(one.text) for one in requests])
+        except StopIteration as end:
+            return document.write(end.value.segments).decode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("hello", "HELLO"),
+        ("<p>hello</p>", "<p>HELLO</p>"),
+        ("<p>\n  the old\n  house </p>", "<p>\n  THE OLD HOUSE </p>"),
+        ("<P CLASS='x > y'>a</P >", "<P CLASS='x > y'>A</P >"),
+        ("a &amp; b &lt; c&nbsp;d", "A &amp; B &lt; C\u00a0D"),
+        ("x 1 < 2", "X 1 &lt; 2"),
+        ("<!-- hello --><p>a</p><!DOCTYPE html>", "<!-- hello --><p>A</p><!DOCTYPE html>"),
+        ("a <!-- b --> c", "A <!-- b --> C"),
+        ("<script>let a = '<p>b</p>'</script>c", "<script>let a = '<p>b</p>'</script>C"),
+        ("<style>p {}</style><td>a</td><td>b", "<style>p {}</style><td>A</td><td>B"),
+        ("use <code>l&#115;</code> here", "USE <code>l&#115;</code> HERE"),
+        ("<pre>a\n b</pre>", "<pre>a\n b</pre>"),
+        ("<p translate=no>a <b>b</b></p><p>c</p>", "<p translate=no>a <b>b</b></p><p>C</p>"),
+        ('<i class="x notranslate">a</i> b', '<i class="x notranslate">a</i> B'),
+        ("<div translate=no><div>a</div>b</div>c", "<div translate=no><div>a</div>b</div>C"),
+        ("one<br>two<br/>three", "ONE<br>TWO<br/>THREE"),
+        ("<b>all of it</b>", "<b>ALL OF IT</b>"),
+        ("the <b>old</b> house", "THE <b>OLD</b> HOUSE"),
+        ("<a href='x'><b>old</b></a> house", "<a href='x'><b>OLD</b></a> HOUSE"),
+        ("a <i>b</i> c <i>d</i>.", "A <i>B</i> C <i>D</i>."),
+        ("a <a href='#'>b <b>c</b></a> d", "A <a href='#'>B <b>C</b></a> D"),
+        ("a <img src=x> b", "A <img src=x> B"),
+        ("</b> a <b>", "</b> A <b>"),
+        ("<b>a <i>b</b> c</i>", "<b>A <i>B</b> C</i>"),
+        ("<?php echo '>' ?><p>a</p>", "<?php echo '>' ?><p>A</p>"),
+        ("<![CDATA[ a > b ]]>c", "<![CDATA[ a > b ]]>C"),
+        ("<p>12:30 — <b>7</b></p>", "<p>12:30 — <b>7</b></p>"),
+        ("<title>a &amp; b</title>", "<title>A &amp; B</title>"),
+        ("<img alt='the \"cat\"' src=x>", "<img alt='THE &quot;CAT&quot;' src=x>"),
+        ("a <img alt=\"it's b\"> c", "A <img alt=\"IT&#x27;S B\"> C"),
+        ("<input type=submit value='go'>", "<input type=submit value='GO'>"),
+        ("<input type='reset' value='go'>", "<input type='reset' value='GO'>"),
+        ("<input value='go'><img alt=cat>", "<input value='go'><img alt=cat>"),
+        ('<meta name="description" content="a b">', '<meta name="description" content="A B">'),
+        ('<meta name="robots" content="no index">', '<meta name="robots" content="no index">'),
+        ("<script title='a'>'<a title=\"b\">'</script>",) * 2,
+        ("", ""),
+        ("  ", "  "),
+        ("<", "<"),
+        ("a <p", "A &lt;P"),
+    ],
+)  # fmt: skip
+def test_text_is_translated_and_tags_stay(source, target):
+    assert translated(source) == target
+    # Nobody translated: every byte stays
+    document = read(source)
+    assert document.write(document.segments) == source.encode()
+
+
+def test_an_element_with_a_name_of_its_own_is_there_once():
+    spans = read("a <b id=x>b</b> <b>c</b> <span>d</span> <a href=y>e</a>.").segments[0].spans
+    assert [span.behavior for span in spans] == ["once", "repeat", "repeat", "once"]
+
+
+def test_the_language_of_the_page_is_that_of_the_translation():
+    page = "<html lang='en' xml:lang=\"en\"><p lang='en'>a"
+    assert (
+        translated(page, target_language="fr") == "<html lang='fr' xml:lang=\"fr\"><p lang='en'>A"
+    )
+    assert translated(page, target_language="ar").startswith("<html dir=\"rtl\" lang='ar'")
+    assert translated("<html dir=ltr><p>a", target_language="ar") == "<html dir=ltr><p>A"
+
+
+def test_a_page_keeps_its_encoding():
+    page = "<meta charset='iso-8859-1'><p title='é'>élan €uro".encode("cp1252")
+    document = read(page)
+    assert document.segments[0].text == "élan €uro"
+    assert document.write([None] * 2) == page
+    changed = [replace(one, text="слон é") for one in document.segments]
+    # What the encoding lacks is written as references
+    assert b"&#1089;&#1083;&#1086;&#1085; \xe9" in document.write(changed)
+    for data in (
+        "\ufeff<p>é".encode(),
+        "\ufeff<p>é".encode("utf-16-le"),
+        "<p>é".encode("latin-1"),
+        b"<meta charset=nonsense><p>a",
+        b"<meta charset=utf-16><p>a",
+    ):
+        document = read(data)
+        assert len(document.segments) == 1
+        assert document.write([None]) == data
+    with pytest.raises(DataError, match=r"^a\.html: is not text; save it as HTML"):
+        read(b"PK\0\0", name="a.html")
+
+
+@given(st.text("<>/!-pb\"'= &;ab\n", max_size=60))
+def test_markup_that_is_not_translated_is_as_it_was(text):
+    document = read(text)
+    assert document.write(document.segments) == text.encode()
+
+    def tags(markup):
+        return re.findall(r"</?[pb]\b[^<>]*>", markup)
+
+    # White space may become one space, and < an entity; no tag is lost or moved before another
+    made = [replace(one, text=one.text.replace("a", "c")) for one in document.segments]
+    assert tags(document.write(made).decode().replace("c", "a")) == tags(text)
+
+
+def test_damaged_markup_takes_no_longer_than_other_text():
+    for piece in ("<a ", "<a '", "<!--", "<b translate=no>", "&", "<script>", "<a '<a' '", "<b>a"):
+        assert translated(piece * 3000)

@@ -1,0 +1,86 @@
+from tests.documents.marked import segment_of
+from tformer_cli.documents.projection import Link, words_of
+from tformer_cli.documents.segments import Segment, rendered
+from tformer_cli.documents.translating import Answer, translating
+
+
+def upper(text, *, is_linked=True):
+    links = [Link(one, one) for one in words_of(text)] if is_linked else None
+    return Answer(text.upper(), links)
+
+
+def translated(segments, answer=upper, *, protects=True):
+    job = translating(segments, protects=protects)
+    requests, asked = next(job), []
+    while True:
+        asked.append(requests)
+        try:
+            requests = job.send([answer(one.text) for one in requests])
+        except StopIteration as end:
+            return end.value, asked
+
+
+def shown(made):
+    return [None if one is None else rendered(one) for one in made.segments]
+
+
+def test_equal_lines_are_asked_once_and_marks_never():
+    texts = ["one", "two <b>three</b>", "one", "--- 12:30 😀", "{x}", "one\n\n  two <b>three</b>!"]
+    made, asked = translated([segment_of(one) for one in texts])
+    assert [[one.text for one in some] for some in asked] == [["one", "two three", "two three!"]]
+    # Only lines with markup inside need links
+    assert [one.needs_links for one in asked[0]] == [True, True, True]
+    assert shown(made) == [
+        "ONE",
+        "TWO <b>THREE</b>",
+        "ONE",
+        None,
+        None,
+        "ONE\n\n  TWO <b>THREE</b>!",
+    ]
+    assert made.summary.as_json() == {
+        "schema": "tformer.document/1",
+        "segments": 6,
+        "translated": 4,
+        "kept": 2,
+        "spans": {"placed": 2, "guessed": 0},
+        "protected": {"copied": 0, "restored": 0},
+        "doubtful": [],
+    }
+
+
+def test_markup_around_everything_needs_no_links():
+    _, asked = translated([segment_of("<b>one</b>")])
+    assert [one.needs_links for one in asked[0]] == [False]
+
+
+def test_doubtful_segments_are_listed():
+    def answer(text):
+        return Answer("X " + text.replace("{a}", "B"), [], ("dropped",))
+
+    made, _ = translated([Segment("go {a}", context="p"), segment_of("a <b>b</b> c")], answer)
+    assert shown(made)[0] == "X go B {a}"
+    assert [(one["segment"], one["reasons"]) for one in made.summary.doubtful] == [
+        (0, ["dropped", "restored"]),
+        (1, ["dropped", "guessed"]),
+    ]
+    assert made.summary.doubtful[0]["context"] == "p"
+    assert made.summary.doubtful[0]["source"] == "go {a}"
+
+
+def test_without_links_what_stands_between_markup_is_translated_by_itself():
+    texts = ["the <b>old</b> house", "a <v/>b, <p>c</p> {d} e", "plain"]
+    made, asked = translated(
+        [segment_of(one) for one in texts], lambda text: upper(text, is_linked=False)
+    )
+    assert [[one.text for one in some] for some in asked] == [
+        ["the old house", "a b, c {d} e", "plain"],
+        ["the", "old", "house", "a", "b,", "e"],
+    ]
+    assert shown(made) == ["THE <b>OLD</b> HOUSE", "A <v/>B, <p>c</p> {d} E", "PLAIN"]
+
+
+def test_nothing_is_protected_unless_it_is_asked():
+    assert shown(translated([Segment("go {a}")], protects=False)[0]) == ["GO {A}"]
+    assert shown(translated([Segment("go {a}")])[0]) == ["GO {a}"]
+    assert shown(translated([])[0]) == []

@@ -1,0 +1,163 @@
+"""Answers of a model to the requests of a document: translations, and what goes together in them.
+
+Only lines with markup, or with something to copy, are aligned: by the heads that the model's
+directory names, token by token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from itertools import accumulate, islice, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tformer_cli.documents.projection import Link
+from tformer_cli.documents.protect import protected, restored
+from tformer_cli.documents.segments import Segment
+from tformer_cli.documents.translating import Answer
+from tformer_cli.errors import UsageError
+from tformer_cli.kinds.lines.job import ResultCounts
+from tformer_cli.search.constraints import NO_CONSTRAINTS, with_terms
+from tformer_cli.search.formats import flags_of
+from tformer_cli.search.translator import BUFFER_LINES
+from tformer_cli.text.lines import without_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tformer_cli.documents.projection import Range
+    from tformer_cli.documents.translating import Request
+    from tformer_cli.inspect.jobs.align import Aligner
+    from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.search.constraints import Term
+    from tformer_cli.search.translator import Translation
+    from tformer_cli.text.tokenizer import TokenizerSide
+
+
+class ModelAnswers:
+    """Answers requests by an opened model."""
+
+    def __init__(self, opened: Opened, glossary: Sequence[Term] = ()) -> None:
+        self._opened, self._glossary = opened, glossary
+        self.counts = ResultCounts()
+
+    @cached_property
+    def _aligner(self) -> Aligner | None:
+        from tformer_cli.inspect.jobs.align import Aligner
+
+        try:
+            return Aligner(self._opened.directory)
+        except UsageError:  # its heads are pruned: markup cuts what is translated
+            return None
+
+    def answers(self, requests: Sequence[Request], on_done: Callable[[int], None]) -> list[Answer]:
+        """Translates lines; `on_done` is told how many are done."""
+        lines = iter(without_surrogates(one.text) for one in requests)
+        left = iter(requests)
+        terms = ((line, with_terms(NO_CONSTRAINTS, line, self._glossary)) for line in lines)
+        found: list[Answer] = []
+        for buffer in self._opened.translator.buffers(terms, BUFFER_LINES):
+            needed = [
+                one
+                for one, asked in zip(buffer, islice(left, len(buffer)), strict=True)
+                if asked.needs_links
+            ]
+            links = self._links(needed)
+            for one in buffer:
+                self.counts.add(one)
+                flags = tuple(flags_of(one.hypotheses[0], one))
+                found.append(Answer(one.text, links.get(one.index), flags))
+            on_done(len(found))
+        return found
+
+    def restored(self, buffer: Sequence[Translation]) -> list[Translation]:
+        """Puts what lines have to copy into their best translations."""
+        segments = {one.index: protected(Segment(one.source)) for one in buffer}
+        links = self._links([one for one in buffer if segments[one.index].spans])
+        made = []
+        for one in buffer:
+            segment, (best, *others) = segments[one.index], one.hypotheses
+            if segment.spans:
+                text = restored(segment, best.text, links.get(one.index) or ()).text
+                one = replace(one, hypotheses=(replace(best, text=text), *others))
+            made.append(one)
+        return made
+
+    def _links(self, translations: Sequence[Translation]) -> dict[int, list[Link]]:
+        """Links the tokens of translations, by the numbers of their lines."""
+        if not translations or self._aligner is None:
+            return {}
+        found = links_of(self._aligner, translations)
+        return {one.index: links for one, links in zip(translations, found, strict=True)}
+
+
+def links_of(aligner: Aligner, translations: Sequence[Translation]) -> list[list[Link]]:
+    """Links each token of the best translations with the token of the source it is due to."""
+    from tformer_cli.inspect.alignment import WordTokens
+
+    ours, theirs, pairs = [], [], []
+    for one in translations:
+        best = one.hypotheses[0]
+        parts = (one.parts or (one.source,)) if one.n_parts else ()
+        ends = list(accumulate(best.part_lengths, initial=0))
+        cut = [best.token_ids[a:b] for a, b in pairwise(ends)][: len(parts)]
+        sources = source_tokens(aligner.tokenizer.source, one.source, parts)
+        ours.append(sources)
+        theirs.append(target_tokens(aligner.tokenizer.target, cut, best.text))
+        for (ids, _), target in zip(sources, cut, strict=True):
+            # Each token is a word of its own
+            pairs.append(
+                (
+                    WordTokens(
+                        tuple(ids[: aligner.longest]), np.eye(min(len(ids), aligner.longest))
+                    ),
+                    WordTokens(tuple(target), np.eye(len(target))),
+                )
+            )
+    weights = iter(aligner.word_weights(pairs))
+    return [
+        [
+            Link(place, sources[part][1][int(row.argmax())])
+            for part, places in enumerate(targets)
+            for place, row in zip(places, next(weights)[:, :-1], strict=True)
+            if row.size and row.any() and place[0] < place[1]
+        ]
+        for sources, targets in zip(ours, theirs, strict=True)
+    ]
+
+
+def source_tokens(
+    side: TokenizerSide, line: str, parts: Sequence[str]
+) -> list[tuple[list[int], list[Range]]]:
+    """Cuts the parts of a line into tokens, each with its characters in the line."""
+    found, place = [], 0
+    encoded = side.for_parts_of(line).encode_with_spans(list(parts))
+    for part, (ids, spans) in zip(parts, encoded, strict=True):
+        # Parts have no blanks at their ends; what is cut anew may have others within
+        place = max(line.find(part, place), place)
+        found.append((ids, [(place + start, place + end) for start, end in spans]))
+        place += len(part)
+    return found
+
+
+def target_tokens(
+    side: TokenizerSide, parts: Sequence[Sequence[int]], text: str
+) -> list[list[Range]]:
+    """Finds the characters of a translation that each token wrote.
+
+    Letters are counted, in bytes: tokens and the text differ in blanks.
+    """
+    places = [n for n, letter in enumerate(text) if not letter.isspace() for _ in letter.encode()]
+    places.append(len(text))
+    found, done = [], 0
+    for ids in parts:
+        ranges = []
+        for piece in (side.piece_bytes[token] for token in ids):
+            size = len(b"".join(piece.split()))
+            first, last = (min(place, len(places) - 1) for place in (done, done + size - 1))
+            ranges.append((places[first], places[last] + 1) if size else (len(text), len(text)))
+            done += size
+        found.append([(start, min(end, len(text))) for start, end in ranges])
+    return found

@@ -1,0 +1,180 @@
+"""Documents that are zip archives: members that change are written anew, all others are copied.
+
+The standard library's writer would change dates, flags and extra fields, so that a member which
+nobody touched differs. Here its bytes are those of the input, and nothing is ever unpacked to disk.
+"""
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+
+from tformer_cli.documents.segments import Document, Segment
+from tformer_cli.errors import DataError
+
+MOST_MEMBERS = 20_000
+LARGEST_PART = 64 * 2**20
+"""Bytes of a member that is read, unpacked. A tree of it takes some ten times as much."""
+LARGEST_WHOLE = 256 * 2**20
+"""Bytes of all members that are read, unpacked."""
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_END = struct.Struct("<4s4H2IH")
+_OWN_SIZES = 0x0008
+"""Flag: the sizes stand behind the data, and not before it."""
+_ENCRYPTED = 0x0001
+
+
+class Archive:
+    """A zip archive in memory."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        if data.startswith(b"\xd0\xcf\x11\xe0"):
+            raise DataError(
+                f"{where}: is in an old format or has a password; save it in the new one without"
+            )
+        self.where = where
+        self._data = data
+        self._contents: dict[str, bytes] = {}
+        try:
+            self._zip = zipfile.ZipFile(io.BytesIO(data))
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+            raise self.damaged(f"is damaged or not a zip archive ({error})") from None
+        self.members = {info.filename: info for info in self._zip.infolist()}
+        if len(self._zip.infolist()) > MOST_MEMBERS:
+            raise self.damaged(f"has more than {MOST_MEMBERS} members")
+
+    def damaged(self, what: str) -> DataError:
+        return DataError(f"{self.where}: {what}")
+
+    def read(self, name: str) -> bytes:
+        """Unpacks a member into memory."""
+        if name in self._contents:
+            return self._contents[name]
+        info = self.members.get(name)
+        if info is None:
+            raise self.damaged(f"has no {name}; it is damaged or of another format")
+        whole = info.file_size + sum(map(len, self._contents.values()))
+        if info.file_size > LARGEST_PART or whole > LARGEST_WHOLE:
+            raise self.damaged(f"is too large when unpacked ({name})")
+        if info.flag_bits & _ENCRYPTED:
+            raise self.damaged("has a password; save it without")
+        try:
+            # zipfile stops at the size that the directory tells, and compares the checksum
+            content = self._zip.read(info)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError) as error:
+            raise self.damaged(f"{name} in it is damaged ({error})") from None
+        self._contents[name] = content
+        return content
+
+    def written(self, changed: Mapping[str, bytes]) -> bytes:
+        """Writes the archive with other contents of some members, in the order that it had."""
+        if not changed:
+            return self._data
+        data, members = self._data, self._zip.infolist()
+        entries, place = [], self._zip.start_dir
+        for _ in members:
+            end = place + _CENTRAL.size + sum(_CENTRAL.unpack_from(data, place)[10:13])
+            entries.append(data[place:end])
+            place = end
+        if data[place : place + 4] != b"PK\x05\x06":
+            raise self.damaged("is a zip archive of a kind for very large files; pack it anew")
+        # Offsets do not count what stands before the archive (a program that unpacks it)
+        shift = members[0].header_offset - int(_CENTRAL.unpack_from(entries[0])[-1])
+
+        in_place = sorted(members, key=lambda info: info.header_offset)
+        ends = [info.header_offset for info in in_place[1:]] + [self._zip.start_dir]
+        out = bytearray(data[: in_place[0].header_offset])
+        written: dict[int, tuple[int, bytes | None, bytes]] = {}
+        for info, end in zip(in_place, ends, strict=True):
+            # Of two members with one name, zipfile and all others read the last
+            content = changed.get(info.filename) if self.members[info.filename] is info else None
+            packed = b"" if content is None else _packed(content, info.compress_type)
+            written[info.header_offset] = len(out) - shift, content, packed
+            if content is None:
+                out += data[info.header_offset : end]
+            else:
+                out += _local_header(data, info.header_offset, content, packed) + packed
+        start = len(out)
+        for info, entry in zip(members, entries, strict=True):
+            out += _directory_entry(entry, *written[info.header_offset])
+        fixed = list(_END.unpack_from(data, place))
+        fixed[5:7] = len(out) - start, start - shift
+        return bytes(out) + _END.pack(*fixed) + data[place + _END.size :]
+
+
+def _packed(content: bytes, method: int) -> bytes:
+    if method == zipfile.ZIP_STORED:
+        return content
+    deflate = zlib.compressobj(wbits=-15)
+    return deflate.compress(content) + deflate.flush()
+
+
+def _without_large_sizes(extra: bytes) -> bytes:
+    """Takes out the field of 64-bit sizes: those in the header are true now."""
+    kept, place = b"", 0
+    while place + 4 <= len(extra):
+        kind, size = struct.unpack_from("<HH", extra, place)
+        if kind != 1:
+            kept += extra[place : place + 4 + size]
+        place += 4 + size
+    return kept + extra[place:]
+
+
+def _local_header(data: bytes, place: int, content: bytes, packed: bytes) -> bytes:
+    fixed = list(_LOCAL.unpack_from(data, place))
+    name_end = place + _LOCAL.size + fixed[9]
+    extra = _without_large_sizes(data[name_end : name_end + fixed[10]])
+    fixed[2] &= ~_OWN_SIZES
+    fixed[3] = zipfile.ZIP_STORED if fixed[3] == zipfile.ZIP_STORED else zipfile.ZIP_DEFLATED
+    fixed[6:9] = zlib.crc32(content), len(packed), len(content)
+    fixed[10] = len(extra)
+    return _LOCAL.pack(*fixed) + data[place + _LOCAL.size : name_end] + extra
+
+
+def _directory_entry(entry: bytes, place: int, content: bytes | None, packed: bytes) -> bytes:
+    fixed = list(_CENTRAL.unpack_from(entry))
+    name_end = _CENTRAL.size + fixed[10]
+    extra = entry[name_end : name_end + fixed[11]]
+    comment = entry[name_end + fixed[11] :]
+    fixed[16] = place
+    if content is not None:
+        extra = _without_large_sizes(extra)
+        fixed[3] &= ~_OWN_SIZES
+        fixed[4] = zipfile.ZIP_STORED if fixed[4] == zipfile.ZIP_STORED else zipfile.ZIP_DEFLATED
+        fixed[7:10] = zlib.crc32(content), len(packed), len(content)
+        fixed[11] = len(extra)
+    return _CENTRAL.pack(*fixed) + entry[_CENTRAL.size : name_end] + extra + comment
+
+
+class ArchiveDocument:
+    """An archive of documents."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        parts: Mapping[str, Document],
+        relabel: Mapping[str, Callable[[bytes], bytes]],
+    ) -> None:
+        self._archive = archive
+        self._parts = parts
+        self._relabel = relabel
+        """Members that tell the language, and how; called if anything is translated."""
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [one for part in self._parts.values() for one in part.segments]
+
+    def write(self, translated: Sequence[Segment | None]) -> bytes:
+        changed: dict[str, bytes] = {}
+        place = 0
+        for name, part in self._parts.items():
+            end = place + len(part.segments)
+            changed[name] = part.write(translated[place:end])
+            place = end
+        if any(one is not None for one in translated):
+            for name, relabel in self._relabel.items():
+                changed[name] = relabel(changed.get(name) or self._archive.read(name))
+        same = {name for name, content in changed.items() if content == self._archive.read(name)}
+        return self._archive.written({name: changed[name] for name in changed.keys() - same})

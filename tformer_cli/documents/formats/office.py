@@ -1,0 +1,447 @@
+"""Word, PowerPoint and OpenDocument: a zip of XML parts, of which those with text are read.
+
+What differs between the formats is a `Dialect`, a table of element names. Microsoft's paragraphs
+hold runs, each with the properties of its characters; in OpenDocument text and elements are mixed.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tformer_cli.documents.archives import Archive, ArchiveDocument
+from tformer_cli.documents.segments import Behavior, Document, ReadSettings
+from tformer_cli.documents.xml_text import (
+    Element,
+    InlineReader,
+    Item,
+    Piece,
+    Source,
+    Unit,
+    XmlDocument,
+    build_unit,
+    pair,
+    parsed,
+    parted,
+)
+
+_MICROSOFT = {"wordprocessingml": "w", "drawingml": "a", "presentationml": "p"}
+_OASIS = "urn:oasis:names:tc:opendocument:xmlns"
+NAMESPACES = {
+    **{
+        f"http://schemas.openxmlformats.org/{name}/2006/main": prefix
+        for name, prefix in _MICROSOFT.items()
+    },
+    **{f"http://purl.oclc.org/ooxml/{name}/main": prefix for name, prefix in _MICROSOFT.items()},
+    "http://schemas.openxmlformats.org/drawingml/2006/chart": "c",
+    "http://purl.oclc.org/ooxml/drawingml/chart": "c",
+    "http://schemas.openxmlformats.org/package/2006/content-types": "",
+    **{f"{_OASIS}:{name}:1.0": name for name in ("text", "table", "presentation", "office")},
+    f"{_OASIS}:svg-compatible:1.0": "svg",
+    f"{_OASIS}:manifest:1.0": "manifest",
+}
+"""Prefixes by address: files are free to choose their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """The elements of a format, and what each is."""
+
+    paragraphs: frozenset[str]
+    plain: frozenset[str]
+    """Elements that hold text and nothing else."""
+    skipped: frozenset[str]
+    """Elements in which nothing is translated: deletions, numbers."""
+    runs: frozenset[str] = frozenset()
+    """Characters with the same properties; none: text stands in the paragraph itself."""
+    texts: frozenset[str] = frozenset()
+    """Elements that hold the text of a run."""
+    containers: Mapping[str, str] = field(default_factory=dict)
+    """Elements around runs, each with the child that has the runs, or "" if they are its own."""
+    behaviors: Mapping[str, Behavior] = field(default_factory=dict)
+    """Elements in text; those that are not named are copied with their text."""
+    fields: frozenset[str] = frozenset()
+    """Elements whose text a program computes."""
+    dropped: frozenset[str] = frozenset()
+    """Notes of the program to itself, which a translation makes wrong."""
+    breaks: frozenset[str] = frozenset()
+    halves: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Elements in two halves: "start" or "end", and the attribute that both share."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Patterns of what tells the language, and the part of the code that stands there."""
+
+    def half(self, source: Source, element: Element) -> str:
+        if element.name not in self.halves:
+            return ""
+        side, attribute = self.halves[element.name]
+        kind = re.sub(r"(Range)?(Start|End)$|-(start|end)$", "", element.name)
+        return f"{side}{kind} {source.attribute(element, attribute)}"
+
+
+OPEN_XML = Dialect(
+    paragraphs=frozenset({"w:p", "a:p"}),
+    plain=frozenset({"c:v", "p:text"}),
+    skipped=frozenset({"w:del", "w:moveFrom", "w:pPr", "w:rPr", "a:pPr", "a:rPr", "c:numCache"}),
+    runs=frozenset({"w:r", "a:r"}),
+    texts=frozenset({"w:t", "a:t"}),
+    containers={
+        **dict.fromkeys(("w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml"), ""),
+        "w:bdo": "",
+        "w:dir": "",
+        "w:sdt": "w:sdtContent",
+    },
+    fields=frozenset({"w:fldSimple", "a:fld"}),
+    dropped=frozenset({"w:proofErr", "w:lastRenderedPageBreak"}),
+    breaks=frozenset({"w:br", "w:cr", "w:tab", "w:ptab", "a:br"}),
+    halves={
+        f"w:{name}{side}": (side.lower(), "w:id")
+        for name in ("bookmark", "commentRange", "perm")
+        for side in ("Start", "End")
+    },
+    labels={
+        r"""(<\w+:lang\b[^>]*?\s\w+:val=["'])[\w-]+""": "code",
+        r"""(<a:(?:rPr|defRPr|endParaRPr)\b[^>]*?\slang=["'])[\w-]+""": "code",
+    },
+)
+OPEN_DOCUMENT = Dialect(
+    paragraphs=frozenset({"text:p", "text:h"}),
+    plain=frozenset(
+        {"svg:title", "svg:desc", "presentation:footer-decl", "presentation:header-decl"}
+    ),
+    skipped=frozenset({"text:tracked-changes"}),
+    behaviors={
+        **dict.fromkeys(("text:span", "text:meta"), "repeat"),
+        **dict.fromkeys(("text:a", "text:ruby", "text:ruby-base"), "once"),
+        **dict.fromkeys(("text:note", "office:annotation", "text:ruby-text"), "void"),
+    },
+    breaks=frozenset({"text:line-break", "text:tab", "text:s"}),
+    halves={
+        f"text:{name}-{side}": (side, attribute)
+        for name, attribute in (
+            *(("bookmark", "text:name"), ("reference-mark", "text:name")),
+            ("change", "text:change-id"),
+        )
+        for side in ("start", "end")
+    },
+    labels={
+        r"""(\sfo:language=["'])(?!zxx|none)[\w-]+""": "language",
+        r"""(\sfo:country=["'])(?!zxx|none)[\w-]+""": "country",
+    },
+)
+_OPEN_XML_PARTS = re.compile(
+    r"\.(main|header|footer|footnotes|endnotes|comments|slide|notesSlide"
+    r"|chart|chartshapes|diagramData|diagramDrawing)\+xml$"
+)
+_OPEN_DOCUMENT_PARTS = re.compile(r"(^|/)(content|styles)\.xml$")
+
+
+def read_open_xml(data: bytes, settings: ReadSettings) -> Document:
+    """Reads .docx and .pptx."""
+    archive = Archive(data, settings.name)
+    types = parsed(archive.read("[Content_Types].xml"), settings.name, NAMESPACES)
+    typed = {
+        (types.attribute(one, "PartName") or "").lstrip("/"): types.attribute(one, "ContentType")
+        for one in types.root.walk()
+    }
+    # By type and not by name: programs are free to name the parts
+    names = [name for name in archive.members if _OPEN_XML_PARTS.search(typed.get(name) or "")]
+    styles = [name for name in archive.members if (typed.get(name) or "").endswith("styles+xml")]
+    return _read(archive, names, OPEN_XML, settings, labelled=styles)
+
+
+def read_open_document(data: bytes, settings: ReadSettings) -> Document:
+    """Reads .odt and .odp."""
+    archive = Archive(data, settings.name)
+    archive.read("content.xml")
+    if b"encryption-data" in archive.read("META-INF/manifest.xml"):
+        raise archive.damaged("has a password; save it without")
+    names = [name for name in archive.members if _OPEN_DOCUMENT_PARTS.search(name)]
+    return _read(archive, names, OPEN_DOCUMENT, settings)
+
+
+def _read(
+    archive: Archive,
+    names: Sequence[str],
+    dialect: Dialect,
+    settings: ReadSettings,
+    labelled: Sequence[str] = (),
+) -> ArchiveDocument:
+    parts: dict[str, Document] = {}
+    for name in names:
+        data = archive.read(name)
+        source = parsed(data, f"{settings.name}: {name}", NAMESPACES)
+        parts[name] = XmlDocument(data, source, _PartReader(source, dialect).units())
+    code = settings.target_language.replace("_", "-")
+    relabel = _relabeling(dialect, code)
+    return ArchiveDocument(
+        archive, parts, dict.fromkeys([*names, *labelled], relabel) if code else {}
+    )
+
+
+def _relabeling(dialect: Dialect, code: str) -> Callable[[bytes], bytes]:
+    language, _, country = code.partition("-")
+    values = {"code": code, "language": language, "country": country or "none"}
+
+    def relabel(data: bytes) -> bytes:
+        for pattern, value in dialect.labels.items():
+            data = re.sub(pattern.encode(), rb"\g<1>" + values[value].encode(), data)
+        return data
+
+    return relabel
+
+
+class _PartReader:
+    """Finds the paragraphs of a part, those in footnotes and text boxes of others included."""
+
+    def __init__(self, source: Source, dialect: Dialect) -> None:
+        self._source = source
+        self._dialect = dialect
+        self._inline = InlineReader(
+            source, self._behavior, dialect.breaks, lambda one: dialect.half(source, one)
+        )
+
+    def units(self) -> list[Unit]:
+        return list(self._found(self._source.root))
+
+    def _found(self, element: Element) -> Iterator[Unit]:
+        for child in element.children:
+            if child.name in self._dialect.skipped:
+                continue
+            if child.name in self._dialect.paragraphs | self._dialect.plain:
+                unit = self._unit(child)
+                if unit:
+                    yield unit
+            yield from self._found(child)
+
+    def _unit(self, paragraph: Element) -> Unit | None:
+        if self._dialect.runs and paragraph.name in self._dialect.paragraphs:
+            return _RunReader(self._source, self._dialect).unit(paragraph)
+        pieces = self._inline.pieces(paragraph)
+        return build_unit(pieces, paragraph.name, joins_blanks=True)
+
+    def _behavior(self, element: Element) -> Behavior:
+        known = self._dialect.behaviors.get(element.name)
+        if known:
+            return known
+        # A text box has paragraphs of its own; what is left are fields
+        units = self._dialect.paragraphs | self._dialect.plain
+        return "void" if any(one.name in units for one in element.walk()) else "protected"
+
+
+_NOT_SEEN = re.compile(
+    r"""</?\w+:rPr\s*/?>|<\w+:(lang|noProof|rsid\w*)\b[^>]*>|\s(lang|altLang|dirty|err|smtClean|noProof)=("[^"]*"|'[^']*')"""
+)
+"""Properties of runs that a reader does not see: programs cut words in runs because of them."""
+
+
+class _RunReader:
+    """Reads a paragraph of runs: neighbors that look the same are one."""
+
+    def __init__(self, source: Source, dialect: Dialect) -> None:
+        self._source = source
+        self._dialect = dialect
+
+    def unit(self, paragraph: Element) -> Unit | None:
+        pieces = self._fields(list(self._read(paragraph)))
+        # Markup at the ends is no part of the region, so that it stays as it is
+        while pieces and pieces[0].kind == "void":
+            del pieces[0]
+        while pieces and pieces[-1].kind == "void":
+            del pieces[-1]
+        if not pieces:
+            return None
+        region = pieces[0].start, pieces[-1].end
+        pieces, base = self._merged(pair(pieces))
+        # Word drops blanks at the ends of a text without it; DrawingML has no such attribute
+        space = ' xml:space="preserve"' if paragraph.name == "w:p" else ""
+        render = RunWriter(base, self._text_name(paragraph), space)
+        return build_unit(pieces, paragraph.name, region=region, render=render)
+
+    def _text_name(self, paragraph: Element) -> str:
+        """Finds what the file itself calls the text of a run."""
+        one = next(one for one in paragraph.walk() if one.name in self._dialect.texts)
+        return re.match(r"[^\s/>]+", self._source.text[one.start + 1 : one.inner])[0]  # type: ignore[index]
+
+    def _read(self, element: Element) -> Iterator[Piece]:
+        for child in element.children:
+            if child.name in self._dialect.runs:
+                yield from self._run(child)
+            elif child.name in self._dialect.containers:
+                yield from self._container(child)
+            elif child.name in self._dialect.fields:
+                yield self._copied(child.start, child.end, self._texts(child))
+            elif child.name not in self._dialect.dropped:
+                yield self._void(child, key=self._dialect.half(self._source, child))
+
+    def _void(self, element: Element, **more: str) -> Piece:
+        breaks = element.name in self._dialect.breaks
+        raw = self._source.raw(element)
+        return replace(Piece("void", raw, element.start, element.end, breaks=breaks), **more)  # type: ignore[arg-type]
+
+    def _copied(self, start: int, end: int, text: str) -> Piece:
+        raw = self._source.text[start:end]
+        text = " ".join(text.split())
+        return Piece("protected" if text else "void", raw, start, end, text)
+
+    def _texts(self, element: Element) -> str:
+        texts = (one for one in element.walk() if one.name in self._dialect.texts)
+        return "".join(map(self._source.content, texts))
+
+    def _container(self, element: Element) -> Iterator[Piece]:
+        holder_name = self._dialect.containers[element.name]
+        holders = [one for one in element.children if one.name == holder_name]
+        holder = element if not holder_name else holders[0] if holders else None
+        inside = list(self._read(holder)) if holder else []
+        if holder is None or not any(one.text.strip() for one in inside):
+            yield self._void(element)
+            return
+        text = self._source.text
+        yield Piece("open", text[element.start : holder.inner], element.start, holder.inner)
+        yield from inside
+        end = holder.inner_end
+        yield Piece("close", text[end : element.end], end, element.end)
+
+    def _run(self, run: Element) -> Iterator[Piece]:
+        source, dialect = self._source, self._dialect
+        properties = "".join(source.raw(one) for one in run.children if one.name[1:] == ":rPr")
+        content = [
+            one
+            for one in run.children
+            if one.name[1:] != ":rPr" and one.name not in dialect.dropped
+        ]
+        text = "".join(source.content(one) for one in content if one.name in dialect.texts)
+        if not content:
+            return
+        codes = [one for one in content if one.name in ("w:fldChar", "w:instrText")]
+        if codes or not text:
+            kind = source.attribute(codes[0], "w:fldCharType") or "code" if codes else ""
+            breaks = all(one.name in dialect.breaks for one in content)
+            raw = source.raw(run)
+            yield Piece("void", raw, run.start, run.end, breaks=breaks, key=kind)
+            return
+        behavior: Behavior = "once" if "hlinkClick" in properties else "repeat"
+        # Blanks take the look of their neighbors
+        key = _NOT_SEEN.sub("", properties) + " " if text.strip() else ""
+        opening = source.tag(run) + properties
+        yield Piece("open", opening, run.start, run.inner, behavior=behavior, level="run", key=key)
+        for one in content:
+            if one.name in dialect.texts:
+                raw, decoded = source.inside(one), source.content(one)
+                yield Piece("text", raw, one.inner, one.inner_end, decoded, level="inside")
+            else:
+                yield replace(self._void(one), level="inside")
+        raw = source.text[run.inner_end : run.end]
+        yield Piece("close", raw, run.inner_end, run.end, level="run", key=key)
+
+    def _fields(self, pieces: list[Piece]) -> list[Piece]:
+        """Makes one piece of each field that ends in the paragraph where it begins.
+
+        What a field shows (a number of a page) is copied, except the text of a link.
+        """
+        made: list[Piece] = []
+        begins: list[int] = []
+        for piece in pieces:
+            made.append(piece)
+            if piece.key == "begin":
+                begins.append(len(made) - 1)
+            elif piece.key == "end" and begins:
+                place = begins.pop()
+                if sum({"open": 1, "close": -1}.get(one.kind, 0) for one in made[place:]) == 0:
+                    made[place:] = self._field(made[place:])
+        return made
+
+    def _field(self, pieces: list[Piece]) -> list[Piece]:
+        start, end = pieces[0].start, pieces[-1].end
+        parts = [number for number, one in enumerate(pieces) if one.key == "separate"]
+        middle = parts[-1] if parts else len(pieces) - 1
+        shown = pieces[middle + 1 : -1]
+        code = "".join(one.raw for one in pieces[:middle])
+        if re.search(r"instrText[^>]*>\s*HYPERLINK\b", code) and any(one.text for one in shown):
+            raw = self._source.text[start : pieces[middle].end]
+            opening = Piece("open", raw, start, pieces[middle].end)
+            return [opening, *shown, replace(pieces[-1], kind="close", key="")]
+        return [self._copied(start, end, "".join(one.text for one in shown))]
+
+    def _merged(self, pieces: list[Piece]) -> tuple[list[Piece], tuple[str, str]]:
+        """Joins runs that look the same; the look of the most text needs no span at all.
+
+        Also returns the opening and closing of runs with that look.
+        """
+        made: list[Piece] = []
+        counts: Counter[str] = Counter()
+        openings: dict[str, Piece] = {}
+        key, ending, links = "", "</w:r>", 0
+        for piece in pieces:
+            if piece.kind != "text" and piece.level == "paragraph":
+                links += {"open": 1, "close": -1}.get(piece.kind, 0)
+            if piece.kind == "open" and piece.level == "run":
+                last = made[-1] if made else piece
+                if last.kind == "close" and last.level == "run" and piece.key in ("", last.key):
+                    made.pop()
+                    continue
+                key = piece.key
+                openings.setdefault(key, piece)
+            elif piece.kind == "close" and piece.level == "run":
+                ending = piece.raw
+                piece = replace(piece, key=key)
+            elif piece.kind == "text":
+                # A link's look is the base only where all is a link
+                is_link = links or openings[key].behavior == "once"
+                counts[key] += 0 if is_link else len(piece.text)
+            made.append(piece)
+        base = max(counts, key=lambda key: (key != "", counts[key])) if counts else ""
+        opening = openings[base].raw if base in openings else ""
+        of_base = ("", base)
+        kept = [one for one in made if not (one.level == "run" and one.key in of_base)]
+        return kept, (opening, ending)
+
+
+class RunWriter:
+    """Writes text and markup as runs; one is open only where there is text for it."""
+
+    def __init__(self, base: tuple[str, str], name: str, space: str) -> None:
+        self._base, self._ending = base
+        self._name = name
+        self._space = space
+
+    def __call__(self, items: Iterator[Item], escape: Callable[[str], str]) -> str:
+        written: list[str] = []
+        looks = [self._base]
+        run: str | None = None
+        text = ""
+
+        def end_text() -> None:
+            nonlocal text
+            if text:
+                space = self._space if text != text.strip() else ""
+                written.append(f"<{self._name}{space}>{escape(text)}</{self._name}>")
+            text = ""
+
+        def change_run(wanted: str | None) -> None:
+            nonlocal run
+            if wanted != run:
+                end_text()
+                if run is not None:
+                    written.append(self._ending)
+                if wanted is not None:
+                    written.append(wanted)
+                run = wanted
+
+        for item in parted(items):
+            if isinstance(item, str):
+                if item:
+                    change_run(looks[-1])
+                    text += item
+                continue
+            piece, raw = item
+            if piece.level == "run":
+                looks = looks[:-1] if piece.kind == "close" else [*looks, raw]
+                continue
+            if piece.level == "inside":
+                change_run(looks[-1])
+                end_text()
+            else:
+                change_run(None)
+            written.append(raw)
+        change_run(None)
+        return "".join(written)

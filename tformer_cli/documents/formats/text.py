@@ -1,0 +1,34 @@
+"""Plain text: each line is a segment or, unwrapped, each paragraph."""
+
+from __future__ import annotations
+
+import re
+
+from tformer_cli.documents.segments import (
+    Document,
+    ReadSettings,
+    SegmentBuilder,
+    Slot,
+    TextDocument,
+    decoded,
+)
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+def read(data: bytes, settings: ReadSettings) -> Document:
+    text, encoding = decoded(data, settings)
+    lines = _LINE.findall(text)
+    parts: list[str | Slot] = []
+    place = 0
+    while place < len(lines):
+        end = place + 1
+        if settings.unwraps and lines[place].strip():
+            while end < len(lines) and lines[end].strip():
+                end += 1
+        raw = "".join(lines[place:end])
+        builder = SegmentBuilder(f"line {place + 1}", joins_blanks=settings.unwraps)
+        builder.text(raw)
+        parts.append(raw if builder.is_blank else Slot(builder.build(), raw))
+        place = end
+    return TextDocument(parts, encoding)

@@ -1,0 +1,77 @@
+"""The formats of documents: a row for each, which names the function that reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.documents.segments import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of documents."""
+
+    name: str
+    extensions: tuple[str, ...]
+    reader: str
+    """MODULE:FUNCTION in `documents.formats`; a document of one format loads no other's module."""
+    summary: str
+
+    @property
+    def read(self) -> Reader:
+        module, _, function = self.reader.partition(":")
+        reader: Reader = getattr(import_module(f"tformer_cli.documents.formats.{module}"), function)
+        return reader
+
+
+FORMATS = (
+    Format("html", (".html", ".htm", ".xhtml"), "html:read", "web pages"),
+    Format("text", (".txt",), "text:read", "plain text; --unwrap joins paragraphs"),
+    Format("docx", (".docx", ".docm", ".dotx"), "office:read_open_xml", "Word"),
+    Format("pptx", (".pptx", ".pptm", ".potx"), "office:read_open_xml", "PowerPoint"),
+    Format("odt", (".odt", ".ott"), "office:read_open_document", "OpenDocument text"),
+    Format("odp", (".odp", ".otp"), "office:read_open_document", "OpenDocument slides"),
+    Format("srt", (".srt",), "subtitles:read_srt", "subtitles"),
+    Format("vtt", (".vtt",), "subtitles:read_vtt", "subtitles of the web (WebVTT)"),
+    Format("po", (".po", ".pot"), "po:read", "gettext messages: empty ones are filled, as fuzzy"),
+    Format("xliff", (".xlf", ".xliff"), "bilingual:read_xliff", "XLIFF: empty targets are filled"),
+    Format("tmx", (".tmx",), "bilingual:read_tmx", "translation memories: a language is added"),
+    Format("json", (".json", ".arb"), "json_paths:read", "strings, all or by path"),
+    Format("epub", (".epub",), "epub:read", "books"),
+)
+BY_NAME = {one.name: one for one in FORMATS}
+BY_EXTENSION = {extension: one for one in FORMATS for extension in one.extensions}
+REFUSED = {
+    ".pdf": "a PDF has no text to write into; make text of it with pdftotext, or a .docx",
+    ".doc": "an old format; save it as .docx",
+    ".rtf": "a format that is not read; save it as .docx",
+    ".xls": "a format that is not read; save its texts as .txt",
+    ".xlsx": "a format that is not read; save its texts as .txt",
+    ".ppt": "an old format; save it as .pptx",
+}
+"""Files that people try, and the way out."""
+
+
+def format_of(path: str) -> Format | None:
+    """Finds the format of a file by its extension; None: it has no known one."""
+    extension = PurePath(path).suffix.lower()
+    if extension in REFUSED:
+        raise UsageError(f"{path}: {REFUSED[extension]}")
+    return BY_EXTENSION.get(extension)
+
+
+def format_named(name: str, option: str = "--document") -> Format:
+    found = BY_NAME.get(name.lower().removeprefix("."))
+    found = found or BY_EXTENSION.get("." + name.lower().removeprefix("."))
+    if found is None:
+        near = get_close_matches(name.lower(), BY_NAME, n=1)
+        advice = f"did you mean {near[0]}?" if near else f"name one of {', '.join(BY_NAME)}"
+        raise UsageError(f"{option}: there is no format {name[:40]}; {advice}")
+    return found

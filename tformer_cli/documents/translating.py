@@ -1,0 +1,189 @@
+"""Translates segments by whatever translates lines: a command's model, or a service.
+
+Both send lines and get translations by the generator of `translating`. Equal lines are sent once.
+Markup goes where aligned words say; where nothing is aligned, what stands between tags is
+translated piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from tformer_cli.documents.projection import Link, project
+from tformer_cli.documents.protect import protected, restored
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping, Sequence
+
+    from tformer_cli.documents.segments import Segment, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A line to translate."""
+
+    text: str
+    needs_links: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The translation of a line."""
+
+    text: str
+    links: Sequence[Link] | None = None
+    """Characters that go together; None: nothing can be aligned."""
+    flags: tuple[str, ...] = ()
+    """Signs that something is wrong."""
+
+
+@dataclass
+class Summary:
+    """What became of the segments of a document."""
+
+    n_segments: int = 0
+    n_translated: int = 0
+    n_spans: int = 0
+    n_guessed: int = 0
+    """Spans for whose text no word was aligned."""
+    n_copied: int = 0
+    n_restored: int = 0
+    """Of what had to be copied, what the model had not."""
+    doubtful: list[dict[str, Any]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "schema": "tformer.document/1",
+            "segments": self.n_segments,
+            "translated": self.n_translated,
+            "kept": self.n_segments - self.n_translated,
+            "spans": {"placed": self.n_spans, "guessed": self.n_guessed},
+            "protected": {"copied": self.n_copied, "restored": self.n_restored},
+            "doubtful": self.doubtful,
+        }
+
+
+@dataclass(frozen=True)
+class Translated:
+    """The segments of a translated document; None: one has nothing to translate."""
+
+    segments: list[Segment | None]
+    summary: Summary
+
+
+def translating(
+    segments: Sequence[Segment], *, protects: bool
+) -> Generator[list[Request], Sequence[Answer], Translated]:
+    """Yields lines, is sent their translations, and returns the segments."""
+    given = [protected(one) if protects else one for one in segments]
+    chosen = {n: one for n, one in enumerate(given) if any(is_text for _, is_text in _pieces(one))}
+    needs: dict[str, bool] = {}
+    for one in chosen.values():
+        needs_links = any(0 < p < len(one.text) for s in one.spans for p in (s.start, s.end))
+        for line in filter(_has_words, _lines(one)):
+            needs[line] = needs.get(line, False) or needs_links
+    answers = yield [Request(*one) for one in needs.items()]
+    by_line = dict(zip(needs, answers, strict=True))
+    joined = {n: _joined(one, by_line) for n, one in chosen.items()}
+    cut = {n: _pieces(chosen[n]) for n, one in joined.items() if one.links is None}
+    pieces = dict.fromkeys(
+        text.strip() for some in cut.values() for text, is_text in some if is_text
+    )
+    answers = (yield [Request(one, needs_links=False) for one in pieces]) if pieces else ()
+    by_piece = {one: answer.text for one, answer in zip(pieces, answers, strict=True)}
+    summary = Summary(n_segments=len(segments), n_translated=len(chosen))
+    written: list[Segment | None] = [None] * len(segments)
+    for n, one in chosen.items():
+        if n in cut:
+            made, doubts = _in_pieces(one, cut[n], by_piece), Counter[str]()
+        else:
+            made, doubts = _placed(one, joined[n])
+        summary.n_spans += sum(span.behavior != "protected" for span in one.spans)
+        summary.n_copied += sum(span.behavior == "protected" for span in one.spans)
+        summary.n_guessed += doubts["guessed"]
+        summary.n_restored += doubts["restored"]
+        reasons = [*joined[n].flags, *(name for name, number in doubts.items() if number)]
+        if reasons:
+            about = {"segment": n, "context": one.context, "source": one.text}
+            summary.doubtful.append({**about, "translation": made.text, "reasons": reasons})
+        written[n] = made
+    return Translated(written, summary)
+
+
+def _lines(segment: Segment) -> list[str]:
+    """Returns the lines of a segment, without blanks around."""
+    return [line.strip() for line in segment.text.split("\n")]
+
+
+def _has_words(line: str) -> bool:
+    return any(map(str.isalnum, line))
+
+
+def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
+    """Joins the translations of a segment's lines as the lines were."""
+    text, links = "", []
+    flags: dict[str, None] = {}
+    is_linked, place = True, 0
+    for number, line in enumerate(segment.text.split("\n")):
+        inner = line.strip()
+        answer = by_line.get(inner, Answer(inner, [Link((0, len(inner)), (0, len(inner)))]))
+        text += "\n" * (number > 0) + line[: len(line) - len(line.lstrip())]
+        start = place + len(line) - len(line.lstrip())
+        if answer.links is None:
+            is_linked = False
+        for target, source in answer.links or ():
+            links.append(
+                Link(
+                    (target[0] + len(text), target[1] + len(text)),
+                    (source[0] + start, source[1] + start),
+                )
+            )
+        text += answer.text + (line[len(line.rstrip()) :] if inner else "")
+        flags |= dict.fromkeys(answer.flags)
+        place += len(line) + 1
+    return Answer(text, links if is_linked or not segment.spans else None, tuple(flags))
+
+
+def _placed(segment: Segment, answer: Answer) -> tuple[Segment, Counter[str]]:
+    """Puts markup and what is copied into a translation."""
+    made = restored(segment, answer.text, answer.links or ())
+    found = project(segment, made.text, made.links, made.fixed)
+    counts = Counter(guessed=found.n_guessed, restored=made.n_restored)
+    return replace(segment, text=made.text, spans=found.spans), counts
+
+
+def _pieces(segment: Segment) -> list[tuple[str, bool]]:
+    """Cuts a segment at its markup; also returns whether a piece is to be translated."""
+    edges = sorted({0, len(segment.text), *(p for s in segment.spans for p in (s.start, s.end))})
+    copied = {
+        place
+        for span in segment.spans
+        if span.behavior == "protected"
+        for place in range(span.start, span.end)
+    }
+    texts = ((segment.text[start:end], start) for start, end in pairwise(edges))
+    return [(text, start not in copied and _has_words(text)) for text, start in texts]
+
+
+def _in_pieces(
+    segment: Segment, pieces: Sequence[tuple[str, bool]], by_piece: Mapping[str, str]
+) -> Segment:
+    """Joins the translations of pieces; markup stays between them."""
+    text, places, place = "", {0: 0}, 0
+    for piece, is_text in pieces:
+        if is_text:
+            start = len(piece) - len(piece.lstrip())
+            text += piece[:start] + by_piece[piece.strip()] + piece[len(piece.rstrip()) :]
+        else:
+            text += piece
+        place += len(piece)
+        places[place] = len(text)
+
+    def moved() -> Iterator[Span]:
+        for span in segment.spans:
+            yield replace(span, start=places[span.start], end=places[span.end])
+
+    return replace(segment, text=text, spans=tuple(moved()))

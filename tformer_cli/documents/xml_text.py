@@ -1,0 +1,514 @@
+"""XML in which only the text of some elements changes: every other character is copied.
+
+No writer of XML is used, because it would change quotes, entities and white space. `parsed` makes
+a light tree of places in the source, `Unit`s tell what is replaced, and `XmlDocument` splices.
+"""
+
+import codecs
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html.entities import html5
+from typing import Literal
+from xml.parsers import expat
+
+from tformer_cli.documents.segments import Behavior, Segment, SegmentBuilder, walked
+from tformer_cli.errors import DataError
+
+DEEPEST = 200
+"""Elements around an element, above which a file is refused: reading goes down with them."""
+_TOKEN = re.compile(
+    r"""<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<(?:[^<>"']|"[^"]*"|'[^']*')*>""", re.DOTALL
+)
+_DECLARED = re.compile(r"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
+_NAMESPACE = re.compile(r"""\sxmlns(?::([^\s=]+))?\s*=\s*["']([^"']*)["']""")
+_NAME = re.compile(r"[^\s/>]+")
+_REFERENCE = re.compile(r"&(#[xX]?[0-9a-fA-F]+|\w+);")
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+
+
+@dataclass(slots=True)
+class Element:
+    """Places of an element in the source."""
+
+    name: str
+    """With the prefix that the format's table uses, whatever the file calls it; "#": a comment or
+    an instruction, "#cdata": a section of characters."""
+    start: int
+    inner: int
+    """Behind the opening tag."""
+    inner_end: int = -1
+    end: int = -1
+    children: "list[Element]" = field(default_factory=list)
+
+    def walk(self) -> "Iterator[Element]":
+        """Yields all elements in it, in order."""
+        for child in self.children:
+            yield child
+            yield from child.walk()
+
+
+@dataclass(slots=True)
+class Source:
+    """A file of XML."""
+
+    text: str
+    mark: bytes
+    encoding: str
+    root: Element
+
+    def tag(self, element: Element) -> str:
+        return self.text[element.start : element.inner]
+
+    def raw(self, element: Element) -> str:
+        return self.text[element.start : element.end]
+
+    def inside(self, element: Element) -> str:
+        return self.text[element.inner : element.inner_end]
+
+    def attribute(self, element: Element, name: str) -> str | None:
+        found = re.search(rf"""\s{name}\s*=\s*("[^"]*"|'[^']*')""", self.tag(element))
+        return decoded_text(found[1][1:-1]) if found else None
+
+    def content(self, element: Element) -> str:
+        """Joins the characters in an element, those of elements in it included."""
+        raw = _TOKEN.sub(
+            lambda found: found[0] if found[0][:3] == "<![" else "", self.inside(element)
+        )
+        return decoded_text(raw)
+
+    def encoded(self, text: str) -> bytes:
+        # what the file's old encoding lacks is written as a reference
+        return self.mark + text.encode(self.encoding, "xmlcharrefreplace")
+
+
+def parsed(data: bytes, where: str, namespaces: Mapping[str, str]) -> Source:
+    """Reads XML; `namespaces`: the prefix that the caller uses for each address."""
+    _check(data, where)
+    mark, encoding = next(
+        ((mark, name) for mark, name in _MARKS.items() if data.startswith(mark)), (b"", "")
+    )
+    if not encoding:
+        declared = _DECLARED.match(data[:200].decode("latin-1"))
+        encoding = declared[1] if declared else "utf-8"
+    try:
+        text = data[len(mark) :].decode(encoding)
+        is_same = mark + text.encode(encoding) == data
+    except (UnicodeError, LookupError):
+        is_same = False
+    if not is_same:
+        raise DataError(
+            f"{where}: is not in the encoding {encoding}, which it declares; convert it to UTF-8"
+        )
+    return Source(text, mark, encoding, _tree(text, where, namespaces))
+
+
+def _check(data: bytes, where: str) -> None:
+    """Refuses what is not well formed, or defines entities: these may grow without end."""
+    parser = expat.ParserCreate()
+
+    def doctype(_name: str, _system: str | None, _public: str | None, has_subset: int) -> None:
+        if has_subset:
+            raise DataError(f"{where}: defines entities of its own (a DTD), which is not allowed")
+
+    # A DOCTYPE that only names a DTD is usual in TMX and NCX; expat reads no other file
+    parser.StartDoctypeDeclHandler = doctype
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        raise DataError(
+            f"{where}: is damaged or not XML (line {error.lineno}: "
+            f"{expat.errors.messages.get(error.code, 'unknown error')})"
+        ) from None
+    except (ValueError, LookupError) as error:  # of encodings that expat does not know
+        raise DataError(f"{where}: cannot be read ({error}); convert it to UTF-8") from None
+
+
+def _tree(text: str, where: str, namespaces: Mapping[str, str]) -> Element:
+    prefixes: dict[str, str] = {}
+    for prefix, address in _NAMESPACE.findall(text):
+        if address in namespaces:
+            prefixes.setdefault(prefix, namespaces[address])
+    names: dict[str, str] = {}
+
+    def canonical(raw: str) -> str:
+        prefix, _, local = raw.rpartition(":")
+        prefix = prefixes.get(prefix, prefix)
+        return f"{prefix}:{local}" if prefix else local
+
+    root = Element("", 0, 0, len(text), len(text))
+    around = [root]
+    for found in _TOKEN.finditer(text):
+        start, inner = found.span()
+        second = text[start + 1]
+        if second in "!?":
+            name = "#cdata" if text.startswith("<![", start) else "#"
+            around[-1].children.append(Element(name, start, inner, inner, inner))
+        elif second == "/":
+            closed = around.pop()
+            closed.inner_end, closed.end = start, inner
+        else:
+            raw = _NAME.match(text, start + 1)[0]  # type: ignore[index]  # expat has checked it
+            if raw not in names:
+                names[raw] = canonical(raw)
+            element = Element(names[raw], start, inner, inner, inner)
+            around[-1].children.append(element)
+            if text[inner - 2] != "/":
+                around.append(element)
+                if len(around) > DEEPEST:
+                    raise DataError(f"{where}: has more than {DEEPEST} elements in each other")
+    return root
+
+
+def decoded_text(raw: str) -> str:
+    """Decodes references and sections of characters."""
+
+    def decode(found: re.Match[str]) -> str:
+        name = found[1]
+        if name[0] != "#":
+            return html5.get(name + ";", found[0])
+        return chr(int(name.lstrip("#xX"), 16 if name[1] in "xX" else 10))
+
+    pieces = re.split(r"(<!\[CDATA\[.*?\]\]>)", raw, flags=re.DOTALL)
+    return "".join(
+        one[9:-3] if one.startswith("<![CDATA[") else _REFERENCE.sub(decode, one) for one in pieces
+    )
+
+
+def escape_like(raw: str) -> Callable[[str], str]:
+    """Makes the function that writes text as `raw` was: with references for the same characters."""
+    written = {"&": "&amp;", "<": "&lt;"}
+    for found in _REFERENCE.finditer(raw):
+        character = decoded_text(found[0])
+        if len(character) == 1:
+            written[character] = found[0]
+    written["]]>"] = "]]&gt;"
+    pattern = re.compile("|".join(map(re.escape, sorted(written, key=len, reverse=True))))
+    return lambda text: pattern.sub(lambda found: written[found[0]], text)
+
+
+Level = Literal["paragraph", "run", "inside"]
+
+
+@dataclass(slots=True)
+class Piece:
+    """A part of a paragraph's content, in the order of the file."""
+
+    kind: Literal["text", "open", "close", "void", "protected"]
+    raw: str
+    start: int
+    end: int
+    text: str = ""
+    behavior: Behavior = "once"
+    level: Level = "paragraph"
+    """Where it stands in formats with runs: beside them, around their text, or in them."""
+    breaks: bool = False
+    """Parts words, as a line break does."""
+    key: str = ""
+    """Of runs: those with equal keys look the same. Of voids: the name and id of a pair's half."""
+
+
+Item = str | tuple[Piece, str]
+"""Text, or markup with what is written for it."""
+Render = Callable[[Iterator[Item], Callable[[str], str]], str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Unit:
+    """A region of the source that a segment replaces."""
+
+    start: int
+    end: int
+    segment: Segment
+    escape: Callable[[str], str]
+    lead: Sequence[Piece] = ()
+    """Pieces before the segment, in the region."""
+    tail: Sequence[Piece] = ()
+    pieces: Mapping[str, Sequence[Piece]] = field(default_factory=dict)
+    """The pieces of spans, by what they open with."""
+    around: tuple[str, str] = ("", "")
+    fills: bool = False
+    """Writes what is equal to the segment, too: the region holds a translation, not the source."""
+    render: Render | None = None
+    """Writes text and markup; otherwise they are joined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Another change, made if anything is translated."""
+
+    start: int
+    end: int
+    text: str
+
+
+def build_unit(
+    pieces: Sequence[Piece],
+    context: str,
+    *,
+    joins_blanks: bool = False,
+    region: tuple[int, int] | None = None,
+    render: Render | None = None,
+) -> Unit | None:
+    """Makes a unit of a paragraph's pieces; None: it has no text.
+
+    Markup at its ends is left out of the segment: it stays where it is, and a segment without
+    spans needs no alignment.
+    """
+    if not any(piece.text.strip() for piece in pieces if piece.kind == "text"):
+        return None
+    first, last = peeled(pieces)
+    builder = SegmentBuilder(context, joins_blanks=joins_blanks)
+    known: dict[str, list[Piece]] = defaultdict(list)
+    written = ""
+    for piece in pieces[first:last]:
+        if piece.breaks and written and not written[-1].isspace():
+            builder.text(" ")  # or two words would become one; `joined` takes it out again
+            written = " "
+        written = piece.text or written
+        if piece.kind == "text":
+            builder.text(piece.text)
+        elif piece.kind == "close":
+            builder.close(piece.raw)
+        else:
+            known[piece.raw].append(piece)
+            if piece.kind == "open":
+                builder.open(piece.raw, piece.behavior)
+            elif piece.kind == "void":
+                builder.void(piece.raw)
+            else:
+                builder.protected(piece.text, piece.raw)
+    start, end = region or (pieces[first].start, pieces[last - 1].end)
+    return Unit(
+        start=start,
+        end=end,
+        segment=builder.build(),
+        escape=escape_like("".join(one.raw for one in pieces if one.kind == "text")),
+        lead=pieces[:first] if region else (),
+        tail=pieces[last:] if region else (),
+        pieces=known,
+        render=render,
+    )
+
+
+def peeled(pieces: Sequence[Piece]) -> tuple[int, int]:
+    """Finds the first and the last piece that are not markup at the ends of the whole."""
+    first, last = 0, len(pieces)
+    while True:
+        if _is_void(pieces[first]):
+            first += 1
+        elif _is_void(pieces[last - 1]):
+            last -= 1
+        elif pieces[first].kind == "open" and _closing(pieces, first) == last - 1:
+            first, last = first + 1, last - 1
+        else:
+            return first, last
+
+
+def _is_void(piece: Piece) -> bool:
+    return piece.kind == "void" or (piece.kind == "text" and not piece.text.strip())
+
+
+def _closing(pieces: Sequence[Piece], first: int) -> int:
+    """Finds the piece that closes the one at `first`."""
+    depth = 0
+    for number in range(first, len(pieces)):
+        depth += {"open": 1, "close": -1}.get(pieces[number].kind, 0)
+        if depth == 0:
+            return number
+    return -1
+
+
+def pair(pieces: list[Piece]) -> list[Piece]:
+    """Makes spans of halves that belong together (the start and the end of a bookmark).
+
+    As voids they would be placed one by one, perhaps the end before the start.
+    """
+    ends = {piece.key[3:]: number for number, piece in enumerate(pieces) if piece.key[:3] == "end"}
+    made = list(pieces)
+    for number, piece in enumerate(pieces):
+        if piece.key[:5] != "start" or (end := ends.get(piece.key[5:], -1)) <= number:
+            continue
+        # asked of what was made so far: a pair that crosses an earlier one stays two voids
+        between = made[number + 1 : end]
+        if _is_balanced(between) and any(one.text.strip() for one in between):
+            made[number] = replace(piece, kind="open", behavior="once")
+            made[end] = replace(made[end], kind="close")
+    return made
+
+
+def _is_balanced(pieces: Sequence[Piece]) -> bool:
+    depth = 0
+    for piece in pieces:
+        depth += {"open": 1, "close": -1}.get(piece.kind, 0)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+class InlineReader:
+    """Reads the content of elements that have text and elements mixed."""
+
+    def __init__(
+        self,
+        source: Source,
+        behavior: Callable[[Element], Behavior],
+        breaks: frozenset[str] = frozenset(),
+        halves: Callable[[Element], str] = lambda _element: "",
+    ) -> None:
+        self._source = source
+        self._behavior = behavior
+        self._breaks = breaks
+        self._halves = halves
+
+    def pieces(self, element: Element) -> list[Piece]:
+        return pair(list(self._read(element)))
+
+    def _read(self, element: Element) -> Iterator[Piece]:
+        source, place = self._source, element.inner
+        for child in element.children:
+            if child.start > place:
+                yield self._text(place, child.start)
+            place = child.end
+            behavior = "void" if child.name == "#" else self._behavior(child)
+            if child.name == "#cdata":
+                yield self._text(child.start, child.end)
+            elif behavior == "void" or not source.content(child).strip():
+                breaks = child.name in self._breaks
+                yield Piece(
+                    "void",
+                    source.raw(child),
+                    child.start,
+                    child.end,
+                    breaks=breaks,
+                    key=self._halves(child),
+                )
+            elif behavior == "protected":
+                text = " ".join(source.content(child).split())
+                yield Piece("protected", source.raw(child), child.start, child.end, text)
+            else:
+                yield Piece("open", source.tag(child), child.start, child.inner, behavior=behavior)
+                yield from self._read(child)
+                raw = source.text[child.inner_end : child.end]
+                yield Piece("close", raw, child.inner_end, child.end)
+        if element.inner_end > place:
+            yield self._text(place, element.inner_end)
+
+    def _text(self, start: int, end: int) -> Piece:
+        raw = self._source.text[start:end]
+        return Piece("text", raw, start, end, decoded_text(raw))
+
+
+def parted(items: Iterator[Item]) -> Iterator[Item]:
+    """Takes out a space next to what parts words already, a line break or a tab."""
+    text, after_break = "", False
+    for item in items:
+        if isinstance(item, str):
+            if after_break and not text:
+                item = item.removeprefix(" ")
+            text += item
+            continue
+        shorter = text.removesuffix(" ") if item[0].breaks else text
+        yield shorter
+        yield item
+        after_break = item[0].breaks and shorter == text
+        text = ""
+    yield text
+
+
+def joined(items: Iterator[Item], escape: Callable[[str], str]) -> str:
+    """Writes text and markup one behind the other."""
+    return "".join(escape(one) if isinstance(one, str) else one[1] for one in parted(items))
+
+
+class XmlDocument:
+    """A document, or a part of one, that is XML."""
+
+    def __init__(
+        self,
+        data: bytes,
+        source: Source,
+        regions: Sequence[Unit | Edit],
+        relabel: Callable[[str], str] = str,
+    ) -> None:
+        self._data = data
+        self._source = source
+        # By start; a unit stands before those in it (a footnote in a sentence)
+        self._regions = sorted(regions, key=lambda one: (one.start, -one.end))
+        self._starts = [one.start for one in self._regions]
+        self._relabel = relabel
+        self._given: list[Segment | None] = []
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [one.segment for one in self._regions if isinstance(one, Unit)]
+
+    def write(self, translated: Sequence[Segment | None]) -> bytes:
+        if all(one is None for one in translated):
+            return self._data
+        given = iter(translated)
+        self._given = [next(given) if isinstance(one, Unit) else None for one in self._regions]
+        text = self._expanded(0, len(self._source.text), 0)
+        return self._source.encoded(self._relabel(text))
+
+    def _expanded(self, start: int, end: int, number: int) -> str:
+        """Writes a part of the source with the regions in it, of which `number` is the first."""
+        written: list[str] = []
+        place = start
+        while number < len(self._regions) and self._starts[number] < end:
+            region = self._regions[number]
+            if region.start >= place:  # others are in a region that has written them
+                written += self._source.text[place : region.start], self._written(number)
+                place = region.end
+            number += 1
+        written.append(self._source.text[place:end])
+        return "".join(written)
+
+    def _written(self, number: int) -> str:
+        unit = self._regions[number]
+        if isinstance(unit, Edit):
+            return unit.text
+        given, own = self._given[number], unit.segment
+        if given is None or (not unit.fills and (given.text, given.spans) == (own.text, own.spans)):
+            return self._expanded(unit.start, unit.end, number + 1)
+        content = (unit.render or joined)(self._items(number, unit, given), unit.escape)
+        return unit.around[0] + content + unit.around[1]
+
+    def _items(self, number: int, unit: Unit, given: Segment) -> Iterator[Item]:
+        left = {raw: list(pieces) for raw, pieces in unit.pieces.items()}
+        inner = number + 1
+        yield from (self._item(piece, inner) for piece in unit.lead)
+        yield unit.segment.before
+        for one in walked(given):
+            if isinstance(one, str):
+                yield one
+                continue
+            span, is_end = one
+            pieces = left.get(span.opening)
+            if is_end:
+                yield (
+                    Piece("close", "", 0, 0, level=pieces[0].level if pieces else "inside"),
+                    span.closing,
+                )
+            elif pieces:
+                # those of void elements are used once each: what is in them may differ
+                piece = pieces.pop(0) if len(pieces) > 1 and span.behavior == "void" else pieces[0]
+                yield self._item(piece, inner)
+            elif span.opening:
+                yield Piece("void", span.opening, 0, 0, level="inside"), span.opening
+        yield unit.segment.after
+        yield from (self._item(piece, inner) for piece in unit.tail)
+
+    def _item(self, piece: Piece, number: int) -> Item:
+        if piece.kind == "text":
+            return piece.text
+        if piece.kind in ("open", "close"):
+            return piece, piece.raw
+        number = bisect_left(self._starts, piece.start, number)
+        return piece, self._expanded(piece.start, piece.end, number)
