@@ -219,7 +219,8 @@ class Slot:
         one = self.segment
         if translated is None or (translated.text, translated.spans) == (one.text, one.spans):
             return self.raw
-        return one.before + rendered(translated, self.escape) + one.after
+        blanks = self.escape(one.before), self.escape(one.after)
+        return rendered(translated, self.escape).join(blanks)
 
 
 MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
