@@ -22,7 +22,7 @@ BUDGET = {
     ".": 2210,
     "artifacts": 2328,
     "bulk": 1787,
-    "cli": 9406,
+    "cli": 9418,
     "corpora": 3025,
     "distill": 1568,
     "documents": 1499,
@@ -40,8 +40,8 @@ BUDGET = {
     "search": 5076,
     "serve": 5205,
     "show": 1949,
-    "tests": 69239,
-    "text": 6074,
+    "tests": 69330,
+    "text": 6086,
     "train": 1416,
     "trainer": 5068,
 }  # fmt: skip
@@ -50,7 +50,7 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 416
+MODULES = 417
 LONG_FUNCTIONS = 8
 CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")

@@ -1,4 +1,7 @@
-"""On a CPU the kernels translate and score without torch, as they and torch do with it."""
+"""On a CPU the kernels translate and score without torch, as they and torch do with it.
+
+Nor do they need the other packages that `tformer-runtime` leaves out.
+"""
 
 import dataclasses
 import json
@@ -12,6 +15,7 @@ from tests.commands import record_of, records_of, run
 from tformer_cli.bulk.plan import GivenCorpus, plan_corpus
 from tformer_cli.bulk.shards import Fields, Task
 from tformer_cli.bulk.translate_shard import opening
+from tformer_cli.cli.app import LEFT_OUT
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native_search import default_threads
 from tformer_cli.kinds.lines.translate import translate_lines
@@ -26,16 +30,16 @@ PROGRAM = f"""
 import os, sys
 from tformer_cli.__main__ import main
 
-class Torch:
+class LeftOut:
     def find_spec(self, name, path, target=None):
-        if name == "torch":
+        if name in {LEFT_OUT}:
             os._exit({ASKED})
 
 if __name__ == "__main__":
-    sys.meta_path.insert(0, Torch())
+    sys.meta_path.insert(0, LeftOut())
     main()
 """
-"""`tformer`, ended by the first import of torch."""
+"""`tformer`, ended by the first import of torch, datasets or pyarrow."""
 
 
 COUNTING = """
@@ -48,6 +52,21 @@ except SystemExit:
 """
 """`tformer`, with the number of its own modules that were loaded as the last line."""
 MOST_MODULES = 60
+
+
+WITHOUT = f"""
+import sys
+from tformer_cli.__main__ import main
+
+class LeftOut:
+    def find_spec(self, name, path, target=None):
+        if name in {LEFT_OUT}:
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, LeftOut())
+main()
+"""
+"""`tformer` as it is installed by `tformer-runtime`."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -137,6 +156,15 @@ def test_the_loss_of_evaluate_is_that_of_scores(model, tmp_path, options):
         assert score["log_probability"] == near
 
 
+@pytest.mark.parametrize("options", [[], ["--precision", "int8"], ["--split-sentences", "rule"]])
+def test_alignments_come_out_of_the_search(model, options):
+    text = "\n".join(LINES) + "\n"
+    words = ("translate", model, "--format", "tsv", "--alignments", "pharaoh", *options)
+    found = without_torch(*words, "--device", "cpu", text=text)
+    assert found == with_torch(*words, text=text)
+    assert [bool(line.rpartition("\t")[2]) for line in found.splitlines()] == [*map(bool, LINES)]
+
+
 def test_a_benchmark_and_the_process_it_measures_do_without_torch(model, tmp_path):
     (tmp_path / "source").write_text("\n".join(LINES) + "\n")
     options = ("--rounds", 1, "--beam-size", 2, "--format", "json")
@@ -221,3 +249,23 @@ def test_an_opened_model_names_its_device(model):
     opened = open_model(model)
     assert (opened.place, opened.device) == ("cpu", torch.device("cpu"))
     assert dataclasses.asdict(opened.directory.info)["step"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (("train", "quickstart", "-o", "run"), "torch"),
+        (("quickstart",), "torch"),
+    ],
+)
+def test_a_command_says_what_to_install_and_leaves_nothing(arguments, missing, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *arguments],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: {arguments[0]}: needs {missing}, which is not installed; pip install "
+        "'tformer-runtime[train]'\n"
+    )
+    assert not any(tmp_path.iterdir())

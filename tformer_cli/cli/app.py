@@ -38,6 +38,9 @@ from tformer_cli.version import __version__
 CLOSED_PIPE_STATUS = 141
 NO_MEMORY = "there is not enough memory"
 LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
+# What `tformer-runtime` installs only with its extra; see `.ci/runtime_wheel.py`.
+LEFT_OUT = ("datasets", "pyarrow", "torch")
+LEFT_OUT_MESSAGE = "needs {0}, which is not installed; pip install 'tformer-runtime[train]'"
 # Error numbers of writing to a stream that is full, closed or gone.
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
@@ -95,6 +98,11 @@ class OneLineErrors(HelpfulGroup):
             _end(given, error, _system_message(error), 1)
         except (KeyboardInterrupt, GeneratorExit):
             raise
+        except ModuleNotFoundError as error:
+            if error.name not in LEFT_OUT:
+                _end(given, error, _fault(error), 1)
+            command = next((one for one in given if not one.startswith("-")), "tformer")
+            _end(given, error, f"{command}: {LEFT_OUT_MESSAGE.format(error.name)}", 2)
         # a fault of ours is one line, too, and so is a panic of a library, which is no Exception
         except BaseException as error:  # noqa: BLE001
             if _signals:  # a library that was interrupted may call that an error of its own

@@ -18,10 +18,10 @@ from tformer_cli.quality.given import JSONL, TSV, ending_of
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.search.hypothesis import longest_source
 from tformer_cli.search.text_windows import text_scores
+from tformer_cli.text.blocks import joined
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus
 from tformer_cli.text.lines import LineCounts, check_lines, given_lines, read_lines
-from tformer_cli.text.loading.encoded import joined
 
 # sacrebleu, numpy and torch are imported where something is computed with them
 

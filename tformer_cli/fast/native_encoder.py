@@ -34,7 +34,6 @@ class CompiledEncoder:
     """The packed encoder of a model; several threads may use it at once."""
 
     def __init__(self, native: NativeModel, batch_tokens: int, n_threads: int = 0) -> None:
-        """Takes a packed model."""
         self._native = native
         self._batch_tokens = batch_tokens
         self._n_threads = n_threads

@@ -11,6 +11,7 @@ import ctypes
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -28,6 +29,7 @@ from tformer_cli.search.constraints import satisfying_search
 from tformer_cli.search.engine import EngineUnavailableError, PromptedModel, StoredModel
 from tformer_cli.search.hypothesis import (
     Hypothesis,
+    SourceAttention,
     length_divisor,
     longest_translation,
     never_interrupt,
@@ -46,13 +48,14 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import ModelConfig, Precision
     from tformer_cli.search.config import DecodingConfig
     from tformer_cli.search.engine import SearchedModel, Sentence
+    from tformer_cli.search.hypothesis import CrossHead
 
 Result = TypeVar("Result")
 MAX_UNINTERRUPTIBLE_TOKENS = 2000
 """Tokens of one sentence, all its hypotheses together, that need no thread which could be stopped:
 a large model finds them within some tenths of a second."""
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
-    dict.fromkeys(("tokens", "key", "prefix", "constraints", "candidates"), ANY)
+    dict.fromkeys(("tokens", "key", "prefix", "constraints", "candidates", "heads"), ANY)
 )
 """Demands on a sentence that they know."""
 CACHE_BYTES = 32 << 20
@@ -74,7 +77,6 @@ class CompiledEngine:
         tell: Callable[[str], None] | None = None,
         n_threads: int = 0,
     ) -> None:
-        """Remembers how to search."""
         self._precision = precision
         self._tell = tell
         self._n_threads = n_threads
@@ -212,9 +214,12 @@ class CompiledSearch:
         """See `PreparedSearch`."""
         native = self._present()
         n_workers = self._n_threads or available_threads()
-        free = [index for index, one in enumerate(sentences) if one.constraints is None]
         results: dict[int, list[Hypothesis]] = {}
-        if free:
+        by_heads: dict[tuple[CrossHead, ...], list[int]] = {}
+        for index, one in enumerate(sentences):
+            if one.constraints is None:
+                by_heads.setdefault(one.heads, []).append(index)
+        for free in by_heads.values():
             found = self._plain(native, [sentences[index] for index in free], config, before_batch)
             results |= zip(free, found, strict=True)
 
@@ -248,7 +253,7 @@ class CompiledSearch:
 
         def find(batch: Sequence[int]) -> list[list[Hypothesis]]:
             some = [sentences[index] for index in batch]
-            found = native.search(
+            return native.search(
                 [sources[index] for index in batch],
                 [limits[index] for index in batch],
                 beam_size=config.n_candidates,
@@ -259,9 +264,8 @@ class CompiledSearch:
                 rules=_rules(some, config, self._model.max_positions),
                 drawing=_drawing(some, config) if config.sampling else None,
                 tell=self._teller(),
+                heads=some[0].heads,
             )
-            # By position: `Found` has the fields of `Hypothesis` in its order
-            return [[Hypothesis(*one) for one in hypotheses] for hypotheses in found]
 
         before_batch()
         n_tokens = limits[0] * config.n_candidates
@@ -305,6 +309,14 @@ class CompiledSearch:
         n_forced = len(sentence.prefix)
         # The same search as torch's, so both engines keep to the same demands
         found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
+        if found and sentence.heads:
+            # Of a few hypotheses a forced pass costs little, and their search keeps no entries
+            targets = [one.token_ids for one in found]
+            heard = native.attend([sentence.tokens] * len(found), targets, sentence.heads)
+            return [
+                replace(one, attention=SourceAttention(sentence.heads, rows))
+                for one, rows in zip(found, heard, strict=True)
+            ]
         # A translation that lacks a phrase is better than none
         return found or self._plain(native, [sentence], config, lambda: None)[0]
 

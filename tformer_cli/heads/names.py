@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tformer_cli.model.attention import MultiHeadAttention
+    from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.encoder_only import Classifier, PositionPredictor
     from tformer_cli.model.transformer import Transformer
 
@@ -108,6 +109,11 @@ def attentions(model: Inspected) -> Iterator[tuple[Kind, int, MultiHeadAttention
             yield "dec", index, decoder_layer.self_attention
         if model.config.n_encoder_layers:  # else there is no source to look at
             yield "cross", index, decoder_layer.cross_attention
+
+
+def layout_of(config: ModelConfig) -> HeadLayout:
+    """The same of a model that need not be made."""
+    return HeadLayout(*config.layer_heads)
 
 
 def head_layout(model: Inspected) -> HeadLayout:

@@ -39,27 +39,36 @@ of the last half of the layers, whose rows are read as words that stand unchange
 say they have to be.
 """
 
+from __future__ import annotations
+
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Literal
+from itertools import accumulate, groupby
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.heads.names import HeadId, HeadLayout, Kind
 from tformer_cli.heads.selectors import select_heads
-from tformer_cli.inspect.capture.forced import AttentionMaps
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.pharaoh import Link, format_links
-from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from tformer_cli.artifacts.config_file import AlignmentInfo
+    from tformer_cli.inspect.capture.forced import AttentionMaps
+    from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 Numbers = NDArray[np.float64]
+# Bytes of characters that are white space: no part of another character looks like them in UTF-8
+_BLANKS = re.compile(
+    b"[\t-\r\x1c-\x20]|\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80"
+)
 Spans = NDArray[np.int64]  # (N, 2): from a letter up to, and without, another
 
 
@@ -143,30 +152,37 @@ def _spelled(tokenizer: TokenizerSide, ids: Sequence[int]) -> SpelledWords:
 def words_of_ids(tokenizer: TokenizerSide, ids: Sequence[int]) -> WordTokens:
     """Finds the words that tokens spell, however else that text might be tokenized."""
     pieces = [tokenizer.piece_bytes[token] for token in ids]
-    before = _letters_before(b"".join(pieces))
-    ends = np.cumsum([0, *map(len, pieces)])
-    spans = np.stack([before[ends[:-1]], before[ends[1:]]], axis=1)
-    return WordTokens(tuple(ids), _shares(spans, _spans_of(b"".join(pieces).split())))
+    text = b"".join(pieces)
+    ends = _letters_before(text)[list(accumulate(map(len, pieces), initial=0))]
+    return WordTokens(tuple(ids), _shares(_between(ends), _spans_of(text.split())))
 
 
 def _letters_before(text: bytes) -> NDArray[np.int64]:
     """(bytes + 1) how many letters come before each byte, and before the end."""
-    characters = text.decode("utf-8", errors="surrogateescape")
-    sizes = [len(c.encode("utf-8", errors="surrogateescape")) for c in characters]
-    letters = np.repeat([not c.isspace() for c in characters], np.array(sizes, dtype=np.int64))
-    return np.concatenate([[0], np.cumsum(letters, dtype=np.int64)])
+    found = np.zeros(len(text) + 1, dtype=np.int64)
+    found[1:] = 1
+    for blank in _BLANKS.finditer(text):
+        found[blank.start() + 1 : blank.end() + 1] = 0
+    return np.cumsum(found)
 
 
 def _spans_of(words: Iterable[bytes]) -> Spans:
     """The letters of words that follow one another."""
-    ends = np.cumsum([0, *(int(_letters_before(word)[-1]) for word in words)])
-    return np.stack([ends[:-1], ends[1:]], axis=1)
+    sizes = (len(_BLANKS.sub(b"", word)) for word in words)
+    return _between(np.array(list(accumulate(sizes, initial=0)), dtype=np.int64))
+
+
+def _between(ends: NDArray[np.int64]) -> Spans:
+    return np.array([ends[:-1], ends[1:]]).T
 
 
 def _byte_spans(text: str, offsets: Sequence[tuple[int, int]]) -> Spans:
+    spans = np.array(offsets, dtype=np.int64).reshape(-1, 2)
+    if text.isascii():  # characters are bytes, in most lines of many languages
+        return spans
     sizes = [len(c.encode()) for c in text]
     before = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    return before[np.array(offsets, dtype=np.int64).reshape(-1, 2)]
+    return before[spans]
 
 
 def _shares(tokens: Spans, words: Spans) -> Numbers:
@@ -232,8 +248,7 @@ def default_selection(layout: HeadLayout) -> str:
 
 def head_mean(maps: AttentionMaps, heads: Sequence[HeadId]) -> Numbers:
     """(T, S) mean of the weights of heads; the begin and end of sentence are counted."""
-    chosen = torch.stack([maps.weights(head) for head in heads])
-    mean: Numbers = chosen.double().mean(dim=0).numpy()
+    mean: Numbers = np.mean([maps.weights(head).double().numpy() for head in heads], axis=0)
     return mean
 
 
@@ -262,8 +277,7 @@ def linked(weights: Numbers, rule: LinkRule) -> NDArray[np.bool_]:
     if rule.threshold is not None:
         return (on_words >= rule.threshold) & (on_words > 0)
     heaviest = on_words.argmax(axis=-1)[..., None]
-    links = np.zeros(on_words.shape, dtype=bool)
-    np.put_along_axis(links, heaviest, values=True, axis=-1)
+    links: NDArray[np.bool_] = heaviest == np.arange(on_words.shape[-1])
     links &= on_words > 0  # a word without tokens has no heaviest
     if rule.keeps_eos:
         links &= on_words >= weights[..., -1:]
@@ -271,7 +285,8 @@ def linked(weights: Numbers, rule: LinkRule) -> NDArray[np.bool_]:
 
 
 def links_of(is_linked: NDArray[np.bool_]) -> set[Link]:
-    return {(int(source), int(target)) for target, source in np.argwhere(is_linked)}
+    targets, sources = np.nonzero(is_linked)
+    return set(zip(sources.tolist(), targets.tolist(), strict=True))
 
 
 NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
@@ -361,7 +376,17 @@ class HeadChoice:
     def weights(self, maps: AttentionMaps, tokenizer: Tokenizer) -> tuple[Numbers, Convention]:
         """(T, S) mean of the heads' weights for a pair, and the convention to read it by."""
         mean = head_mean(maps, self.members)
-        return mean, self.convention or found_convention(mean, maps, tokenizer)
+        return mean, self.read_by(mean, maps.source_tokens, maps.target_ids[:-1], tokenizer)
+
+    def read_by(
+        self,
+        weights: Numbers,
+        source: Sequence[int],
+        target: Sequence[int],
+        tokenizer: Tokenizer,
+    ) -> Convention:
+        """Chooses the convention to read the heads' weights for a pair of tokens by."""
+        return self.convention or found_convention(weights, source, target, tokenizer)
 
 
 def choose_heads(
@@ -382,7 +407,9 @@ def choose_heads(
     return HeadChoice(heads=selection, members=members, convention=convention, reason=reason)
 
 
-def found_convention(weights: Numbers, maps: AttentionMaps, tokenizer: Tokenizer) -> Convention:
+def found_convention(
+    weights: Numbers, source_ids: Sequence[int], target_ids: Sequence[int], tokenizer: Tokenizer
+) -> Convention:
     """Finds which rows (T, S) are the target tokens', by tokens that stay as they are.
 
     A name, a number or a mark that occurs once on either side translates itself. Some decoders look
@@ -390,10 +417,7 @@ def found_convention(weights: Numbers, maps: AttentionMaps, tokenizer: Tokenizer
     """
     source, target = (
         [side.piece_bytes[token].strip() for token in ids]
-        for side, ids in (
-            (tokenizer.source, maps.source_tokens),
-            (tokenizer.target, maps.target_ids[:-1]),
-        )
+        for side, ids in ((tokenizer.source, source_ids), (tokenizer.target, target_ids))
     )
     counts = Counter(source), Counter(target)
     unchanged = [

@@ -41,7 +41,7 @@ class LanguageModeling(TextModeling):
         from tformer_cli.search.scoring import score_texts
         from tformer_cli.search.text_windows import text_scores
         from tformer_cli.search.torch_engine import TorchEngine
-        from tformer_cli.text.loading.encoded import joined
+        from tformer_cli.text.blocks import joined
         from tformer_cli.trainer.validation import Scored
 
         recipe = held.recipe

@@ -24,7 +24,7 @@ class TextModeling(Training):
 
     def texts(self, pair: SentencePair) -> Iterable[str]:
         """Returns the text; line ends are tokens of a stream."""
-        from tformer_cli.text.loading.encoded import joined
+        from tformer_cli.text.blocks import joined
 
         return (joined([pair.target]),)
 
@@ -33,7 +33,7 @@ def text_ids(
     lines: Sequence[str], tokenizer: Tokenizer, longest: int, *, is_stream: bool
 ) -> list[Sequence[int]]:
     """The ids of lines, cut off where they are too long, or of blocks of one stream."""
-    from tformer_cli.text.loading.encoded import TextStream
+    from tformer_cli.text.blocks import TextStream
 
     if is_stream:
         stream = TextStream(tokenizer.target, longest)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.search.constraints import Constraints
-    from tformer_cli.search.hypothesis import Hypothesis
+    from tformer_cli.search.hypothesis import CrossHead, Hypothesis
 
 
 class SearchedModel(Protocol):
@@ -114,6 +114,8 @@ class Sentence:
     """Phrases it holds or does not hold; then it must be searched by itself."""
     candidates: tuple[int, ...] = ()
     """Tokens that it may consist of, ascending, 0 to the end of sentence among them; empty: all."""
+    heads: tuple[CrossHead, ...] = ()
+    """Heads whose weights hypotheses are to carry; see `SourceAttention`. It changes no result."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from tformer_cli.search.config import DecodingConfig
 
@@ -15,6 +18,22 @@ PENALTY_OFFSET = 5.0
 """The 5 of ((5 + T)/6)^α; T = 1 gives 1."""
 EXTRA_TOKENS = 20
 """Added to `max_length_ratio` times the source's tokens, so that short sources have room."""
+
+
+CrossHead = tuple[int, int]
+"""Layer and head of a decoder's attention to the source, from 0."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceAttention:
+    """Weights of some heads on the source while a translation was written: their mean."""
+
+    heads: tuple[CrossHead, ...]
+    """The heads that the search was asked to listen to."""
+    weights: NDArray[np.float32]
+    """(T + 1, S) a row for each position of the decoder: row t has read t of the tokens and
+    predicts the next one, or the end of sentence. S counts the source's end of sentence, if the
+    model reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +51,8 @@ class Hypothesis:
     does not give them."""
     is_finished: bool
     """False where the length limit ended it although the model preferred to continue."""
+    attention: SourceAttention | None = field(default=None, compare=False, repr=False)
+    """What it attended to, where the search was asked and the engine can tell."""
 
     @property
     def n_tokens(self) -> int:

@@ -6,6 +6,8 @@ target length, so a pair's result does not depend, in float32, on the other pair
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import torch
@@ -19,12 +21,15 @@ from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from tformer_cli.model.attention import AttentionTap
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.stacks import DecoderLayer, Stack
     from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.search.hypothesis import CrossHead
 
 LEAST_ATTENTION = 1e-30
 """Stands for attention that has vanished, whose logarithm would be -inf."""
@@ -39,6 +44,9 @@ class ForcedModel(SearchedModel, Protocol):
 
     def __call__(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
         """Computes logits (B, T, V); see `Transformer.forward`."""
+
+    def target_hidden(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
+        """Computes the decoder's last hidden states (B, T, D)."""
 
 
 def takes_targets(model: object) -> TypeGuard[ForcedModel]:
@@ -67,6 +75,47 @@ def score_pairs(
         for index, values, penalty in zip(batch, steps, coverage, strict=True):
             found[index] = scored_hypothesis(targets[index], values, config, penalty)
     return [found[index] for index in range(len(sources))]
+
+
+@torch.inference_mode()
+def attended_pairs(
+    model: ForcedModel,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    heads: Sequence[CrossHead],
+    *,
+    batch_tokens: int,
+    device: torch.device | str,
+) -> list[NDArray[np.float32]]:
+    """Finds what heads attend to in given translations; see `SourceAttention.weights`."""
+    found: dict[int, NDArray[np.float32]] = {}
+    for batch in _plan(sources, targets, batch_tokens, model.vocab_size):
+        chosen = [targets[i] for i in batch]
+        source, mask = source_batch(
+            [sources[i] for i in batch], model.max_positions, device, eos=model.source_eos
+        )
+        taps: dict[int, AttentionTap] = {}
+        with ExitStack() as taken:
+            # Taps are removed after errors, too: one left behind would record every later pass
+            for layer in {layer for layer, _ in heads}:
+                attention = model.decoder.layers[layer].cross_attention
+                taken.callback(attention.tap(partial(taps.__setitem__, layer)).remove)
+            model.target_hidden(source, mask, _inputs(chosen, model, source.device))
+        weights = {layer: tap.weights(torch.float32) for layer, tap in taps.items()}
+        # (heads, B, T, S) -> (B, T, S)
+        mean = torch.stack([weights[layer][:, head] for layer, head in heads]).double().mean(dim=0)
+        rows, lengths = mean.float().cpu().numpy(), mask.sum(dim=1).tolist()
+        for row, index in enumerate(batch):
+            # A copy, so that a pair that is kept does not keep its batch
+            found[index] = rows[row, : len(chosen[row]) + 1, : lengths[row]].copy()
+    return [found[index] for index in range(len(sources))]
+
+
+def _inputs(targets: Sequence[Sequence[int]], model: ForcedModel, device: torch.device) -> Tensor:
+    """Pads what the decoder reads of targets to (B, T)."""
+    longest = min(padded_length(max(map(len, targets)) + 1), model.max_positions)
+    rows = [[BOS_ID, *t, *[PAD_ID] * (longest - len(t) - 1)] for t in targets]
+    return torch.tensor(rows, device=device)
 
 
 def coverage_penalty(
@@ -103,14 +152,14 @@ def _forced(
     beta: float,
 ) -> tuple[list[list[float]], list[float]]:
     """Returns the log-probabilities of each target's tokens, and β times its coverage penalty."""
-    longest = min(padded_length(max(map(len, targets)) + 1), model.max_positions)
+    inputs = _inputs(targets, model, source.device)
+    longest = inputs.shape[1]
     lengths = torch.tensor([len(target) + 1 for target in targets], device=source.device)
-    inputs = [[BOS_ID, *t, *[PAD_ID] * (longest - len(t) - 1)] for t in targets]
     outputs = [[*t, EOS_ID, *[PAD_ID] * (longest - len(t) - 1)] for t in targets]
     taps: list[AttentionTap] = []
     handle = model.decoder.layers[-1].cross_attention.tap(taps.append) if beta else None
     try:
-        logits = model(source, source_mask, torch.tensor(inputs, device=source.device)).float()
+        logits = model(source, source_mask, inputs).float()
     finally:
         if handle is not None:
             # After errors, too: a tap left behind would record every later pass

@@ -14,17 +14,18 @@ from tformer_cli.search.beam_search import beam_search, diverse_beam_search
 from tformer_cli.search.config import ANY_SEARCH, PLAIN_SEARCH
 from tformer_cli.search.constraints import satisfying_search
 from tformer_cli.search.engine import EngineUnavailableError, PromptedModel
-from tformer_cli.search.hypothesis import length_divisor, longest_translation
+from tformer_cli.search.hypothesis import SourceAttention, length_divisor, longest_translation
 from tformer_cli.search.models import ShortlistedModel
 from tformer_cli.search.processors import StepRows, make_processors, process
 from tformer_cli.search.sampling import greedy_search, sample
-from tformer_cli.search.scoring import score_pairs, takes_targets
+from tformer_cli.search.scoring import attended_pairs, score_pairs, takes_targets
 from tformer_cli.search.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
 from tformer_cli.settings import unknown_setting
 from tformer_cli.text.tokenizer import BOS_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     import numpy as np
     from numpy.typing import NDArray
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import Precision
     from tformer_cli.search.config import DecodingConfig
     from tformer_cli.search.engine import DecodingModel, Sentence
-    from tformer_cli.search.hypothesis import Hypothesis
+    from tformer_cli.search.hypothesis import CrossHead, Hypothesis
     from tformer_cli.search.processors import ScoreProcessor
 
 
@@ -78,7 +79,38 @@ class TorchSearch:
                 before_batch()
                 results = self._searched([sentences[index] for index in indices], own)
                 found.update(zip(indices, results, strict=True))
-        return [found[index] for index in range(len(sentences))]
+        return self._listened(sentences, [found[i] for i in range(len(sentences))], config)
+
+    def _listened(
+        self,
+        sentences: Sequence[Sentence],
+        found: list[list[Hypothesis]],
+        config: DecodingConfig,
+    ) -> list[list[Hypothesis]]:
+        """Adds what hypotheses attended to, by a forced pass; not those of several models."""
+        if not (any(one.heads for one in sentences) and takes_targets(self._model)):
+            return found
+        by_heads: dict[tuple[CrossHead, ...], list[tuple[int, int]]] = {}
+        for index, (sentence, hypotheses) in enumerate(zip(sentences, found, strict=True)):
+            own = by_heads.setdefault(sentence.heads, [])
+            own += ((index, rank) for rank in range(len(hypotheses)))
+        by_heads.pop((), None)
+        for heads, places in by_heads.items():
+            # Without autocast: the weights are read, and the products of a search are not
+            with self._products():
+                rows = attended_pairs(
+                    self._model,
+                    [sentences[index].tokens for index, _ in places],
+                    [found[index][rank].token_ids for index, rank in places],
+                    heads,
+                    batch_tokens=config.torch_batch_tokens,
+                    device=self._device,
+                )
+            for (index, rank), weights in zip(places, rows, strict=True):
+                found[index][rank] = replace(
+                    found[index][rank], attention=SourceAttention(heads, weights)
+                )
+        return found
 
     def score(
         self,
@@ -125,19 +157,19 @@ class TorchSearch:
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        """Computes in the precision, and every row of a float32 product by itself.
+        """Computes in the precision, and every row of a float32 product by itself."""
+        with autocast(self._device, self._precision), self._products():
+            yield
+
+    def _products(self) -> AbstractContextManager[object]:
+        """Computes every row of a float32 product by itself.
 
         A model with its own products leaves torch's to attention: the small ones need the
         standard setting, and changing it takes longer than one of them.
         """
-        has_products = getattr(self._model, "output_product", None) is not None
-        products = StandardProducts if has_products else OneDnnProducts
-        is_on_cpu = self._device.type == "cpu"
-        with (
-            autocast(self._device, self._precision),
-            products() if has_products or is_on_cpu else nullcontext(),
-        ):
-            yield
+        if getattr(self._model, "output_product", None) is not None:
+            return StandardProducts()
+        return OneDnnProducts() if self._device.type == "cpu" else nullcontext()
 
     def _batch(self, sentences: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
         sources = [sentence.tokens for sentence in sentences]

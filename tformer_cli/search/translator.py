@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain, islice, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.search.config import DecodingConfig, TooLong
     from tformer_cli.search.engine import SearchedModel, SearchEngine, Shortlist
-    from tformer_cli.search.hypothesis import Hypothesis
+    from tformer_cli.search.hypothesis import CrossHead, Hypothesis, SourceAttention
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 BUFFER_LINES = 1024
@@ -61,6 +61,8 @@ class TranslatedText:
     """Number of tokens of each part of a split line; one number for a whole line."""
     token_log_probabilities: tuple[float, ...] = ()
     """log p of every token in turn, each part's end of sentence included."""
+    attention: tuple[SourceAttention, ...] = field(default=(), compare=False, repr=False)
+    """What each part attended to; empty unless `Translator.listening` and the engine can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ class Translator:
         """Connects a model with its tokenizer."""
         self._seen_words = seen_words
         self._shortlist = shortlist
+        self._heads: tuple[CrossHead, ...] = ()
         self.config = config
         self._model = model
         self._tokenizer = tokenizer
@@ -207,6 +210,12 @@ class Translator:
         """Makes the same translator for other languages of a model that has tokens for them."""
         other = copy(self)
         other._tokenizer = self._tokenizer.for_languages(source, target)
+        return other
+
+    def listening(self, heads: Sequence[CrossHead]) -> Translator:
+        """Makes the same translator, whose hypotheses also say what heads attended to."""
+        other = copy(self)
+        other._heads = tuple(heads)
         return other
 
     def with_config(self, config: DecodingConfig) -> Translator:
@@ -255,6 +264,7 @@ class Translator:
                     # A prefix is the line's, so only its first part begins with it
                     prefix=start if number else (*start, *prefixes[i]),
                     constraints=self._constraints(demands[i], required),
+                    heads=self._heads,
                 )
             )
 
@@ -535,9 +545,11 @@ class Translator:
                 part.is_finished,
                 (len(part.token_ids),),
                 part.token_log_probabilities,
+                () if part.attention is None else (part.attention,),
             )
         parts, texts = zip(*spelled, strict=True)
         pairs = zip_longest(texts, (blank or " " for blank in blanks), fillvalue="")
+        attention = tuple(part.attention for part in parts if part.attention is not None)
         return TranslatedText(
             "".join(chain.from_iterable(pairs)).translate(LINE_ENDS),
             sum(part.log_probability for part in parts),
@@ -546,6 +558,7 @@ class Translator:
             all(part.is_finished for part in parts),
             tuple(len(part.token_ids) for part in parts),
             tuple(chain.from_iterable(part.token_log_probabilities for part in parts)),
+            attention if len(attention) == len(parts) else (),
         )
 
 

@@ -227,7 +227,7 @@ class _Events:
     async def _inspected(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
         inspector = self._site.inspector
         if inspector is None:
-            raise Refused(501, "nothing looks into models here")
+            raise Refused(501, "the service looks into models only where PyTorch is installed")
         request = self._request
         wanted = [*(["translation"] if request.needs_torch else []), *request.wanted]
         given = {**request.given, "model": name, "want": wanted}

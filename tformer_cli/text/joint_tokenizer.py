@@ -139,7 +139,10 @@ class JointTokenizer(OneSidedTokenizer):
         repaired = [without_surrogates(text) for text in texts]
         if self._new_tokens:
             return [self._with_spans(text) for text in repaired]
-        encodings = self._tokenizer.encode_batch(repaired, add_special_tokens=False)
+        if len(repaired) <= FEW:
+            encodings = [self._tokenizer.encode(one, add_special_tokens=False) for one in repaired]
+        else:
+            encodings = self._tokenizer.encode_batch(repaired, add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in encodings]
 
     def _with_spans(self, text: str) -> tuple[list[int], list[Span]]:

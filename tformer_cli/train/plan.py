@@ -17,9 +17,9 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe
 from tformer_cli.text.batching import collate, plan_batches
+from tformer_cli.text.blocks import TextStream
 from tformer_cli.text.corpora import SentencePair, read_corpus
 from tformer_cli.text.lines import LineCounts
-from tformer_cli.text.loading.encoded import TextStream
 from tformer_cli.text.loading.loader import n_rows
 from tformer_cli.text.tokenizer import PAD_ID, Tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer

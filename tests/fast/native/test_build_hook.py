@@ -1,15 +1,22 @@
 """Wheels as pip has them built: of the package itself, with one small C file for the kernels."""
 
+import base64
+import hashlib
 import importlib.util
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from tformer_cli.api import load_model
+from tformer_cli.cli.app import LEFT_OUT
 from tformer_cli.fast.native.library import levels_of_processor
 
 hatchling = importlib.util.find_spec("hatchling")
@@ -128,3 +135,48 @@ def test_a_kernel_that_does_not_compile_makes_a_pure_package(compiler, make, che
     done, wheel = make()
     assert wheel.name.endswith("py3-none-any.whl")
     assert "without compiled kernels, which is slower" in done.stderr
+
+
+def test_the_runtime_has_the_same_files_and_leaves_out_what_is_heavy(make, tmp_path):
+    _, wheel = make(TFORMER_BUILD_LEVELS="none")
+    tool = runpy.run_path(str(ROOT / ".ci/runtime_wheel.py"))
+    made = tool["runtime_wheel"](wheel)
+    assert made.name == wheel.name.replace("tformer-", "tformer_runtime-")
+    with zipfile.ZipFile(made) as archive:
+        archive.extractall(tmp_path / "installed")
+    package = {name for name in files_of(wheel) if ".dist-info/" not in name}
+    assert package == {name for name in files_of(made) if ".dist-info/" not in name}
+    (found,) = metadata.distributions(path=[str(tmp_path / "installed")])
+    assert found.metadata["Name"] == "tformer-runtime"
+    assert found.metadata["Summary"].startswith("Train, use")
+    (command,) = found.entry_points
+    assert command.value == "tformer_cli.__main__:main"
+    needed = {re.match("[a-z0-9-]+", one)[0] for one in found.requires if ";" not in one}
+    assert not needed & set(LEFT_OUT)
+    assert {"numpy", "tokenizers", "typer"} <= needed
+    extra = [one for one in found.requires if "extra == 'train'" in one]
+    assert sorted(re.match("[a-z]+", one)[0] for one in extra) == sorted(LEFT_OUT)
+    for file in found.files:  # the digests of RECORD
+        if file.hash is not None:
+            digest = hashlib.sha256(file.read_binary()).digest()
+            assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == file.hash.value
+
+
+@pytest.mark.slow
+def test_the_runtime_translates_in_200_megabytes(tmp_path, zoo):
+    """Needs a compiler, and packages to install."""
+    pip = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "-q", "-w", str(tmp_path)]
+    subprocess.run(pip, check=True)
+    tool = runpy.run_path(str(ROOT / ".ci/runtime_wheel.py"))
+    made = tool["runtime_wheel"](next(tmp_path.glob("tformer-*.whl")))
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    subprocess.run([venv / "bin/pip", "install", "-q", str(made)], check=True)
+    packages = next((venv / "lib").glob("*/site-packages"))
+    own = ("pip", "setuptools", "pkg_resources", "_distutils_hack")  # of the environment itself
+    files = [file for file in packages.rglob("*") if file.is_file()]
+    files = [file for file in files if not file.relative_to(packages).parts[0].startswith(own)]
+    assert sum(file.stat().st_size for file in files) < 200e6
+    command = [venv / "bin/tformer", "translate", str(zoo["translate"]), "The dog.", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == f"{load_model(zoo['translate']).translate(['The dog.'])[0].text}\n"

@@ -89,7 +89,11 @@ def serve(
         )
         service.preload()
         site = Site(
-            service=service, settings=settings, keys=keys, paths=named, inspector=Inspector()
+            service=service,
+            settings=settings,
+            keys=keys,
+            paths=named,
+            inspector=Inspector() if find_spec("torch") else None,
         )
         url = url_of(listening)
         note(f"serving {', '.join(named)} at {url} (Ctrl-C ends)", quiet=quiet)

@@ -217,10 +217,11 @@ class FormatOptions:
             refuse(given, "only jsonl has a place for them; add --format jsonl")
 
     def arguments(self, opened: "Opened", *, quiet: bool) -> dict[str, Any]:
-        """Returns them as arguments of `translated_text`, an aligner of the model included."""
+        """Returns them as arguments of `translated_text`: the translator, and what aligns."""
         from tformer_cli.search.formats import Details
 
         arguments = {
+            "translator": opened.translator,
             "output_format": self.output_format,
             "input_format": self.input_format,
             "lists_hypotheses": self.n_best > 1,
@@ -232,7 +233,12 @@ class FormatOptions:
 
         aligner = Aligner(opened.directory)
         note(f"aligning by {aligner.choice}", quiet=quiet)
-        return {**arguments, "aligner": aligner, "alignment_format": self.alignments}
+        return {
+            **arguments,
+            "translator": aligner.listening(opened.translator),
+            "aligner": aligner,
+            "alignment_format": self.alignments,
+        }
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -364,8 +370,7 @@ def translate(
         n_before = resumed.done if resumed is not None else 0
         opened = options.open(model, quiet=quiet, n_best=formats.n_best, **more, **decoding)
         buffers = translated_text(
-            opened.translator,
-            telling_of_markup(islice(lines, n_before, None), chosen.start + n_before),
+            lines=telling_of_markup(islice(lines, n_before, None), chosen.start + n_before),
             counts=counts,
             input_name="stdin" if is_stdin else files.input_file or "arguments",
             glossary=terms,

@@ -41,7 +41,6 @@ class NativeLoss:
     """The parts of a cross-entropy, and its gradient in place of the logits."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Takes the library's function."""
         self._loss = library.tformer_loss
         self._loss.argtypes = [ctypes.c_void_p]
         self._loss.restype = ctypes.c_bool
@@ -81,7 +80,6 @@ class NativeOrthogonal:
     """Odd polynomials of all singular values of matrices, one after the other."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Takes the library's function."""
         self._orthogonalize = library.tformer_orthogonalize
         self._orthogonalize.argtypes = [ctypes.c_void_p]
         self._orthogonalize.restype = ctypes.c_bool
@@ -130,7 +128,6 @@ class NativeDropout:
     """Dropout whose mask is a function of a seed, and computed again for the gradient."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Takes the library's function."""
         self._dropout = library.tformer_dropout
         self._dropout.argtypes = [ctypes.c_void_p]
         self._dropout.restype = None
@@ -231,7 +228,6 @@ class NativeResidualNorm:
     """hidden + dropout(values) and its layer norm; the mask is a function of a seed."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Takes the library's functions."""
         self._forward = library.tformer_residual_norm
         self._forward.argtypes = [ctypes.c_void_p]
         self._forward.restype = None

@@ -6,12 +6,13 @@ import ctypes
 import weakref
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tformer_cli.fast.native.structs import Answer, EncodeRequest, Request, ScoreRequest, TellToken
 from tformer_cli.fast.native.weights import PackedModel
+from tformer_cli.search.hypothesis import Hypothesis, SourceAttention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.fast.native.weights import Array
     from tformer_cli.model.config import ModelConfig
+    from tformer_cli.search.hypothesis import CrossHead
 
 EOS_ID = 3
 """End of sentence: the kernels and the tokenizer agree on it."""
@@ -28,21 +30,6 @@ MOST_ROWS = 320
 _NO_MEMORY, _STOPPED = 1, 2
 _MOST_TOP_K = 1 << 31
 """More tokens than any vocabulary has."""
-
-
-class Found(NamedTuple):
-    """A translation that was found; the fields are those of `Hypothesis`, in its order."""
-
-    token_ids: tuple[int, ...]
-    """The target tokens without beginning and end of sentence."""
-    log_probability: float
-    """Σ log p of the tokens and of the end of sentence."""
-    score: float
-    """`log_probability` divided by its length's divisor."""
-    token_log_probabilities: tuple[float, ...]
-    """log p of every token and of the end of sentence."""
-    is_finished: bool
-    """False where the limit ended it although the model preferred to continue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +83,7 @@ class NativeModel:
         """Packs the model's weights, which must not change from then on; see `PackedModel`."""
         self._library = library
         self._model = PackedModel(library, config, vocab_size, weights, release)
+        self._cross_heads = config.layer_heads.cross
         self._search, self._score = library.tformer_search, library.tformer_score
         self._encode = library.tformer_encode
         self._search.argtypes = [ctypes.c_void_p] * 3
@@ -118,7 +106,8 @@ class NativeModel:
         rules: Rules = NO_RULES,
         drawing: Drawing | None = None,
         tell: Callable[[int], None] | None = None,
-    ) -> list[list[Found]]:
+        heads: Sequence[CrossHead] = (),
+    ) -> list[list[Hypothesis]]:
         """Translates or continues sentences; no result depends on the other sentences."""
         self._check(sources, limits, beam_size, n_searched, divisors)
         tokens, starts = self._joined_sources(sources)
@@ -127,7 +116,8 @@ class NativeModel:
             raise ValueError("all hypotheses that are drawn are wanted")
         ruled = _PackedRules(rules, len(sources), self._model.vocab_size)
         drawn = _PackedDrawing(drawing, len(sources))
-        answer = _Room(np.array(limits, np.int64), n_searched)
+        answer = _Room(np.array(limits, np.int64), n_searched, np.diff(starts), tuple(heads))
+        mask = self._mask(heads)
         stop = ctypes.c_int(0) if stop is None else stop
         told = _Told(tell, stop)
         divisors = np.ascontiguousarray(divisors, np.float64)
@@ -150,6 +140,7 @@ class NativeModel:
                     *drawn.fields,
                     told.function,
                     ctypes.addressof(stop),
+                    None if mask is None else mask.ctypes.data,
                 )
             ),
             ctypes.byref(Answer(*(part.ctypes.data for part in answer.parts))),
@@ -167,6 +158,27 @@ class NativeModel:
         stop: ctypes.c_int | None = None,
     ) -> list[list[float]]:
         """Scores given translations; each pair's numbers are independent of the others."""
+        return self._forced(sources, targets, (), stop)[0]
+
+    def attend(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        heads: Sequence[CrossHead],
+        *,
+        stop: ctypes.c_int | None = None,
+    ) -> list[NDArray[np.float32]]:
+        """Finds the mean of heads for given translations, as the search hears it."""
+        return self._forced(sources, targets, heads, stop)[1]
+
+    def _forced(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        heads: Sequence[CrossHead],
+        stop: ctypes.c_int | None,
+    ) -> tuple[list[list[float]], list[NDArray[np.float32]]]:
+        """Reads given translations; returns log p of their tokens, and what heads attend to."""
         if len(targets) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
         tokens, starts = self._joined_sources(sources)
@@ -178,14 +190,26 @@ class NativeModel:
             wanted, target_starts = _joined(targets)
         steps = np.empty(len(wanted), np.float32)
         stop = ctypes.c_int(0) if stop is None else stop
+        mask = self._mask(heads)
+        widths = np.diff(starts)
+        ends = np.cumsum(widths * np.diff(target_starts)) if heads else np.zeros(1, np.int64)
+        heard = np.empty(ends[-1] if len(ends) else 0, np.float32)
         request = ScoreRequest(
             len(sources),
             *(array.ctypes.data for array in (tokens, starts, wanted, target_starts)),
             ctypes.addressof(stop),
             steps.ctypes.data,
+            None if mask is None else mask.ctypes.data,
+            heard.ctypes.data,
         )
         _check_status(self._score(self._model.pointer, ctypes.byref(request)), "score")
-        return [steps[start:end].tolist() for start, end in pairwise(target_starts.tolist())]
+        heard /= max(1, len(heads))
+        is_heard = bool(heads and sources)
+        parts = zip(np.split(heard, ends[:-1]), widths, strict=True) if is_heard else ()
+        return (
+            [steps[start:end].tolist() for start, end in pairwise(target_starts.tolist())],
+            [part.reshape(-1, width) for part, width in parts],
+        )
 
     def encode(
         self, texts: Sequence[Sequence[int]], *, stop: ctypes.c_int | None = None
@@ -218,6 +242,15 @@ class NativeModel:
             raise ValueError("only a model with encoder and decoder is decoded step by step")
         self._check_tokens([source], self._model.source_vocab_size)
         return NativeSession(self._library, self._model, source, most_rows, most_steps)
+
+    def _mask(self, heads: Sequence[CrossHead]) -> NDArray[np.uint8] | None:
+        """Marks heads among those of all layers; None: nobody listens."""
+        if not heads:
+            return None
+        layers = [np.zeros(n, np.uint8) for n in self._cross_heads]
+        for layer, head in heads:
+            layers[layer][head] = 1
+        return np.concatenate(layers)
 
     def _check(
         self,
@@ -408,7 +441,6 @@ class _PackedDrawing:
     """The sampling settings as arrays of search.h, which live as long as this."""
 
     def __init__(self, drawing: Drawing | None, n_sentences: int) -> None:
-        """Takes what is drawn by."""
         self.fields: tuple[int | float | None, ...] = (None, 1.0, 0, 1.0)
         """The same as in `Request`."""
         if drawing is None:
@@ -455,7 +487,14 @@ class _Told:
 class _Room:
     """Arrays for what is found; each sentence has room for its longest translations."""
 
-    def __init__(self, limits: NDArray[np.int64], n_searched: int) -> None:
+    def __init__(
+        self,
+        limits: NDArray[np.int64],
+        n_searched: int,
+        widths: NDArray[np.int64],
+        heads: tuple[CrossHead, ...],
+    ) -> None:
+        """Makes room, where one listens to heads also for sources of so many positions."""
         n_sentences, self._n_searched = len(limits), n_searched
         n_hypotheses = n_sentences * n_searched
         self.limits = limits
@@ -471,22 +510,18 @@ class _Room:
         self._is_finished = np.empty(n_hypotheses, np.int32)
         self._tokens = np.empty(places[-1], np.int32)
         self._steps = np.empty(places[-1], np.float32)
+        self._widths, self._heads = widths, heads
+        self._heard_places = np.zeros(n_sentences + 1, np.int64)
+        if heads:
+            np.cumsum(self._room * n_searched * widths, out=self._heard_places[1:])
+        # Most of it is never touched, and then is no memory: limits are far away
+        self._heard = np.empty(self._heard_places[-1], np.float32)
+        of_hypotheses = (self._n_tokens, self._log_probability, self._score, self._is_finished)
+        of_tokens = (self._places, self._tokens, self._steps, self._heard_places, self._heard)
+        # In the order of search.h
+        self.parts: tuple[NDArray[np.generic], ...] = (self._n_found, *of_hypotheses, *of_tokens)
 
-    @property
-    def parts(self) -> tuple[NDArray[np.generic], ...]:
-        """The arrays in the order of search.h."""
-        return (
-            self._n_found,
-            self._n_tokens,
-            self._log_probability,
-            self._score,
-            self._is_finished,
-            self._places,
-            self._tokens,
-            self._steps,
-        )
-
-    def read(self, sentence: int) -> list[Found]:
+    def read(self, sentence: int) -> list[Hypothesis]:
         """Returns what was found for a sentence, best first."""
         found = []
         for rank in range(self._n_found[sentence]):
@@ -494,12 +529,23 @@ class _Room:
             start = self._places[sentence] + rank * self._room[sentence]
             stop = start + self._n_tokens[number]
             found.append(
-                Found(
+                Hypothesis(
                     tuple(self._tokens[start:stop].tolist()),
                     float(self._log_probability[number]),
                     float(self._score[number]),
                     tuple(self._steps[start : stop + 1].tolist()),
                     bool(self._is_finished[number]),
+                    self._attention(sentence, rank, int(self._n_tokens[number]) + 1),
                 )
             )
         return found
+
+    def _attention(self, sentence: int, rank: int, n_rows: int) -> SourceAttention | None:
+        if not self._heads:
+            return None
+        width = int(self._widths[sentence])
+        start = self._heard_places[sentence] + rank * self._room[sentence] * width
+        # Their mean is a copy: what is kept does not keep the room of all
+        mean = self._heard[start : start + n_rows * width] / len(self._heads)
+        weights = mean.astype(np.float32, copy=False).reshape(n_rows, width)
+        return SourceAttention(self._heads, weights)

@@ -7,233 +7,180 @@ library states the size of each (handshake.c), and one that states another is no
 from __future__ import annotations
 
 import ctypes
+from typing import Any
+
+TellToken = ctypes.CFUNCTYPE(None, ctypes.c_int32)
+"""The function type of that name in search.h."""
+_TYPES: dict[str, Any] = {
+    "int32": ctypes.c_int32,
+    "int64": ctypes.c_int64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "pointer": ctypes.c_void_p,
+    "numbers": ctypes.POINTER(ctypes.c_int64),
+    "seed": ctypes.c_uint32 * 2,
+    "told": TellToken,
+}
+
+
+def _fields(runs: str) -> list[tuple[str, Any]]:
+    """Reads the fields of a struct: a type, and the names that follow one another with it."""
+    found: list[tuple[str, Any]] = []
+    for word in runs.split():
+        if word.endswith(":"):
+            kind = _TYPES[word[:-1]]
+        else:
+            found.append((word, kind))
+    return found
 
 
 class Shape(ctypes.Structure):
     """The struct `Shape` of model.h."""
 
-    _fields_ = (
-        ("d_model", ctypes.c_int64),
-        ("head_width", ctypes.c_int64),
-        ("d_ff", ctypes.c_int64),
-        ("vocab_size", ctypes.c_int64),
-        ("max_positions", ctypes.c_int64),
-        ("n_encoder_layers", ctypes.c_int64),
-        ("n_decoder_layers", ctypes.c_int64),
-        ("encoder_heads", ctypes.POINTER(ctypes.c_int64)),
-        ("decoder_heads", ctypes.POINTER(ctypes.c_int64)),
-        ("cross_heads", ctypes.POINTER(ctypes.c_int64)),
-        ("group_size", ctypes.c_int64),
-        ("norm_epsilon", ctypes.c_float),
-        ("is_pre_norm", ctypes.c_int32),
-        ("activation", ctypes.c_int32),
-        ("positions", ctypes.c_int32),
-        ("decoder_cell", ctypes.c_int32),
-        ("scales_embeddings", ctypes.c_int32),
-        ("is_rms", ctypes.c_int32),
-        ("is_gated", ctypes.c_int32),
-    )
-
-
-TellToken = ctypes.CFUNCTYPE(None, ctypes.c_int32)
-"""The function type of that name in search.h."""
+    _fields_ = _fields("""
+        int64: d_model head_width d_ff vocab_size max_positions n_encoder_layers
+            n_decoder_layers
+        numbers: encoder_heads decoder_heads cross_heads
+        int64: group_size
+        float: norm_epsilon
+        int32: is_pre_norm activation positions decoder_cell scales_embeddings is_rms is_gated
+    """)
 
 
 class Request(ctypes.Structure):
     """The struct `Request` of search.h."""
 
-    _fields_ = (
-        ("n_sentences", ctypes.c_int64),
-        ("tokens", ctypes.c_void_p),
-        ("starts", ctypes.c_void_p),
-        ("limits", ctypes.c_void_p),
-        ("divisors", ctypes.c_void_p),
-        ("candidates", ctypes.c_void_p),
-        ("candidate_starts", ctypes.c_void_p),
-        ("prefixes", ctypes.c_void_p),
-        ("prefix_starts", ctypes.c_void_p),
-        ("least_lengths", ctypes.c_void_p),
-        ("ngram", ctypes.c_int64),
-        ("beam_size", ctypes.c_int64),
-        ("n_searched", ctypes.c_int64),
-        ("most_rows", ctypes.c_int64),
-        ("stops_early", ctypes.c_int32),
-        ("keys", ctypes.c_void_p),
-        ("temperature", ctypes.c_double),
-        ("top_k", ctypes.c_int64),
-        ("top_p", ctypes.c_double),
-        ("tell", TellToken),
-        ("stop", ctypes.c_void_p),
-    )
+    _fields_ = _fields("""
+        int64: n_sentences
+        pointer: tokens starts limits divisors candidates candidate_starts prefixes
+            prefix_starts least_lengths
+        int64: ngram beam_size n_searched most_rows
+        int32: stops_early
+        pointer: keys
+        double: temperature
+        int64: top_k
+        double: top_p
+        told: tell
+        pointer: stop heads
+    """)
 
 
 class Answer(ctypes.Structure):
     """The struct `Answer` of search.h."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_void_p)
-        for name in (
-            "n_found",
-            "n_tokens",
-            "log_probability",
-            "score",
-            "is_finished",
-            "places",
-            "target_tokens",
-            "steps",
-        )
-    )
+    _fields_ = _fields("""
+        pointer: n_found n_tokens log_probability score is_finished places target_tokens steps
+            heard_places heard
+    """)
 
 
 class ScoreRequest(ctypes.Structure):
     """The struct `ScoreRequest` of scoring.h."""
 
-    _fields_ = (
-        ("n_pairs", ctypes.c_int64),
-        ("sources", ctypes.c_void_p),
-        ("source_starts", ctypes.c_void_p),
-        ("targets", ctypes.c_void_p),
-        ("target_starts", ctypes.c_void_p),
-        ("stop", ctypes.c_void_p),
-        ("steps", ctypes.c_void_p),
-    )
+    _fields_ = _fields("""
+        int64: n_pairs
+        pointer: sources source_starts targets target_starts stop steps heads heard
+    """)
 
 
 class EncodeRequest(ctypes.Structure):
     """The struct `EncodeRequest` of encoding.h."""
 
-    _fields_ = (
-        ("n_texts", ctypes.c_int64),
-        ("tokens", ctypes.c_void_p),
-        ("starts", ctypes.c_void_p),
-        ("stop", ctypes.c_void_p),
-        ("hidden", ctypes.c_void_p),
-    )
+    _fields_ = _fields("int64: n_texts pointer: tokens starts stop hidden")
 
 
 class BiasGradient(ctypes.Structure):
     """The struct `BiasGradient` of bias_gradient.h."""
 
-    _fields_ = (
-        ("n_rows", ctypes.c_int64),
-        ("n_columns", ctypes.c_int64),
-        ("gradient", ctypes.c_void_p),
-        ("result", ctypes.c_void_p),
-        ("kind", ctypes.c_int32),
-        ("bias_gradient", ctypes.c_void_p),
-        ("n_threads", ctypes.c_int64),
-    )
+    _fields_ = _fields("""
+        int64: n_rows n_columns
+        pointer: gradient result
+        int32: kind
+        pointer: bias_gradient
+        int64: n_threads
+    """)
 
 
 class HeadRows(ctypes.Structure):
     """The struct `HeadRows` of attention_training.h."""
 
-    _fields_ = (("numbers", ctypes.c_void_p), ("row_stride", ctypes.c_int64))
+    _fields_ = _fields("pointer: numbers int64: row_stride")
+
+
+_TYPES["rows"] = HeadRows
 
 
 class AttentionPass(ctypes.Structure):
     """The struct `AttentionPass` of attention_training.h."""
 
-    _fields_ = (
-        ("n_sentences", ctypes.c_int64),
-        ("n_heads", ctypes.c_int64),
-        ("head_width", ctypes.c_int64),
-        ("kind", ctypes.c_int32),
-        ("is_causal", ctypes.c_int32),
-        ("query", HeadRows),
-        ("key", HeadRows),
-        ("value", HeadRows),
-        ("query_starts", ctypes.c_void_p),
-        ("key_starts", ctypes.c_void_p),
-        ("weight_starts", ctypes.c_void_p),
-        ("most_queries", ctypes.c_int64),
-        ("most_keys", ctypes.c_int64),
-        ("weights", ctypes.c_void_p),
-        ("context", HeadRows),
-        ("query_gradient", HeadRows),
-        ("key_gradient", HeadRows),
-        ("value_gradient", HeadRows),
-        ("n_threads", ctypes.c_int64),
-    )
+    _fields_ = _fields("""
+        int64: n_sentences n_heads head_width
+        int32: kind is_causal
+        rows: query key value
+        pointer: query_starts key_starts weight_starts
+        int64: most_queries most_keys
+        pointer: weights
+        rows: context query_gradient key_gradient value_gradient
+        int64: n_threads
+    """)
 
 
 class ResidualNorm(ctypes.Structure):
     """The struct `ResidualNorm` of residual_norm.h."""
 
-    _fields_ = (
-        ("n_rows", ctypes.c_int64),
-        ("width", ctypes.c_int64),
-        ("residual", ctypes.c_void_p),
-        ("values", ctypes.c_void_p),
-        ("values_kind", ctypes.c_int32),
-        ("result_kind", ctypes.c_int32),
-        ("seed", ctypes.c_uint32 * 2),
-        ("threshold", ctypes.c_int32),
-        ("scale", ctypes.c_float),
-        ("weight", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("epsilon", ctypes.c_float),
-        ("sum", ctypes.c_void_p),
-        ("statistics", ctypes.c_void_p),
-        ("result", ctypes.c_void_p),
-        ("sum_gradient", ctypes.c_void_p),
-        ("residual_gradient", ctypes.c_void_p),
-        ("values_gradient", ctypes.c_void_p),
-        ("weight_gradient", ctypes.c_void_p),
-        ("bias_gradient", ctypes.c_void_p),
-        ("n_threads", ctypes.c_int64),
-    )
+    _fields_ = _fields("""
+        int64: n_rows width
+        pointer: residual values
+        int32: values_kind result_kind
+        seed: seed
+        int32: threshold
+        float: scale
+        pointer: weight bias
+        float: epsilon
+        pointer: sum statistics result sum_gradient residual_gradient values_gradient
+            weight_gradient bias_gradient
+        int64: n_threads
+    """)
 
 
 class Orthogonalization(ctypes.Structure):
     """The struct `Orthogonalization` of orthogonal.h."""
 
-    _fields_ = (
-        ("n_matrices", ctypes.c_int64),
-        ("n_rows", ctypes.c_int64),
-        ("n_columns", ctypes.c_int64),
-        ("matrices", ctypes.c_void_p),
-        ("result", ctypes.c_void_p),
-        ("coefficients", ctypes.c_void_p),
-        ("n_iterations", ctypes.c_int64),
-        ("cushion", ctypes.c_float),
-        ("smallest_norm", ctypes.c_float),
-        ("n_threads", ctypes.c_int64),
-    )
+    _fields_ = _fields("""
+        int64: n_matrices n_rows n_columns
+        pointer: matrices result coefficients
+        int64: n_iterations
+        float: cushion smallest_norm
+        int64: n_threads
+    """)
 
 
 class RowLoss(ctypes.Structure):
     """The struct `RowLoss` of loss.h."""
 
-    _fields_ = (
-        ("n_rows", ctypes.c_int64),
-        ("vocab_size", ctypes.c_int64),
-        ("logits", ctypes.c_void_p),
-        ("kind", ctypes.c_int32),
-        ("writes_gradient", ctypes.c_int32),
-        ("targets", ctypes.c_void_p),
-        ("target_weight", ctypes.c_float),
-        ("normalizer", ctypes.c_void_p),
-        ("right", ctypes.c_void_p),
-        ("n_threads", ctypes.c_int64),
-    )
+    _fields_ = _fields("""
+        int64: n_rows vocab_size
+        pointer: logits
+        int32: kind writes_gradient
+        pointer: targets
+        float: target_weight
+        pointer: normalizer right
+        int64: n_threads
+    """)
 
 
 class Dropout(ctypes.Structure):
     """The struct `Dropout` of dropout.h."""
 
-    _fields_ = (
-        ("n_values", ctypes.c_int64),
-        ("values", ctypes.c_void_p),
-        ("residual", ctypes.c_void_p),
-        ("result", ctypes.c_void_p),
-        ("values_kind", ctypes.c_int32),
-        ("result_kind", ctypes.c_int32),
-        ("seed", ctypes.c_uint32 * 2),
-        ("threshold", ctypes.c_int32),
-        ("scale", ctypes.c_float),
-        ("n_threads", ctypes.c_int64),
-    )
+    _fields_ = _fields("""
+        int64: n_values
+        pointer: values residual result
+        int32: values_kind result_kind
+        seed: seed
+        int32: threshold
+        float: scale
+        int64: n_threads
+    """)
 
 
 SHARED = (

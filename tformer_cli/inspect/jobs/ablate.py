@@ -57,7 +57,7 @@ from tformer_cli.metrics.scores import check_counts
 from tformer_cli.metrics.significance import PairedDifference, PairedScores, compare_losses
 from tformer_cli.search.text_windows import text_windows
 from tformer_cli.text.batching import Batch, plan_batches
-from tformer_cli.text.loading.encoded import joined
+from tformer_cli.text.blocks import joined
 from tformer_cli.text.masking import masking_of
 from tformer_cli.text.tokenizer import PAD_ID
 from tformer_cli.wording import count_of

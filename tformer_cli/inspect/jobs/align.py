@@ -18,7 +18,7 @@ from tformer_cli.corpora.algorithmic import TASKS, generate_examples
 from tformer_cli.corpora.algorithmic import split_sizes as string_sizes
 from tformer_cli.corpora.grammar.generate import generate_corpus, split_sizes
 from tformer_cli.errors import ArtifactError, DataError, UsageError
-from tformer_cli.heads.names import HeadId, HeadLayout, head_layout
+from tformer_cli.heads.names import HeadId, HeadLayout, head_layout, layout_of
 from tformer_cli.inspect.alignment import (
     ALIGNING,
     CONVENTIONS,
@@ -40,7 +40,6 @@ from tformer_cli.inspect.alignment import (
     words_of_ids,
     words_of_text,
 )
-from tformer_cli.inspect.capture.forced import capture_pairs
 from tformer_cli.inspect.views.corpus import AlignmentScore, AlignmentScores
 from tformer_cli.metrics.alignment_error import (
     AlignmentCounts,
@@ -57,7 +56,9 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.inspect.capture.forced import AttentionMaps
+    from tformer_cli.model.transformer import Transformer
     from tformer_cli.recipe import Recipe
+    from tformer_cli.search.hypothesis import SourceAttention
     from tformer_cli.search.translator import Translation, Translator
     from tformer_cli.text.config import CorpusConfig
     from tformer_cli.text.tokenizer import TokenizerSide
@@ -83,7 +84,10 @@ class WordAlignment:
 
 
 class Aligner:
-    """Aligns words by some heads of one model, with batched teacher-forced passes."""
+    """Aligns words by some heads of one model.
+
+    What a search has heard of them is read without torch, of other pairs by forced passes.
+    """
 
     def __init__(
         self,
@@ -92,16 +96,31 @@ class Aligner:
         convention: Convention | None = None,
         rule: LinkRule | None = None,
     ) -> None:
+        self._directory = directory
         self.tokenizer = directory.tokenizer
-        self.longest = longest_source(directory.model.config.max_positions)
+        self.longest = longest_source(directory.config.max_positions)
         self.choice = _choice(directory, heads, convention)
         self.compared = CONVENTIONS if convention is None else (convention,)
-        self.model = directory.model
+        self.heads = tuple((layer, head) for _, layer, head in self.choice.members)
         self.rule = rule or LinkRule()
 
+    @property
+    def model(self) -> Transformer:
+        """The model, which is made of its weights when it is first asked for."""
+        return self._directory.model
+
+    def listening(self, translator: Translator) -> Translator:
+        """Makes a translator whose search listens to the heads, so that no second pass is needed.
+
+        Of an ensemble, which has no heads of its own, hypotheses come without, and are aligned by
+        the first model.
+        """
+        return translator.listening(self.heads)
+
     def align_translations(self, translations: Sequence[Translation]) -> list[list[WordAlignment]]:
-        """Aligns every hypothesis of translations: one forced pass over exactly its tokens."""
+        """Aligns every hypothesis of translations, by what its search or a forced pass heard."""
         pairs: list[tuple[WordTokens, WordTokens]] = []
+        heard: list[SourceAttention | None] = []
         n_parts = []
         for translation in translations:
             source: list[WordTokens] = []
@@ -119,16 +138,42 @@ class Aligner:
                     for start, end in (pairwise(ends) if source else ())
                 ]
                 pairs += zip(source, parts, strict=True)
+                heard += hypothesis.attention or [None] * len(parts)
                 n_parts.append(len(parts))
-        weights = iter(self.word_weights(pairs))
+        weights = iter(self._heard_weights(pairs, heard))
         aligned = (self._joined([next(weights) for _ in range(n)]) for n in n_parts)
         return [[next(aligned) for _ in t.hypotheses] for t in translations]
+
+    def _heard_weights(
+        self,
+        pairs: Sequence[tuple[WordTokens, WordTokens]],
+        heard: Sequence[SourceAttention | None],
+    ) -> list[Numbers]:
+        found: dict[int, Numbers] = {}
+        for index, ((source, target), one) in enumerate(zip(pairs, heard, strict=True)):
+            # Only what was heard of these heads and these very tokens
+            if one is None or one.heads != self.heads:
+                continue
+            n_rows, n_columns = one.weights.shape
+            if n_rows != len(target.ids) + 1 or n_columns - len(source.ids) not in (0, 1):
+                continue
+            weights = one.weights.astype(np.float64)
+            convention = self.choice.read_by(weights, source.ids, target.ids, self.tokenizer)
+            found[index] = word_weights(weights, source, target, convention)
+        missing = [index for index in range(len(pairs)) if index not in found]
+        if missing:
+            others = self.word_weights([pairs[index] for index in missing])
+            found |= zip(missing, others, strict=True)
+        return [found[index] for index in range(len(pairs))]
 
     def align_pairs(self, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> list[WordAlignment]:
         return [self._joined([weights]) for weights in self.word_weights(pairs)]
 
     def word_weights(self, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> list[Numbers]:
         """For each pair the (target words, source words + 1) weights of the chosen heads."""
+        # Not at the top: it loads torch
+        from tformer_cli.inspect.capture.forced import capture_pairs
+
         found: list[Any] = [None] * len(pairs)
         ids = [(source.ids, target.ids) for source, target in pairs]
         for index, maps in capture_pairs(self.model, ids, ALIGNING):
@@ -149,7 +194,7 @@ def _choice(
 ) -> HeadChoice:
     stored = directory.info.alignment
     try:
-        return choose_heads(head_layout(directory.model), stored, heads, convention)
+        return choose_heads(layout_of(directory.config), stored, heads, convention)
     except UsageError as error:
         if heads or stored is None:
             raise
@@ -354,6 +399,8 @@ def candidates_of(layout: HeadLayout) -> dict[str, Sequence[HeadId]]:
 def score_model(
     aligner: Aligner, pairs: Iterable[PairTexts], gold: Iterable[GoldLinks], report: AlignmentReport
 ) -> Iterator[AlignmentScores]:
+    from tformer_cli.inspect.capture.forced import capture_pairs
+
     is_given = aligner.choice.reason == "given"
     tally = _Tally(
         {aligner.choice.heads: aligner.choice.members}

@@ -27,8 +27,8 @@ from tformer_cli.inspect.heads.metrics import HeadStatistics
 from tformer_cli.inspect.jobs.reader import is_written
 from tformer_cli.inspect.views.timeline import HEADS_LOG, SCHEMA
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.text.blocks import TextStream
 from tformer_cli.text.corpora import SentencePair
-from tformer_cli.text.loading.encoded import TextStream
 from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 from tformer_cli.trainer.events import RolledBack, TrainingEvent
 from tformer_cli.trainer.run_logs import read_log

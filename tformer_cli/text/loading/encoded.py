@@ -3,7 +3,7 @@
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, compress
 from pathlib import Path
@@ -19,10 +19,11 @@ from tformer_cli.files.atomic import aside_in_shared, flush_file
 from tformer_cli.files.cache import cache_directory as default_cache_directory
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.settings import ANY, unknown_setting
+from tformer_cli.text.blocks import TextStream
 from tformer_cli.text.config import FORMAT_KEYS, CorpusConfig, DataConfig
 from tformer_cli.text.corpora import SentencePair, corpus_name, format_of, read_corpus
 from tformer_cli.text.lines import LineCounts
-from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
+from tformer_cli.text.tokenizer import Tokenizer
 
 CHUNK_PAIRS = 8192
 # A chunk is tokenized at once and becomes one record batch; both bound its memory.
@@ -396,29 +397,3 @@ def cache_key(config: CorpusConfig, data: DataConfig, tokenizer: Tokenizer) -> s
 
 
 # Tokens of a block: something to read, and something to predict from it.
-SHORTEST_BLOCK = 2
-
-
-class TextStream:
-    """Cuts a text in parts into blocks of equally many tokens; no token spans two parts."""
-
-    def __init__(self, side: TokenizerSide, block_length: int) -> None:
-        self._side = side
-        self._length = max(SHORTEST_BLOCK, block_length)
-        self._left: list[int] = []
-
-    def add(self, lines: Iterable[str]) -> list[list[int]]:
-        """Adds lines, each with its line end; returns the blocks that are full."""
-        ids = [*self._left, *self._side.encode_phrases([joined(lines)])[0]]
-        n_blocks = len(ids) // self._length
-        self._left = ids[n_blocks * self._length :]
-        starts = range(0, n_blocks * self._length, self._length)
-        return [ids[start : start + self._length] for start in starts]
-
-    def rest(self) -> list[int]:
-        """Returns the last, shorter block; nothing if too little is left for one."""
-        return self._left if len(self._left) >= SHORTEST_BLOCK else []
-
-
-def joined(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)

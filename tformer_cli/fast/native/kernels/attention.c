@@ -44,7 +44,7 @@ static void softmax(float *scores, size_t n) {
 
 static void attend_with_head(const PackedMatrix *keys, const PackedMatrix *values,
                              const float *queries, size_t query_stride, size_t n_queries,
-                             float *scores, float *context, size_t context_stride) {
+                             float *scores, float *context, size_t context_stride, Heard heard) {
     const size_t n = values->n_inputs, stride = row_stride(n);
     const Epilogue nothing = {0};
     for (size_t first = 0; first < n_queries; first += QUERY_BLOCK) {
@@ -52,17 +52,21 @@ static void attend_with_head(const PackedMatrix *keys, const PackedMatrix *value
         const size_t n_rows = n_left < QUERY_BLOCK ? n_left : QUERY_BLOCK;
         multiply(keys, queries + first * query_stride, query_stride, n_rows, nothing, scores,
                  stride);
-        for (size_t row = 0; row < n_rows; row++)
+        for (size_t row = 0; row < n_rows; row++) {
             softmax(scores + row * stride, n);
+            for (size_t i = 0; heard.heads && i < n; i++)
+                heard.sums[(first + row) * heard.stride + i] += scores[row * stride + i];
+        }
         multiply(values, scores, stride, n_rows, nothing, context + first * context_stride,
                  context_stride);
     }
 }
 
 void attend(const Memory *memory, const float *queries, size_t query_stride, size_t n_queries,
-            float *scores, float *context, size_t context_stride) {
+            float *scores, float *context, size_t context_stride, Heard heard) {
     const size_t n = memory->n_positions, width = memory->head_width;
     const float *panels = memory->panels;
+    const uint8_t *is_heard = heard.heads;
     for (size_t key_head = 0; key_head < memory->n_heads; key_head++) {
         /* Whole vectors of scores: what is behind the last key is 0 */
         const PackedMatrix keys = {
@@ -71,9 +75,10 @@ void attend(const Memory *memory, const float *queries, size_t query_stride, siz
         const PackedMatrix values = {.n_inputs = n, .n_outputs = width, .panels = panels};
         panels += packed_size(width, n);
         for (size_t i = 0; i < memory->group_size; i++) {
-            const size_t column = (key_head * memory->group_size + i) * width;
+            const size_t head = key_head * memory->group_size + i, column = head * width;
+            heard.heads = is_heard && is_heard[head] ? is_heard : NULL;
             attend_with_head(&keys, &values, queries + column, query_stride, n_queries, scores,
-                             context + column, context_stride);
+                             context + column, context_stride, heard);
         }
     }
 }

@@ -4,6 +4,7 @@
 #define TFORMER_ATTENTION_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Keys and values of one sentence's positions in the order in which `attend` reads them: for each
    head the keys as the panels of a (S, E) matrix, then the values as those of an (E, S) matrix. */
@@ -24,11 +25,18 @@ void pack_memory(const Memory *memory, const float *keys, const float *values, s
 /* Queries that `attend` takes at a time: tiles of 14, 7 or 2 rows fill it. */
 #define QUERY_BLOCK 56
 
+/* Sums of attention weights that somebody listens to. */
+typedef struct {
+    const uint8_t *heads; /* (H) whether a head's weights are added; NULL: nobody listens */
+    float *sums;          /* (Q, S) in rows `stride` floats apart */
+    size_t stride;
+} Heard;
+
 /* Attends from queries (Q, H·E) to all positions of a memory.
 
    scores: room for min(Q, QUERY_BLOCK) rows as far apart as the row stride of S. context: (Q, H·E) the weighted values. */
 void attend(const Memory *memory, const float *queries, size_t query_stride, size_t n_queries,
-            float *scores, float *context, size_t context_stride);
+            float *scores, float *context, size_t context_stride, Heard heard);
 
 /* Attends from one query (H·E) to the positions before it and its own, each of which lies by
    itself: entries[t] + offset is where the keys (G·E) of position t begin, and the values (G·E)

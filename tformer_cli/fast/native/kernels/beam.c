@@ -16,15 +16,18 @@ static void lay_out_live(Arena *arena, LiveHypothesis *hypotheses, size_t n, siz
                                          .entries = entries + i * (n_prompt + room)};
 }
 
-static void lay_out_finished(Arena *arena, FinishedHypothesis *hypotheses, size_t n, size_t room) {
+static void lay_out_finished(Arena *arena, FinishedHypothesis *hypotheses, size_t n, size_t room,
+                             bool is_listening) {
     const size_t all = saturated_product(n, room);
     int32_t *tokens = arena_take(arena, all, sizeof(int32_t));
     float *steps = arena_take(arena, all, sizeof(float));
+    float **entries = arena_take(arena, is_listening ? all : 0, sizeof(float *));
     if (!arena->memory)
         return;
     for (size_t i = 0; i < n; i++)
-        hypotheses[i] =
-            (FinishedHypothesis){.tokens = tokens + i * room, .steps = steps + i * room};
+        hypotheses[i] = (FinishedHypothesis){.tokens = tokens + i * room,
+                                             .steps = steps + i * room,
+                                             .entries = is_listening ? entries + i * room : NULL};
 }
 
 void lay_out_sentence(BeamSentence *sentence, const SearchSettings *settings, const Model *model,
@@ -45,7 +48,7 @@ void lay_out_sentence(BeamSentence *sentence, const SearchSettings *settings, co
     sentence->memories = arena_take(arena, n_memories, sizeof(Memory));
     lay_out_live(arena, sentence->live, beam_size, room, n_prompt);
     lay_out_live(arena, sentence->grown, beam_size, room, n_prompt);
-    lay_out_finished(arena, sentence->finished, beam_size, room);
+    lay_out_finished(arena, sentence->finished, beam_size, room, settings->is_listening);
     for (size_t layer = 0; layer < n_memories; layer++) {
         const Memory memory = take_memory(arena, model, layer, n_source_tokens);
         if (arena->memory)
@@ -133,6 +136,8 @@ static void copy_finished(const BeamSentence *sentence, const SearchSettings *se
     const LiveHypothesis *from = &sentence->live[end->slot];
     memcpy(to->tokens, from->tokens, length * sizeof *to->tokens);
     memcpy(to->steps, from->steps, length * sizeof *to->steps);
+    if (to->entries)
+        memcpy(to->entries, from->entries, (length + 1) * sizeof *to->entries);
     to->steps[length] = end->step;
     to->n_tokens = length;
     to->total = end->total;

@@ -16,6 +16,7 @@ typedef struct {
     size_t beam_size;       /* W */
     size_t n_searched;      /* hypotheses that are wanted, at most W */
     bool stops_early;       /* ends a sentence once those are certain */
+    bool is_listening;      /* what hypotheses attended to is kept in their entries */
     bool is_sampling;       /* the W hypotheses are drawn, each by itself, and all are wanted */
     Sampling sampling;      /* how */
     const double *divisors; /* what a log-probability is divided by, by the number of tokens, the
@@ -38,6 +39,7 @@ typedef struct {
     size_t n_tokens;   /* without the end of sentence */
     int32_t *tokens;   /* (n_tokens) */
     float *steps;      /* (n_tokens + 1) */
+    float **entries;   /* (n_tokens + 1) where one listens; they stay until the sentence ends */
     bool has_ended;    /* whether the model ended it, and not the limit */
 } FinishedHypothesis;
 

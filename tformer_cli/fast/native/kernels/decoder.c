@@ -69,7 +69,7 @@ static void recur(const Model *model, const Recurrence *recurrence, const Decode
 
 static void attend_to_source(const Model *model, const Attention *attention, size_t n_rows,
                              const RowGroup *groups, size_t n_groups, size_t layer, const float *x,
-                             Workspace *workspace) {
+                             const uint8_t *heads, Workspace *workspace) {
     const size_t joined = attention->n_heads * (size_t)model->shape.head_width;
     const Linear *input = &attention->input;
     const size_t stride = row_stride(joined);
@@ -79,7 +79,9 @@ static void attend_to_source(const Model *model, const Attention *attention, siz
     size_t row = 0;
     for (size_t i = 0; i < n_groups; i++) {
         attend(&groups[i].memories[layer], workspace->projected + row * stride, stride,
-               groups[i].n_rows, workspace->scores, workspace->context + row * stride, stride);
+               groups[i].n_rows, workspace->scores, workspace->context + row * stride, stride,
+               (Heard){heads, workspace->heard + row * workspace->heard_stride,
+                       workspace->heard_stride});
         row += groups[i].n_rows;
     }
 }
@@ -90,6 +92,9 @@ void decode_step(const Model *model, const DecoderRow *rows, size_t n_rows, cons
     for (size_t row = 0; row < n_rows; row++)
         embed(model, &model->target, rows[row].token, rows[row].position, row, hidden, workspace);
     size_t offset = 0; /* of a layer in entries */
+    const uint8_t *heads = workspace->heads; /* of a layer */
+    if (heads)
+        memset(workspace->heard, 0, n_rows * workspace->heard_stride * sizeof *workspace->heard);
     for (int64_t i = 0; i < model->shape.n_decoder_layers; i++) {
         const Layer *layer = &model->decoder[i];
         const Attention *own = &layer->self_attention, *cross = &layer->cross_attention;
@@ -105,7 +110,9 @@ void decode_step(const Model *model, const DecoderRow *rows, size_t n_rows, cons
         }
         if (!is_decoder_only(model)) {
             x = before_sublayer(model, &cross->norm, hidden, n_rows, workspace);
-            attend_to_source(model, cross, n_rows, groups, n_groups, (size_t)i, x, workspace);
+            attend_to_source(model, cross, n_rows, groups, n_groups, (size_t)i, x, heads,
+                             workspace);
+            heads = heads ? heads + cross->n_heads : NULL;
             add_attention(model, cross, hidden, n_rows, workspace);
         }
         feed_forward(model, &layer->feed_forward, hidden, n_rows, workspace);

@@ -31,7 +31,8 @@ size_t entry_size(const Model *model);
    rows: the hypotheses, those of a sentence one after the other; or positions of one text in turn,
    each of which attends to those before it. groups: their sentences; not read where the model has no
    encoder.
-   hidden: (n_rows, D) receives the last hidden states, of which logits are made. */
+   hidden: (n_rows, D) receives the last hidden states, of which logits are made. Where heads are
+   listened to, the workspace receives the sums of their weights. */
 void decode_step(const Model *model, const DecoderRow *rows, size_t n_rows, const RowGroup *groups,
                  size_t n_groups, float *hidden, Workspace *workspace);
 

@@ -28,7 +28,7 @@ static void attend_within(const Model *model, const Attention *attention, const 
         };
         pack_memory(&memory, projected + joined, projected + joined + of_keys, stride);
         attend(&memory, projected, stride, memory.n_positions, workspace->scores, context,
-               context_stride);
+               context_stride, (Heard){0});
         projected += memory.n_positions * stride;
         context += memory.n_positions * context_stride;
     }

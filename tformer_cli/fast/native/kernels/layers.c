@@ -36,6 +36,8 @@ void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t l
         arena_take(arena, source_scores > target_scores ? source_scores : target_scores, row);
     workspace->panels = arena_take(arena, panels, row);
     workspace->positions = arena_take(arena, n_rows, sizeof(size_t));
+    workspace->heard_stride = workspace->heads ? whole_vectors(longest_source) : 0;
+    workspace->heard = arena_take(arena, saturated_product(n_rows, workspace->heard_stride), row);
     if (model->is_quantized) {
         const size_t wider = d_model > d_ff ? d_model : d_ff;
         lay_out_quantized_rows(arena, n_rows, wider > model->widest ? wider : model->widest,

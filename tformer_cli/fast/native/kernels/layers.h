@@ -19,6 +19,10 @@ typedef struct {
     float *scores;    /* of attention */
     float *panels;    /* keys and values of one source sentence */
     size_t *positions; /* (rows) of each row in its sentence */
+    const uint8_t *heads; /* of cross-attention, layer by layer, whether each is listened to; NULL:
+                             none is. Set before room is taken */
+    float *heard;         /* (rows, S) sums of their weights */
+    size_t heard_stride;  /* floats between its rows; 0 where nobody listens */
     QuantizedRows quantized; /* activations, of a model in integers */
 } Workspace;
 

@@ -90,6 +90,7 @@ static void lay_out(Group *group) {
                     memory;
         }
     }
+    group->workspace.heads = group->request->heads;
     lay_out_vocabulary(arena, group->n_target, 1, &group->vocabulary);
     lay_out_workspace(arena, model, n_rows, group->longest_source, group->longest_target,
                       &group->workspace);
@@ -161,7 +162,20 @@ static void keep_predicting(Group *group) {
     }
 }
 
-static bool score_group(Group *group) {
+/* Writes what the positions of the targets attended to; returns where the next group's begin. */
+static float *answer_heard(const Group *group, float *to) {
+    const Workspace *workspace = &group->workspace;
+    const float *from = workspace->heard;
+    for (size_t i = 0; workspace->heads && i < group->n_pairs; i++) {
+        const size_t length = length_of(group->request->source_starts, group->first + i);
+        const size_t n = length_of(group->request->target_starts, group->first + i);
+        for (size_t row = 0; row < n; row++, to += length, from += workspace->heard_stride)
+            memcpy(to, from, length * sizeof *to);
+    }
+    return to;
+}
+
+static bool score_group(Group *group, float **heard) {
     lay_out(group);
     if (!arena_allocate(&group->arena))
         return false;
@@ -174,6 +188,7 @@ static bool score_group(Group *group) {
     }
     decode_step(group->model, group->rows, group->n_read, group->groups, group->n_pairs,
                 group->hidden, &group->workspace);
+    *heard = answer_heard(group, *heard);
     if (is_decoder_only(group->model))
         keep_predicting(group);
     const int64_t start = group->request->target_starts[group->first];
@@ -189,11 +204,12 @@ static bool score_group(Group *group) {
 }
 
 int32_t tformer_score(const Model *model, const ScoreRequest *request) {
+    float *heard = request->heard;
     for (size_t first = 0; first < (size_t)request->n_pairs;) {
         if (__atomic_load_n(request->stop, __ATOMIC_RELAXED) != 0)
             return SEARCH_STOPPED;
         Group group = take_group(model, request, first);
-        if (!score_group(&group))
+        if (!score_group(&group, &heard))
             return SEARCH_NO_MEMORY;
         first += group.n_pairs;
     }

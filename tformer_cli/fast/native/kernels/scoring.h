@@ -14,6 +14,8 @@ typedef struct {
     const int64_t *target_starts; /* (n_pairs + 1) */
     const int32_t *stop; /* atomic; becomes nonzero when the answer is not wanted any more */
     float *steps;        /* receives log p of every token of the targets */
+    const uint8_t *heads; /* see Workspace in layers.h */
+    float *heard;         /* for each token of the targets a row (S) of sums of weights */
 } ScoreRequest;
 
 /* Scores pairs in the order given; returns what `tformer_search` returns. The numbers of a pair do

@@ -55,10 +55,12 @@ static void plan(Search *search, const Model *model, const Request *request, Ans
         .beam_size = beam_size,
         .n_searched = (size_t)request->n_searched,
         .stops_early = request->stops_early,
+        .is_listening = request->heads != NULL,
         .divisors = request->divisors,
         .is_sampling = request->keys != NULL,
         .sampling = {request->temperature, (size_t)request->top_k, request->top_p},
     };
+    search->workspace.heads = request->heads;
     search->has_rules = request->prefixes || request->least_lengths || request->ngram;
     search->n_sentences = (size_t)request->n_sentences;
     search->most_active =
@@ -106,7 +108,7 @@ static bool start(Search *search) {
     if (!arena_allocate(&search->arena))
         return false;
     lay_out(search);
-    search->entries.entry_size = entry_size(search->model);
+    search->entries.entry_size = entry_size(search->model) + search->workspace.heard_stride;
     return true;
 }
 
@@ -223,6 +225,16 @@ static bool start_sentences(Search *search) {
     return true;
 }
 
+/* Writes what a hypothesis attended to: a row for each of its entries. */
+static void answer_heard(const Search *search, const BeamSentence *sentence,
+                         const FinishedHypothesis *found, size_t rank) {
+    const size_t length = source_length(search->request, sentence->index);
+    float *to = search->answer->heard + search->answer->heard_places[sentence->index] +
+                rank * (sentence->limit + 1) * length;
+    for (size_t position = 0; position <= found->n_tokens; position++, to += length)
+        memcpy(to, found->entries[position] + entry_size(search->model), length * sizeof *to);
+}
+
 /* Writes what a sentence has found to its place in the answer. */
 static void answer_sentence(const Search *search, const BeamSentence *sentence) {
     Answer *answer = search->answer;
@@ -239,6 +251,8 @@ static void answer_sentence(const Search *search, const BeamSentence *sentence) 
         answer->is_finished[number] = found->has_ended;
         memcpy(answer->target_tokens + place, found->tokens, found->n_tokens * sizeof(int32_t));
         memcpy(answer->steps + place, found->steps, (found->n_tokens + 1) * sizeof(float));
+        if (found->entries)
+            answer_heard(search, sentence, found, rank);
     }
 }
 
@@ -266,6 +280,15 @@ static bool list_rows(Search *search, size_t *n_rows) {
         search->groups[i] = (RowGroup){sentence->n_live, sentence->memories};
     }
     return true;
+}
+
+/* Keeps what each row attended to behind the keys and values of its entry, so that it follows the
+   hypotheses that continue it. */
+static void keep_heard(const Search *search, size_t n_rows) {
+    const size_t stride = search->workspace.heard_stride, offset = entry_size(search->model);
+    for (size_t row = 0; stride && row < n_rows; row++)
+        memcpy(search->rows[row].entries[search->rows[row].position] + offset,
+               search->workspace.heard + row * stride, stride * sizeof(float));
 }
 
 /* Says what the next tokens of all rows must and must not be. */
@@ -330,6 +353,7 @@ static bool step(Search *search) {
         return false;
     decode_step(search->model, search->rows, n_rows, search->groups, search->n_active,
                 search->hidden, &search->workspace);
+    keep_heard(search, n_rows);
     ask(search);
     find_next(search, n_rows);
     const NextTokens *next = search->vocabulary.rows;

@@ -34,6 +34,7 @@ typedef struct {
     double top_p;
     TellToken tell; /* of a single hypothesis of a single sentence; or NULL */
     const int32_t *stop; /* atomic; becomes nonzero when the answer is not wanted any more */
+    const uint8_t *heads; /* see Workspace in layers.h */
 } Request;
 
 /* Room for the answer. Hypothesis `rank` of sentence i has number i·n_searched + rank. */
@@ -47,6 +48,9 @@ typedef struct {
                                  follows; each has room for its limit + 1 */
     int32_t *target_tokens;
     float *steps;             /* log p of every token and of the end of sentence */
+    const int64_t *heard_places; /* (n_sentences) where a sentence's first hypothesis begins in: */
+    float *heard;             /* sums of weights; each hypothesis has room for limit + 1 rows of S.
+                                 Row t has read t tokens; one predicts the end of sentence */
 } Answer;
 
 enum { SEARCH_DONE = 0, SEARCH_NO_MEMORY = 1, SEARCH_STOPPED = 2 };

@@ -1,0 +1,144 @@
+"""Alignments of what a search listened to, against the forced pass that other pairs take."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tformer_cli.artifacts.config_file import AlignmentInfo
+from tformer_cli.artifacts.model_directory import store_alignment
+from tformer_cli.inspect.capture import forced
+from tformer_cli.inspect.jobs.align import Aligner
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.search.constraints import LineConstraints
+
+LINES = [
+    "A man sleeps.",
+    "Two dogs run in the snow.",
+    "",
+    "A woman and a dog.",
+    "long words and dogs " * 30,
+    "“Déjà vu” — 你好　world 🙂 in the snow",
+    "A man sleeps.  Two dogs run.",
+    " \N{NO-BREAK SPACE}the\tstreet ",
+]
+HEADS = [(), ("cross.0.0",), ("cross.0.1",), ("cross",)]
+
+
+def alignments(aligner, translations):
+    return [
+        (one.links, one.soft) for some in aligner.align_translations(translations) for one in some
+    ]
+
+
+def deaf(translations):
+    """The same translations without what was heard, so that a forced pass aligns them."""
+    return [
+        replace(one, hypotheses=tuple(replace(h, attention=()) for h in one.hypotheses))
+        for one in translations
+    ]
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Counts the pairs that forced passes take."""
+    found = []
+    plain = forced.capture_pairs
+
+    def counted(model, pairs, *rest):
+        found.extend(pairs)
+        return plain(model, pairs, *rest)
+
+    monkeypatch.setattr(forced, "capture_pairs", counted)
+    return found
+
+
+def check_same(ours, theirs, tolerance):
+    assert len(ours) == len(theirs)
+    for (links, soft), (other_links, other_soft) in zip(ours, theirs, strict=True):
+        assert np.shape(soft) == np.shape(other_soft)
+        np.testing.assert_allclose(soft, other_soft, rtol=0, atol=tolerance)
+        assert links == other_links
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=" ".join)
+@pytest.mark.parametrize("convention", [None, "naive", "shift"])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_what_was_heard_aligns_as_a_forced_pass_does(model, passes, heads, convention, beam_size):
+    opened = open_model(
+        model, device="cpu", n_best=beam_size, beam_size=beam_size, split_sentences="rule"
+    )
+    aligner = Aligner(opened.directory, heads, convention)
+    translations = aligner.listening(opened.translator).translate(LINES)
+    assert translations == opened.translator.translate(LINES)
+    assert [len(one.hypotheses[0].attention) for one in translations] == [
+        one.n_parts for one in translations
+    ]
+    heard = alignments(aligner, translations)
+    assert passes == []
+    # Four decimals are written, and rounding may send them to either side
+    check_same(heard, alignments(aligner, deaf(translations)), 1.1e-4)
+    assert len(passes) > len(LINES)
+
+
+def test_torch_gives_the_same_alignments(model, passes):
+    found = []
+    for engine in ("compiled", "torch"):
+        opened = open_model(model, device="cpu", engine=engine, n_best=2, beam_size=3)
+        aligner = Aligner(opened.directory)
+        found.append(alignments(aligner, aligner.listening(opened.translator).translate(LINES)))
+    check_same(*found, 1.1e-4)
+    assert passes == []
+
+
+def test_demands_on_lines_are_listened_to(model, passes):
+    opened = open_model(model, device="cpu", banned=["chien"])
+    aligner = Aligner(opened.directory)
+    demands = [LineConstraints("Un", ("homme",), ("la",)), LineConstraints("", ("neige",), ())]
+    translations = aligner.listening(opened.translator).translate(LINES[:2], 0, demands)
+    assert translations == opened.translator.translate(LINES[:2], 0, demands)
+    heard = alignments(aligner, translations)
+    assert passes == []
+    check_same(heard, alignments(aligner, deaf(translations)), 1.1e-4)
+
+
+def test_other_heads_and_several_models_are_aligned_by_a_forced_pass(model, passes):
+    opened = open_model(model, device="cpu")
+    first, second = (Aligner(opened.directory, [f"cross.0.{head}"]) for head in (0, 1))
+    translations = first.listening(opened.translator).translate(LINES[:2])
+    assert alignments(second, translations) == alignments(second, deaf(translations))
+    assert len(passes) == 4
+    joined = open_model(model, device="cpu", ensemble=[model])
+    translations = first.listening(joined.translator).translate(LINES[:2])
+    assert [one.hypotheses[0].attention for one in translations] == [(), ()]
+    assert len(alignments(first, translations)) == 2
+    assert len(passes) == 6
+
+
+def test_what_was_heard_of_other_tokens_is_not_read(model, passes):
+    opened = open_model(model, device="cpu")
+    aligner = Aligner(opened.directory)
+    (one,) = aligner.listening(opened.translator).translate(LINES[:1])
+    best = one.hypotheses[0]
+    cut = replace(best, token_ids=best.token_ids[:-1], part_lengths=(len(best.token_ids) - 1,))
+    assert len(alignments(aligner, [replace(one, hypotheses=(cut,))])) == 1
+    assert len(passes) == 1
+
+
+@pytest.mark.parametrize("convention", ["naive", "shift"])
+def test_stored_heads_are_what_the_search_listens_to(model, tmp_path, convention):
+    own = shutil.copytree(model, tmp_path / "model")
+    store_alignment(own, AlignmentInfo(heads="cross.0.1", convention=convention))
+    opened = open_model(own, device="cpu")
+    aligner = Aligner(opened.directory)
+    assert (aligner.heads, aligner.choice.reason) == (((0, 1),), "stored")
+    (one,) = aligner.listening(opened.translator).translate(LINES[:1])
+    (heard,) = one.hypotheses[0].attention
+    assert heard.heads == ((0, 1),)
+    assert not opened.directory.has_model, "no second pass has made the model in torch"
+    check_same(
+        alignments(aligner, [one]),
+        alignments(Aligner(opened.directory, ["cross.0.1"], convention), deaf([one])),
+        1.1e-4,
+    )
