@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
+from tformer_cli.documents.projection import Link, words_of
 from tformer_cli.kinds.lines.classify import LabeledText
 from tformer_cli.kinds.lines.embed import EmbeddedText
 from tformer_cli.search.generator import GeneratedText, Generation
@@ -94,7 +95,9 @@ class FakeService:
     def result(self, verb, index, text, settings):
         n_best = settings.get("n_best", 1)
         if verb == "translate":
-            return translation(index, text, n_best)
+            made = translation(index, text, n_best)
+            links = [Link(one, one) for one in words_of(text)]
+            return (made, links) if settings.get("links") else made
         if verb == "generate":
             texts = [GeneratedText(f" and {n}", (4, 5), -1.0, -1.0, True) for n in range(n_best)]
             return Generation(index, text, tuple(texts), n_tokens=len(text))

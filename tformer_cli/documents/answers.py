@@ -6,10 +6,12 @@ directory names, token by token.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING
+from itertools import accumulate, count, islice, pairwise
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -19,20 +21,24 @@ from tformer_cli.documents.segments import Segment
 from tformer_cli.documents.translating import Answer
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.lines.job import ResultCounts
+from tformer_cli.kinds.serving import Translating
 from tformer_cli.search.constraints import NO_CONSTRAINTS, with_terms
 from tformer_cli.search.formats import flags_of
 from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.text.lines import without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.documents.projection import Range
     from tformer_cli.documents.translating import Request
     from tformer_cli.inspect.jobs.align import Aligner
+    from tformer_cli.kinds.serving import ServedLine
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
-    from tformer_cli.search.translator import Translation
+    from tformer_cli.search.hypothesis import SourceAttention
+    from tformer_cli.search.translator import Translation, Translator
     from tformer_cli.text.tokenizer import TokenizerSide
 
 
@@ -52,23 +58,26 @@ class ModelAnswers:
         except UsageError:  # its heads are pruned: markup cuts what is translated
             return None
 
+    def _translator(self, requests: Sequence[Request]) -> Translator:
+        """Returns the translator; where links are needed, its search listens to heads."""
+        plain = self._opened.translator
+        if self._aligner is None or not any(one.needs_links for one in requests):
+            return plain
+        return self._aligner.listening(plain)
+
     def answers(self, requests: Sequence[Request], on_done: Callable[[int], None]) -> list[Answer]:
         """Translates lines; `on_done` is told how many are done."""
         lines = iter(without_surrogates(one.text) for one in requests)
         left = iter(requests)
         terms = ((line, with_terms(NO_CONSTRAINTS, line, self._glossary)) for line in lines)
         found: list[Answer] = []
-        for buffer in self._opened.translator.buffers(terms, BUFFER_LINES):
-            needed = [
-                one
-                for one, asked in zip(buffer, islice(left, len(buffer)), strict=True)
-                if asked.needs_links
-            ]
-            links = self._links(needed)
-            for one in buffer:
+        for buffer in self._translator(requests).buffers(terms, BUFFER_LINES):
+            asked = [one.needs_links for one in islice(left, len(buffer))]
+            links = self._links([one for one, needs in zip(buffer, asked, strict=True) if needs])
+            for one, needs in zip(buffer, asked, strict=True):
                 self.counts.add(one)
                 flags = tuple(flags_of(one.hypotheses[0], one))
-                found.append(Answer(one.text, links.get(one.index), flags))
+                found.append(Answer(one.text, links.get(one.index) if needs else (), flags))
             on_done(len(found))
         return found
 
@@ -85,7 +94,7 @@ class ModelAnswers:
             made.append(one)
         return made
 
-    def _links(self, translations: Sequence[Translation]) -> dict[int, list[Link]]:
+    def _links(self, translations: Sequence[Translation]) -> dict[int, list[Link] | None]:
         """Links the tokens of translations, by the numbers of their lines."""
         if not translations or self._aligner is None:
             return {}
@@ -93,39 +102,89 @@ class ModelAnswers:
         return {one.index: links for one, links in zip(translations, found, strict=True)}
 
 
-def links_of(aligner: Aligner, translations: Sequence[Translation]) -> list[list[Link]]:
-    """Links each token of the best translations with the token of the source it is due to."""
+def links_of(
+    aligner: Aligner, translations: Sequence[Translation], *, passes: bool = True
+) -> list[list[Link] | None]:
+    """Links each token of the best translations with the token of the source it is due to.
+
+    Where the search has not listened, a second pass finds them, with torch; None: there is none.
+    """
     from tformer_cli.inspect.alignment import WordTokens
 
     ours, theirs, pairs = [], [], []
+    heard: list[SourceAttention | None] = []
     for one in translations:
         best = one.hypotheses[0]
         parts = (one.parts or (one.source,)) if one.n_parts else ()
-        ends = list(accumulate(best.part_lengths, initial=0))
+        ends = accumulate(best.part_lengths, initial=0)
         cut = [best.token_ids[a:b] for a, b in pairwise(ends)][: len(parts)]
         sources = source_tokens(aligner.tokenizer.source, one.source, parts)
-        ours.append(sources)
+        ours.append([places for _, places in sources])
         theirs.append(target_tokens(aligner.tokenizer.target, cut, best.text))
+        heard += best.attention or [None] * len(parts)
         for (ids, _), target in zip(sources, cut, strict=True):
+            kept = ids[: aligner.longest]
             # Each token is a word of its own
-            pairs.append(
-                (
-                    WordTokens(
-                        tuple(ids[: aligner.longest]), np.eye(min(len(ids), aligner.longest))
-                    ),
-                    WordTokens(tuple(target), np.eye(len(target))),
-                )
-            )
-    weights = iter(aligner.word_weights(pairs))
-    return [
-        [
-            Link(place, sources[part][1][int(row.argmax())])
-            for part, places in enumerate(targets)
-            for place, row in zip(places, next(weights)[:, :-1], strict=True)
-            if row.size and row.any() and place[0] < place[1]
-        ]
-        for sources, targets in zip(ours, theirs, strict=True)
-    ]
+            read = WordTokens(tuple(kept), np.eye(len(kept)))
+            pairs.append((read, WordTokens(tuple(target), np.eye(len(target)))))
+    found = (
+        dict(enumerate(aligner.weights(pairs, heard)))
+        if passes
+        else aligner.heard_weights(pairs, heard)
+    )
+    numbers = count()
+    made: list[list[Link] | None] = []
+    for read_parts, targets in zip(ours, theirs, strict=True):
+        own = [found.get(next(numbers)) for _ in targets]
+        made.append(
+            None
+            if any(weights is None for weights in own)
+            else [
+                Link(target, places[int(row.argmax())])
+                for places, part, weights in zip(read_parts, targets, own, strict=True)
+                if weights is not None
+                for target, row in zip(part, weights[:, :-1], strict=True)
+                if row.any() and target[0] < target[1]
+            ]
+        )
+    return made
+
+
+class LinkedTranslating(Translating):
+    """Translation for a service; with the setting `links` a result is a pair: it and its links."""
+
+    def __init__(self, opened: Opened, verb: Verb = "translate") -> None:  # noqa: ARG002 - the only one
+        super().__init__(opened)
+        self._directory = opened.directory
+        self._is_linked = False
+        self._aligner: Aligner | None = None
+
+    def _known(self) -> Mapping[str, Any]:
+        return {**super()._known(), "links": bool}
+
+    def _having(self, settings: Mapping[str, Any]) -> LinkedTranslating:
+        from tformer_cli.inspect.jobs.align import Aligner
+
+        others = {name: value for name, value in settings.items() if name != "links"}
+        other = copy(self)
+        if others:
+            other = cast("LinkedTranslating", super()._having(others))
+        if settings.get("links"):
+            other._is_linked = True
+            with suppress(UsageError):  # no head is left
+                aligner = other._aligner = Aligner(self._directory)
+                aligner.tokenizer = aligner.tokenizer.for_languages(*other._languages)
+                other._translator = aligner.listening(other._translator)
+            other.group = (other.group, "links")
+        return other
+
+    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
+        made = super().finish(line, found)
+        if not self._is_linked:
+            return made
+        # The service does without torch
+        links = self._aligner and links_of(self._aligner, [made], passes=False)[0]
+        return made, links
 
 
 def source_tokens(

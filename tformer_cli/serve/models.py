@@ -449,8 +449,13 @@ def _usual_threads() -> int:
 
 def _packed(model: _Model, opened: Opened) -> Callable[[Verb], Serving]:
     """Computes something, so that the weights are packed: children of a fork share them."""
-    model.kind.serving(opened, model.verbs[0]).warm_up()
-    return partial(model.kind.serving, opened)
+    make: Callable[[Verb], Serving] = partial(model.kind.serving, opened)
+    if "translate" in model.verbs:  # the only one that documents need more of
+        from tformer_cli.documents.answers import LinkedTranslating
+
+        make = partial(LinkedTranslating, opened)
+    make(model.verbs[0]).warm_up()
+    return make
 
 
 def _languages_of(tokenizer: Tokenizer | None) -> dict[str, str]:
