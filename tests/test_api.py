@@ -1,6 +1,8 @@
+import inspect
 import json
 import logging
 import os
+import pydoc
 import random
 import re
 import signal
@@ -16,7 +18,9 @@ import pytest
 import torch
 
 import tformer_cli
-from tformer_cli import api as loaded_model
+from tformer_cli.api import inspecting
+from tformer_cli.api import model as loaded_model
+from tformer_cli.api.calls import python_words
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.inspect.jobs.heads import inspect_heads
@@ -66,7 +70,8 @@ def test_a_model_is_opened_once(model, monkeypatch):
         opened.append(options["precision"])
         return open_model(path, *verb, **options)
 
-    monkeypatch.setattr(loaded_model, "open_model", opening)
+    for module in (loaded_model, inspecting):
+        monkeypatch.setattr(module, "open_model", opening)
     one = tformer_cli.load(model, device="cpu", precision="int8")
     for _ in range(2):
         assert len(list(one.translate(LINES, beam_size=2))) == 4
@@ -232,7 +237,7 @@ def test_refusals_name_arguments_and_methods_not_options(classifier, tmp_path):
         list(labels.classify(["A man " * 99], too_long="error"))
     with pytest.raises(ArtifactError, match=r"name a model directory$"):
         tformer_cli.load(tmp_path / "nowhere")
-    words = loaded_model._python_words
+    words = python_words
     assert words("--top-k: with `tformer export --format int8` or --stop") == (
         "top_k: with `tformer export --format int8` or stops"
     )
@@ -359,9 +364,7 @@ def test_errors_of_a_call_name_its_arguments(loaded, model, language_model):
         unknown = rf"^beam: is not an argument of {name}\(\); did you mean beam_size\?$"
         with pytest.raises(TypeError, match=unknown):
             call(LINES, beam=3)
-        with pytest.raises(
-            TypeError, match=rf"^device: .* {name}\(\); give it to tformer_cli.load"
-        ):
+        with pytest.raises(TypeError, match=rf"^device: .* {name}\(\); give it to tformer.load"):
             call(LINES, device="cpu")
         for given, value, kind in (
             *(("beam_size", "x", "int"), ("beam_size", 2.0, "int"), ("n_best", True, "int")),
@@ -471,6 +474,50 @@ def test_a_notebook_shows_the_page_of_the_heads_in_a_frame(loaded):
     data = page.split('<script type="application/json" id="data">')[1].split("</script>")[0]
     assert json.loads(data)["sentences"][0]["source"] == record.source
     assert blank._repr_html_() == "<p>a blank line has no attention maps</p>"
+
+
+def test_signatures_have_every_argument_by_its_name(loaded):
+    for call in (
+        tformer_cli.load,
+        loaded.translate,
+        loaded.generate,
+        loaded.heads,
+        loaded.evaluate,
+    ):
+        found = inspect.signature(call).parameters
+        assert all(one.kind is not one.VAR_KEYWORD for one in found.values())
+        assert found["beam_size"].default is None
+        assert "beam_size" in pydoc.render_doc(call)
+    assert inspect.signature(tformer_cli.load).parameters["threads"].default == 0
+    assert inspect.signature(loaded.translate).return_annotation == "Results[Translation]"
+
+
+def test_functions_stay_callable_beside_the_folders_of_their_names():
+    """Importing `tformer_cli.train` puts the folder in the place of the function."""
+    import tformer_cli.evaluate.evaluate
+    import tformer_cli.train.train
+
+    assert tformer_cli.evaluate is sys.modules["tformer_cli.evaluate"]
+    assert list(inspect.signature(tformer_cli.train).parameters)[:2] == ["recipe", "run"]
+    found = tformer_cli.evaluate(["a small house", "b"], ["a small house", "b"], lowercase=True)
+    assert found == tformer_cli.evaluate.evaluate.score_hypotheses(
+        ["a small house", "b"], [["a small house", "b"]], lowercase=True
+    )
+    with pytest.raises(
+        TypeError, match=r"^lowercas: .* of evaluate\(\); did you mean lowercase\?$"
+    ):
+        tformer_cli.evaluate(["a"], ["a"], lowercas=True)
+
+
+def test_only_the_names_of_the_api_are_listed(loaded):
+    assert dir(tformer_cli) == sorted(tformer_cli.__all__)
+    assert all(hasattr(tformer_cli, name) for name in tformer_cli.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'lod'"):
+        tformer_cli.lod  # noqa: B018
+    assert dir(loaded) == [
+        "align", "classify", "embed", "evaluate", "fill", "flow", "generate", "heads", "logits",
+        "opened", "report", "score", "tag", "tokenize", "translate",
+    ]  # fmt: skip
 
 
 def test_a_setting_that_is_not_there_is_refused_by_name(model):

@@ -19,30 +19,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 2210,
+    ".": 1712,
+    "api": 1338,
     "artifacts": 2328,
     "bulk": 1787,
-    "cli": 9418,
+    "cli": 9662,
     "corpora": 3025,
     "distill": 1568,
-    "documents": 1499,
-    "evaluate": 1764,
+    "documents": 3273,
+    "evaluate": 1787,
     "fast": 3843,
     "files": 713,
     "foreign": 10861,
     "guide": 110,
-    "heads": 703,
-    "inspect": 12140,
-    "kinds": 3631,
+    "heads": 709,
+    "inspect": 12306,
+    "kinds": 3693,
     "metrics": 726,
     "model": 4061,
     "quality": 2644,
-    "search": 5076,
-    "serve": 5205,
-    "show": 1949,
-    "tests": 69330,
-    "text": 6086,
-    "train": 1416,
+    "search": 5224,
+    "serve": 5206,
+    "show": 2011,
+    "tests": 71217,
+    "text": 6089,
+    "train": 1419,
     "trainer": 5068,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
@@ -50,7 +51,7 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 417
+MODULES = 432
 LONG_FUNCTIONS = 8
 CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")

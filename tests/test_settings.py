@@ -3,6 +3,7 @@
 import ast
 import datetime as dt
 import inspect
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -196,13 +197,51 @@ def test_the_types_of_keyword_arguments_are_those_of_the_settings():
         n_best=n_best,
         opening="".join(f"    {name}: {kind}\n" for name, kind in settings.items()),
     )
-    file = Path(keywords.__file__)
-    if WRITES:
-        file.write_text(expected, encoding="utf-8")
-    assert file.read_text(encoding="utf-8") == expected
+    check_written(Path(keywords.__file__), expected)
     assert set(get_type_hints(keywords.TranslatorOptions)) == {
         *(one.name for one in fields(DecodingConfig)), *settings,
     }  # fmt: skip
+
+
+def check_written(file, expected):
+    if WRITES:
+        file.write_text(expected, encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == expected
+
+
+def spelled_out(names, indent):
+    """Arguments of a signature as they are written: as many a line as fit."""
+    defaults = {one.name: one.default for one in fields(OpeningSettings)}
+    types = declared_types(DecodingConfig) | declared_types(OpeningSettings)
+    lines = [""]
+    for name in names:
+        kind, default = types[name], defaults.get(name)
+        kind += " | None" * (name not in defaults)
+        written = json.dumps(default) if isinstance(default, str) else repr(default)
+        argument = f"{name}: {kind} = {written}, "
+        if len(indent + lines[-1] + argument.rstrip()) > 100:
+            lines.append("")
+        lines[-1] += argument
+    return "".join(f"{indent}{line.rstrip()}\n" for line in lines)
+
+
+@pytest.mark.parametrize("module", ["functions", "model", "inspecting"])
+def test_signatures_spell_the_keyword_arguments_out(module):
+    """`TFORMER_WRITE_KEYWORDS=1` writes them."""
+    search = [*declared_types(DecodingConfig)]
+    names = {"search": search, "opening": [*declared_types(OpeningSettings), *search]}
+    file = Path(keywords.__file__).parents[1] / f"api/{module}.py"
+    text = file.read_text(encoding="utf-8")
+    mark = r"( *)# (search|opening): written by tests/test_settings.py\n"
+    expected, n_marks = re.subn(
+        rf"(?m)^{mark}(?:.*\n)*?(?= *\) ->)",
+        lambda found: (
+            found[0].splitlines(keepends=True)[0] + spelled_out(names[found[2]], found[1])
+        ),
+        text,
+    )
+    assert n_marks
+    check_written(file, expected)
 
 
 @dataclass(frozen=True, kw_only=True)

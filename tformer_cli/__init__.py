@@ -1,38 +1,63 @@
 """tformer: train, use and understand Transformers, translation first.
 
-`load` opens a model for Python; every command calls one function of its folder, such as
-`tformer_cli.train.train.train`.
+`load` opens a model to call, `train` makes one, `evaluate` scores translations; every command calls
+one function of its folder, such as `tformer_cli.train.train.train`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
+from tformer_cli.errors import TformerError
 from tformer_cli.version import __version__
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tformer_cli.api.functions import evaluate as evaluate  # noqa: TC004 - when asked for
+    from tformer_cli.api.functions import load as load  # noqa: TC004 - when asked for
+    from tformer_cli.api.functions import train as train  # noqa: TC004 - when asked for
+    from tformer_cli.api.model import LoadedModel as LoadedModel  # noqa: TC004 - when asked for
 
-    from tformer_cli.api import LoadedModel
-    from tformer_cli.search.keywords import TranslatorOptions
+__all__ = ["LoadedModel", "TformerError", "__version__", "evaluate", "load", "train"]
+_PLACES = {
+    "LoadedModel": "model", "evaluate": "functions", "load": "functions", "train": "functions",
+}  # fmt: skip
+"""Module of `tformer_cli.api` of each name that is imported once it is asked for."""
 
-__all__ = ["__version__", "load"]
+
+def _imported(name: str) -> Any:  # noqa: ANN401 - what modules hold
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.api.{_PLACES[name]}"), name)
 
 
-def load(model: Path | str, **options: Unpack[TranslatorOptions]) -> LoadedModel:
-    """Opens a model to translate, to score and to look into, as often as you like.
+class _Package(ModuleType):
+    """This package, whose folders `train` and `evaluate` bear the names of functions."""
 
-    Nothing that holds for the whole process is changed, and nothing heavy is imported before.
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what modules hold
+        return _imported(name)
 
-    Args:
-        model: a model directory, or a foreign model.
-        **options: of `tformer_cli.kinds.opening.open_model`: device, precision,
-            threads, beam_size, …
+    def __dir__(self) -> list[str]:
+        return sorted(__all__)
 
-    Raises:
-        UsageError: if a setting is impossible.
-        ArtifactError: if the model cannot be used.
-    """
-    from tformer_cli.api import load_model
+    def __setattr__(self, name: str, value: object) -> None:
+        # Importing a folder puts it in the place of its name: there it has to work as the function
+        if name in _PLACES and type(value) is ModuleType:
+            value.__class__ = _Callable
+        super().__setattr__(name, value)
 
-    return load_model(model, **options)
+
+class _Callable(ModuleType):
+    """A folder that is called as the function of its name."""
+
+    @property
+    def __wrapped__(self) -> Any:  # noqa: ANN401 - `inspect.signature` asks for it
+        return _imported(self.__name__.rpartition(".")[2])
+
+    def __call__(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        return self.__wrapped__(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -16,7 +16,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class KernelsHook(BuildHookInterface[Any]):
-    """Adds a library for each level to a wheel, or to the checkout where it is editable."""
+    """Adds a library for each level to a wheel, or to the checkout where it is editable.
+
+    A wheel also gets the package `tformer`, which is another name of `tformer_cli`.
+    """
 
     _aside: tempfile.TemporaryDirectory[str] | None = None
 
@@ -26,6 +29,10 @@ class KernelsHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compiles; what a user asked for must be had, and else a wheel goes without."""
+        if self.target_name == "wheel" and version != "editable":
+            # An editable install finds it in the checkout: a copy would not follow its changes
+            alias = Path(self.root) / "tformer_cli/api/alias/tformer"
+            build_data["force_include"][str(alias)] = "tformer"
         has_kernels = (Path(self.root) / "tformer_cli/fast").is_dir()
         if self.target_name != "wheel" or not has_kernels:
             return

@@ -14,7 +14,7 @@ import pytest
 
 from tests.serve.test_models import all_of, served
 from tests.zoo import ENGLISH
-from tformer_cli.api import load_model
+from tformer_cli.api.model import load_model
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.kinds.serving import Generating, Translating
 from tformer_cli.serve.cache import MISSING, ResultCache, private_bytes

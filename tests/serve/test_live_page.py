@@ -5,11 +5,11 @@ import gzip
 import re
 from collections import Counter
 from itertools import pairwise
-from shutil import which
 from time import monotonic
 
 import pytest
 
+from tests.chromium import chromium, violations
 from tests.models import LINES, save_random
 from tests.serve.live_server import served
 from tformer_cli.kinds.opening import open_model
@@ -30,7 +30,8 @@ DECODING = {"beam_size": 3, "max_length": 8}
 def models(tmp_path_factory, zoo, one_thread):
     """Translators that write words at random, and one model of each other kind."""
     folder = tmp_path_factory.mktemp("served")
-    words = {"algorithm": "word", "scale": 4.0, "decoding": DECODING, **SHAPE}
+    info = {"several_sentences": 0.0}  # it translates sentence by sentence
+    words = {"algorithm": "word", "scale": 4.0, "decoding": DECODING, "info": info, **SHAPE}
     return {
         "words": save_random(folder / "words", LINES * 3, **words),
         "others": save_random(folder / "others", LINES * 3, seed=5, **words),
@@ -68,15 +69,9 @@ def address(models):
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    playwright = pytest.importorskip("playwright.sync_api")
-    path = which("chromium")
-    if path is None:
-        pytest.skip("there is no Chromium to open pages with")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+def browser():
+    with chromium() as started:
+        yield started
 
 
 class Page:
@@ -123,13 +118,22 @@ class Page:
         )
         return self
 
+    def shows_sentence(self, text):
+        """Waits until one of several sentences is what is looked into."""
+        self.until("text => document.querySelector('#source-text').textContent === text", text)
+        self.until("!document.querySelector('#sentence').hidden")
+
+    def point_at(self, word):
+        box = word.bounding_box()  # the field lies above its words
+        self.page.mouse.move(box["x"] + 4, box["y"] + 6)
+
     def texts(self, selector):
         return self.page.locator(selector).all_inner_texts()
 
 
 @pytest.fixture
-def live(chromium, address):
-    context = chromium.new_context(viewport={"width": 1280, "height": 720}, reduced_motion="reduce")
+def live(browser, address):
+    context = browser.new_context(viewport={"width": 1280, "height": 720}, reduced_motion="reduce")
     page = Page(context.new_page(), address)
     yield page
     context.close()
@@ -161,8 +165,7 @@ def test_the_translation_follows_what_is_typed_and_the_last_answer_wins(live, tr
 def test_a_word_that_is_pointed_at_shows_its_partners_and_its_probability(live):
     live.open().answered()
     word = live.page.locator(".written .word").nth(1)
-    box = word.bounding_box()
-    live.page.mouse.move(box["x"] + 4, box["y"] + 6)
+    live.point_at(word)
     live.until("document.querySelectorAll('.written .word.pointed').length === 1")
     assert live.page.locator(".read .word.linked").count() >= 1
     linked = live.page.locator(".read .word.linked").first.inner_text()
@@ -307,6 +310,58 @@ def test_two_models_stand_side_by_side_and_what_differs_is_marked(live, translat
     assert live.page.locator(".changed").count() == 0
 
 
+def test_of_several_sentences_the_one_with_the_cursor_is_looked_into(live, translate):
+    texts = ["A man sleeps.", TEXT, "A woman reads."]
+    free = [translate("words", text).text for text in texts]
+    live.open(" ".join(texts)).shows_sentence(texts[2])
+    assert live.target == " ".join(free)
+    chooser = live.page.locator("#sentence")
+    assert chooser.evaluate("one => one.value") == "2"  # it was typed last
+    live.page.focus("#source-0")
+    live.page.keyboard.press("Home")
+    live.shows_sentence(texts[0])
+    for _ in range(len(texts[0]) + 3):
+        live.page.keyboard.press("ArrowRight")
+    live.shows_sentence(texts[1])
+    assert chooser.evaluate("one => one.value") == "1"
+    aside = live.texts(".read .word.aside")
+    assert aside == [*texts[0].split(), *texts[2].split()]
+    # words go together within the sentence, and the strip is of its words
+    live.point_at(live.page.locator(".written .word").nth(len(free[0].split())))
+    live.until("document.querySelectorAll('.written .word.pointed').length === 1")
+    linked = live.texts(".read .word.linked")
+    assert set(linked) <= set(texts[1].split())
+    assert live.page.locator(".probabilities span").count() == len(free[1].split())
+    # what is typed into its translation is its prefix; the others stay
+    start = len(free[0]) + 1
+    live.page.evaluate("at => document.querySelector('#target-0').setSelectionRange(at, at)", start)
+    live.page.focus("#target-0")
+    live.page.keyboard.type("street")
+    live.until("document.querySelector('.written .rest') !== null")
+    begun = f"{free[0]} street "
+    live.until(
+        "([begun, end]) => [document.querySelector('#target-0').value]"
+        ".every(one => one.startsWith(begun) && one.endsWith(end))",
+        [begun, f" {free[2]}"],
+    )
+    led = live.target[start : -len(free[2]) - 1]
+    assert led != free[1]
+    assert "".join(live.texts(".written .rest")) == led.removeprefix("street").replace(" ", "")
+    live.page.keyboard.press("Escape")
+    live.until("text => document.querySelector('#target-0').value === text", " ".join(free))
+    live.page.click("#tab-heads")
+    live.page.keyboard.press("[")
+    live.shows_sentence(texts[0])
+    live.page.click("#switch")
+    live.page.click("[data-head='cross.0.0']")
+    live.until("document.querySelector('#sentence').options.length === 3")
+    live.page.select_option("#sentence", "2")
+    live.shows_sentence(texts[2])
+    live.page.fill("#source-0", texts[0])
+    live.answered()
+    live.until("document.querySelector('#sentence').hidden")
+
+
 def test_a_tab_stays_while_one_types_and_shows_what_belongs_together(live):
     live.open().answered()
     for tab in ("next", "logits"):
@@ -398,10 +453,10 @@ def test_a_problem_is_told_in_the_words_of_the_service(live):
     live.problems.clear()  # the browser says that an answer was no success
 
 
-def test_a_service_with_keys_asks_for_one(chromium, models):
+def test_a_service_with_keys_asks_for_one(browser, models):
     key = "a-key-of-sixteen-or-more"
     with served({"words": models["words"]}, keys=Keys([key])) as address:
-        live = Page(chromium.new_context().new_page(), address)
+        live = Page(browser.new_context().new_page(), address)
         live.page.goto(address)
         assert "API key" in live.page.inner_text(".status.wrong")
         live.page.fill("#key", key)
@@ -437,43 +492,46 @@ def test_nothing_is_wider_than_the_window(live, width):
         assert live.page.evaluate("document.documentElement.scrollWidth") <= width, tab
 
 
-NAMELESS = """
-() => [...document.querySelectorAll(
-    'button, input, select, textarea, a, [role=button], [role=img], [tabindex]')]
-  .filter(one => one.checkVisibility() && !one.closest('[aria-hidden=true]'))
-  .filter(one => !(one.getAttribute('aria-label') || one.labels?.length || one.textContent.trim()
-    || one.title || one.getAttribute('aria-labelledby') || one.alt))
-  .map(one => one.outerHTML.slice(0, 80))
-"""
-FAINT = """
-() => {
-  const channels = color => color.match(/[\\d.]+/g).slice(0, 3).map(one => one / 255)
-    .map(one => one <= .04045 ? one / 12.92 : ((one + .055) / 1.055) ** 2.4);
-  const light = color => { const [r, g, b] = channels(color); return .2126 * r + .7152 * g + .0722 * b; };
-  const ground = one => { for (; one; one = one.parentElement) {
-    const color = getComputedStyle(one).backgroundColor; if (!/, 0\\)|transparent/.test(color)) return color; } return 'rgb(255, 255, 255)'; };
-  return [...document.querySelectorAll('.mirror .word, .rest, .status, label, .tabs button, .tools button, .says, summary')]
-    .filter(one => one.checkVisibility() && !/oklab|color/.test(ground(one)))
-    .map(one => { const [a, b] = [light(getComputedStyle(one).color), light(ground(one))]; return [(Math.max(a, b) + .05) / (Math.min(a, b) + .05), one.outerHTML.slice(0, 60)]; })
-    .filter(([ratio]) => ratio < 4.5);
+OPENED = {
+    "words": (TEXT, ("heads", "search", "next", "logits", "flow", "ablation")),
+    "classifier": ("A man sleeps.", ("heads", "next")),
+    "tagger": ("A man sleeps.", ("heads",)),
+    "masked": ("A man [MASK].", ("heads",)),
+    "language_model": ("A man", ("heads", "next")),
+    "images": (None, ("heads", "image")),
 }
-"""  # noqa: E501
+"""For each kind of model a text and the tabs that it shows unlike others."""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everything_has_a_name_and_can_be_read(live, scheme):
-    live.page.emulate_media(color_scheme=scheme)
-    live.open().answered()
-    ground = live.page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (int(re.search(r"\d+", ground)[0]) < 128) == (scheme == "dark")
-    live.page.focus("#target-0")
-    live.page.keyboard.press("Control+a")
-    live.page.keyboard.type("street")
-    live.until("document.querySelector('.rest') !== null")
-    for tab in ("heads", "search", "next"):
+@pytest.mark.parametrize("model", OPENED)
+def test_axe_finds_nothing_against_its_rules(live, zoo, model):
+    text, tabs = OPENED[model]
+    live.open(text, model)
+    if text is None:
+        live.page.set_input_files("#file-0", next(zoo.inputs.rglob("*.png")))
+    live.page.wait_for_selector(".thumb")
+    if model == "words":  # what is grey, underlined, off
+        live.page.keyboard.type(" A woman reads.")
+        live.until("!document.querySelector('#sentence').hidden")
+        live.page.focus("#target-0")
+        live.page.keyboard.press("Home")
+        live.page.keyboard.type("street")
+        live.until("document.querySelector('.rest') !== null")
+        live.page.click(".search-settings summary")
+    live.until(f"document.querySelector('#tab-{tabs[-1]}') !== null")
+    for tab in tabs:
         live.page.click(f"#tab-{tab}")
-        assert live.page.evaluate(NAMELESS) == []
-        assert live.page.evaluate(FAINT) == []
+        live.page.emulate_media(color_scheme="light")
+        assert violations(live.page) == [], tab
+        live.page.emulate_media(color_scheme="dark")
+        ground = live.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert int(re.search(r"\d+", ground)[0]) < 128
+        assert violations(live.page, "color-contrast") == [], tab
+
+
+def test_a_screen_reader_hears_the_names_of_what_there_is(live):
+    live.open().answered()
+    live.until("document.querySelector('#tab-search') !== null")
     tree = live.page.locator("body").aria_snapshot()
     for name in ('textbox "Source"', 'textbox "Translation"', 'tab "Heads"', 'button "Compare"'):
         assert name in tree

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.zoo import ENGLISH
-from tformer_cli.api import load_model
+from tformer_cli.api.model import load_model
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.serve.models import Service

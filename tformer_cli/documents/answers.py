@@ -26,6 +26,7 @@ from tformer_cli.search.constraints import NO_CONSTRAINTS, with_terms
 from tformer_cli.search.formats import flags_of
 from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.text.lines import without_surrogates
+from tformer_cli.text.tokenizer import UNK_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
 class ModelAnswers:
     """Answers requests by an opened model."""
 
-    def __init__(self, opened: Opened, glossary: Sequence[Term] = ()) -> None:
-        self._opened, self._glossary = opened, glossary
+    def __init__(
+        self, opened: Opened, glossary: Sequence[Term] = (), *, protects: bool = True
+    ) -> None:
+        self._opened, self._glossary, self._protects = opened, glossary, protects
         self.counts = ResultCounts()
 
     @cached_property
@@ -75,11 +78,23 @@ class ModelAnswers:
             asked = [one.needs_links for one in islice(left, len(buffer))]
             links = self._links([one for one, needs in zip(buffer, asked, strict=True) if needs])
             for one, needs in zip(buffer, asked, strict=True):
-                self.counts.add(one)
+                self._count(one)
                 flags = tuple(flags_of(one.hypotheses[0], one))
                 found.append(Answer(one.text, links.get(one.index) if needs else (), flags))
             on_done(len(found))
         return found
+
+    def _count(self, one: Translation) -> None:
+        """Counts a translation; what is copied is no unknown word, whatever the model read."""
+        self.counts.add(one)
+        if not (one.n_unknown and self._protects):
+            return
+        text, place = "", 0
+        for span in protected(Segment(one.source)).spans:
+            text += one.source[place : span.start]
+            place = span.end
+        left = self._opened.directory.tokenizer.source.encode(text + one.source[place:])
+        self.counts.unknown -= max(0, one.n_unknown - left.count(UNK_ID))
 
     def restored(self, buffer: Sequence[Translation]) -> list[Translation]:
         """Puts what lines have to copy into their best translations."""
@@ -128,9 +143,9 @@ def links_of(
             read = WordTokens(tuple(kept), np.eye(len(kept)))
             pairs.append((read, WordTokens(tuple(target), np.eye(len(target)))))
     found = (
-        dict(enumerate(aligner.weights(pairs, heard)))
+        dict(enumerate(aligner.heard_weights(pairs, heard)))
         if passes
-        else aligner.heard_weights(pairs, heard)
+        else aligner.search_weights(pairs, heard)
     )
     numbers = count()
     made: list[list[Link] | None] = []

@@ -38,6 +38,9 @@ FORMATS = (
     Format("pptx", (".pptx", ".pptm", ".potx"), "office:read_open_xml", "PowerPoint"),
     Format("odt", (".odt", ".ott"), "office:read_open_document", "OpenDocument text"),
     Format("odp", (".odp", ".otp"), "office:read_open_document", "OpenDocument slides"),
+    Format("srt", (".srt",), "subtitles:read_srt", "subtitles"),
+    Format("vtt", (".vtt",), "subtitles:read_vtt", "subtitles of the web (WebVTT)"),
+    Format("po", (".po", ".pot"), "po:read", "gettext messages: empty ones are filled, as fuzzy"),
 )
 BY_NAME = {one.name: one for one in FORMATS}
 BY_EXTENSION = {extension: one for one in FORMATS for extension in one.extensions}

@@ -263,7 +263,7 @@ def build_unit(
     """
     if not any(piece.text.strip() for piece in pieces if piece.kind == "text"):
         return None
-    first, last = _peeled(pieces)
+    first, last = peeled(pieces)
     builder = SegmentBuilder(context, joins_blanks=joins_blanks)
     known: dict[str, list[Piece]] = defaultdict(list)
     written = ""
@@ -297,7 +297,7 @@ def build_unit(
     )
 
 
-def _peeled(pieces: Sequence[Piece]) -> tuple[int, int]:
+def peeled(pieces: Sequence[Piece]) -> tuple[int, int]:
     """Finds the first and the last piece that are not markup at the ends of the whole."""
     first, last = 0, len(pieces)
     while True:

@@ -18,6 +18,7 @@ from tformer_cli.quality.given import JSONL, TSV, ending_of
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.search.hypothesis import longest_source
 from tformer_cli.search.text_windows import text_scores
+from tformer_cli.show.notebook import html_table
 from tformer_cli.text.blocks import joined
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus
@@ -49,8 +50,21 @@ Row = tuple[str, str, str]
 """A score to read: its name, its value, and how it was computed."""
 
 
+class _Scored:
+    """Scores that print as the command writes them into a pipe, and a notebook shows as a table."""
+
+    rows: Callable[..., Iterator[Row]]
+
+    def __str__(self) -> str:
+        # A signature is one piece, to be copied and cut
+        return "\n".join(f"{name:<12}{value:>9}  {how}" for name, value, how in self.rows())
+
+    def _repr_html_(self) -> str:
+        return html_table("", ("score", "value", "how it was computed"), [*self.rows()])
+
+
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(_Scored):
     """Scores, with the hypotheses they were computed from."""
 
     scores: tuple[Score, ...]
@@ -260,6 +274,15 @@ class LabelEvaluation:
             "confusion": [list(row) for row in scores.confusion],
         }
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        scores = self.scores
+        rows = [(one.label, one.precision, one.recall, one.f1) for one in scores.labels]
+        caption = f"accuracy {scores.accuracy:.4f}, macro F1 {scores.macro_f1:.4f}"
+        return html_table(caption, ("label", "precision", "recall", "F1"), rows)
+
     def lines(self, room: int = 80) -> Iterator[str]:
         """Yields tables of all examples, of each label, and the confusion matrix."""
         from tformer_cli.show.terminal import Column, table_lines
@@ -336,7 +359,7 @@ def compare_predictions(result: LabelEvaluation, baseline: Sequence[str]) -> lis
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextEvaluation(Generic[AnyScores]):
+class TextEvaluation(_Scored, Generic[AnyScores]):
     """Scores of a text, of all its tokens or of hidden ones, and how it was read."""
 
     scores: AnyScores

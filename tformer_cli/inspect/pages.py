@@ -52,14 +52,26 @@ class ShownRecord(HeadsRecord):
     """A record that a notebook shows as its page."""
 
     def _repr_html_(self) -> str:
-        """The page of the heads in a frame, for a notebook: its style and script stay inside."""
-        if self.maps is None:
-            return "<p>a blank line has no attention maps</p>"
-        page = escape(render_html([self]))
-        return (
-            f'<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" '
-            'style="width: 100%; height: 720px; border: 0"></iframe>'
-        )
+        """The page of the heads in a frame: its style and script stay inside."""
+        return notebook_page([self])
+
+    def _repr_svg_(self) -> str | None:
+        return all_views()["heads"].figure(self) if self.heads else None
+
+
+def notebook_page(records: Sequence[HeadsRecord]) -> str:
+    """Makes what a notebook shows of records: their page, if one is not blank."""
+    if all(record.maps is None for record in records):
+        return "<p>a blank line has no attention maps</p>"
+    return framed(render_html(records))
+
+
+def framed(page: str) -> str:
+    """Puts a page into a frame for a notebook."""
+    return (
+        f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts allow-downloads" '
+        'style="width: 100%; height: 720px; border: 0"></iframe>'
+    )
 
 
 def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
@@ -223,6 +235,17 @@ class Report:
     views: Mapping[str, Any]  # What each view has read of the model, by the view's name
     sentences: tuple[SentenceReport, ...]  # The sentences; at least one
 
+    @property
+    def html(self) -> str:
+        """The page, which needs no network."""
+        return render_report(self)
+
+    def __str__(self) -> str:
+        return "\n".join(str(sentence.heads) for sentence in self.sentences)
+
+    def _repr_html_(self) -> str:
+        return framed(self.html)
+
 
 def render_report(report: Report) -> str:
     return _page(TITLE, report_data(report))
@@ -244,6 +267,11 @@ def render_view(view: View[Any], records: Iterable[Any], options: object) -> str
         data |= {"model": None if model is None else vars(model), "sentences": []}
         data["views"] = {view.name: view.tab(record, options, is_alone=True)}
     return _page(view.title, data)
+
+
+def framed_view(view: View[Any], records: Iterable[Any], options: object = None) -> str:
+    """Makes what a notebook shows of a view's records."""
+    return framed(render_view(view, records, options or view.Options()))
 
 
 def sample_page() -> str:

@@ -92,6 +92,9 @@ class HeadsRecord:
     def sentence(self) -> "HeadsRecord":
         return self
 
+    def __str__(self) -> str:
+        return self.shown_target
+
     @property
     def texts(self) -> list[tuple[str, str]]:
         """The source and the target, each with its name; else the text, and its label."""

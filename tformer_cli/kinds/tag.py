@@ -18,6 +18,7 @@ from tformer_cli.kinds.classify import Classification
 from tformer_cli.kinds.embed import Embed, OfLines
 from tformer_cli.kinds.kind import Examples, FilledGap
 from tformer_cli.kinds.lines.job import LineResult, results_of
+from tformer_cli.show.notebook import Several, html_table
 from tformer_cli.text.label_tokenizer import LabelTokenizer
 from tformer_cli.text.tokenizer import PAD_ID, UNK_ID
 from tformer_cli.wording import count_of
@@ -141,7 +142,7 @@ class TaggedWord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaggedText(LineResult):
+class TaggedText(LineResult, Several[TaggedWord]):
     """A text and the labels of its words."""
 
     words: tuple[TaggedWord, ...]
@@ -152,6 +153,16 @@ class TaggedText(LineResult):
     @property
     def is_too_long(self) -> bool:
         return self.n_parts > 1
+
+    @property
+    def _held(self) -> tuple[TaggedWord, ...]:
+        return self.words
+
+    def __str__(self) -> str:
+        return self.line("text")
+
+    def _repr_html_(self) -> str:
+        return html_table(self.text, TaggedWord._fields, self.words)
 
     def line(self, output_format: Literal["text", "jsonl"]) -> str:
         """Writes it as a line, without its end."""

@@ -16,6 +16,7 @@ from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import PromptedModel, Searcher, Sentence
 from tformer_cli.search.hypothesis import Hypothesis
 from tformer_cli.search.translator import line_key
+from tformer_cli.show.notebook import Several, html_table
 from tformer_cli.text.lines import buffers, given_lines
 from tformer_cli.text.tokenizer import BOS_ID, UNK_ID
 
@@ -47,9 +48,12 @@ class GeneratedText:
     is_finished: bool
     """False where the length limit ended it, or a text that stops it."""
 
+    def __str__(self) -> str:
+        return self.text
+
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Several[GeneratedText]):
     """A prompt with its continuations."""
 
     index: int
@@ -64,6 +68,17 @@ class Generation:
     """Tokens of the prompt that the model does not know; it reads `<unk>` in their place."""
     n_tokens: int = 0
     """Tokens of the prompt."""
+
+    @property
+    def _held(self) -> tuple[GeneratedText, ...]:
+        return self.texts
+
+    def __str__(self) -> str:
+        return self.prompt + self.texts[0].text
+
+    def _repr_html_(self) -> str:
+        rows = [(one.score, one.text) for one in self.texts]
+        return html_table(self.prompt, ("score", "continuation"), rows)
 
 
 class StoppedError(Exception):

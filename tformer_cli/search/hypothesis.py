@@ -52,7 +52,7 @@ class Hypothesis:
     is_finished: bool
     """False where the length limit ended it although the model preferred to continue."""
     attention: SourceAttention | None = field(default=None, compare=False, repr=False)
-    """What it attended to, where the search was asked and the engine can tell."""
+    """Its attention to the source, where the search was asked and the engine can tell."""
 
     @property
     def n_tokens(self) -> int:

@@ -21,6 +21,7 @@ from tformer_cli.search.constraints import (
 from tformer_cli.search.engine import Choice, Searcher, Sentence
 from tformer_cli.search.hypothesis import length_divisor, longest_source
 from tformer_cli.search.sentences import split_line
+from tformer_cli.show.notebook import Several, html_table
 from tformer_cli.text.lines import buffers, check_lines, checked_line, given_lines
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
 
@@ -62,11 +63,15 @@ class TranslatedText:
     token_log_probabilities: tuple[float, ...] = ()
     """log p of every token in turn, each part's end of sentence included."""
     attention: tuple[SourceAttention, ...] = field(default=(), compare=False, repr=False)
-    """What each part attended to; empty unless `Translator.listening` and the engine can tell."""
+    """Attention of each part to its source; empty unless `Translator.listening` asks for it and the
+    engine can tell."""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(Several[TranslatedText]):
     """A line with its translations."""
 
     index: int
@@ -101,6 +106,17 @@ class Translation:
     def n_unknown(self) -> int:
         """Words or characters that the model does not know; it read `<unk>` in their place."""
         return self.source_ids.count(UNK_ID)
+
+    @property
+    def _held(self) -> tuple[TranslatedText, ...]:
+        return self.hypotheses
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        rows = [(one.score, one.text) for one in self.hypotheses]
+        return html_table(self.source, ("score", "translation"), rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ There is no build: what a checkout holds is what a browser reads.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -26,6 +26,16 @@ class PageFile(NamedTuple):
     media_type: str
 
 
+def exports_of(modules: Iterable[str], *more: str) -> str:
+    """Writes what the static page's script exports: the names that modules import of it.
+
+    Not all that stands there: locals at the beginning of a line look alike, once it is shortened.
+    """
+    imported = [found for text in modules for found in _IMPORTED.findall(text)]
+    names = {*more, *", ".join(imported).split(", ")}
+    return f"export {{ {', '.join(sorted(names))} }};\n"
+
+
 @cache
 def page_files() -> Mapping[str, PageFile]:
     """The files below ``/page/``, and the page itself by the name ""."""
@@ -35,16 +45,7 @@ def page_files() -> Mapping[str, PageFile]:
         if path.name.endswith((".js", ".css"))
     }
     texts[STYLE] = page_style() + texts.pop("live.css")
-    # Not all that stands there: locals at the beginning of a line look alike, once it is shortened
-    names = sorted(
-        {
-            one
-            for text in texts.values()
-            for found in _IMPORTED.findall(text)
-            for one in found.split(", ")
-        }
-    )
-    texts[PARTS] = f"{page_script()}\nexport {{ {', '.join(names)} }};\n"
+    texts[PARTS] = f"{page_script()}\n{exports_of(texts.values())}"
     found = {
         name: PageFile(text.encode(), f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8")
         for name, text in texts.items()

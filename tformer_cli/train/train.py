@@ -118,6 +118,9 @@ class TrainingResult:
     aligned: AlignmentScore | None = None
     """Score of the heads that were found to align best and stored; see `store_measured_heads`."""
 
+    def __str__(self) -> str:
+        return f"{self.run}: {self.state.reason} (step {self.state.step})"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:

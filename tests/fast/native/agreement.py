@@ -25,6 +25,7 @@ from tformer_cli.model.base import Model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import Dropout
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.search.scoring import attended_pairs
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def random_sources(seed: int) -> list[list[int]]:
 def _check_model(library: ctypes.CDLL, model: Transformer, number: int, tolerance: float) -> None:
     native = native_model(library, model)
     sources = random_sources(number)
+    heads = [(layer, n_heads - 1) for layer, n_heads in enumerate(model.config.layer_heads.cross)]
     for beam_size in (1, BEAM_SIZE):
         found = native.search(
             sources,
@@ -136,15 +138,29 @@ def _check_model(library: ctypes.CDLL, model: Transformer, number: int, toleranc
             beam_size=beam_size,
             n_searched=beam_size,
             divisors=np.arange(LIMIT + 2, dtype=np.float64),
+            heads=heads,
         )
         if [len(hypotheses) for hypotheses in found] != [beam_size] * len(sources):
             raise Mismatch(f"model {number}: hypotheses are missing")
         rows = [
-            (source, tokens, steps)
+            (source, one.token_ids, one.token_log_probabilities)
             for source, hypotheses in zip(sources, found, strict=True)
-            for tokens, _, _, steps, _ in hypotheses
+            for one in hypotheses
         ]
         _compare(model, number, tolerance, rows, is_greedy=beam_size == 1)
+        heard = [one.attention for hypotheses in found for one in hypotheses]
+        by_torch = attended_pairs(
+            model,
+            [source for source, _, _ in rows],
+            [tokens for _, tokens, _ in rows],
+            heads,
+            batch_tokens=1000,
+            device="cpu",
+        )
+        for own, expected in zip(heard, by_torch, strict=True):
+            error = np.inf if own is None else float(np.abs(own.weights - expected).max())
+            if not error <= tolerance:
+                raise Mismatch(f"model {number}: the weight of a head is off by {error:.1e}")
 
 
 @torch.inference_mode()

@@ -18,6 +18,7 @@ import pytest
 from tformer_cli.api import load_model
 from tformer_cli.cli.app import LEFT_OUT
 from tformer_cli.fast.native.library import levels_of_processor
+from tformer_cli.version import __version__
 
 hatchling = importlib.util.find_spec("hatchling")
 has_both = hatchling is not None and importlib.util.find_spec("editables") is not None
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.skipif(not has_both, reason="hatchling or editables is 
 ROOT = Path(__file__).parents[3]
 PROGRAM = "import sys, hatchling.build as b; getattr(b, sys.argv[1])(sys.argv[2])"
 LIBRARIES = "tformer_cli/fast/native/libraries"
+ALIAS_FOLDER = "tformer_cli/api/alias"
 
 
 @pytest.fixture
@@ -81,6 +83,53 @@ def test_a_wheel_has_the_levels_asked_for_and_names_its_platform(compiler, make)
     assert "tformer_cli/recipes/quickstart.toml" in files
     assert "tformer_cli/corpora/grammar/words/lexicon.toml" in files
     assert not any("/kernels/" in name for name in files)
+
+
+ALIAS = """
+import pathlib, site, sys
+sys.path[:] = [path for path in sys.path if not pathlib.Path(path, "tformer_cli").is_dir()]
+site.addsitedir(sys.argv[1])  # reads its .pth, as of an installation
+import tformer
+heavy = {"torch", "numpy", "tokenizers", "typer", "tformer_cli.api.model"} & set(sys.modules)
+import tformer.api.calls, tformer.errors as errors
+from tformer.errors import TformerError
+import tformer_cli.api.calls, importlib, importlib.util, pickle
+same = [
+    tformer is tformer_cli, tformer.api.calls is tformer_cli.api.calls,
+    errors is tformer_cli.errors, TformerError is tformer.TformerError,
+    tformer.api.calls.__spec__.name == "tformer_cli.api.calls",
+    importlib.reload(tformer_cli.version) is tformer.version,
+    importlib.util.find_spec("tformer.nothing") is None,
+    type(pickle.loads(pickle.dumps(errors.DataError("a")))) is tformer_cli.errors.DataError,
+]
+names = [getattr(one, "__name__", "") for one in sys.modules.values()]
+copies = [name for name in names if name.startswith("tformer.")]
+print(heavy, all(same), copies, tformer.__file__)
+"""
+
+
+@pytest.mark.parametrize("kind", ["build_wheel", "build_editable"])
+def test_an_installed_package_is_imported_as_tformer(make, checkout, tmp_path, kind):
+    _, wheel = make(kind, TFORMER_BUILD_LEVELS="none")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    assert not (site / "tformer_cli/api/alias").exists()
+    is_wheel = kind == "build_wheel"
+    assert [path.name for path in sorted((site / "tformer").glob("*"))] == (
+        ["__init__.py", "py.typed"] if is_wheel else []
+    )
+    run = [sys.executable, "-W", "error", "-c", ALIAS, str(site)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
+    place = site if is_wheel else checkout
+    assert (done.stdout, done.stderr) == (f"set() True [] {place}/tformer_cli/__init__.py\n", "")
+    module = [sys.executable, "-m", "tformer", "--version"]
+    where = {**os.environ, "PYTHONPATH": str(site if is_wheel else checkout / ALIAS_FOLDER)}
+    done = subprocess.run(
+        module, capture_output=True, text=True, check=False, cwd=tmp_path, env=where
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip().endswith(__version__)
 
 
 def test_a_wheel_has_nothing_that_lay_in_the_checkout(make, checkout):

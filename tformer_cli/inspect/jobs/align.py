@@ -140,29 +140,29 @@ class Aligner:
                 pairs += zip(source, parts, strict=True)
                 heard += hypothesis.attention or [None] * len(parts)
                 n_parts.append(len(parts))
-        weights = iter(self.weights(pairs, heard))
+        weights = iter(self.heard_weights(pairs, heard))
         aligned = (self._joined([next(weights) for _ in range(n)]) for n in n_parts)
         return [[next(aligned) for _ in t.hypotheses] for t in translations]
 
-    def weights(
+    def heard_weights(
         self,
         pairs: Sequence[tuple[WordTokens, WordTokens]],
         heard: Sequence[SourceAttention | None],
     ) -> list[Numbers]:
-        """Finds the weights of pairs by what was heard of each, of others by a forced pass."""
-        found = self.heard_weights(pairs, heard)
+        """Turns what was heard of pairs into weights of words; other pairs take a forced pass."""
+        found = self.search_weights(pairs, heard)
         missing = [index for index in range(len(pairs)) if index not in found]
         if missing:
             others = self.word_weights([pairs[index] for index in missing])
             found |= zip(missing, others, strict=True)
         return [found[index] for index in range(len(pairs))]
 
-    def heard_weights(
+    def search_weights(
         self,
         pairs: Sequence[tuple[WordTokens, WordTokens]],
         heard: Sequence[SourceAttention | None],
     ) -> dict[int, Numbers]:
-        """Finds the weights of those pairs whose search listened, without torch."""
+        """Turns what was heard of pairs into weights of words, by their numbers, without torch."""
         found: dict[int, Numbers] = {}
         for index, ((source, target), one) in enumerate(zip(pairs, heard, strict=True)):
             # Only what was heard of these heads and these very tokens

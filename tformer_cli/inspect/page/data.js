@@ -1,14 +1,20 @@
 // What the page shows: the data that were put into it, and how maps are packed in them.
 // A live page is put texts into, and no sentences; they come as events (`live.js`).
 
+/** @type {PageData} */
 const data = JSON.parse(byId("data").textContent, (_, value) => unpackedData(value));
-const KINDS = Object.keys(data.kinds);
+const KINDS = /** @type {Kind[]} */ (Object.keys(data.kinds));
+/** @type {Record<string, string>} */
 const SIGNS = { previous: "◀", self: "●", next: "▶", sink: "▼", aligner: "≡", broad: "▒", rare: "★" };
 
 // A name holds kind, layer and number. Measures come as lists in the order of their names; a head has those that are defined for it.
 data.sentences.forEach(nameHeads);
 
-/** Gives the heads of a sentence their parts of the name, and measures by name. */
+/**
+ * Gives the heads of a sentence their parts of the name, and measures by name.
+ *
+ * @param {Sentence} one
+ */
 function nameHeads(one) {
   for (const head of one.heads) {
     const [kind, layer, number] = head.id.split(".");
@@ -17,19 +23,35 @@ function nameHeads(one) {
   }
 }
 
+/** @type {Sentence} */
 let sentence = null; // the one that is shown
 
-/** Labels of the rows of a head's map: the query, or what it predicts. */
+/**
+ * Labels of the rows of a head's map: the query, or what it predicts.
+ *
+ * @param {Head} head
+ * @returns {string[]}
+ */
 function rowsOf(head) {
   return head.kind === "enc" ? sentence.sourcePieces : sentence.targetPieces;
 }
 
-/** Labels of the columns: the keys. */
+/**
+ * Labels of the columns: the keys.
+ *
+ * @param {Head} head
+ * @returns {string[]}
+ */
 function columnsOf(head) {
   return head.kind === "dec" ? sentence.inputPieces : sentence.sourcePieces;
 }
 
-/** Data of a view, of a sentence or of the whole model. */
+/**
+ * Data of a view, of a sentence or of the whole model.
+ *
+ * @param {Sentence} one
+ * @param {string} name
+ */
 function viewOf(one, name) {
   return one.views?.[name] ?? data.views?.[name];
 }
@@ -51,7 +73,11 @@ function unpackedData(value) {
   return value.rows ? value.rows.map(length => numbers.slice(at, at += length)) : numbers;
 }
 
-/** Reads base64 as a view of bytes. */
+/**
+ * Reads base64 as a view of bytes.
+ *
+ * @param {string} text
+ */
 function unpacked(text) {
   const characters = atob(text), bytes = new Uint8Array(characters.length);
   for (let n = 0; n < bytes.length; n++) bytes[n] = characters.charCodeAt(n);
@@ -60,6 +86,10 @@ function unpacked(text) {
 
 /** Weights of a head, row by row: fixed-point numbers; hidden cells are not stored, they are 0.
  * Where weights are no shares of 1 (norms), these are shades: 1 is the largest of the sentence. */
+/**
+ * @param {Head} head
+ * @returns {Float32Array}
+ */
 function weightsOf(head) {
   if (head.values) return head.values;
   const packed = unpacked(head.weights), isWide = sentence.bits === 16;
@@ -73,32 +103,60 @@ function weightsOf(head) {
   return head.values = values;
 }
 
-/** The number that a shade stands for. */
+/**
+ * The number that a shade stands for.
+ *
+ * @param {number} shade
+ */
 function numberOf(shade) {
   return shade * sentence.largest;
 }
 
-/** Writes the number that a shade stands for. */
+/**
+ * Writes the number that a shade stands for.
+ *
+ * @param {number} shade
+ * @param {number} digits
+ */
 function written(shade, digits) {
   return data.weighting.isShare ? shade.toFixed(digits) : numberOf(shade).toPrecision(digits);
 }
 
-/** The head of a name such as cross.1.0, if the sentence has it. */
+/**
+ * The head of a name such as cross.1.0, if the sentence has it.
+ *
+ * @param {string} id
+ */
 function headNamed(id) {
   return sentence.heads.find(head => head.id === id);
 }
 
-/** Heads beside a head: those of its layer, or of its kind. */
+/**
+ * Heads beside a head: those of its layer, or of its kind.
+ *
+ * @param {Head} head
+ * @param {string} scope
+ */
 function neighbors(head, scope) {
   return sentence.heads.filter(one => one.kind === head.kind && (scope === "kind" || one.layer === head.layer));
 }
 
-/** A measure of a head by its name; "loss" is what the loss becomes without it. */
+/**
+ * A measure of a head by its name; "loss" is what the loss becomes without it.
+ *
+ * @param {Head} head
+ * @param {string} name
+ * @returns {number | undefined}
+ */
 function measure(head, name) {
   return name === "loss" ? viewOf(sentence, "ablation")?.effects[head.id] : head.metrics[name];
 }
 
-/** The name of a kind with a capital. */
+/**
+ * The name of a kind with a capital.
+ *
+ * @param {Kind} kind
+ */
 function kindName(kind) {
   const name = data.kinds[kind];
   return name[0].toUpperCase() + name.slice(1);

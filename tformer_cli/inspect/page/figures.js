@@ -1,8 +1,10 @@
 // The two figures: the selected head alone, and all heads beside it in color.
 
+/** @type {{one: Figure, all: Figure}} */
 const figures = { one: null, all: null }; // the figures on the page
 const LINES_PER_ROW = { layer: 8, kind: 4 }; // of many heads together; with more, lines hide each other
 const SURELY_DRAWN = .8; // such weights have a line however many there are, unless the slider says else
+/** @type {Set<string>} */
 const leftOut = new Set(); // heads that the legend has switched off
 
 /** The selected head. */
@@ -20,7 +22,7 @@ function showFigures() {
   const head = chosenHead(), isMap = state.view === "map";
   byId("head").textContent = head.id;
   byId("reading").replaceChildren(...readingOf(head));
-  for (const button of document.querySelectorAll("[data-view], [data-scope]")) {
+  for (const button of elements("[data-view], [data-scope]")) {
     const name = button.dataset.view ? "view" : "scope";
     button.setAttribute("aria-pressed", String(button.dataset[name] === state[name]));
   }
@@ -34,14 +36,18 @@ function showFigures() {
   byId("least").value = String(Math.min(1, limit));
   byId("least-shown").textContent = written(limit, 2);
   put("all", isMap ? mapOfAll : linesOfAll, [make("b", {}, many), ` of ${data.kinds[head.kind]}, ${whose}. ${what}`]);
-  for (const element of document.querySelectorAll(".of-maps")) element.hidden = !isMap;
-  for (const element of document.querySelectorAll(".of-lines")) element.hidden = isMap;
+  for (const element of elements(".of-maps")) element.hidden = !isMap;
+  for (const element of elements(".of-lines")) element.hidden = isMap;
   showRamp(head.kind);
   showLegend();
   markFigures(pointedAt());
 }
 
-/** Says which weights have no line. */
+/**
+ * Says which weights have no line.
+ *
+ * @param {Head[]} heads
+ */
 function aboutFaint(heads, least = FAINTEST) {
   let n = 0;
   for (const head of heads) for (const weight of weightsOf(head)) if (weight >= least) n++;
@@ -58,7 +64,11 @@ function leastOfAll() {
   return weights.length > most ? Math.min(SURELY_DRAWN, Math.ceil(100 * weights[most]) / 100) : FAINTEST;
 }
 
-/** Says what rows and columns of the head's map are. */
+/**
+ * Says what rows and columns of the head's map are.
+ *
+ * @param {Head} head
+ */
 function readingOf(head) {
   const read = readsImages() ? "patch" : isEncoder() ? "token" : "source token";
   const query = head.kind === "enc" ? read : "decoder position, named by the token it predicts";
@@ -67,6 +77,11 @@ function readingOf(head) {
   return [`${kindName(head.kind)}. `, make("b", {}, "Row"), ` = ${asks}${query}. `, make("b", {}, "Column"), ` = ${isAsked}${key}. ${data.weighting.sums}`];
 }
 
+/**
+ * @param {'one' | 'all'} name
+ * @param {(head: Head, spec: FigureSpec) => Figure} figureOf
+ * @param {Child[]} caption
+ */
 function put(name, figureOf, caption) {
   const box = byId(name), scroll = box.querySelector(".scroll"), head = chosenHead();
   box.querySelector("figcaption").replaceChildren(...caption);
@@ -82,6 +97,10 @@ function put(name, figureOf, caption) {
   figures[name] = figure;
 }
 
+/**
+ * @param {Head} head
+ * @param {FigureSpec} spec
+ */
 function mapOfOne(head, spec) {
   const values = weightsOf(head), k = spec.columns.length, color = rampOf(head.kind);
   const title = `Heat map of ${head.id}: ${spec.rows.length} rows (queries) by ${k} columns (keys)`;
@@ -92,19 +111,32 @@ function mapOfOne(head, spec) {
   } });
 }
 
-/** A number as short as a cell wants it. */
+/**
+ * A number as short as a cell wants it.
+ *
+ * @param {number} weight
+ */
 function inCell(weight) {
   if (!data.weighting.isShare) return written(weight, 2);
   return weight >= .995 ? "1" : weight.toFixed(2).slice(1);
 }
 
+/**
+ * @param {Head} head
+ * @param {FigureSpec} spec
+ */
 function linesOfOne(head, spec) {
   const stroke = styleColor(`--${head.kind}`);
   const links = linksOf(head).map(link => ({ ...link, color: stroke, dash: "", shift: 0 }));
   return lineFigure({ ...spec, title: `Lines of ${head.id}, from queries to keys`, links });
 }
 
-/** The head with the largest weight of a cell gives it its color; the weight, how much of it. */
+/**
+ * The head with the largest weight of a cell gives it its color; the weight, how much of it.
+ *
+ * @param {Head} head
+ * @param {FigureSpec} spec
+ */
 function mapOfAll(head, spec) {
   const k = spec.columns.length, ground = channelsOf(styleColor("--panel"));
   const layers = overlaidHeads().map(one => ({ values: weightsOf(one), hue: channelsOf(styleOf(one, state.scope).color) }));
@@ -118,11 +150,19 @@ function mapOfAll(head, spec) {
   } });
 }
 
+/**
+ * @param {Head} head
+ * @param {FigureSpec} spec
+ */
 function linesOfAll(head, spec) {
   return lineFigure({ ...spec, title: allTitle(head), links: linksOfAll(), least: leastOfAll() });
 }
 
-/** Lines of the heads that are overlaid, each beside the others; heads of one color, those of a layer, share the line of the largest weight. */
+/**
+ * Lines of the heads that are overlaid, each beside the others; heads of one color, those of a layer, share the line of the largest weight.
+ *
+ * @returns {Link[]}
+ */
 function linksOfAll() {
   const groups = new Map();
   for (const head of overlaidHeads()) {
@@ -133,21 +173,28 @@ function linksOfAll() {
     ...styleOf(heads[0], state.scope), shift: 2.2 * (n - (groups.size - 1) / 2) })));
 }
 
+/** @param {Head} head */
 function allTitle(head) {
   return `All heads of ${data.kinds[head.kind]}, ${state.scope === "layer" ? `layer ${head.layer}` : "all layers"}, each in its color`;
 }
 
+/** @param {Head} head */
 function linksOf(head) {
   const k = columnsOf(head).length;
   return Array.from(weightsOf(head), (weight, n) => ({ row: Math.floor(n / k), column: n % k, weight }));
 }
 
-/** Reads a color of the style sheet or #rrggbb as red, green and blue. */
+/**
+ * Reads a color of the style sheet or #rrggbb as red, green and blue.
+ *
+ * @param {string} color
+ */
 function channelsOf(color) {
   if (color.startsWith("#")) return [1, 3, 5].map(at => parseInt(color.slice(at, at + 2), 16));
   return color.match(/[\d.]+/g).slice(0, 3).map(Number);
 }
 
+/** @param {Kind} kind */
 function showRamp(kind) {
   const width = 120;
   byId("largest").textContent = written(1, data.weighting.isShare ? 0 : 3);
@@ -175,7 +222,11 @@ function showLegend() {
   }));
 }
 
-/** Shows what is pointed at in both figures. */
+/**
+ * Shows what is pointed at in both figures.
+ *
+ * @param {Cell | null} at
+ */
 function markFigures(at) {
   figures.one?.mark(at);
   figures.all?.mark(at);

@@ -2,12 +2,21 @@
 
 const CONDITION = /^([a-z_]+)(>=|<=|>|<)(-?\d*\.?\d+)$/;
 
-/** Makes a test of heads from what was typed; everything passes an empty one. */
+/**
+ * Makes a test of heads from what was typed; everything passes an empty one.
+ *
+ * @param {string} text
+ * @returns {(head: Head) => boolean}
+ */
 function filterOf(text) {
   const tests = text.toLowerCase().split(/\s+/).filter(Boolean).map(conditionOf);
   return head => tests.every(test => test(head));
 }
 
+/**
+ * @param {string} word
+ * @returns {(head: Head) => boolean}
+ */
 function conditionOf(word) {
   const [, name, sign, number] = CONDITION.exec(word) ?? [];
   if (!name) return head => head.id.startsWith(word) || head.role?.startsWith(word);

@@ -6,6 +6,9 @@
  * spec: rows, columns (labels), room (pixels), title, and shade(i, j), which returns the color of a
  * cell as [red, green, blue] or null for none, and optionally its number as a text.
  * Returns the svg, cellAt(event), and mark(cell), which shows what is pointed at.
+ *
+ * @param {FigureSpec & {title: string, shade(i: number, j: number): {color: number[], text?: string} | null}} spec
+ * @returns {Figure}
  */
 function heatMap(spec) {
   const q = spec.rows.length, k = spec.columns.length;

@@ -1,8 +1,13 @@
 // What is pointed at is shown everywhere at once: tokens, both figures, tables.
 
+/** @type {Cell | null} */
 let hovered = null; // {row}, {column} or both, in the map of the selected head
 
-/** What is pointed at, else the row that was clicked. */
+/**
+ * What is pointed at, else the row that was clicked.
+ *
+ * @returns {Cell | null}
+ */
 function pointedAt() {
   if (hovered) return hovered;
   const row = pinnedRow(rowsOf(chosenHead()).length), column = pinned("key", columnsOf(chosenHead()).length);
@@ -10,7 +15,11 @@ function pointedAt() {
   return { ...(row === null ? {} : { row }), ...(column === null ? {} : { column }) };
 }
 
-/** Points at a cell, a row, a column, or nothing. */
+/**
+ * Points at a cell, a row, a column, or nothing.
+ *
+ * @param {Cell | null} cell
+ */
 function hover(cell) {
   if (cell?.row === hovered?.row && cell?.column === hovered?.column) return;
   hovered = cell;
@@ -18,7 +27,11 @@ function hover(cell) {
   markAll();
 }
 
-/** Keeps a row, a column or a cell marked; a second time lets it go. */
+/**
+ * Keeps a row, a column or a cell marked; a second time lets it go.
+ *
+ * @param {Cell | null} cell
+ */
 function pin(cell) {
   if (!cell) return;
   const wanted = { ...(cell.row === undefined ? {} : { row: String(cell.row) }), ...(cell.column === undefined ? {} : { key: String(cell.column) }) };
@@ -32,14 +45,20 @@ function markAll() {
   markFigures(at);
   markStrips(at);
   [...byId("links").rows].forEach((line, i) => line.classList.toggle("on", at?.row === i));
-  for (const line of document.querySelectorAll("[data-position]")) {
+  for (const line of elements("[data-position]")) {
     const isDecoder = chosenHead().kind !== "enc";
     line.classList.toggle("on", isDecoder && Number(line.dataset.position) === at?.row);
   }
   showProducts();
 }
 
-/** Tells the weight of the cell under the pointer: of the head, or of every head beside it. */
+/**
+ * Tells the weight of the cell under the pointer: of the head, or of every head beside it.
+ *
+ * @param {'one' | 'all'} figure
+ * @param {Cell | null} at
+ * @param {MouseEvent} event
+ */
 function showTip(figure, at, event) {
   const tip = byId("tip");
   if (at?.row === undefined || at.column === undefined) {

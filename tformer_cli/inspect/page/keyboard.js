@@ -1,5 +1,6 @@
 // The keyboard, and the list of its keys on the page.
 
+/** @type {[string[], string][]} */
 const KEYS = [
   [["h", "l", "←", "→"], "head before, after"],
   [["k", "j", "↑", "↓"], "layer before, after"],
@@ -27,7 +28,11 @@ function toggleKeys() {
   byId("help").setAttribute("aria-expanded", String(!isHidden));
 }
 
-/** Does what a key says; true if it says something. */
+/**
+ * Does what a key says; true if it says something.
+ *
+ * @param {string} key
+ */
 function press(key) {
   if (!sentence.heads.length && !"[]t?".includes(key) && key !== "Escape") return false;
   const heads = sentence.heads.filter(filterOf(state.q)), head = chosenHead();
@@ -58,12 +63,18 @@ function press(key) {
   return true;
 }
 
+/** @param {Head} head */
 function choose(head) {
   const isInOverview = document.activeElement?.classList.contains("thumb");
   update({ head: head.id });
   if (isInOverview) head.button.focus();
 }
 
+/**
+ * @param {number} step
+ * @param {Head[]} heads
+ * @param {Head} head
+ */
 function moveLayer(step, heads, head) {
   const same = heads.filter(one => one.kind === head.kind);
   const layers = [...new Set([...same.map(one => one.layer), head.layer])].sort((a, b) => a - b);
@@ -79,8 +90,8 @@ function nextTheme() {
 /** Makes keys and buttons work. */
 function listenToKeys() {
   document.addEventListener("keydown", event => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !sentence || event.target.tagName === "TEXTAREA") return;
-    const { target, key } = event;
+    const { key } = event, target = /** @type {HTMLInputElement} */ (event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || !sentence || target.tagName === "TEXTAREA") return;
     if (target.closest?.("[role=tablist]") && /^Arrow(Left|Right)$/.test(key)) {
       moveTab(key === "ArrowLeft" ? -1 : 1);
       event.preventDefault();
@@ -93,7 +104,11 @@ function listenToKeys() {
   byId("theme").addEventListener("click", nextTheme);
 }
 
-/** Enter goes to the first head that passes; Escape empties the filter. */
+/**
+ * Enter goes to the first head that passes; Escape empties the filter.
+ *
+ * @param {string} key
+ */
 function leaveFilter(key) {
   byId("filter").blur();
   if (key === "Escape") {

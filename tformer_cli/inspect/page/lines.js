@@ -9,6 +9,9 @@ const MOST_LINES = 4000; // of more the strongest are drawn
  * spec: rows, columns (labels), room (pixels), title, least (the smallest weight with a line), and links: a list of {row, column, weight,
  * color, dash, shift}, of which the strongest are drawn; a shift of so many pixels keeps heads that agree from hiding each other.
  * Returns what `heatMap` returns.
+ *
+ * @param {FigureSpec & {title: string, links: Link[], least?: number}} spec
+ * @returns {Figure}
  */
 function lineFigure(spec) {
   const q = spec.rows.length, k = spec.columns.length, most = Math.max(q, k);
@@ -58,7 +61,11 @@ function lineFigure(spec) {
   }
 }
 
-/** How strong a line is; those of a token that is pointed at are stronger. */
+/**
+ * How strong a line is; those of a token that is pointed at are stronger.
+ *
+ * @param {number} weight
+ */
 function opacityOf(weight, isChosen = false) {
   return Math.min(1, (isChosen ? .3 : .12) + .85 * weight).toFixed(2);
 }

@@ -71,14 +71,14 @@ function repaint() {
 
 /** Puts a copy of the page for each sentence below it while it is printed: on the screen one is chosen. What is of the model is in the first. */
 function layOutSentences() {
-  for (const copy of document.querySelectorAll(".printed")) copy.remove();
+  for (const copy of elements(".printed")) copy.remove();
   document.body.classList.toggle("copied", isPrinting && data.sentences.length > 1);
   if (!document.body.classList.contains("copied")) return;
   const chosen = state.s;
   for (const n of data.sentences.keys()) {
     state.s = String(n);
     openSentence();
-    const parts = [...document.querySelectorAll("body > header, body > main")];
+    const parts = [...elements("body > header, body > main")];
     const copy = make("div", { class: "printed" }, ...parts.map(part => part.cloneNode(true)));
     const drawn = parts.flatMap(part => [...part.querySelectorAll("canvas")]);
     copy.querySelectorAll("canvas").forEach((canvas, at) => canvas.width && canvas.height && canvas.getContext("2d").drawImage(drawn[at], 0, 0));
@@ -111,8 +111,8 @@ function drawAtNextFrame() {
 function begin() {
   if (data.views && !data.sentences.length) {
     // A page about a model, or about two: there is no sentence on top.
-    data.sentences.push({ source: "", target: "", sourcePieces: [], targetPieces: [], inputPieces: [], heads: [], rare: [] });
-    for (const one of document.querySelectorAll(".sentences, .strips")) one.hidden = true;
+    data.sentences.push(/** @type {Sentence} */ ({ source: "", target: "", sourcePieces: [], targetPieces: [], inputPieces: [], heads: [], rare: [] }));
+    for (const one of elements(".sentences, .strips")) one.hidden = true;
   }
   if (!data.sentences.length) {
     for (const id of ["guide", "panel-heads", "about"]) byId(id).hidden = true;
@@ -138,8 +138,8 @@ function listen() {
   repaint();
   listenToKeys();
   listenToSaving();
-  for (const button of document.querySelectorAll("[data-view]")) button.addEventListener("click", () => update({ view: button.dataset.view }));
-  for (const button of document.querySelectorAll("[data-scope]")) {
+  for (const button of elements("[data-view]")) button.addEventListener("click", () => update({ view: button.dataset.view }));
+  for (const button of elements("[data-scope]")) {
     button.parentElement.hidden = CHOICES.scope.length < 2;
     button.addEventListener("click", () => update({ scope: button.dataset.scope }));
   }
@@ -155,11 +155,11 @@ function listen() {
     repaint();
     if (data.sentences.length) openSentence();
   });
-  for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) {
-    window.addEventListener(event, () => {
-      isPrinting = printing;
-      repaint();
-      layOutSentences();
-    });
-  }
+  const print = begins => {
+    isPrinting = begins;
+    repaint();
+    layOutSentences();
+  };
+  window.addEventListener("beforeprint", () => print(true));
+  window.addEventListener("afterprint", () => print(false));
 }

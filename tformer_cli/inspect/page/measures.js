@@ -23,12 +23,17 @@ function showMeasures() {
   if (byId("numbers").open) showNumbers();
 }
 
-/** Writes a difference with its sign. */
+/**
+ * Writes a difference with its sign.
+ *
+ * @param {number} value
+ */
 function signed(value, digits = 4) {
   const shown = decimal(value, digits);
   return shown.startsWith("−") || Number(shown) === 0 ? shown : `+${shown}`;
 }
 
+/** @param {Head} head */
 function showLinks(head) {
   const values = weightsOf(head), names = columnsOf(head), k = names.length;
   const lines = rowsOf(head).map((text, i) => {

@@ -1,8 +1,13 @@
 // The overview: every head of the three kinds as a small map with the sign of its role.
 
+/** @type {((head: Head) => boolean) | null} */
 let onHead = null; // takes a head that is clicked, and says whether that was all
 
-/** Lets a live page take the heads that are clicked. */
+/**
+ * Lets a live page take the heads that are clicked.
+ *
+ * @param {(head: Head) => boolean} does
+ */
 function whenHeadIsChosen(does) {
   onHead = does;
 }
@@ -32,6 +37,7 @@ function showOverview() {
   applyFilter();
 }
 
+/** @param {Head[]} heads */
 function gridOf(heads) {
   const layers = [...new Set(heads.map(head => head.layer))];
   const numbers = [...new Set(heads.map(head => head.head))].sort((a, b) => a - b);
@@ -47,6 +53,7 @@ function gridOf(heads) {
   return grid;
 }
 
+/** @param {Head} head */
 function thumbnail(head) {
   const name = SIGNS[head.role] ? `${head.id}, ${head.role}` : head.id;
   head.canvas = make("canvas");
@@ -57,7 +64,11 @@ function thumbnail(head) {
   return head.button;
 }
 
-/** Paints a small map; a pixel has the largest weight of the cells it stands for: none gets lost. */
+/**
+ * Paints a small map; a pixel has the largest weight of the cells it stands for: none gets lost.
+ *
+ * @param {Head} head
+ */
 function paintThumbnail(head) {
   const q = rowsOf(head).length, k = columnsOf(head).length, color = rampOf(head.kind);
   const height = Math.min(q, THUMBNAIL), width = Math.min(k, THUMBNAIL);
@@ -69,7 +80,15 @@ function paintThumbnail(head) {
   paintField(head.canvas, largest, width, height, color);
 }
 
-/** Paints numbers as pixels. */
+/**
+ * Paints numbers as pixels.
+ *
+ * @param {HTMLCanvasElement} canvas
+ * @param {Float32Array | number[]} values
+ * @param {number} width
+ * @param {number} height
+ * @param {(value: number) => number[]} color
+ */
 function paintField(canvas, values, width, height, color) {
   canvas.width = width;
   canvas.height = height;

@@ -3,7 +3,11 @@
 const MOST_NAMED = 3; // dimensions that are named, of either sign
 let shownPair = ""; // what the panel shows now
 
-/** Queries and keys of a head, if the page has them: {queries, keys} of lists of vectors. */
+/**
+ * Queries and keys of a head, if the page has them: {queries, keys} of lists of vectors.
+ *
+ * @param {Head} head
+ */
 function vectorsOf(head) {
   const text = sentence.vectors?.[head.id];
   if (!text) return null;
@@ -19,7 +23,11 @@ function half(bits) {
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : fraction * 2 ** -24);
 }
 
-/** The query and the key that are worked out: those pointed at or kept, else the ones that tell most. */
+/**
+ * The query and the key that are worked out: those pointed at or kept, else the ones that tell most.
+ *
+ * @param {Head} head
+ */
 function pairOf(head) {
   const at = pointedAt() ?? {}, columns = columnsOf(head), values = weightsOf(head), k = columns.length;
   const row = at.row ?? tellingLink(head)?.rows.at(-1) ?? 0;
@@ -28,7 +36,13 @@ function pairOf(head) {
   return { row, column };
 }
 
-/** What a head's scores are made of besides its products: {factor, c, b}, the last two functions of row and key if there are any. */
+/**
+ * What a head's scores are made of besides its products: {factor, c, b}, the last two functions of row and key if there are any.
+ *
+ * @param {Head} head
+ * @param {number} width
+ * @returns {Terms<(row: number, key: number) => number>}
+ */
 function termsOf(head, width) {
   if (head.terms) return head.terms;
   const { factor = width ** -.5, c, b } = sentence.terms?.[head.id] ?? {}, k = columnsOf(head).length;
@@ -40,13 +54,24 @@ function termsOf(head, width) {
   return head.terms = { factor, c: numbers(c), b: numbers(b) };
 }
 
-/** The first key that a query sees, and the one behind the last. */
+/**
+ * The first key that a query sees, and the one behind the last.
+ *
+ * @param {Head} head
+ * @param {number} row
+ */
 function seenBy(head, row) {
   if (head.kind !== "dec") return [0, columnsOf(head).length];
   return [sentence.segment ? Math.max(0, row - row % sentence.segment - sentence.memory) : 0, row + 1];
 }
 
-/** Scores of a query with all keys it may see, their parts, and the softmax of them; the first of them is that of key `first`. */
+/**
+ * Scores of a query with all keys it may see, their parts, and the softmax of them; the first of them is that of key `first`.
+ *
+ * @param {Head} head
+ * @param {{queries: Float32Array[], keys: Float32Array[]}} vectors
+ * @param {number} row
+ */
 function scoresOf(head, vectors, row) {
   const query = vectors.queries[row], { factor, c, b } = termsOf(head, query.length), [first, last] = seenBy(head, row);
   const parts = vectors.keys.slice(first, last).map((key, n) => ({

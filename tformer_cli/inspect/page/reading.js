@@ -3,7 +3,12 @@
 const SPECIAL = null; // stands for a token that is part of no word, such as the end of sentence
 const FIRST = -1; // stands for such a token in front of all that an encoder reads: a class token
 
-/** The words of a side as {texts, ofToken}; a page without words takes every token for one. */
+/**
+ * The words of a side as {texts, ofToken}; a page without words takes every token for one.
+ *
+ * @param {'source' | 'target'} side
+ * @returns {Words}
+ */
 function wordsOf(side) {
   const given = sentence[`${side}Words`], all = sentence[`${side}Pieces`], pieces = all.slice(0, -1);
   // not every source ends with a token of its own for that
@@ -11,12 +16,20 @@ function wordsOf(side) {
   return { texts: pieces.map(piece => bare(piece.replaceAll("▁", ""))), ofToken: [...pieces.keys(), SPECIAL] };
 }
 
-/** A word without the punctuation around it and an elided article, as in l'animal, unless it is nothing else. */
+/**
+ * A word without the punctuation around it and an elided article, as in l'animal, unless it is nothing else.
+ *
+ * @param {string} word
+ */
 function bare(word) {
   return word.replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "").replace(/^\p{L}{1,2}['’](?=\p{L}{3})/u, "") || word;
 }
 
-/** For each word of a head's rows the word it looks at most, and how much: [{word, key, weight}]; a key of null is a special token. */
+/**
+ * For each word of a head's rows the word it looks at most, and how much: [{word, key, weight}]; a key of null is a special token.
+ *
+ * @param {Head} head
+ */
 function wordLinks(head) {
   const queries = wordsOf(head.kind === "enc" ? "source" : "target"), keys = wordsOf(head.kind === "dec" ? "target" : "source");
   // The decoder reads the begin of sentence first: its key j is token j - 1.
@@ -43,7 +56,11 @@ function tellingApart(words) {
   return new Set(near ? words.filter(word => !near.has(word)) : []);
 }
 
-/** The link that tells most: a clear one between two long words that differ and, of cross-attention, go together; where two sentences differ if there are two alike. */
+/**
+ * The link that tells most: a clear one between two long words that differ and, of cross-attention, go together; where two sentences differ if there are two alike.
+ *
+ * @param {Head} head
+ */
 function tellingLink(head) {
   const links = wordLinks(head), apart = tellingApart(links.map(link => link.name));
   const isAligned = ({ word, key }) => head.kind === "cross" && sentence.links.some(([source, target]) => source === key && target === word);
@@ -56,7 +73,12 @@ function tellingLink(head) {
   return resting.length > links.length / 2 ? resting.reduce((most, link) => link.weight > most.weight ? link : most) : best;
 }
 
-/** The link of the word that a row is part of, if it is part of one. */
+/**
+ * The link of the word that a row is part of, if it is part of one.
+ *
+ * @param {Head} head
+ * @param {number | null} row
+ */
 function linkOfRow(head, row) {
   return row === null ? undefined : wordLinks(head).find(link => link.rows.includes(row));
 }

@@ -2,16 +2,25 @@
 
 const PNG_SCALE = 2; // pixels of a PNG for a pixel of the page
 
-/** A figure as a file of its own: on its ground, without what the pointer shows. */
+/**
+ * A figure as a file of its own: on its ground, without what the pointer shows.
+ *
+ * @param {'one' | 'all'} name
+ */
 function svgFile(name) {
-  const copy = figures[name].svg.cloneNode(true);
+  const copy = /** @type {SVGSVGElement} */ (figures[name].svg.cloneNode(true));
   copy.querySelector(".marks")?.remove();
   const [, , width, height] = copy.getAttribute("viewBox").split(" ");
   copy.prepend(draw("rect", { width, height, fill: styleColor("--panel") }));
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(copy)}\n`;
 }
 
-/** A figure as a PNG. */
+/**
+ * A figure as a PNG.
+ *
+ * @param {'one' | 'all'} name
+ * @returns {Promise<Blob>}
+ */
 function pngFile(name) {
   const svg = figures[name].svg, picture = new Image();
   const canvas = make("canvas", { width: String(svg.width.baseVal.value * PNG_SCALE), height: String(svg.height.baseVal.value * PNG_SCALE) });
@@ -25,7 +34,11 @@ function pngFile(name) {
   });
 }
 
-/** The numbers of a figure: of one head a matrix, of all heads a line for each head, query and key. */
+/**
+ * The numbers of a figure: of one head a matrix, of all heads a line for each head, query and key.
+ *
+ * @param {'one' | 'all'} name
+ */
 function csvFile(name) {
   const head = chosenHead(), rows = rowsOf(head), columns = columnsOf(head), k = columns.length;
   const lines = name === "one"
@@ -60,7 +73,7 @@ async function save(wanted) {
 
 /** Makes the buttons work. */
 function listenToSaving() {
-  for (const button of document.querySelectorAll("[data-save]")) {
+  for (const button of elements("[data-save]")) {
     button.title = `Save as ${button.dataset.save.split(".")[1].toUpperCase()}`;
     button.addEventListener("click", () => save(button.dataset.save).catch(error => {
       byId("said").textContent = button.title = `Not saved: ${error.message}`;

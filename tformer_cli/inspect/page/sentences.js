@@ -77,6 +77,11 @@ function showStrips() {
   byId("target-name").textContent = isText ? "Tokens" : sentence.isForced ? "Target tokens" : "Translation tokens";
 }
 
+/**
+ * @param {HTMLElement} box
+ * @param {string[]} pieces
+ * @param {'source' | 'target'} side
+ */
 function fillStrip(box, pieces, side) {
   box.replaceChildren(...pieces.map((piece, n) => {
     const special = /^<(s|\/s|pad|unk)>$/.test(piece) ? " special" : "";
@@ -88,7 +93,13 @@ function fillStrip(box, pieces, side) {
   }));
 }
 
-/** What a token of the strips is in the map of the selected head: a row or a column. */
+/**
+ * What a token of the strips is in the map of the selected head: a row or a column.
+ *
+ * @param {'source' | 'target'} side
+ * @param {number} n
+ * @returns {Cell | null}
+ */
 function cellOfChip(side, n) {
   if (!sentence.heads.length) return null;
   const { kind } = chosenHead();
@@ -98,9 +109,13 @@ function cellOfChip(side, n) {
   return kind === "dec" ? { column: 0 } : null;
 }
 
-/** Shades the tokens by the weights of the row or column that is pointed at. */
+/**
+ * Shades the tokens by the weights of the row or column that is pointed at.
+ *
+ * @param {Cell | null} cell
+ */
 function markStrips(cell) {
-  const head = chosenHead(), source = [...byId("source").children], target = [...byId("target").children];
+  const head = chosenHead(), source = [...elements(".chip", byId("source"))], target = [...elements(".chip", byId("target"))];
   for (const chip of [...source, ...target]) {
     chip.classList.remove("query", "key");
     chip.style.background = chip.style.color = "";

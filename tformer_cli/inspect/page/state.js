@@ -2,8 +2,11 @@
 
 // Where there is one map a layer, a layer has nothing beside it but other layers.
 const SCOPE = data.weighting.isOfLayers ? "kind" : "layer";
+/** @type {Record<string, string>} */
 const DEFAULTS = { s: "0", head: "", tab: "heads", view: "map", scope: SCOPE, row: "", key: "", least: "", theme: "auto", boost: "", q: "" };
+/** @type {Record<string, string[]>} */
 const CHOICES = { view: ["map", "lines"], scope: data.weighting.isOfLayers ? ["kind"] : ["layer", "kind"], theme: ["auto", "light", "dark"], boost: ["", "1"] };
+/** @type {Record<string, string>} */
 const state = { ...DEFAULTS };
 
 /** Reads the address; an address of a head alone, such as #cross.1.0, is understood too. */
@@ -27,7 +30,12 @@ function pinnedRow(nRows) {
   return pinned("row", nRows);
 }
 
-/** A row or a key that stays marked, of so many, or null. */
+/**
+ * A row or a key that stays marked, of so many, or null.
+ *
+ * @param {'row' | 'key'} name
+ * @param {number} count
+ */
 function pinned(name, count) {
   const place = state[name] === "" ? NaN : Number(state[name]);
   return Number.isInteger(place) && place >= 0 && place < count ? place : null;

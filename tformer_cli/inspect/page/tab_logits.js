@@ -46,7 +46,7 @@ function lensTable(positions) {
 function wideTable(names, lines, caption) {
   const isNumber = name => ["p", "rank", "entropy", "first"].includes(name);
   return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", { class: "unseen" }, caption),
-    make("thead", {}, make("tr", {}, ...names.map(name => make("th", { scope: "col", ...(isNumber(name) ? {} : { class: "text" }) }, data.terms[name] ? termNamed(name) : name)))),
+    make("thead", {}, make("tr", {}, ...names.map(name => name === "" ? make("td") : make("th", { scope: "col", ...(isNumber(name) ? {} : { class: "text" }) }, data.terms[name] ? termNamed(name) : name)))),
     make("tbody", {}, ...lines)));
 }
 

@@ -1,8 +1,13 @@
 // Beam search: the tree of hypotheses that the search kept, dropped and finished.
 
+/** @type {((number: number) => void) | null} */
 let onNode = null; // takes a hypothesis that is clicked, by its number
 
-/** Lets a live page go on from the hypotheses that are clicked. */
+/**
+ * Lets a live page go on from the hypotheses that are clicked.
+ *
+ * @param {(number: number) => void} does
+ */
 function whenNodeIsChosen(does) {
   onNode = does;
 }
@@ -34,7 +39,12 @@ addTab({
   },
 });
 
-/** The tokens of a hypothesis as a text, without its end of sentence. */
+/**
+ * The tokens of a hypothesis as a text, without its end of sentence.
+ *
+ * @param {Tree} tree
+ * @param {number} number
+ */
 function hypothesisOf(tree, number) {
   const pieces = [], { nodes } = tree;
   if (nodes[number].text !== undefined) return clean(nodes[number].text); // with what was given before it
@@ -42,13 +52,18 @@ function hypothesisOf(tree, number) {
   return clean(pieces.join("").replaceAll("▁", " ").trim());
 }
 
-/** For each node whether something of it stayed: it finished, or one of its children did. */
+/**
+ * For each node whether something of it stayed: it finished, or one of its children did.
+ *
+ * @param {Tree} tree
+ */
 function stayed(tree) {
   const stays = tree.nodes.map(node => node.state === "finished");
   for (let n = tree.nodes.length - 1; n > 0; n--) if (tree.nodes[n].state !== "dropped") stays[tree.nodes[n].parent] = true;
   return stays;
 }
 
+/** @param {Tree} tree */
 function treeFigure(tree) {
   const path = new Set(tree.path), stays = stayed(tree), columns = new Map();
   tree.nodes.forEach((node, n) => {
@@ -64,7 +79,7 @@ function treeFigure(tree) {
   for (const step of columns.keys()) svg.append(draw("text", { x: 5 + step * (wide + gapX) + wide / 2, y: 10, "font-size": 11, "text-anchor": "middle", fill: faint }, step ? String(step) : "start"));
   const edges = draw("g", { fill: "none" }), boxes = draw("g", {});
   // What is on the way is drawn last, above the others.
-  for (const n of [...places.keys()].sort((a, b) => path.has(a) - path.has(b))) {
+  for (const n of [...places.keys()].sort((a, b) => Number(path.has(a)) - Number(path.has(b)))) {
     const node = tree.nodes[n], [x, y] = places.get(n), isOn = path.has(n), isDropped = node.state === "dropped", isLost = !isDropped && !stays[n];
     if (node.parent !== null) {
       const [fromX, fromY] = places.get(node.parent), x1 = fromX + wide, y1 = fromY + tall / 2, y2 = y + tall / 2;
@@ -87,7 +102,13 @@ function treeFigure(tree) {
   return svg;
 }
 
-/** Makes a box of the figure a button. */
+/**
+ * Makes a box of the figure a button.
+ *
+ * @param {SVGGElement} group
+ * @param {string} name
+ * @param {() => void} does
+ */
 function makeChoosable(group, name, does) {
   for (const [attribute, value] of Object.entries({ tabindex: "0", role: "button", class: "node", "aria-label": name })) group.setAttribute(attribute, value);
   group.addEventListener("click", does);
@@ -99,6 +120,7 @@ function makeChoosable(group, name, does) {
   });
 }
 
+/** @param {Tree} tree */
 function finishedTable(tree) {
   const found = [...tree.nodes.keys()].filter(n => tree.nodes[n].state === "finished").sort((a, b) => tree.nodes[b].score - tree.nodes[a].score);
   const lines = found.map((n, place) => make("tr", n === tree.path.at(-1) ? { class: "on" } : {}, make("th", { scope: "row", class: "text" }, String(place + 1)),
@@ -108,7 +130,11 @@ function finishedTable(tree) {
     make("tbody", {}, ...lines)));
 }
 
-/** The tree as a table, for screen readers and to be copied; it is made when asked for. */
+/**
+ * The tree as a table, for screen readers and to be copied; it is made when asked for.
+ *
+ * @param {Tree} tree
+ */
 function searchDetails(tree) {
   const box = make("details", { class: "panel" }, make("summary", {}, "Table of this search")), stays = stayed(tree), path = new Set(tree.path);
   box.addEventListener("toggle", () => {

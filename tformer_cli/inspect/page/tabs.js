@@ -1,6 +1,7 @@
 // Tabs. The first is the heads; a file tab_*.js adds another one with addTab.
 
 const isWideScreen = window.matchMedia("(min-width: 1100px)"); // as the style sheet has it
+/** @type {Tab[]} */
 const tabs = [{ id: "heads", title: "Heads", holds: one => one.heads.length > 0 }];
 
 /**
@@ -8,6 +9,8 @@ const tabs = [{ id: "heads", title: "Heads", holds: one => one.heads.length > 0 
  *
  * id: its name in the address; title: what stands on it; holds(sentence): whether there is something
  * to show; show(panel, sentence): fills its panel, which is empty then. It is shown when it is opened.
+ *
+ * @param {Tab} tab
  */
 function addTab(tab) {
   tabs.push(tab);
@@ -38,27 +41,43 @@ function showTabs() {
   }
 }
 
+/** @param {Tab} tab */
 function addPanel(tab) {
   const panel = make("section", { id: `panel-${tab.id}`, class: `cards cards-${tab.id}`, role: "tabpanel", "aria-labelledby": `tab-${tab.id}`, tabindex: "-1" });
   byId("panels").append(panel);
   return panel;
 }
 
-/** The tab before or after, by the arrow keys. */
+/**
+ * The tab before or after, by the arrow keys.
+ *
+ * @param {number} step
+ */
 function moveTab(step) {
   const held = tabs.filter(tab => tab.holds(sentence)), at = held.findIndex(tab => tab.id === state.tab);
   update({ tab: held[(at + step + held.length) % held.length].id });
   byId(`tab-${state.tab}`).focus();
 }
 
-/** A table of texts, the first column its rows' names; a cell may be an element. */
+/**
+ * A table of texts, the first column its rows' names; a cell may be an element.
+ *
+ * @param {Child[]} names
+ * @param {Child[][]} rows
+ * @param {string} caption
+ */
 function plainTable(names, rows, caption) {
   return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", { class: "unseen" }, caption),
     make("thead", {}, make("tr", {}, ...names.map(name => make("th", { scope: "col", class: "text" }, name)))),
     make("tbody", {}, ...rows.map(([name, ...cells]) => make("tr", {}, make("th", { scope: "row", class: "text" }, name), ...cells.map(cell => make("td", { class: "text" }, cell)))))));
 }
 
-/** A figure that was drawn as SVG before; what is no figure is left out. */
+/**
+ * A figure that was drawn as SVG before; what is no figure is left out.
+ *
+ * @param {string} text
+ * @param {string} label
+ */
 function drawnFigure(text, label) {
   const svg = document.importNode(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, true);
   if (svg.namespaceURI !== SVG || svg.localName !== "svg") return make("p", {}, "There is no figure.");
@@ -68,7 +87,12 @@ function drawnFigure(text, label) {
   return make("div", { class: "scroll" }, svg);
 }
 
-/** A card of a tab with a heading. */
+/**
+ * A card of a tab with a heading.
+ *
+ * @param {string} title
+ * @param {Child[]} children
+ */
 function card(title, ...children) {
   return make("div", { class: "panel" }, ...(title ? [make("h2", {}, title)] : []), ...children);
 }

@@ -12,7 +12,8 @@ function term({ label, meaning }, code = "") {
     tip.style.top = `${below + tip.offsetHeight < innerHeight ? below : Math.max(8, box.top - tip.offsetHeight - 6)}px`;
   };
   const hide = () => byId("tip").style.display = "none";
-  for (const [event, does] of [["pointerenter", show], ["focus", show], ["click", show], ["pointerleave", hide], ["blur", hide]]) button.addEventListener(event, does);
+  for (const event of ["pointerenter", "focus", "click"]) button.addEventListener(event, show);
+  for (const event of ["pointerleave", "blur"]) button.addEventListener(event, hide);
   return button;
 }
 

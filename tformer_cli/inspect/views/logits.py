@@ -18,6 +18,7 @@ from tformer_cli.inspect.data import packed, picked
 from tformer_cli.inspect.view import WITH_OUTPUT, ReportOptions, SentenceView, Subject, check_gaps
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Room, Row, Table, Texts, text
+from tformer_cli.show.notebook import Several
 from tformer_cli.show.terminal import (
     NARROWEST_LABEL,
     Item,
@@ -98,11 +99,23 @@ class PositionLogits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogitsRecord:
+class LogitsRecord(Several[PositionLogits]):
     """The distributions of all positions of a sentence."""
 
     sentence: HeadsRecord
     positions: tuple[PositionLogits, ...]  # One for each decoder position
+
+    @property
+    def _held(self) -> tuple[PositionLogits, ...]:
+        return self.positions
+
+    def __str__(self) -> str:
+        return str(self.sentence)
+
+    def _repr_html_(self) -> str:
+        from tformer_cli.inspect.pages import framed_view
+
+        return framed_view(VIEW, [self])
 
 
 def layer_logits(

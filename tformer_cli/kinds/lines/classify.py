@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from tformer_cli.errors import DataError
 from tformer_cli.kinds.lines.job import LineResult, each_read, results_of
 from tformer_cli.search.formats import TSV_ENDS
+from tformer_cli.show.notebook import Several, html_table
 from tformer_cli.text.images.named import short_name
 from tformer_cli.text.lines import given_lines
 
@@ -25,7 +26,7 @@ _LEAST = 1e-300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabeledText(LineResult):
+class LabeledText(LineResult, Several[tuple[str, float]]):
     """A text and its labels."""
 
     labels: tuple[tuple[str, float], ...]
@@ -35,6 +36,16 @@ class LabeledText(LineResult):
     def label(self) -> str:
         """The most probable label; empty for a blank text."""
         return self.labels[0][0] if self.labels else ""
+
+    @property
+    def _held(self) -> tuple[tuple[str, float], ...]:
+        return self.labels
+
+    def __str__(self) -> str:
+        return self.line("text")
+
+    def _repr_html_(self) -> str:
+        return html_table(self.text, ("label", "probability"), self.labels)
 
     def line(self, output_format: LabelFormat, top: int = 1) -> str:
         """Writes it as a line, without its end, with so many labels; 0: all."""

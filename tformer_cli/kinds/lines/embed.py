@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tformer_cli.artifacts.weights_file import write_header
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.lines.job import LineResult, each_read
 from tformer_cli.search.pooled import pooled
+from tformer_cli.show.notebook import html_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,17 @@ class EmbeddedText(LineResult):
 
     vector: NDArray[np.float32] | None
     """(D), or (2·D) of pooling "first-and-mean"; None of a blank text."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401
+        """Gives NumPy the vector; that of a blank text, which has none, is all NaN."""
+        return np.array(np.nan if self.vector is None else self.vector, dtype=dtype, copy=copy)
+
+    def __str__(self) -> str:
+        return self.line("tsv")
+
+    def _repr_html_(self) -> str:
+        shown = "" if self.vector is None else str(self.vector)  # NumPy omits the middle
+        return html_table(self.text, ("vector",), [(shown,)])
 
     def line(self, output_format: VectorFormat) -> str:
         """Writes it as a line, without its end; see `array_writer` for files of one array."""

@@ -11,6 +11,7 @@ from tformer_cli.foreign.foreign_model import UNUSED
 from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.kinds.lines.job import LineResult, fitting
 from tformer_cli.search.formats import TSV_ENDS
+from tformer_cli.show.notebook import Several, html_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilledText(LineResult):
+class FilledText(LineResult, Several[tuple[Candidate, ...]]):
     """A text and what may fill its gaps."""
 
     filled: str
@@ -51,6 +52,21 @@ class FilledText(LineResult):
     @property
     def is_unchanged(self) -> bool:
         return not self.gaps and bool(self.text.strip())
+
+    @property
+    def _held(self) -> tuple[tuple[Candidate, ...], ...]:
+        return self.gaps
+
+    def __str__(self) -> str:
+        return self.line("text")
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (number, one.token, one.probability)
+            for number, gap in enumerate(self.gaps, 1)
+            for one in gap
+        ]
+        return html_table(self.text, ("gap", "token", "probability"), rows)
 
     def line(self, output_format: FillFormat) -> str:
         """Writes it as a line, without its end."""

@@ -24,6 +24,7 @@ from tformer_cli.kinds.lines.job import (
 from tformer_cli.recipe import load_recipe
 from tformer_cli.search.formats import TSV_ENDS, read_record
 from tformer_cli.search.hypothesis import longest_source
+from tformer_cli.show.notebook import html_table
 from tformer_cli.text.lines import given_lines
 
 if TYPE_CHECKING:
@@ -59,6 +60,13 @@ class ScoredPair:
     """True if a side was longer than the model takes; its end was cut off."""
     is_retokenized: bool = True
     """True if the target's tokens were not given, so that the tokenizer made them."""
+
+    def __str__(self) -> str:
+        return self.line("text")
+
+    def _repr_html_(self) -> str:
+        row = (self.target, self.result.log_probability, self.result.score)
+        return html_table(self.source, ("target", "log-probability", "score"), [row])
 
     def line(self, output_format: ScoreFormat) -> str:
         """Writes it as a line, without its end."""

@@ -4,20 +4,24 @@ import { nameHeads, unpacked, unpackedData } from "./parts.js";
 
 /** Makes a sentence of the events alignment and heads. */
 export function sentenceOf(heads, alignment) {
+  /** @type {Sentence} */
   const one = {
     model: heads.summary, task: heads.summary.task,
     index: heads.sentence, source: heads.source, target: heads.text, isForced: heads.score === null && Boolean(heads.target_pieces.length), score: heads.score,
     rank: heads.score === null ? null : 1, isLive: heads.mode === "live", residual: heads.residual, largest: 1, bits: 8,
     sourcePieces: heads.source_pieces, targetPieces: heads.target_pieces, inputPieces: heads.input_pieces,
     rare: heads.rare, rareReason: "", isRecurrent: heads.is_recurrent, links: alignment?.links ?? [], views: {},
-    heads: Object.entries(heads.metrics).map(([id, metrics]) => ({ id, role: heads.roles[id] ?? null, metrics })),
+    heads: Object.entries(heads.metrics).map(([id, metrics]) => ({ id, role: heads.roles[id] ?? null, metrics })), first: 0,
   };
   one.first = Math.max(0, one.heads.findIndex(head => head.id === heads.first));
   for (const side of ["source", "target"]) {
     const spans = alignment?.words[side];
     if (spans?.length) {
       const text = side === "source" ? heads.source : heads.text;
-      one[`${side}Words`] = { texts: spans.map(([start, end]) => text.slice(start, end)), ofToken: alignment.tokens[side] };
+      const ofToken = alignment.tokens[side], pieces = heads[`${side}_pieces`];
+      // A word that the tokens spell otherwise, such as an unknown one, is no part of the text
+      const spelled = n => pieces.filter((_, token) => ofToken[token] === n).join("").replaceAll("▁", "");
+      one[`${side}Words`] = { texts: spans.map(([start, end], n) => text.slice(start, end) || spelled(n)), ofToken };
     }
   }
   nameHeads(one);

@@ -1,6 +1,12 @@
 // Requests to the service this page came from, and the events that it answers with, line by line.
 
-/** Asks and hands on each event as it comes; an error of the service is thrown with its words. */
+/**
+ * Asks and hands on each event as it comes; an error of the service is thrown with its words.
+ *
+ * @param {string} path
+ * @param {Record<string, any>} body
+ * @param {{signal?: AbortSignal, onEvent(event: any): void}} how
+ */
 export async function ask(path, body, { signal, onEvent }) {
   for await (const line of lines(await post(path, body, signal))) {
     const event = JSON.parse(line);

@@ -6,16 +6,17 @@ import { partsOf } from "./words.js";
 /**
  * Makes a field.
  *
- * onInput() hears of typing, onPoint(n) of the word under the pointer or the caret, or null.
- * Returns box, area, show({text, greyFrom, changed}), and mark(name, numbers), which gives words a class.
+ * onInput() hears of typing, onPoint(n) of the word under the pointer or the caret, or null, onCaret(position) of where the caret was put.
+ * Returns box, area, show({text, grey, changed, within}), and mark(name, numbers), which gives words a class. The spans grey and within
+ * are of characters: what the model may still change, and the sentence that is looked into.
  */
-export function makeEditor({ id, label, hint, onInput, onPoint }) {
+export function makeEditor({ id, label, hint, onInput, onPoint, onCaret }) {
   const area = make("textarea", { id, rows: "1", dir: "auto", spellcheck: "false", autocomplete: "off", autocapitalize: "off", placeholder: hint });
   const mirror = make("div", { class: "mirror", dir: "auto", "aria-hidden": "true" });
   const box = make("div", { class: "field" }, make("label", { for: id }, label), make("div", { class: "sheet" }, mirror, area));
   let words = [], pointed = null;
 
-  function show({ text = area.value, greyFrom = Infinity, changed = new Set() } = {}) {
+  function show({ text = area.value, grey: [greyFrom, greyTo] = [Infinity, Infinity], changed = new Set(), within: [from, to] = [0, Infinity] } = {}) {
     if (area.value !== text) {
       const { selectionStart, selectionEnd } = area; // the caret stays where it was
       area.value = text;
@@ -23,10 +24,11 @@ export function makeEditor({ id, label, hint, onInput, onPoint }) {
     }
     words = [];
     mirror.replaceChildren(...partsOf(text).map(part => {
-      const cut = Math.min(Math.max(greyFrom - part.at, 0), part.text.length), rest = part.text.slice(cut);
+      const cut = part.at >= greyTo ? part.text.length : Math.min(Math.max(greyFrom - part.at, 0), part.text.length), rest = part.text.slice(cut);
       const inside = [part.text.slice(0, cut), ...(rest ? [make("span", { class: "rest" }, rest)] : [])];
       if (part.word === null) return part.text;
-      const span = make("span", { class: changed.has(part.word) ? "word changed" : "word" }, ...(cut ? inside : inside.slice(1)));
+      const isAside = part.at < from || part.at >= to;
+      const span = make("span", { class: `word${changed.has(part.word) ? " changed" : ""}${isAside ? " aside" : ""}` }, ...(cut ? inside : inside.slice(1)));
       words.push(span);
       return span;
     }), "\u200b"); // a line that is empty is as high as others
@@ -52,7 +54,9 @@ export function makeEditor({ id, label, hint, onInput, onPoint }) {
   area.addEventListener("pointermove", event => point(wordAt(event)));
   area.addEventListener("pointerleave", () => point(null));
   area.addEventListener("blur", () => point(null));
-  area.addEventListener("keyup", () => {
+  area.addEventListener("click", () => onCaret(area.selectionEnd));
+  area.addEventListener("keyup", event => {
+    if (/^(Arrow|Home|End|Page)/.test(event.key)) onCaret(area.selectionEnd);
     const at = area.selectionStart, found = partsOf(area.value).find(part => part.word !== null && at >= part.at && at <= part.at + part.text.length);
     point(found?.word ?? null);
   });

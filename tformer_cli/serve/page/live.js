@@ -4,7 +4,7 @@ import { sentenceOf, treeOf, effectsOf, viewData } from "./adopt.js";
 import { ask, keepKey, servedModels } from "./client.js";
 import { addNextTab, showPosition } from "./next.js";
 import { makeSide } from "./side.js";
-import { byId, data, DEFAULTS, headNamed, KEYS, listen, make, openSentence, showMeasures, showTabs, state, tabs, toggle, whenHeadIsChosen, whenNodeIsChosen, writeAddress } from "./parts.js";
+import { byId, clean, data, DEFAULTS, elements, headNamed, KEYS, listen, make, openSentence, showHead, showMeasures, showTabs, state, tabs, toggle, whenHeadIsChosen, whenNodeIsChosen, writeAddress } from "./parts.js";
 
 const EXAMPLE = "The animal didn't cross the street because it was too tired.";
 const VIEWS = { lens: "logits", flow: "flow", image: "image" };
@@ -17,7 +17,7 @@ let switches = false; // whether a click on a head switches it off
 
 /** Does something that draws parts anew, and gives the focus back to what stands in the place of before. */
 function keepingFocus(does) {
-  const before = document.activeElement, id = before?.id, head = before?.classList.contains("thumb") ? before.dataset.head : null;
+  const before = /** @type {HTMLElement} */ (document.activeElement), id = before?.id, head = before?.classList.contains("thumb") ? before.dataset.head : null;
   does();
   if (document.activeElement === before || before === document.body) return;
   (head ? headNamed(head)?.button : id ? byId(id) : null)?.focus({ preventScroll: true });
@@ -29,7 +29,7 @@ const hears = {
     if (side === active) return;
     active = side;
     hears.chosen(side);
-    document.querySelectorAll(".side").forEach((box, n) => box.classList.toggle("active", n === side.number));
+    elements(".side").forEach((box, n) => box.classList.toggle("active", n === side.number));
     side.store.set({ settings: { ...side.store.get().settings } }); // asks anew, now for all there is to see
   },
   answered(side) {
@@ -46,14 +46,21 @@ const hears = {
       if (each !== side || each.other !== null) each.show();
     });
   },
+  parted(side) {
+    if (side !== active) return;
+    const chooser = byId("sentence"), texts = side.sentences?.list.map(each => each.source) ?? [];
+    chooser.hidden = texts.length < 2;
+    chooser.replaceChildren(...texts.map((text, n) => make("option", { value: String(n) }, `${n + 1} of ${texts.length}: ${clean(text)}`)));
+    chooser.value = String(side.store.get().sentence);
+  },
   pointed(side, word) {
     const at = side.alignment?.tokens.target.indexOf(word) ?? -1;
     if (side === active && at >= 0) showPosition(at);
   },
   chosen(side) {
     if (side !== active) return;
-    for (const label of document.querySelectorAll(".search-settings label")) label.hidden = !label.dataset.verbs.includes(side.verb());
-    document.querySelector(".search-settings").hidden = !["translate", "generate"].includes(side.verb());
+    for (const label of elements(".search-settings label")) label.hidden = !label.dataset.verbs.includes(side.verb());
+    elements(".search-settings")[0].hidden = !["translate", "generate"].includes(side.verb());
   },
   rested(side) {
     if (side !== active || !(coming ?? one)) return;
@@ -85,6 +92,7 @@ function adopt() {
   data.sentences = [one];
   document.body.classList.add("ready"); // before the first answer there is nothing to look into
   openSentence();
+  hears.parted(active);
   markOff();
 }
 
@@ -185,7 +193,7 @@ function compare() {
 /** Asks for the static report of what is shown, and hands it to the browser as a file. */
 async function report() {
   const { model, text, prefix, off } = active.store.get(), target = active.answer?.target.text;
-  const isChanged = Boolean(prefix || off.size) && target;
+  const isChanged = Boolean(prefix || off.size || active.sentences?.list.some(each => each.prefix)) && target;
   byId("report").disabled = true;
   try {
     await ask(`api/${active.verb()}`, { model: model.name, text, want: ["report"], ...(isChanged ? { target } : {}) }, { onEvent: event => hears.inspected(active, event) });
@@ -206,7 +214,7 @@ function saveReport(html) {
 function projector() {
   const isLarge = document.documentElement.classList.toggle("projector");
   byId("projector").setAttribute("aria-pressed", String(isLarge));
-  dispatchEvent(new Event("resize"));
+  if (one) showHead(); // figures take their width from the page
 }
 
 /** Settings of the search, folded away. */
@@ -270,19 +278,24 @@ async function begin() {
   const [first] = sides = [makeSide(0, served, hears)];
   live.append(first.box);
   addSwitches();
+  byId("sentence").addEventListener("change", () => active.choose(Number(byId("sentence").value)));
   byId("panels").before(make("p", { class: "waiting", id: "waiting" }, "Heads, the search and the next words follow here."));
   first.box.querySelector(".told").append(searchSettings());
   hears.focused(first);
   document.addEventListener("keydown", event => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("textarea, input, select")) return;
-    if (event.key === "p") projector();
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || target.closest("textarea, input, select")) return;
+    if ("[]".includes(event.key)) {
+      const chooser = byId("sentence"), n = active.store.get().sentence + (event.key === "[" ? -1 : 1);
+      if (!chooser.hidden && chooser.options[n]) active.choose(n);
+    } else if (event.key === "p") projector();
     else if (event.key === "x" && one && state.tab === "heads") switchHead(state.head);
     else return;
     event.preventDefault();
   });
   const named = served.find(model => model.name === state.m);
   if (named && named !== served[0]) {
-    byId("model-0").value = String(served.indexOf(named));
+    first.box.querySelector("select").value = String(served.indexOf(named));
     first.store.set({ model: named });
   }
   const given = state.t || (first.verb() === "translate" && ["", "en"].includes(first.store.get().model.source_language ?? "") ? EXAMPLE : "");

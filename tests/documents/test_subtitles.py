@@ -1,0 +1,163 @@
+from dataclasses import replace
+
+import pytest
+
+from tests.documents.making import read, shown, translated
+from tformer_cli.errors import DataError
+
+SRT = """1
+00:00:01,000 --> 00:00:02,500
+Every morning the old man
+
+2
+00:00:02,600 --> 00:00:04,000
+<i>walked</i> to the harbor.
+
+3
+00:00:04,100 --> 00:00:06,000
+- Who is there?
+- {\\an8}It is me & you.
+
+4
+00:00:09,000 --> 00:00:11,000 X1:40 X2:600
+{\\an8}<i>No answer.</i>
+"""
+TEXTS = [
+    ("Every morning the old man walked to the harbor.", (26, 26, "void"), (26, 32, "repeat")),
+    "- Who is there?",
+    ("- It is me & you.", (2, 2, "void")),
+    "No answer.",
+]
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_srt(line_end, encoding):
+    data = SRT.replace("\n", line_end).encode(encoding)
+    document = read("srt", data)
+    assert shown(document.segments) == TEXTS
+    assert document.write(document.segments) == data
+    assert document.write([None] * 4) == data
+    made = translated(document, {"No answer.": "Keine Antwort."})
+    assert made == data.decode(encoding).replace("No answer", "Keine Antwort").encode(encoding)
+
+
+def test_a_sentence_is_cut_where_its_void_span_stands():
+    document = read("srt", SRT.encode())
+    first = document.segments[0]
+    text = "Der alte Mann ging jeden Morgen zum Hafen."
+
+    def made(cut, italic):
+        spans = (
+            replace(first.spans[0], start=cut, end=cut),
+            replace(first.spans[1], start=italic[0], end=italic[1]),
+        )
+        written = document.write([replace(first, text=text, spans=spans), None, None, None])
+        blocks = written.decode().split("\n\n")
+        assert blocks[2:] == SRT.split("\n\n")[2:]
+        return [block.split("\n", 2)[2] for block in blocks[:2]]
+
+    assert made(14, (14, 18)) == ["Der alte Mann", "<i>ging</i> jeden Morgen zum Hafen."]
+    # a place in a word moves to its nearest beginning, and what runs over the cut is cut, too
+    assert made(20, (9, 24)) == ["Der alte <i>Mann ging</i>", "<i>jeden</i> Morgen zum Hafen."]
+    # an empty cue is worse than a cut by length
+    for cut in (0, len(text)):
+        parts = made(cut, (14, 18))
+        assert all(parts)
+        assert " ".join(parts).replace("<i>", "").replace("</i>", "") == text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (("old man\n", "old man.\n"), "Every morning the old man."),
+        (("00:00:02,600", "00:00:04,600"), "Every morning the old man"),
+        (
+            ("Every morning the old man", "<i>Every morning the old man</i>"),
+            "Every morning the old man",
+        ),
+        (("<i>walked</i> to", "[steps] to"), "Every morning the old man"),
+    ],
+)
+def test_what_parts_cues(change, text):
+    assert shown(read("srt", SRT.replace(*change).encode()).segments)[0] == text
+
+
+def test_cues_without_punctuation_are_not_joined():
+    blocks = [f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\nso it goes on\n" for n in range(1, 8)]
+    assert len(read("srt", "\n".join(blocks).encode()).segments) == 7
+
+
+def test_long_lines_are_wrapped():
+    first = "1\n00:00:01,000 --> 00:00:04,000\nShort.\n\n"
+    text = first + "2\n00:00:09,000 --> 00:00:12,000\nLast\n\nlines.\n"
+    document = read("srt", text.encode())
+    # a blank line in a cue is no end of it
+    assert shown(document.segments) == ["Short.", "Last lines."]
+    long = "This sentence is much too long for a line, and so it stands on two of them."
+    made = translated(document, {"Short.": long}).decode().split("\n")
+    assert made[2:5] == [
+        "This sentence is much too long for a",
+        "line, and so it stands on two of them.",
+        "",
+    ]
+    assert translated(document, {"Short.": "x" * 99}).decode().split("\n")[2] == "x" * 99
+
+
+VTT = """\ufeffWEBVTT - Title: Test
+Kind: captions
+
+NOTE
+Not a cue --> at all
+
+STYLE
+::cue { color: red }
+
+intro
+00:01.000 --> 00:04.000 align:start position:10%
+<v Ann>Fish &amp; <c.loud>chips</c>&nbsp;now
+
+00:04.000 --> 00:05.000
+A <00:04.500>word &lt; a <ruby>line<rt>x</rt></ruby>.
+
+NOTE the end
+""".replace("\n", "\r\n")
+
+
+def test_vtt():
+    document = read("vtt", VTT.encode())
+    assert shown(document.segments) == [
+        ("Fish & chips\xa0now", (7, 12, "repeat")),
+        ("A word < a linex.", (2, 2, "void"), (11, 16, "repeat"), (15, 16, "repeat")),
+    ]
+    assert document.write(document.segments) == VTT.encode()
+    first = document.segments[0]
+    made = document.write(
+        [replace(first, text="Pis & <chips>"), *[None] * (len(document.segments) - 1)]
+    )
+    assert "<v Ann>Pis &amp; &lt;<c.loud>chips</c>>\r\n" in made.decode()
+
+
+ERRORS = [
+    (
+        "vtt",
+        b"1\n00:01.000 --> 00:02.000\nA\n",
+        ": does not begin with WEBVTT; name .srt files .srt",
+    ),
+    ("srt", b"Hello\n", ": has no times (00:00:01,000 --> 00:00:02,000); it is no .srt file"),
+    ("srt", b"1\n\xe9", ":2: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "message"), ERRORS)
+def test_errors(name, data, message):
+    with pytest.raises(DataError) as caught:
+        read(name, data)
+    assert str(caught.value) == f"a.{name}{message}"
+
+
+def test_files_without_cues():
+    for name, data in (("srt", b""), ("vtt", b"WEBVTT\n"), ("srt", b"1\n0:0:1,0 --> 0:0:2,0\n\n")):
+        document = read(name, data)
+        assert not document.segments
+        assert document.write([]) == data

@@ -1,0 +1,352 @@
+"""What a loaded model returns: streams that are sequences, that print and that notebooks show."""
+
+import json
+from html.parser import HTMLParser
+from itertools import count
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+import tformer_cli
+from tests.recipes import SHAPE
+from tformer_cli.api.results import Results
+from tformer_cli.errors import ArtifactError, DataError, RecipeError, UsageError
+from tformer_cli.evaluate.evaluate import (
+    evaluate_classifier,
+    evaluate_masked,
+    evaluate_model,
+    evaluate_texts,
+)
+from tformer_cli.inspect.jobs.align import Aligner, align_pairs, align_translations, read_pairs
+from tformer_cli.inspect.jobs.reader import open_for_inspection
+from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
+from tformer_cli.inspect.pages import report_data
+from tformer_cli.inspect.view import ReportOptions
+from tformer_cli.inspect.views import all_views
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.recipe import load_recipe
+from tformer_cli.text.pharaoh import format_links
+from tformer_cli.text.tokenize import encode_lines
+
+LINES = ["A man sleeps.", "", "Two <b>dogs</b> & a cat"]
+TARGETS = ["Ein Mann", "", "Zwei Hunde im Schnee"]
+
+
+@pytest.fixture(scope="module")
+def loaded(model):
+    return tformer_cli.load(model, device="cpu", precision="float32")
+
+
+def squares(taken, n=5):
+    for number in range(n):
+        taken.append(number)
+        yield number * number
+
+
+def test_a_loop_computes_one_after_the_other_and_keeps_none():
+    taken = []
+    results = Results(squares(taken))
+    assert (taken, "0 taken" in repr(results)) == ([], True)
+    assert (next(results), taken) == (0, [0])
+    assert [next(results), next(results)] == [1, 4]
+    with pytest.raises(TypeError, match=r"^3 of the results were taken by a loop and are gone"):
+        len(results)
+    with pytest.raises(TypeError, match="taken by a loop"):
+        results[0]
+    assert list(results) == [9, 16]  # list() asks for the length, and does without
+    assert list(results) == []
+    looped = Results(squares([]))
+    assert [one for one in looped if one < 5] == [0, 1, 4]
+    with pytest.raises(TypeError, match=r"^5 of the results"):
+        str(looped)
+    endless = Results(iter(count()))
+    assert next(iter(endless)) == 0
+
+
+def test_who_indexes_has_a_sequence_from_then_on():
+    taken = []
+    results = Results(squares(taken))
+    assert (results[-1], results[1:3], len(results), taken) == (16, [1, 4], 5, [0, 1, 2, 3, 4])
+    assert [*results] == [*results] == [0, 1, 4, 9, 16]
+    assert (9 in results, results.index(9), next(reversed(results))) == (True, 3, 16)
+    assert (next(results), next(results)) == (0, 1)
+    assert str(results) == "0\n1\n4\n9\n16"
+    assert repr(results) == "[0, 1, 4, 9, 16]"
+
+
+def test_lines_that_can_be_read_again_give_the_results_again(loaded, monkeypatch):
+    texts = [one.text for one in loaded.translate(LINES)]
+    calls = []
+    translator = type(loaded.opened.translator)
+    monkeypatch.setattr(
+        translator, "translate", lambda *a, real=translator.translate: calls.append(a) or real(*a)
+    )
+    results = loaded.translate(tuple(LINES), buffer_lines=1)
+    for _ in range(2):
+        assert [one.text for one in results] == texts
+    assert (next(iter(results)).text, results[2].text, len(results)) == (texts[0], texts[2], 3)
+    n_calls = len(calls)
+    assert list(results) == list(results)
+    assert len(calls) == n_calls == 3 + 3 + 1 + 3  # two loops, the begin of one, and all
+    assert [one.text for one in list(loaded.translate(LINES, buffer_lines=1))] == texts
+    assert len(calls) == n_calls + 3  # list() computes once
+    stepped = loaded.translate(LINES)
+    assert (next(stepped).text, [one.text for one in stepped]) == (texts[0], texts[1:])
+    assert stepped[0].text == texts[0]
+    once = loaded.translate(iter(LINES))
+    assert [one.text for one in once] == texts
+    with pytest.raises(TypeError, match=r"as the lines are a stream; keep them by list\(\)"):
+        once[0]
+
+
+class Texts(HTMLParser):
+    """Collects the texts of HTML, and the tags that they stand in."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.found = set(), []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+
+    def handle_data(self, data):
+        self.found.append(data)
+
+
+TABLE = {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+
+
+def check_shown(results, texts):
+    """What is printed are these texts; a notebook shows them as texts, whatever they hold."""
+    assert str(results) == "\n".join(texts)
+    assert [str(one) for one in results] == texts
+    for one in results:
+        shown = Texts(one._repr_html_())
+        assert shown.tags <= TABLE
+    found = Texts(results._repr_html_()).found
+    assert all(line in found for line in LINES if line)
+
+
+def test_translations_print_as_their_text_and_hold_their_hypotheses(loaded):
+    results = loaded.translate(LINES, n_best=2)
+    check_shown(results, [one.text for one in loaded.translate(LINES)])
+    assert [len(one) for one in results] == [2, 1, 2]
+    assert results[0][1] is results[0].hypotheses[1]
+    assert [str(text) for text in results[0]] == [text.text for text in results[0].hypotheses]
+    assert all(results)
+    scored = loaded.score(LINES, TARGETS)
+    check_shown(scored, [one.line("text") for one in loaded.score(LINES, TARGETS)])
+    assert (len(scored), scored[2].target) == (3, TARGETS[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "verb", "parts"),
+    [
+        ("classifier", "classify", "labels"),
+        ("masked", "fill", "gaps"),
+        ("tagger", "tag", "words"),
+        ("masked", "embed", None),
+        ("language_model", "generate", "texts"),
+    ],
+)
+def test_results_of_other_kinds_print_as_their_commands_write(zoo, name, verb, parts):
+    one = tformer_cli.load(zoo[name], device="cpu", threads=1)
+    lines = [line.replace("dogs", "[MASK]") for line in LINES] if verb == "fill" else LINES
+    results = getattr(one, verb)(lines)
+    if verb == "generate":
+        texts = [found.prompt + found.texts[0].text for found in results]
+    else:
+        texts = [found.line("tsv" if verb == "embed" else "text") for found in results]
+    assert str(results) == "\n".join(texts)
+    assert Texts(results._repr_html_()).tags <= TABLE
+    if parts is not None:
+        assert [list(found) for found in results] == [list(getattr(r, parts)) for r in results]
+        assert all(results)  # a blank line, which has no label, is a result, too
+    else:
+        assert np.asarray(results[0]).shape == results[0].vector.shape
+        assert np.array_equal(np.stack([results[0], results[2]])[1], results[2].vector)
+
+
+def pages_of(html):
+    frames = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: frames.append(dict(attributes)["srcdoc"])
+    parser.feed(html)
+    data = '<script type="application/json" id="data">'
+    return [json.loads(page.split(data)[1].split("</script>")[0]) for page in frames]
+
+
+@pytest.mark.parametrize("name", ["flow", "logits"])
+def test_views_are_those_of_the_commands(loaded, model, name):
+    results = getattr(loaded, name)(LINES)
+    view = all_views()[name]
+    expected = list(inspect_view(name, model, LINES, device="cpu"))
+    assert [view.line(one) for one in results] == [view.line(one) for one in expected]
+    (page,) = pages_of(results._repr_html_())
+    assert [one["source"] for one in page["sentences"]] == [LINES[0], LINES[2]]
+    assert "views" in pages_of(results[2]._repr_html_())[0]["sentences"][0]
+    assert str(results[0]) == results[0].sentence.target
+    given = getattr(loaded, name)(LINES, targets=TARGETS)
+    assert [one.sentence.target for one in given] == TARGETS
+
+
+def test_settings_of_views_are_those_of_the_call(loaded, model):
+    (found,) = loaded.logits(LINES[:1], top_k=3, lens=True, beam_size=1)
+    expected = inspect_view(
+        "logits", model, LINES[:1], settings={"top_k": 3, "lens": True}, device="cpu", beam_size=1
+    )
+    assert found.positions == next(expected).positions
+    assert len(found) == len(found.positions)
+    assert [one.position for one in found] == [*range(len(found))]
+    (second,) = loaded.flow(LINES[:1], rank=2)
+    assert second.sentence.rank == 2
+
+
+def test_heads_and_flow_are_drawn(loaded, zoo):
+    record, blank = loaded.heads(LINES[:2], heads=["cross.last"])
+    assert (blank._repr_svg_(), str(record)) == (None, record.target)
+    flow, blank = loaded.flow(LINES[:2])
+    assert blank._repr_svg_() is None
+    (text,) = tformer_cli.load(zoo["classifier"], device="cpu").flow(LINES[:1])
+    for svg in (record._repr_svg_(), flow._repr_svg_(), text._repr_svg_()):
+        drawn = [one.text for one in ET.fromstring(svg).iter()]  # noqa: S314
+        assert LINES[0] in drawn
+    assert {*flow.sentence.source_pieces, *flow.written} <= {
+        one.text
+        for one in ET.fromstring(flow._repr_svg_()).iter()  # noqa: S314
+    }
+
+
+def test_a_report_is_that_of_the_command(loaded, model):
+    lines, options = [LINES[0], LINES[2]], {"heads": ("cross",), "ablation": False}
+    found = loaded.report(lines, steps=["cross.0.1:</s>"], **options)
+    settings = ReportOptions(step=("cross.0.1:</s>",), **options)
+    expected = inspect_report(model, lines, options=settings, device="cpu")
+    assert report_data(found) == report_data(expected)
+    assert found.html.startswith("<!DOCTYPE html>")
+    assert len(pages_of(found._repr_html_())) == 1
+    assert str(found).splitlines() == [one.text for one in loaded.translate(lines)]
+    with pytest.raises(DataError, match="has no sentence to show"):
+        loaded.report([""])
+
+
+def test_words_are_aligned_as_by_the_command(loaded, model):
+    opened = open_for_inspection(model, device="cpu")
+    aligner = Aligner(opened.directory)
+    given = loaded.align(LINES, TARGETS, buffer_lines=2)
+    expected = [format_links(one) for one in align_pairs(aligner, read_pairs(LINES, TARGETS))]
+    assert [str(one) for one in given] == expected
+    assert [one.target for one in loaded.align(LINES, TARGETS)] == TARGETS
+    found = loaded.align(LINES)
+    expected = align_translations(aligner, opened.translator, LINES)
+    assert [set(one.links) for one in found] == list(expected)
+    assert [one.target for one in found] == [one.text for one in loaded.translate(LINES)]
+    one = given[2] if len(given) else None
+    assert [(LINES[2].split()[s], TARGETS[2].split()[t]) for s, t in one] == one.words
+    assert Texts(one._repr_html_()).found[0] == LINES[2]
+    with pytest.raises(UsageError, match=r"^heads: .* select cross heads$"):
+        loaded.align(LINES, heads=["enc.0.0"])
+
+
+def test_only_a_model_that_translates_aligns(zoo):
+    labels = tformer_cli.load(zoo["classifier"], device="cpu")
+    with pytest.raises(ArtifactError, match=r"is a classifier, .* call its classify\(\)"):
+        labels.align(LINES)
+
+
+def test_tokens_are_those_of_the_command(loaded, zoo):
+    tokenizer = loaded.opened.directory.tokenizer
+    found = loaded.tokenize(LINES, buffer_lines=2)
+    assert str(found).split("\n") == encode_lines(tokenizer, LINES)
+    assert [" ".join(map(str, one.ids)) for one in found] == encode_lines(
+        tokenizer, LINES, ids=True
+    )
+    assert [one.index for one in found] == [0, 1, 2]
+    assert list(found[0]) == list(found[0].pieces)
+    assert LINES[2] in Texts(found._repr_html_()).found
+    with pytest.raises(UsageError, match="the model reads images"):
+        tformer_cli.load(zoo["images"], device="cpu").tokenize(LINES)
+
+
+def test_a_model_is_evaluated_as_by_the_command(loaded, model, zoo):
+    fixed = {"device": "cpu", "precision": "float32"}
+    expected = evaluate_model(model, LINES, [TARGETS], beam_size=2, **fixed)
+    assert loaded.evaluate(LINES, TARGETS, beam_size=2) == expected
+    assert loaded.evaluate(LINES, [TARGETS], beam_size=2) == expected
+    assert str(expected).splitlines()[0].split() == [
+        "BLEU", f"{expected.scores[0].value:.2f}", expected.scores[0].signature,
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="references: are missing"):
+        loaded.evaluate(LINES)
+    labels = tformer_cli.load(zoo["classifier"], device="cpu")
+    opened = open_model(zoo["classifier"], "classify", device="cpu")
+    right = ["good", "bad"]
+    scores = labels.evaluate(LINES[::2], right)
+    assert scores == evaluate_classifier(opened, LINES[::2], right)
+    assert str(scores) == "\n".join(scores.lines())
+    with pytest.raises(UsageError, match="beam_size: is of translations"):
+        labels.evaluate(LINES[::2], right, beam_size=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "verb", "evaluate"),
+    [("language_model", "generate", evaluate_texts), ("masked", "fill", evaluate_masked)],
+)
+def test_a_model_of_texts_is_evaluated_without_references(zoo, name, verb, evaluate):
+    one = tformer_cli.load(zoo[name], device="cpu")
+    expected = evaluate(open_model(zoo[name], verb, device="cpu", by_kernels=False), LINES)
+    found = one.evaluate(LINES)
+    assert found.record().keys() == expected.record().keys()
+    assert found.scores.loss == pytest.approx(expected.scores.loss, rel=1e-5)
+    assert str(found).startswith("loss")
+    with pytest.raises(UsageError, match="the model predicts the texts themselves"):
+        one.evaluate(LINES, LINES)
+
+
+TINY = f"""
+[data]
+train = [{{ built_in = "train", pairs = 60 }}]
+valid = [{{ built_in = "valid", pairs = 60 }}]
+[tokenizer]
+vocab_size = 280
+[model]
+d_model = {SHAPE["d_model"]}
+n_heads = 2
+d_ff = 32
+n_encoder_layers = 1
+n_decoder_layers = 1
+[training]
+precision = "float32"
+tokens_per_batch = 400
+"""
+
+
+def test_a_recipe_is_trained_by_its_file_its_tables_or_itself(tmp_path):
+    (tmp_path / "tiny.toml").write_text(TINY)
+    changes = {"training.max_steps": 2, "decoding.max_length": 8, "data.directory": str(tmp_path)}
+    done = tformer_cli.train(
+        tmp_path / "tiny.toml", tmp_path / "run", changes=changes, device="cpu"
+    )
+    assert (done.state.step, done.was_finished) == (2, False)
+    assert str(done) == f"{tmp_path}/run: max_steps = 2 is reached (step 2)"
+    recipe = load_recipe(str(tmp_path / "run/recipe.toml"))
+    assert (recipe.training.max_steps, recipe.decoding.max_length) == (2, 8)
+    tuned = tformer_cli.train(
+        str(tmp_path / "tiny.toml"),
+        str(tmp_path / "tuned"),
+        changes={**changes, "training.max_steps": 1},
+        start=tmp_path / "run",
+        device="cpu",
+    )
+    assert tuned.state.step == 1
+    started = load_recipe(str(tmp_path / "tuned/recipe.toml")).start
+    assert started.model == str(tmp_path / "run")
+    assert len(tformer_cli.load(tuned.run, device="cpu").translate(LINES)) == 3
+    again = tformer_cli.train(recipe, tmp_path / "run", device="cpu")
+    assert again.was_finished
+    with pytest.raises(RecipeError, match=r"^recipe: training\.max_stps: unknown key"):
+        tformer_cli.train({"training": {"max_stps": 1}}, tmp_path / "none")
+    with pytest.raises(UsageError, match=r"^changes: are of a recipe's file"):
+        tformer_cli.train(recipe, tmp_path / "none", changes=changes)

@@ -1,0 +1,61 @@
+"""The name to import: ``import tformer`` is ``import tformer_cli``, with all that is in it.
+
+This folder is no part of the package that it lies in: an install puts it beside `tformer_cli`.
+"""
+
+import sys
+from importlib import import_module
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, cast
+
+import tformer_cli
+
+if TYPE_CHECKING:  # a type checker does not see that the module is replaced
+    from tformer_cli import LoadedModel as LoadedModel
+    from tformer_cli import TformerError as TformerError
+    from tformer_cli import __version__ as __version__
+    from tformer_cli import evaluate as evaluate
+    from tformer_cli import load as load
+    from tformer_cli import train as train
+
+
+class _Alias(MetaPathFinder, Loader):
+    """Imports ``tformer.X`` as ``tformer_cli.X``: a second copy would have classes of its own."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        if not name.startswith("tformer."):
+            return None
+        found = find_spec(_original(name))
+        if found is None:
+            return None
+        is_package = found.submodule_search_locations is not None
+        spec = ModuleSpec(
+            name, self, origin=found.origin, loader_state=found, is_package=is_package
+        )
+        spec.has_location = found.has_location  # `python -m` names the program by its file
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return import_module(_original(spec.name))
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import gave the module the specification of its other name, by which it would not
+        # be reloaded, and would not be the package that its own imports say
+        module.__spec__ = cast("ModuleSpec", module.__spec__).loader_state
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Returns the code of a module, which ``python -m tformer`` runs."""
+        found = find_spec(_original(fullname))
+        return cast("InspectLoader", found.loader).get_code(found.name) if found else None
+
+
+def _original(name: str) -> str:
+    return name.replace("tformer", "tformer_cli", 1)
+
+
+# First, or the files that lie in the package's folder would be found under both names
+sys.meta_path.insert(0, _Alias())
+sys.modules["tformer"] = tformer_cli

@@ -1,0 +1,421 @@
+"""A model that is loaded once and called many times, from any number of threads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
+
+from tformer_cli.api.calls import as_streams, called, search_given
+from tformer_cli.api.inspecting import InspectedModel, given
+from tformer_cli.api.results import Results, TokenizedText
+from tformer_cli.artifacts.config_file import CONFIG, MODELS, read_config
+from tformer_cli.errors import UsageError
+from tformer_cli.kinds import kind_named, reads_names
+from tformer_cli.kinds.kind import MACHINE
+from tformer_cli.kinds.lines.classify import label_texts
+from tformer_cli.kinds.lines.embed import checked_pooling, embed_texts
+from tformer_cli.kinds.lines.fill import TOP, GapFiller
+from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS
+from tformer_cli.kinds.lines.job import aligned_pairs, usual_buffer
+from tformer_cli.kinds.lines.score import PAIRS_AT_ONCE, score_pairs
+from tformer_cli.kinds.opening import open_model, resolved
+from tformer_cli.search.opening import generation_config, split_options
+from tformer_cli.search.translator import BUFFER_LINES
+from tformer_cli.text.lines import given_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.evaluate.evaluate import Evaluation, LabelEvaluation, TextEvaluation
+    from tformer_cli.kinds.lines.classify import LabeledText
+    from tformer_cli.kinds.lines.embed import EmbeddedText
+    from tformer_cli.kinds.lines.fill import FilledText
+    from tformer_cli.kinds.lines.job import TooLong
+    from tformer_cli.kinds.lines.score import ScoredPair
+    from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.kinds.tag import TaggedText
+    from tformer_cli.model.config import Pooling
+    from tformer_cli.search.generator import Generation
+    from tformer_cli.search.keywords import TranslatorOptions
+    from tformer_cli.search.translator import Translation
+
+R = TypeVar("R")
+
+
+def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> LoadedModel:
+    """Opens a model; see `tformer_cli.load`."""
+    path = resolved(model, split_options(options)[0])
+    if not (path / CONFIG).is_file():
+        return LoadedModel(open_model(path, **options), options)  # raises, and says why
+    kind = kind_named(read_config(path).task)
+    if not kind.searches:
+        options = cast(
+            "TranslatorOptions", {name: one for name, one in options.items() if one is not None}
+        )
+        for name in options:
+            if name not in MACHINE:
+                raise UsageError(f"{name}: is not a setting of {MODELS[kind.name]}; omit it")
+    return LoadedModel(open_model(path, kind.verbs[0], **options), options)
+
+
+class LoadedModel(InspectedModel):
+    """A model to call: what it was trained for, it does.
+
+    A translation model translates and scores, a classifier classifies, a language model generates,
+    an encoder embeds, and fills gaps if it was trained to. Methods of another task raise an
+    `ArtifactError` that says what the model is.
+
+    Methods check their settings at once and return `Results`, which compute when they are read, and
+    read no more than a buffer ahead. Several threads may use the same model: it computes for one of
+    them at a time, a buffer or a sentence, and each gets what it would get alone. The results of a
+    call belong to one thread. A process may be forked meanwhile: that waits for the buffer that is
+    being computed, and the model works in both.
+    """
+
+    def __init__(self, opened: Opened, options: TranslatorOptions | None = None) -> None:
+        """Takes an opened model; see `InspectedModel`."""
+        super().__init__(opened, options)
+        self._filler: GapFiller | None = None
+
+    @called
+    def translate(
+        self,
+        lines: Iterable[str],
+        *,
+        buffer_lines: int = BUFFER_LINES,
+        # search: written by tests/test_settings.py
+        beam_size: int | None = None, length_penalty: float | None = None,
+        n_best: int | None = None, max_length: int | None = None,
+        max_length_ratio: float | None = None, batch_tokens: int | None = None,
+        length_normalization: Literal["gnmt", "average"] | None = None,
+        coverage_penalty: float | None = None, min_length: int | None = None,
+        min_length_ratio: float | None = None, no_repeat_ngram: int | None = None,
+        repetition_penalty: float | None = None, sampling: bool | None = None,
+        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+        diversity_groups: int | None = None, diversity_penalty: float | None = None,
+        risk: Literal["none", "chrf", "bleu"] | None = None, candidates: int | None = None,
+        distinct_texts: bool | None = None,
+    ) -> Results[Translation]:  # fmt: skip
+        """Translates lines as they come, in order, one translation a line.
+
+        Other arguments are settings of this call's search; None takes those of the model.
+
+        Args:
+            lines: source sentences.
+            buffer_lines: lines that are batched together; 1 answers line by line.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            UsageError: if a setting is impossible.
+        """
+        search = search_given(locals())
+        translator = self._translator(self._opened_for("translate"), search)
+        return self._computed(translator.translate, given_lines(lines), buffer_lines)
+
+    @called
+    def score(self, sources: Iterable[str], targets: Iterable[str]) -> Results[ScoredPair]:
+        """Scores translations that are given, by forced decoding.
+
+        Args:
+            sources: source sentences.
+            targets: a translation of each.
+
+        Raises:
+            TypeError: if a side is one string, or holds something else.
+            DataError: while it is read, if one side has more lines.
+        """
+        opened = self._opened_for("translate")
+        pairs = aligned_pairs(
+            given_lines(sources, "sources"),
+            given_lines(targets, "targets"),
+            ("sources", "targets"),
+        )
+        return self._computed(partial(score_pairs, opened), pairs, PAIRS_AT_ONCE)
+
+    @called
+    def classify(
+        self,
+        lines: Iterable[str | Path | NDArray[np.uint8]],
+        *,
+        buffer_lines: int | None = None,
+        too_long: TooLong = "truncate",
+    ) -> Results[LabeledText]:
+        """Labels texts or images as they come, in order; a blank one gets no label.
+
+        Args:
+            lines: the texts, or images: names as for the command, paths, or arrays (H, W) or
+                (H, W, C) of bytes.
+            buffer_lines: lines that are batched together; 1 answers line by line; None: as many
+                as usual, of large images only some.
+            too_long: what becomes of texts longer than the model takes.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no classifier.
+            DataError: while it is read, if a text is too long and `too_long` is "error", or an
+                image cannot be read.
+        """
+        label = partial(label_texts, self._opened_for("classify"), too_long=too_long)
+        return self._computed(
+            lambda texts, first: label(texts, first_index=first),
+            given(lines, self.opened.directory),
+            usual_buffer(self.opened.directory) if buffer_lines is None else buffer_lines,
+        )
+
+    @called
+    def tag(self, lines: Iterable[str], *, buffer_lines: int = BUFFER_LINES) -> Results[TaggedText]:
+        """Labels the words of texts as they come, in order; a blank text has none.
+
+        Args:
+            lines: the texts, whose words white space separates.
+            buffer_lines: lines that are batched together; 1 answers line by line.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no tagger.
+        """
+        from tformer_cli.kinds.tag import tag_texts
+
+        label = partial(tag_texts, self._opened_for("tag"))
+        return self._computed(label, given_lines(lines), buffer_lines)
+
+    @called
+    def embed(
+        self,
+        lines: Iterable[str | Path | NDArray[np.uint8]],
+        *,
+        buffer_lines: int | None = None,
+        pooling: Pooling | None = None,
+        unit_length: bool | None = None,
+        too_long: TooLong = "truncate",
+    ) -> Results[EmbeddedText]:
+        """Turns texts or images into vectors as they come, in order; a blank one has none.
+
+        Args:
+            lines: the texts, or images as for `classify`.
+            buffer_lines: lines that are batched together; 1 answers line by line; None: as many
+                as usual, of large images only some.
+            pooling: "mean", "first", or of images "first-and-mean"; None: that of the model's
+                settings.
+            unit_length: whether vectors are divided by their length; None: see `pooling`.
+            too_long: what becomes of texts longer than the model takes.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no encoder alone.
+            UsageError: if it has not what is to be pooled.
+            DataError: while it is read, if a text is too long and `too_long` is "error", or an
+                image cannot be read.
+        """
+        opened = self._opened_for("embed")
+        kind = checked_pooling(opened.directory.config, pooling)
+        embed = partial(
+            embed_texts, opened, pooling=kind, unit_length=unit_length, too_long=too_long
+        )
+        return self._computed(
+            lambda texts, first: embed(texts, first_index=first),
+            given(lines, opened.directory),
+            usual_buffer(opened.directory) if buffer_lines is None else buffer_lines,
+        )
+
+    @called
+    def fill(
+        self,
+        lines: Iterable[str],
+        *,
+        buffer_lines: int = BUFFER_LINES,
+        top: int = TOP,
+        too_long: TooLong = "truncate",
+    ) -> Results[FilledText]:
+        """Fills the gaps of texts as they come, in order; a gap is ``[MASK]`` or ``<mask>``.
+
+        Args:
+            lines: the texts.
+            buffer_lines: lines that are batched together; 1 answers line by line.
+            top: candidates of each gap; 0: the whole vocabulary.
+            too_long: what becomes of texts longer than the model takes.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no masked language model.
+            DataError: while it is read, if a text is too long and `too_long` is "error".
+        """
+        if self._filler is None:
+            self._filler = GapFiller(self._opened_for("fill"))
+        fill = partial(self._filler.fill, top=top, too_long=too_long)
+        return self._computed(
+            lambda texts, first: fill(texts, first_index=first), given_lines(lines), buffer_lines
+        )
+
+    @called
+    def generate(
+        self,
+        prompts: Iterable[str] = ("",),
+        *,
+        stops: Sequence[str] = (),
+        buffer_prompts: int = BUFFER_PROMPTS,
+        # search: written by tests/test_settings.py
+        beam_size: int | None = None, length_penalty: float | None = None,
+        n_best: int | None = None, max_length: int | None = None,
+        max_length_ratio: float | None = None, batch_tokens: int | None = None,
+        length_normalization: Literal["gnmt", "average"] | None = None,
+        coverage_penalty: float | None = None, min_length: int | None = None,
+        min_length_ratio: float | None = None, no_repeat_ngram: int | None = None,
+        repetition_penalty: float | None = None, sampling: bool | None = None,
+        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+        diversity_groups: int | None = None, diversity_penalty: float | None = None,
+        risk: Literal["none", "chrf", "bleu"] | None = None, candidates: int | None = None,
+        distinct_texts: bool | None = None,
+    ) -> Results[Generation]:  # fmt: skip
+        """Continues prompts as they come, in order; an empty one is the beginning of a text.
+
+        Other arguments are settings of this call's search or sampling.
+
+        Args:
+            prompts: the prompts.
+            stops: texts that end what is written.
+            buffer_prompts: prompts that are batched together; 1 answers one by one.
+
+        Raises:
+            TypeError: if the prompts are one string, or hold something else.
+            ValueError: if `buffer_prompts` is not positive.
+            ArtifactError: if the model is no language model.
+            UsageError: if a setting is impossible; while it is read, if a prompt is empty and the
+                model knows no beginning of texts.
+        """
+        search = search_given(locals())
+        generator = self._opened_for("generate").generator
+        if search or stops:
+            tell = self._options.get("tell")
+            config = generation_config(generator.config, tell, **search)
+            generator = generator.with_config(config, stops)
+        return self._computed(
+            lambda texts, first: generator.generate(texts, range(first, first + len(texts))),
+            given_lines(prompts, "prompts"),
+            buffer_prompts,
+        )
+
+    @called
+    def evaluate(
+        self,
+        lines: Sequence[str | Path | NDArray[np.uint8]],
+        references: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        *,
+        lowercase: bool = False,
+        tokenize: str = "13a",
+        # search: written by tests/test_settings.py
+        beam_size: int | None = None, length_penalty: float | None = None,
+        n_best: int | None = None, max_length: int | None = None,
+        max_length_ratio: float | None = None, batch_tokens: int | None = None,
+        length_normalization: Literal["gnmt", "average"] | None = None,
+        coverage_penalty: float | None = None, min_length: int | None = None,
+        min_length_ratio: float | None = None, no_repeat_ngram: int | None = None,
+        repetition_penalty: float | None = None, sampling: bool | None = None,
+        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+        diversity_groups: int | None = None, diversity_penalty: float | None = None,
+        risk: Literal["none", "chrf", "bleu"] | None = None, candidates: int | None = None,
+        distinct_texts: bool | None = None,
+    ) -> Evaluation | LabelEvaluation | TextEvaluation[Any]:  # fmt: skip
+        """Measures the model on texts with the right answers, as `tformer evaluate` does.
+
+        Translations get BLEU, chrF, TER and the loss of the first reference, labels accuracy and
+        F1, the text of a language model its loss. Other arguments are settings of the search.
+
+        Args:
+            lines: source sentences, or texts or images as for `classify`.
+            references: a translation or a label of each, or several lists of translations; None
+                for a model that predicts the texts themselves.
+            lowercase: whether BLEU, chrF and TER ignore case.
+            tokenize: sacreBLEU's tokenizer for BLEU.
+
+        Raises:
+            TypeError: if texts are not lists of strings.
+            DataError: if there are more or fewer references.
+            UsageError: if there are none, or a setting is impossible.
+        """
+        search = search_given(locals())
+        if self._kind.measured_by != "translations":
+            if unknown := next(iter(search), None):
+                raise UsageError(f"{unknown}: is of translations; omit it")
+            return self._measured(list(given(lines, self.opened.directory)), references)
+        from tformer_cli.evaluate.evaluate import evaluate_model
+
+        opened = self._opened_for("translate")
+        opened = replace(opened, search=self._translator(opened, {"n_best": 1, **search}))
+        texts, streams = cast("Sequence[str]", lines), as_streams(_required(references))
+        with self._lock:
+            return evaluate_model(opened, texts, streams, lowercase=lowercase, tokenize=tokenize)
+
+    def _measured(
+        self, texts: Sequence[str], references: Sequence[Any] | None
+    ) -> LabelEvaluation | TextEvaluation[Any]:
+        """Evaluates a model that does not translate."""
+        from tformer_cli.evaluate import evaluate as work
+
+        measured_by, opened = self._kind.measured_by, self.opened
+        if measured_by != "labels" and references is not None:
+            raise UsageError("references: the model predicts the texts themselves; omit them")
+        with self._lock:
+            if measured_by == "labels":
+                return work.evaluate_classifier(opened, texts, _required(references))
+            if measured_by == "text":
+                return work.evaluate_texts(opened, texts)
+            # The kernels do not give the probabilities of hidden tokens
+            opened = open_model(opened.directory.path, "fill", by_kernels=False, **self._options)
+            return work.evaluate_masked(opened, texts)
+
+    @called
+    def tokenize(
+        self,
+        lines: Iterable[str],
+        *,
+        side: Literal["source", "target"] = "source",
+        buffer_lines: int = BUFFER_LINES,
+    ) -> Results[TokenizedText]:
+        """Cuts texts into the tokens that the model reads, or writes, special tokens aside.
+
+        Args:
+            lines: the texts.
+            side: the language, of a model that has a tokenizer for each.
+            buffer_lines: lines that are cut together; 1 answers line by line.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            UsageError: if the model reads images.
+        """
+        if reads_names(self.opened.directory.config):
+            raise UsageError("lines: the model reads images, which have no tokens")
+        tokenizer = self.opened.directory.tokenizer.side(side)
+
+        def tokenized(texts: list[str], first: int) -> list[TokenizedText]:
+            return [
+                TokenizedText(index, text, tuple(tokenizer.pieces(ids)), tuple(ids))
+                for index, (text, ids) in enumerate(
+                    zip(texts, tokenizer.encode_batch(texts), strict=True), first
+                )
+            ]
+
+        return self._computed(tokenized, given_lines(lines), buffer_lines)
+
+    def _opened_for(self, verb: Verb) -> Opened:
+        """The opened model, if it is of a kind that a verb takes."""
+        if verb not in self._kind.verbs:
+            raise self._other_task()
+        return self.opened
+
+
+def _required(references: R | None) -> R:
+    if references is None:
+        raise UsageError("references: are missing; give the right answer of each line")
+    return references

@@ -1,0 +1,159 @@
+"""What methods return: results that are computed as they are read, and are a sequence as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+from tformer_cli.show.notebook import Several, html_table
+from tformer_cli.text.pharaoh import format_links
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tformer_cli.text.pharaoh import Link
+
+T = TypeVar("T")
+_END = object()
+
+
+class Results(Sequence[T], Iterator[T]):
+    """Results of lines, in order: computed while they are read, and a sequence as well.
+
+    A loop gets each result when its buffer is done, and nothing is kept; another loop computes them
+    again. Whoever indexes, asks for the length or prints has all of them computed and kept. If the
+    lines are a stream themselves, such as a generator, what a loop has taken is gone.
+    """
+
+    again: Callable[[], Results[T]] | None = None
+    """Makes the same results once more; None if the lines can be read only once."""
+
+    def __init__(
+        self, results: Iterator[T], page: Callable[[Sequence[T]], str] | None = None
+    ) -> None:
+        """Takes what computes them, and what makes one piece of HTML of all if anything does."""
+        self._unread: Iterator[T] | None = results
+        self._rest: Iterator[T] | None = None  # Being read by `next`, or by any loop over a stream
+        self._n_taken = 0
+        self._kept: list[T] | None = None
+        self._page = page
+
+    def _fresh(self) -> Iterator[T]:
+        found, self._unread = self._unread, None
+        if found is None:
+            if self.again is None:
+                raise RuntimeError("a stream is read by two loops")
+            found = self.again()._fresh()
+        return found
+
+    def __next__(self) -> T:
+        if self._kept is not None:
+            if self._n_taken == len(self._kept):
+                raise StopIteration
+            found = self._kept[self._n_taken]
+        else:
+            if self._rest is None:
+                self._rest = self._fresh()
+            found = next(self._rest)
+        self._n_taken += 1
+        return found
+
+    def __iter__(self) -> Iterator[T]:  # noqa: PYI034 - loops do not share their place
+        # A generator: list() asks for the length, which has all computed, before it reads on
+        if self._kept is not None:
+            yield from self._kept
+        elif self._rest is None and self.again is not None:
+            yield from self._fresh()
+        else:
+            while (one := next(self, _END)) is not _END:
+                yield cast("T", one)
+
+    def _all(self) -> list[T]:
+        if self._kept is None:
+            if self._rest is not None and self.again is None:
+                # A TypeError, which list() ignores: it has the rest
+                raise TypeError(
+                    f"{self._n_taken} of the results were taken by a loop and are gone, as the "
+                    "lines are a stream; keep them by list() before it"
+                )
+            self._kept = list(self._fresh())
+        return self._kept
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[T]: ...
+    def __getitem__(self, place: int | slice) -> T | list[T]:
+        return self._all()[place]
+
+    def __repr__(self) -> str:
+        # Debuggers ask for it at any moment, so nothing is computed
+        if self._kept is None:
+            return f"<results: {self._n_taken} taken; print, index or iterate to compute>"
+        return repr(self._kept)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self._all()))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, ARG002
+        """Shows the results in IPython, where a repr would say that they are to come."""
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        found = self._all()
+        if self._page is not None:
+            return self._page(found)
+        return "\n".join(one._repr_html_() for one in found)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignedPair(Several["Link"]):
+    """A sentence pair and which of its words, that white space separates, go together."""
+
+    index: int
+    source: str
+    target: str
+    """The translation, or the given target."""
+    links: tuple[Link, ...]
+    """Numbers of a word of the source and one of the target, from 0."""
+
+    @property
+    def _held(self) -> tuple[Link, ...]:
+        return self.links
+
+    @property
+    def words(self) -> list[tuple[str, str]]:
+        """The words that go together."""
+        source, target = self.source.split(), self.target.split()
+        return [(source[s], target[t]) for s, t in self.links]
+
+    def __str__(self) -> str:
+        return format_links(self.links)
+
+    def _repr_html_(self) -> str:
+        return html_table(self.source, ("source", "target"), self.words)
+
+
+@dataclass(frozen=True)
+class TokenizedText(Several[str]):
+    """A text and its tokens."""
+
+    index: int
+    text: str
+    pieces: tuple[str, ...]
+    """Readable labels of the tokens, as `tformer tokenize encode` writes them."""
+    ids: tuple[int, ...]
+
+    @property
+    def _held(self) -> tuple[str, ...]:
+        return self.pieces
+
+    def __str__(self) -> str:
+        return " ".join(self.pieces)
+
+    def _repr_html_(self) -> str:
+        return html_table(self.text, self.pieces, [self.ids])

@@ -1,0 +1,290 @@
+"""Subtitles, .srt and .vtt: the text of cues changes, and times, numbers and notes stay.
+
+A sentence often runs over several cues. Such cues are one segment, in which a void span stands
+between two cues; where it stands in the translation, the text is cut again.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from tformer_cli.documents.segments import (
+    Document,
+    Encoding,
+    ReadSettings,
+    Segment,
+    SegmentBuilder,
+    Span,
+    decoded,
+    rendered,
+)
+from tformer_cli.documents.xml_text import Piece, decoded_text, escape_like, peeled
+from tformer_cli.errors import DataError
+
+_TIME = r"(?:(\d+):)?(\d+):(\d+)[,.](\d+)"
+_TIMING = re.compile(rf"^[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}[^\r\n]*(?:\r\n?|\n|\Z)", re.MULTILINE)
+_BLANK_LINE = re.compile(r"(?:\r\n?|\n)[ \t]*(?:\r\n?|\n)|\A[ \t]*(?:\r\n?|\n)")
+_NUMBER_LINE = re.compile(r"(?:\A|[\r\n])[ \t]*\d+\s*\Z")
+_TAG = re.compile(r"<(/?)([a-zA-Z]+)[^<>]*>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
+_LINE = re.compile(r"[^\r\n]+")
+_SPEAKER = re.compile(r"\s*(?:<[^>]*>)*\s*[-\u2010-\u2015]")
+_SENTENCE_END = re.compile(
+    r"""[.!?:;\u2026\u3002\uff01\uff1f\u266a)\]"'\u201d\u2019\u00bb\u2014-]\s*$"""
+)
+_WIDTH = 42
+"""Characters of a line, as publishers of subtitles ask for."""
+_LONGEST_PAUSE = 2.0
+_MOST_CUES = 6
+_MOST_CHARACTERS = 300
+_PUNCTUATED = 0.25
+"""Share of cues that end a sentence, below which nobody can tell where sentences end."""
+
+
+@dataclass(slots=True)
+class _Cue:
+    """The text of a cue, or of one speaker in it, without the tags around all of it."""
+
+    start: int
+    end: int
+    begins: float
+    ends: float
+    pieces: list[Piece]
+    around: tuple[str, str]
+    is_speech: bool
+    """One line of several, each of another speaker."""
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+
+def read_srt(data: bytes, settings: ReadSettings) -> Document:
+    return _read(data, settings, is_vtt=False)
+
+
+def read_vtt(data: bytes, settings: ReadSettings) -> Document:
+    return _read(data, settings, is_vtt=True)
+
+
+def _read(data: bytes, settings: ReadSettings, *, is_vtt: bool) -> Document:
+    text, encoding = decoded(data, settings)
+    if is_vtt and not text.startswith("WEBVTT"):
+        raise DataError(f"{settings.name}: does not begin with WEBVTT; name .srt files .srt")
+    if not is_vtt and text.strip() and not _TIMING.search(text):
+        raise DataError(
+            f"{settings.name}: has no times (00:00:01,000 --> 00:00:02,000); it is no .srt file"
+        )
+    groups = list(_groups(list(_cues(text, is_vtt=is_vtt))))
+    return SubtitleDocument(text, encoding, groups, is_vtt=is_vtt)
+
+
+def _seconds(hours: str | None, minutes: str, seconds: str, fraction: str) -> float:
+    return int(hours or 0) * 3600 + int(minutes) * 60 + float(f"{seconds}.{fraction}")
+
+
+def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
+    timings = list(_TIMING.finditer(text))
+    limits = [timing.start() for timing in timings[1:]] + [len(text)]
+    for timing, limit in zip(timings, limits, strict=False):
+        start, content = timing.end(), text[timing.end() : limit]
+        if is_vtt and (blank := _BLANK_LINE.search(content)):
+            content = content[: blank.start()]
+        elif not is_vtt and limit < len(text):
+            # The number of the next cue. A blank line ends nothing: many files have them in cues
+            content = _NUMBER_LINE.sub("", content)
+        lines = [(start + one.start(), start + one.end()) for one in _LINE.finditer(content)]
+        lines = [(first, last) for first, last in lines if text[first:last].strip()]
+        if not lines:
+            continue
+        speech = sum(bool(_SPEAKER.match(text, *line)) for line in lines) > 1
+        places = lines if speech else [(lines[0][0], lines[-1][1])]
+        times = _seconds(*timing.groups()[:4]), _seconds(*timing.groups()[4:])
+        for place in places:
+            pieces = list(_pieces(text, *place, is_vtt=is_vtt))
+            if not any(one.text.strip() for one in pieces):
+                continue
+            first, last = peeled(pieces)
+            core = pieces[first:last]
+            start, end = core[0].start, core[-1].end
+            around = text[place[0] : start], text[end : place[1]]
+            yield _Cue(start, end, *times, core, around, is_speech=speech)
+
+
+def _pieces(text: str, start: int, end: int, *, is_vtt: bool) -> Iterator[Piece]:
+    place = start
+    tags = list(_TAG.finditer(text, start, end))
+    partners = _partners(tags)
+    for number, tag in enumerate(tags):
+        if tag.start() > place:
+            yield _text(text, place, tag.start(), is_vtt=is_vtt)
+        kind = partners.get(number, "void")
+        yield Piece(kind, tag[0], tag.start(), tag.end(), behavior="repeat")  # type: ignore[arg-type]
+        place = tag.end()
+    if end > place:
+        yield _text(text, place, end, is_vtt=is_vtt)
+
+
+def _text(text: str, start: int, end: int, *, is_vtt: bool) -> Piece:
+    raw = text[start:end]
+    return Piece("text", raw, start, end, decoded_text(raw) if is_vtt else raw)
+
+
+def _partners(tags: Sequence[re.Match[str]]) -> dict[int, str]:
+    """Finds the tags that are opened and closed; others (a voice until the end) are void."""
+    kinds: dict[int, str] = {}
+    opened: list[int] = []
+    for number, tag in enumerate(tags):
+        if tag[2] and not tag[1]:
+            opened.append(number)
+        elif tag[2] and opened and tags[opened[-1]][2].lower() == tag[2].lower():
+            kinds[opened.pop()] = "open"
+            kinds[number] = "close"
+    return kinds
+
+
+def _groups(cues: Sequence[_Cue]) -> Iterator[list[_Cue]]:
+    """Joins cues over which a sentence runs."""
+    ended = [bool(_SENTENCE_END.search(cue.text)) for cue in cues]
+    is_punctuated = sum(ended) >= _PUNCTUATED * len(cues)
+    group: list[_Cue] = []
+    for cue, before in zip(cues, [True, *ended], strict=False):
+        goes_on = (
+            *(group and is_punctuated and not before, len(group) < _MOST_CUES),
+            # other tags around it: another voice, or a sign in the picture
+            group and not (cue.is_speech or group[-1].is_speech) and cue.around == group[-1].around,
+            group and -0.1 < cue.begins - group[-1].ends < _LONGEST_PAUSE,
+            sum(len(one.text) for one in group) + len(cue.text) < _MOST_CHARACTERS,
+            not re.match(r"[\u266a\[(\u2010-\u2015-]", cue.text),
+        )
+        if group and not all(goes_on):
+            yield group
+            group = []
+        group.append(cue)
+    if group:
+        yield group
+
+
+@dataclass(slots=True)
+class _Group:
+    """Cues that are one segment."""
+
+    cues: list[_Cue]
+    segment: Segment
+    cuts: list[str] = field(default_factory=list)
+    """What stands between two cues: the opening of a void span."""
+
+
+class SubtitleDocument:
+    """Subtitles, with a segment for each sentence or cue."""
+
+    def __init__(
+        self,
+        text: str,
+        encoding: Encoding,
+        groups: Sequence[Sequence[_Cue]],
+        *,
+        is_vtt: bool,
+    ) -> None:
+        self._text = text
+        self._encoding = encoding
+        self._is_vtt = is_vtt
+        self._line_end = "\r\n" if "\r\n" in text else "\n"
+        numbers = {id(cue): number for number, cue in enumerate((c for g in groups for c in g), 1)}
+        self._groups = [
+            self._group(list(group), f"cue {numbers[id(group[0])]}") for group in groups
+        ]
+
+    def _group(self, cues: list[_Cue], context: str) -> _Group:
+        builder = SegmentBuilder(context, joins_blanks=True)
+        cuts: list[str] = []
+        for number, cue in enumerate(cues):
+            if number:
+                cuts.append(self._text[cues[number - 1].end : cue.start])
+                builder.text(" ")
+                builder.void(cuts[-1])
+            for piece in cue.pieces:
+                if piece.kind == "text":
+                    builder.text(piece.text)
+                elif piece.kind == "open":
+                    builder.open(piece.raw)
+                elif piece.kind == "close":
+                    builder.close(piece.raw)
+                else:
+                    builder.void(piece.raw)
+        return _Group(cues, builder.build(), cuts)
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [group.segment for group in self._groups]
+
+    def write(self, translated: Sequence[Segment | None]) -> bytes:
+        written: list[str] = []
+        place = 0
+        for group, given in zip(self._groups, translated, strict=True):
+            own = group.segment
+            if given is None or (given.text, given.spans) == (own.text, own.spans):
+                continue
+            for cue, part in zip(group.cues, _cut(group, given), strict=True):
+                written += self._text[place : cue.start], self._cue(cue, part)
+                place = cue.end
+        written.append(self._text[place:])
+        return self._encoding.mark + "".join(written).encode(self._encoding.name)
+
+    def _cue(self, cue: _Cue, part: Segment) -> str:
+        lines = self._text[cue.start : cue.end].splitlines()
+        width = max(_WIDTH, *(len(_TAG.sub("", line)) for line in lines))
+        text = _wrapped(part.text, width)
+        escape: Callable[[str], str] = str
+        if self._is_vtt:
+            escape = escape_like(self._text[cue.start : cue.end])
+        return rendered(replace(part, text=text), escape).replace("\n", self._line_end)
+
+
+def _cut(group: _Group, given: Segment) -> list[Segment]:
+    """Cuts a translation in the texts of its cues."""
+    text, number = given.text, len(group.cuts)
+    found = sorted(span.start for span in given.spans if span.opening in group.cuts)[:number]
+    places = [0, *(_at_word(text, place) for place in found), len(text)]
+    if len(found) < number or not all(text[a:b].strip() for a, b in pairwise(places)):
+        # The alignment is of no use: by the share of characters that each cue had
+        sizes = [len(cue.text) for cue in group.cues]
+        shares = [sum(sizes[:end]) / sum(sizes) for end in range(1, number + 1)]
+        places = [0, *(_at_word(text, round(share * len(text))) for share in shares), len(text)]
+    marks = [span for span in given.spans if span.opening not in group.cuts]
+    return [
+        _clipped(text, marks, *place, is_last=place[1] == len(text)) for place in pairwise(places)
+    ]
+
+
+def _at_word(text: str, place: int) -> int:
+    """Moves a place to the nearest beginning of a word; a text without blanks has no better one."""
+    starts = [found.end() for found in re.finditer(r"\s+(?=\S)", text)]
+    return min(starts, key=lambda start: abs(start - place), default=place)
+
+
+def _clipped(text: str, spans: Sequence[Span], start: int, end: int, *, is_last: bool) -> Segment:
+    """Cuts a part out of a text, with blanks and spans that it has."""
+    stripped = text[start:end].strip()
+    first = start + len(text[start:end]) - len(text[start:end].lstrip())
+    kept = []
+    for span in spans:
+        a, b = max(span.start, start), min(span.end, end)
+        is_void = span.start == span.end
+        if (start <= span.start < end or (is_last and span.start == end)) if is_void else a < b:
+            size = len(stripped)
+            moved = min(max(a - first, 0), size), min(max(b - first, 0), size)
+            kept.append(replace(span, start=moved[0], end=moved[1]))
+    return Segment(stripped, tuple(kept))
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Puts line ends in place of spaces so that lines fit and are about equally long."""
+    count = -(-len(text) // width)
+    characters = list(text)
+    for line in range(1, count):
+        ideal = line * len(text) / count
+        spaces = [place for place, one in enumerate(characters) if one == " "]
+        if spaces:
+            characters[min(spaces, key=lambda place: abs(place - ideal))] = "\n"
+    return "".join(characters)
