@@ -53,7 +53,7 @@ class ModelAnswers:
         self.counts = ResultCounts()
 
     @cached_property
-    def _aligner(self) -> Aligner | None:
+    def aligner(self) -> Aligner | None:
         from tformer_cli.inspect.jobs.align import Aligner
 
         try:
@@ -64,9 +64,9 @@ class ModelAnswers:
     def _translator(self, requests: Sequence[Request]) -> Translator:
         """Returns the translator; where links are needed, its search listens to heads."""
         plain = self._opened.translator
-        if self._aligner is None or not any(one.needs_links for one in requests):
+        if self.aligner is None or not any(one.needs_links for one in requests):
             return plain
-        return self._aligner.listening(plain)
+        return self.aligner.listening(plain)
 
     def answers(self, requests: Sequence[Request], on_done: Callable[[int], None]) -> list[Answer]:
         """Translates lines; `on_done` is told how many are done."""
@@ -111,9 +111,9 @@ class ModelAnswers:
 
     def _links(self, translations: Sequence[Translation]) -> dict[int, list[Link] | None]:
         """Links the tokens of translations, by the numbers of their lines."""
-        if not translations or self._aligner is None:
+        if not translations or self.aligner is None:
             return {}
-        found = links_of(self._aligner, translations)
+        found = links_of(self.aligner, translations)
         return {one.index: links for one, links in zip(translations, found, strict=True)}
 
 
@@ -172,7 +172,7 @@ class LinkedTranslating(Translating):
         super().__init__(opened)
         self._directory = opened.directory
         self._is_linked = False
-        self._aligner: Aligner | None = None
+        self.aligner: Aligner | None = None
 
     def _known(self) -> Mapping[str, Any]:
         return {**super()._known(), "links": bool}
@@ -187,7 +187,7 @@ class LinkedTranslating(Translating):
         if settings.get("links"):
             other._is_linked = True
             with suppress(UsageError):  # no head is left
-                aligner = other._aligner = Aligner(self._directory)
+                aligner = other.aligner = Aligner(self._directory)
                 aligner.tokenizer = aligner.tokenizer.for_languages(*other._languages)
                 other._translator = aligner.listening(other._translator)
             other.group = (other.group, "links")
@@ -198,7 +198,7 @@ class LinkedTranslating(Translating):
         if not self._is_linked:
             return made
         # The service does without torch
-        links = self._aligner and links_of(self._aligner, [made], passes=False)[0]
+        links = self.aligner and links_of(self.aligner, [made], passes=False)[0]
         return made, links
 
 

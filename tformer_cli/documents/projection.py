@@ -144,7 +144,11 @@ def _aligned(
             if common > 0 and number is not None:
                 votes[number] += common
         found.append(votes.most_common(1)[0][0] if votes else None)
-    for number, place in _unchanged(ours_text, ours, theirs_text, theirs):
+    same = _unchanged(ours_text, ours, theirs_text, theirs)
+    # A name that translates itself has no article or preposition, whatever was attended to there
+    names = {number for number, _ in same if ours_text[slice(*ours[number])].isalnum()}
+    found = [None if number in names else number for number in found]
+    for number, place in same:
         found[place] = number
     numbers = {one: number for number, one in enumerate(ours)}
     for place, one in enumerate(theirs):
