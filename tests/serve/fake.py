@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from tformer_cli.documents.projection import Link, words_of
 from tformer_cli.kinds.lines.classify import LabeledText
 from tformer_cli.kinds.lines.embed import EmbeddedText
 from tformer_cli.search.generator import GeneratedText, Generation
@@ -95,9 +94,7 @@ class FakeService:
     def result(self, verb, index, text, settings):
         n_best = settings.get("n_best", 1)
         if verb == "translate":
-            made = translation(index, text, n_best)
-            links = [Link(one, one) for one in words_of(text)]
-            return (made, links) if settings.get("links") else made
+            return translation(index, text, n_best)
         if verb == "generate":
             texts = [GeneratedText(f" and {n}", (4, 5), -1.0, -1.0, True) for n in range(n_best)]
             return Generation(index, text, tuple(texts), n_tokens=len(text))
@@ -105,6 +102,9 @@ class FakeService:
             vector = np.array([len(text), 0.5, -1.0], np.float32)
             return EmbeddedText(index=index, text=text, vector=vector)
         return LabeledText(index=index, text=text, labels=(("good", 0.75), ("bad", 0.25)))
+
+    def aligner(self, name):
+        return None
 
     async def load(self, name):
         self._set(name, "loaded")

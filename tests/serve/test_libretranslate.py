@@ -251,7 +251,7 @@ def test_a_document_of_any_format_is_translated():
     place = url.removeprefix("http://localhost:5000")
     expected = "<html lang='fr'><p>HELLO <b>YOU</b></p><pre>hello</pre>"
     assert client.get(place).text == expected
-    assert client.service.asked[0].settings["links"] is True
+    assert client.service.asked[0].settings["aligned"] is True
     damaged = client.post("/translate_file", **upload("a.docx", b"PK\0"))
     assert damaged.status == 400
     assert damaged.json["error"].startswith("a.docx: ")

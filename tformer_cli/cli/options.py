@@ -345,9 +345,9 @@ def complete_heads(incomplete: str) -> list[str]:
 
 def complete_topics() -> list[str]:
     """Returns the topics of the guides."""
-    from tformer_cli.guide import SAMPLE, guides
+    from tformer_cli.guide import SAMPLE, guides, notebooks
 
-    return [*(guide.topic for guide in guides()), SAMPLE]
+    return [*(guide.topic for guide in guides()), *notebooks(), SAMPLE]
 
 
 def complete_commands(ctx: typer.Context) -> list[str]:

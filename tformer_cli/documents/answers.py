@@ -6,12 +6,10 @@ directory names, token by token.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, count, islice, pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +19,6 @@ from tformer_cli.documents.segments import Segment
 from tformer_cli.documents.translating import Answer
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.lines.job import ResultCounts
-from tformer_cli.kinds.serving import Translating
 from tformer_cli.search.constraints import NO_CONSTRAINTS, with_terms
 from tformer_cli.search.formats import flags_of
 from tformer_cli.search.translator import BUFFER_LINES
@@ -29,18 +26,16 @@ from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import UNK_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.documents.projection import Range
     from tformer_cli.documents.translating import Request
     from tformer_cli.inspect.jobs.align import Aligner
-    from tformer_cli.kinds.serving import ServedLine
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
     from tformer_cli.search.hypothesis import SourceAttention
     from tformer_cli.search.translator import Translation, Translator
-    from tformer_cli.text.tokenizer import TokenizerSide
+    from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 
 class ModelAnswers:
@@ -118,14 +113,20 @@ class ModelAnswers:
 
 
 def links_of(
-    aligner: Aligner, translations: Sequence[Translation], *, passes: bool = True
+    aligner: Aligner,
+    translations: Sequence[Translation],
+    *,
+    tokenizer: Tokenizer | None = None,
+    passes: bool = True,
 ) -> list[list[Link] | None]:
     """Links each token of the best translations with the token of the source it is due to.
 
     Where the search has not listened, a second pass finds them, with torch; None: there is none.
+    The tokenizer is that of the languages, if a model has several.
     """
     from tformer_cli.inspect.alignment import WordTokens
 
+    tokenizer = tokenizer or aligner.tokenizer
     ours, theirs, pairs = [], [], []
     heard: list[SourceAttention | None] = []
     for one in translations:
@@ -133,9 +134,9 @@ def links_of(
         parts = (one.parts or (one.source,)) if one.n_parts else ()
         ends = accumulate(best.part_lengths, initial=0)
         cut = [best.token_ids[a:b] for a, b in pairwise(ends)][: len(parts)]
-        sources = source_tokens(aligner.tokenizer.source, one.source, parts)
+        sources = source_tokens(tokenizer.source, one.source, parts)
         ours.append([places for _, places in sources])
-        theirs.append(target_tokens(aligner.tokenizer.target, cut, best.text))
+        theirs.append(target_tokens(tokenizer.target, cut, best.text))
         heard += best.attention or [None] * len(parts)
         for (ids, _), target in zip(sources, cut, strict=True):
             kept = ids[: aligner.longest]
@@ -163,43 +164,6 @@ def links_of(
             ]
         )
     return made
-
-
-class LinkedTranslating(Translating):
-    """Translation for a service; with the setting `links` a result is a pair: it and its links."""
-
-    def __init__(self, opened: Opened, verb: Verb = "translate") -> None:  # noqa: ARG002 - the only one
-        super().__init__(opened)
-        self._directory = opened.directory
-        self._is_linked = False
-        self.aligner: Aligner | None = None
-
-    def _known(self) -> Mapping[str, Any]:
-        return {**super()._known(), "links": bool}
-
-    def _having(self, settings: Mapping[str, Any]) -> LinkedTranslating:
-        from tformer_cli.inspect.jobs.align import Aligner
-
-        others = {name: value for name, value in settings.items() if name != "links"}
-        other = copy(self)
-        if others:
-            other = cast("LinkedTranslating", super()._having(others))
-        if settings.get("links"):
-            other._is_linked = True
-            with suppress(UsageError):  # no head is left
-                aligner = other.aligner = Aligner(self._directory)
-                aligner.tokenizer = aligner.tokenizer.for_languages(*other._languages)
-                other._translator = aligner.listening(other._translator)
-            other.group = (other.group, "links")
-        return other
-
-    def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
-        made = super().finish(line, found)
-        if not self._is_linked:
-            return made
-        # The service does without torch
-        links = self.aligner and links_of(self.aligner, [made], passes=False)[0]
-        return made, links
 
 
 def source_tokens(

@@ -42,6 +42,10 @@ FORMATS = (
     Format("srt", (".srt",), "subtitles:read_srt", "subtitles"),
     Format("vtt", (".vtt",), "subtitles:read_vtt", "subtitles of the web (WebVTT)"),
     Format("po", (".po", ".pot"), "po:read", "gettext messages: empty ones are filled, as fuzzy"),
+    Format("xliff", (".xlf", ".xliff"), "bilingual:read_xliff", "XLIFF: empty targets are filled"),
+    Format("tmx", (".tmx",), "bilingual:read_tmx", "translation memories: a language is added"),
+    Format("json", (".json", ".arb"), "json_paths:read", "strings, all or by path"),
+    Format("epub", (".epub",), "epub:read", "books"),
 )
 BY_NAME = {one.name: one for one in FORMATS}
 BY_EXTENSION = {extension: one for one in FORMATS for extension in one.extensions}

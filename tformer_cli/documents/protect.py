@@ -1,4 +1,4 @@
-"""What a translation has to copy: placeholders, addresses, code, numbers, pictures made of letters.
+"""Texts that a translation has to copy: placeholders, addresses, code, numbers, emoji.
 
 The model reads it with the sentence, which is better for the words around it than a gap would be.
 What it does not copy is put where it wrote something else for it, or between the neighbors.

@@ -12,6 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from tformer_cli.documents.answers import links_of
 from tformer_cli.documents.known_formats import BY_EXTENSION, format_named
 from tformer_cli.documents.segments import Document, ReadSettings
 from tformer_cli.documents.translating import Answer, translating
@@ -151,16 +152,27 @@ async def _lines(
     if not way.models or not texts:
         return [Answer(line.text, None if line.needs_links else ()) for line in lines]
     # By two models, words go together with those of the language between
-    is_linked = len(way.models) == 1 and any(line.needs_links for line in lines)
-    settings = {**way.settings, "links": is_linked or None}
+    is_aligned = len(way.models) == 1 and any(line.needs_links for line in lines)
+    settings = {**way.settings, "aligned": is_aligned or None}
     results = site.results(
         way.models, "translate", texts, settings=settings, priority=priority, deadline=deadline
     )
     async with aclosing(results):
-        found = [one if is_linked else (one, None) async for one in results]
+        found = [one async for one in results]
+    links = dict[int, Any]()
+    if is_aligned and (aligner := site.service.aligner(way.models[0])) is not None:
+        needed = [n for n, line in enumerate(lines) if line.needs_links]
+        codes = [way.settings.get(f"{side}_language") for side in ("source", "target")]
+        source, target = (None if code is None else str(code) for code in codes)
+        tokenizer = aligner.tokenizer.for_languages(source, target)
+        # In a thread, and without a second pass: the service does without torch
+        made = await asyncio.to_thread(
+            links_of, aligner, [found[n] for n in needed], tokenizer=tokenizer, passes=False
+        )
+        links = dict(zip(needed, made, strict=True))
     return [
-        Answer(one.text, links if line.needs_links else ())
-        for line, (one, links) in zip(lines, found, strict=True)
+        Answer(one.text, links.get(n) if line.needs_links else ())
+        for n, (line, one) in enumerate(zip(lines, found, strict=True))
     ]
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LINES = "lines"
 # Files of lines have this ending, too: they are documents only where that is asked for.
-_OF_LINES = "text"
+_PLAIN_TEXT = "text"
 _WRITTEN = "file of text, or of the document's own format"
 
 
@@ -102,7 +102,7 @@ class DocumentOptions:
         found = format_of(file) if is_file else None
         if texts and PurePath(files.output).suffix.lower() in REFUSED:
             raise UsageError(f"--output: {files.output}: cannot be written; name a {_WRITTEN}")
-        if found is None or (found.name == _OF_LINES and files.input_file is not None):
+        if found is None or (found.name == _PLAIN_TEXT and files.input_file is not None):
             return None
         return ChosenDocument(file, found)
 

@@ -1,0 +1,76 @@
+import json
+
+import pytest
+
+from tests.documents.making import read, shown, translated
+from tformer_cli.errors import DataError
+
+TEXT = r"""{
+  "@@locale": "en",
+  "title" : "The \"old\" house",
+  "n": [1, -2.5e3, null, true, "", {"k": "in an object"}, "\n  Two lines  \nhere "],
+  "menu": {"file": {"title": "Open \/ close", "id": "x1"}, "edit": {"title": "Cut"}},
+  "@title": {"description": "a note"},
+  "e\u006dpty": {}, "list": []
+}
+"""
+
+
+def test_all_strings():
+    data = ("\ufeff" + TEXT.replace("\n", "\r\n")).encode()
+    document = read("json", data)
+    words = ['The "old" house', "in an object", "Two lines  \nhere", "Open / close", "x1", "Cut"]
+    assert shown(document.segments) == words
+    assert [one.context for one in document.segments][:3] == ["title", "n.5.k", "n.6"]
+    assert document.write(document.segments) == data
+    made = translated(
+        document, {words[0]: "Das „alte“\tHaus\\", words[2]: "2\n3", words[3]: "a / b"}
+    )
+    assert made.decode() == data.decode().replace(
+        r"The \"old\" house", r"Das „alte“\tHaus" + "\\\\"
+    ).replace(r"Two lines  \nhere", r"2\n3").replace(r"Open \/ close", r"a \/ b")
+    assert json.loads(made.decode("utf-8-sig"))["n"][6] == "\n  2\n3 "
+
+
+@pytest.mark.parametrize(
+    ("keys", "texts"),
+    [
+        (["title"], ['The "old" house']),
+        (["menu.*.title"], ["Open / close", "Cut"]),
+        (["**.title"], ['The "old" house', "Open / close", "Cut"]),
+        (["$.n[5].k", "n.6"], ["in an object", "Two lines  \nhere"]),
+        (["n[*].k"], ["in an object"]),
+        (["@title.description"], ["a note"]),
+        (["menu"], []),
+        (["menu.**"], ["Open / close", "x1", "Cut"]),
+    ],
+)
+def test_paths(keys, texts):
+    assert shown(read("json", TEXT.encode(), keys=tuple(keys)).segments) == texts
+
+
+def test_a_file_in_ascii_stays_so():
+    data = rb'{"a": "caf\u00e9 \ud83d\ude00", "b": "x"}'
+    document = read("json", data)
+    assert shown(document.segments) == ["café 😀", "x"]
+    assert translated(document, {"x": "é"}) == data.replace(b'"x"', rb'"\u00e9"')
+
+
+@pytest.mark.parametrize("text", ['"only"', "[]", "3", ' ["a",["b"],"c"] '])
+def test_small_files(text):
+    document = read("json", text.encode())
+    assert document.write(document.segments) == text.encode()
+    assert len(document.segments) == text.count('"') / 2
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"a": 1,\n}', "a.json:2: is not JSON ("),
+        (b"[" * 100_000, "a.json: has too many values in each other"),
+    ],
+)
+def test_errors(data, message):
+    with pytest.raises(DataError) as caught:
+        read("json", data)
+    assert str(caught.value).startswith(message)

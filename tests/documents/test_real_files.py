@@ -1,0 +1,83 @@
+"""Real documents that nobody here wrote: a folder of them is named by TFORMER_DOCUMENTS."""
+
+import io
+import os
+import re
+import zipfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tformer_cli.documents.known_formats import BY_NAME
+from tformer_cli.documents.segments import ReadSettings
+from tformer_cli.errors import TformerError
+
+FOLDER = os.environ.get("TFORMER_DOCUMENTS")
+FILLED = {"po", "xliff", "tmx"}
+"""Formats in which a copy of the source is a translation, too."""
+TAG = re.compile(rb"<([a-zA-Z][\w:.-]*)")
+RUN = re.compile(
+    rb"<(\w+:rPr)\b(?:[^>]*/>|.*?</\1>)|<\w+:(?:r|t|proofErr|lastRenderedPageBreak)\b", re.DOTALL
+)
+
+
+def read(format_name, data, name):
+    settings = ReadSettings(name=name, target_language="xx" if format_name == "tmx" else "")
+    return BY_NAME[format_name].read(data, settings)
+
+
+def tags(data):
+    """Counts the elements of each part, except runs and what is in them."""
+    if not data.startswith(b"PK"):
+        return Counter(TAG.findall(data))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        return {
+            name: Counter(TAG.findall(RUN.sub(b"", archive.read(name))))
+            for name in archive.namelist()
+            if name.endswith(("xml", "html", "ncx", "opf"))
+        }
+
+
+def changed(segment):
+    """Another text, of the same length, so that spans stay where they are."""
+    return replace(
+        segment, text="".join(one.upper() if len(one.upper()) == 1 else one for one in segment.text)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER, reason="needs TFORMER_DOCUMENTS, a folder of documents")
+@pytest.mark.parametrize("format_name", BY_NAME)
+def test_real_files(format_name, capsys):
+    counts, refused = Counter(), []
+    extensions = BY_NAME[format_name].extensions
+    for path in sorted(Path(FOLDER).rglob("*")):
+        if path.suffix.lower() not in extensions or not path.is_file():
+            continue
+        data = path.read_bytes()
+        try:
+            document = read(format_name, data, path.name)
+        except TformerError as error:
+            refused.append(str(error))
+            continue
+        segments = list(document.segments)
+        counts["files"] += 1
+        counts["segments"] += len(segments)
+        counts["with markup"] += sum(bool(one.spans) for one in segments)
+        assert document.write([None] * len(segments)) == data, path
+        if format_name not in FILLED:
+            assert document.write(segments) == data, path
+        made = document.write([changed(one) for one in segments])
+        if format_name not in FILLED:
+            again = read(format_name, made, path.name).segments
+            assert len(again) == len(segments), path
+            assert tags(made) == tags(data), path
+        else:
+            assert not read(format_name, made, path.name).segments or format_name == "xliff", path
+    # what is damaged is refused in a line; no other error may come out
+    assert not [one for one in refused if "\n" in one]
+    with capsys.disabled():
+        print(f"\n{format_name}: {dict(counts)}, {len(refused)} refused", end=" ")  # noqa: T201 - what was tested

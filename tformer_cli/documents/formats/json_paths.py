@@ -1,0 +1,93 @@
+"""JSON: strings at given paths, or all of them; keys, numbers and the layout stay."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+
+from tformer_cli.documents.segments import (
+    Document,
+    ReadSettings,
+    SegmentBuilder,
+    Slot,
+    TextDocument,
+    decoded,
+)
+from tformer_cli.errors import DataError
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
+_NOTES = ("@", "$")
+"""First characters of keys that tell programs something: of ARB files, of schemas."""
+
+
+def read(data: bytes, settings: ReadSettings) -> Document:
+    text, encoding = decoded(data, settings)
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{settings.name}:{error.lineno}: is not JSON ({error.msg})") from None
+    except RecursionError:
+        raise DataError(f"{settings.name}: has too many values in each other") from None
+    wanted = [_pattern(path) for path in settings.keys]
+    # Where a file has only ASCII characters, perhaps its reader knows no others
+    escapes = text.isascii() and re.search(r"\\u(?!00[0-7])", text) is not None
+    parts: list[str | Slot] = []
+    place = 0
+    for path, found in _strings(text):
+        if wanted:
+            joined = "".join(f"{one}\0" for one in path)
+            is_read = any(pattern.fullmatch(joined) for pattern in wanted)
+        else:
+            is_read = not any(one.startswith(_NOTES) for one in path)
+        builder = SegmentBuilder(".".join(path))
+        builder.text(json.loads(found[0], strict=False))
+        if is_read and not builder.is_blank:
+            parts.append(text[place : found.start() + 1])
+            raw = found[0][1:-1]
+            parts.append(Slot(builder.build(), raw, _escaping(raw, ascii_only=escapes)))
+            place = found.end() - 1
+    return TextDocument([*parts, text[place:]], encoding)
+
+
+def _escaping(raw: str, *, ascii_only: bool) -> Callable[[str], str]:
+    slash = "\\/" if "\\/" in raw else "/"
+    return lambda text: json.dumps(text, ensure_ascii=ascii_only)[1:-1].replace("/", slash)
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """Compiles a path, `menu.*.title` or `items[0].text`; ** stands for any number of keys."""
+    parts = re.sub(r"\[([^\[\]]*)\]", r".\1", path.removeprefix("$")).strip(".").split(".")
+    return re.compile(
+        "".join(
+            r"(?:[^\x00]*\x00)*"
+            if part == "**"
+            else re.escape(part).replace(r"\*", r"[^\x00]*") + r"\x00"
+            for part in parts
+        )
+    )
+
+
+def _strings(text: str) -> Iterator[tuple[list[str], re.Match[str]]]:
+    """Yields each value that is a string, with its path of keys and numbers."""
+    path: list[str] = []
+    kinds: list[str] = []
+    is_key = False
+    for found in _TOKEN.finditer(text):
+        one = found[0]
+        if one in "{[":
+            kinds.append(one)
+            path.append("0")
+            is_key = one == "{"
+        elif one in "}]":
+            kinds.pop()
+            path.pop()
+            is_key = False
+        elif one == ",":
+            is_key = kinds[-1] == "{"
+            if not is_key:
+                path[-1] = str(int(path[-1]) + 1)
+        elif one == ":":
+            is_key = False
+        elif is_key:
+            path[-1] = str(json.loads(one, strict=False))
+        else:
+            yield list(path), found
