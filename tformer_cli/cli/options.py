@@ -369,7 +369,8 @@ def _keys(kind: type) -> Iterator[str]:
 ModelArgument = Annotated[
     Path,
     Option(
-        "Model directory; a run directory is one.",
+        "Directory of a model or run, hub name (owner/name), short name or pair such as en-de; see "
+        "`tformer models`.",
         metavar="MODEL",
         role="reads_model",
         is_argument=True,
