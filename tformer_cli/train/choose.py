@@ -97,10 +97,12 @@ def estimate(size: CorpusSize, limits: Limits, *, on_gpu: bool) -> Estimate:
     tokens_per_batch = 2048 if size.n_pairs < 100_000 else 4096
     if size.n_pairs >= 1_000_000:
         tokens_per_batch = 8192
+    # A text shorter than a batch is a step an epoch all the same
     per_epoch = max(1.0, size.target_tokens / (FULL_BATCH * tokens_per_batch))
     epochs = float(limits.epochs or _usual_epochs(size, per_epoch))
     if limits.steps:
         epochs = limits.steps / per_epoch
+    # A GPU's speed is unknown here, so that the usual passes stand for what its time allows
     if limits.minutes and not on_gpu:
         most = float(limits.epochs) or MOST_EPOCHS
         epochs = min(most, 60 * limits.minutes * SPEEDS[preset] / max(1.0, size.target_tokens))
@@ -137,6 +139,7 @@ def choose(
     yield Choice(key="training.checkpoint_every", value=_between(20, reach.steps / 20, 500))
     yield Choice(key="training.average", value="last")
     yield Choice(key="training.average_checkpoints", value=3)
+    # Rarely: a validation decodes for seconds, which a limit on the time counts
     yield Choice(key="validation.every", value=_between(100, reach.steps / 5, 1000))
     yield Choice(key="validation.max_sentences", value=500, why="enough to tell checkpoints apart")
     yield Choice(key="validation.metric", value="bleu")
@@ -246,6 +249,7 @@ def _dropout(size: CorpusSize, reach: Estimate) -> tuple[float, str]:
 
 def _learning_rate(reach: Estimate) -> tuple[float, str]:
     why = f"best of those tried for {_steps(reach)} of a {reach.preset} model"
+    # The longer a run, the lower its best peak: high rates overfit in many passes
     if reach.preset not in MEASURED:
         return 2e-3, f"that of small models: nobody measured a {reach.preset} model with Muon"
     if reach.steps < 1000:

@@ -92,6 +92,7 @@ def read_own_text(files: Sequence[str], run: Path) -> OwnText:
     place = Output(name="--output", path=run / DATA, writes=Writes.DIRECTORY)
     check_outputs([place], inputs)
     given = given_data(files)
+    # A pass over everything: different line counts would else be found after minutes of work
     n_pairs = target_bytes = 0
     for pair in read_corpus(given.data.train[0]):
         if pair.source.strip() and pair.target.strip():
@@ -216,6 +217,7 @@ def _data(own: OwnText, run: Path) -> list[Choice]:
 
 def _split(own: OwnText, output: Path, progress: Progress | None) -> tuple[SplitReport, bool]:
     """Holds pairs out; where text repeats itself too much, fewer, and then without near copies."""
+    # A small set measures less well, but a copy in the training set measures nothing
     most = own.n_held_out
     for near in (True, False):
         for n_pairs in (most, max(LEAST_HELD_OUT, most // 4)):

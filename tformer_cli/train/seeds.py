@@ -121,6 +121,7 @@ def report_seeds(
     if earlier is not None and earlier.weights == weights:
         return earlier
     recipe = completed_recipe(recipe)
+    # What training validated on may be a part of the pairs; a test wants all of them
     if test is None:
         everything = replace(recipe, validation=replace(recipe.validation, max_sentences=0))
         pairs, which = validation_pairs(everything), "validation"
@@ -139,6 +140,7 @@ def report_seeds(
 
 def _earlier(path: Path) -> SeedReport | None:
     """The report of an earlier command; None: there is none, or one of another version."""
+    # Whatever is wrong with it, scoring again makes a new one
     try:
         record = json.loads(read_regular(path, MIB))
         for measure in record["measures"]:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.recipes import tiny_translator
 from tformer_cli.cli.app import app
-from tformer_cli.cli.commands.train import ProcessOptions, parse_minutes
+from tformer_cli.cli.commands.train_options import ProcessOptions, parse_minutes
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import locked
 from tformer_cli.trainer.processes.launch import Group

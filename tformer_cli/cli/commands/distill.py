@@ -7,12 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tformer_cli.cli.commands.train import (
-    RECIPE,
-    RecipeOptions,
-    ask_before_removing,
-    naming_recipe,
-)
+from tformer_cli.cli.commands.train import RECIPE, naming_recipe
+from tformer_cli.cli.commands.train_options import RecipeOptions, ask_before_removing
 from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.options import (
     DeviceOption,

@@ -1,33 +1,23 @@
-"""`tformer train`: a recipe in, a model directory out."""
+"""`tformer train`: a recipe or two aligned files in, a model directory out."""
 
-import json
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import typer
-
+from tformer_cli.cli.commands.train_options import ProcessOptions, RecipeOptions, RunOptions
 from tformer_cli.cli.format_choice import write_result
 from tformer_cli.cli.options import (
-    DeviceOption,
     QuietOption,
-    ThreadsOption,
-    TrainingSeedOption,
     argument,
-    complete_keys,
     complete_recipes,
-    option_field,
     prepare_torch,
 )
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
-    is_live,
     note,
     results,
     warn,
@@ -62,244 +52,6 @@ TARGET = argument(
     shown="none",
     role="reads_file",
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecipeOptions:
-    """Changes to the recipe: each is another way to write a `--set`."""
-
-    overrides: list[str] | None = option_field(
-        None,
-        "Override a key of the recipe, such as training.learning_rate=1e-3. Repeatable.",
-        "--set",
-        metavar="KEY=VALUE",
-        complete=complete_keys,
-    )
-    start: Path | None = option_field(
-        None,
-        "Start from the weights of this model, a directory or a name of `tformer models`, and keep "
-        "its shape and tokenizer.",
-        "--from",
-        shown="random weights",
-        metavar="MODEL",
-        role="reads_directory",
-    )
-    max_steps: int | None = option_field(None, "Stop after N steps.", shown="the recipe's", min=1)
-    max_epochs: int | None = option_field(
-        None, "Stop after N epochs, passes over the corpora.", shown="the recipe's", min=1
-    )
-    max_time: str | None = option_field(
-        None,
-        "Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and decay are "
-        "fitted to it.",
-        shown="the recipe's",
-        metavar="TIME",
-    )
-    seed: TrainingSeedOption = None
-    precision: Literal["auto", "float32", "bfloat16"] = option_field(
-        "auto",
-        "Precision to train in; bfloat16 is mixed precision. auto takes the recipe's.",
-        panel="Machine",
-    )
-
-    @property
-    def minutes(self) -> float | None:
-        """The limit of `--max-time`."""
-        return None if self.max_time is None else parse_minutes(self.max_time)
-
-    @property
-    def overridden(self) -> list[str]:
-        """The keys that `--set` names."""
-        return [override.partition("=")[0].strip() for override in self.overrides or ()]
-
-    def own_text(
-        self,
-        files: tuple[str, str | None],
-        run: Path,
-        runs: Iterable[Path],
-        *,
-        device: str,
-        fresh: bool,
-    ) -> "TextRun | None":
-        """Reads the text that the arguments name, and chooses a recipe; None: they name one."""
-        from tformer_cli.cli.commands.train_text import text_run
-        from tformer_cli.train.choose import Limits
-
-        return text_run(
-            files,
-            run,
-            runs,
-            Limits(
-                minutes=self.minutes or 0.0,
-                steps=self.max_steps or 0,
-                epochs=self.max_epochs or 0,
-            ),
-            device=device,
-            fresh=fresh,
-            fine_tunes=self.start is not None or "model.from" in self.overridden,
-            overridden=self.overridden,
-        )
-
-    def load(
-        self, name: str, run: Path, *, fresh: bool, quiet: bool, text: str | None = None
-    ) -> "Recipe":
-        """Reads a recipe with these changes, and imports the model that it starts from."""
-        from tformer_cli.recipe import load_recipe
-        from tformer_cli.train.start import completion
-
-        minutes = self.minutes
-        changes = {
-            # --set reads TOML, where a string of JSON is a string, too
-            "model.from": ("--from", self.start and json.dumps(str(self.start))),
-            "training.max_steps": ("--max-steps", self.max_steps),
-            "training.max_epochs": ("--max-epochs", self.max_epochs),
-            "training.max_minutes": ("--max-time", minutes),
-            "training.seed": ("--seed", self.seed),
-            "training.precision": ("--precision", self.precision.replace("auto", "") or None),
-        }
-        given = {key: one for key, one in changes.items() if one[1] is not None}
-        overrides = self.overrides or []
-        # What the recipe says beside --from gives way to the model; what --set says does not
-        kept = set(self.overridden)
-        say = partial(note, quiet=quiet)
-        complete = completion(run, say, fresh=fresh, kept=None if self.start is None else kept)
-        overrides = [*overrides, *(f"{key}={value}" for key, (_, value) in given.items())]
-        options = {key: one[0] for key, one in given.items()}
-        return load_recipe(name, overrides, complete, options, text)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessOptions:
-    """Device, processes and machines."""
-
-    device: DeviceOption = "auto"
-    threads: ThreadsOption = 0
-    processes: int | None = option_field(
-        None,
-        "Train in N processes on this machine; a lost one is started again.",
-        panel="Machine",
-        shown="this one",
-        min=1,
-    )
-    nodes: str | None = option_field(
-        None,
-        "Machines that train together; between MIN and MAX they may come and go. One number fixes "
-        "it.",
-        panel="Machine",
-        shown="1",
-        metavar="MIN:MAX",
-    )
-    meet: str | None = option_field(
-        None,
-        "One of the machines, where all of --nodes meet.",
-        panel="Machine",
-        shown="this machine",
-        metavar="HOST:PORT",
-    )
-
-    def group(self) -> "Group | None":
-        """None if this process trains alone."""
-        from tformer_cli.trainer.processes.launch import Group, Launch, launched
-
-        place = launched()
-        nodes, meet = self.nodes, self.meet
-        if self.processes is None and nodes is None and meet is None:
-            return None
-        if place != Launch() and not place.agent:
-            raise UsageError("--processes: torchrun has started this process; use one of the two")
-        match = re.fullmatch(r"([1-9]\d*)(?::([1-9]\d*))?", nodes or "1")
-        if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise UsageError(f'--nodes: "{nodes}" is not MIN or MIN:MAX; write 2 or 1:4')
-        if (nodes is None) != (meet is None):
-            given, missing = (
-                ("--nodes", "--meet HOST:PORT") if nodes else ("--meet", "--nodes MIN:MAX")
-            )
-            raise UsageError(f"{given}: {missing} is missing; give both, the same on all machines")
-        port = re.fullmatch(r".+:(\d{1,5})", meet or "any:1")
-        if port is None or not 0 < int(port[1]) < 1 << 16:
-            raise UsageError(f'--meet: "{meet}" is not HOST:PORT; write one such as node1:29500')
-        return Group(
-            n_processes=self.processes or 1,
-            min_machines=int(match[1]),
-            max_machines=int(match[2] or match[1]),
-            meeting_point=meet or "",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """The run directory and the kind of run: a new one, a dry one, one with a diagnosis."""
-
-    output: Path | None = option_field(
-        None,
-        "Run directory to write, which is a model directory.",
-        "-o",
-        shown="runs/RECIPE",
-        role="writes_run",
-    )
-    fresh: bool = option_field(False, "Delete an earlier run in RUN and start over.")
-    yes: bool = option_field(False, "Do not ask before --fresh deletes a run.", "-y")
-    dry_run: bool = option_field(
-        False, "Show the resolved recipe, the model's size and a sample batch; train nothing."
-    )
-    seeds: str | None = option_field(
-        None,
-        "Train a run for each seed, RUN/seed-1 and so on, and report the mean and deviation of "
-        "their scores, and tests between them.",
-        panel="Machine",
-        shown="one run",
-        metavar="N,N",
-    )
-    tensorboard: bool = option_field(
-        False, "Also write TensorBoard events to RUN/tensorboard.", panel="Diagnosis"
-    )
-    profile: int | None = option_field(
-        None,
-        "Profile N steps and show where the time goes; keeps no model.",
-        panel="Diagnosis",
-        shown="no profile",
-        min=1,
-    )
-
-    def runs(
-        self, run: Path, changes: RecipeOptions, group: "Group | None"
-    ) -> dict[Path, RecipeOptions]:
-        """The directory of each run, with its changes: one run, or one for each seed."""
-        if self.seeds is None:
-            return {run: changes}
-        from tformer_cli.recipe import has_run
-        from tformer_cli.trainer.processes.launch import launched
-
-        seeds = [one.strip() for one in self.seeds.split(",")]
-        are_numbers = all(one.isascii() and one.isdecimal() for one in seeds)
-        if not are_numbers or len({*map(int, seeds)}) < max(2, len(seeds)):
-            raise UsageError(f'--seeds: "{self.seeds}" are not several seeds; write 1,2,3')
-        if changes.seed is not None:
-            raise UsageError("--seed, --seeds: exclude each other; omit one of the two")
-        # The runs follow each other, and a process that is lost would begin with the first again
-        if group is not None or launched().world_size > 1:
-            raise UsageError("--seeds: trains in one process; omit it, or train each --seed")
-        if has_run(run):
-            raise UsageError(f"--seeds: {run} holds a single run; name another directory")
-        changed = {int(seed): replace(changes, seed=int(seed)) for seed in seeds}
-        return {run / f"seed-{seed}": one for seed, one in changed.items()}
-
-    @property
-    def trains(self) -> bool:
-        return not self.dry_run and self.profile is None
-
-    def check(self, run: Path, group: "Group | None", *, may_ask: bool) -> None:
-        if self.dry_run and self.profile is not None:
-            raise UsageError("--dry-run, --profile: exclude each other; omit one of the two")
-        if self.fresh and group is not None and group.max_machines > 1:
-            raise UsageError("--fresh, --nodes: exclude each other; name another directory with -o")
-        if self.fresh and self.trains and may_ask and not self.yes:
-            from tformer_cli.train.train import has_model
-            from tformer_cli.trainer.processes.launch import launched
-
-            if has_model(run):
-                # Of several processes on one terminal each would ask
-                ask_before_removing("run", run, may_ask=launched().world_size == 1)
 
 
 def train(
@@ -489,15 +241,6 @@ def naming_recipe(name: str, *tables: str) -> Iterator[None]:
         raise type(error)(f"{find_recipe(name)}: {error}") from error
 
 
-def ask_before_removing(what: str, place: Path, *, may_ask: bool = True) -> None:
-    # In a script no one answers: there, only --yes agrees
-    if not (may_ask and sys.stdin.isatty() and is_live()):
-        raise UsageError(f"--fresh: would remove the {what} in {place}; add --yes to agree")
-    # The question is no result, and so goes to stderr
-    if not typer.confirm(f"Remove the {what} in {place} and start over?", err=True):
-        raise UsageError(f"{place}: nothing was removed; use another directory with -o")
-
-
 def run_training(
     recipe: "Recipe",
     run: Path,
@@ -569,19 +312,3 @@ def show_profile(recipe: "Recipe", n_steps: int, *, device: str, quiet: bool) ->
         profile = profile_training(recipe, n_steps, device=device, progress=view.prepare)
     for line in profile.lines():
         write_line(line)
-
-
-def parse_minutes(text: str) -> float:
-    """Reads a duration such as 90s, 10m, 1h30m or 2h; a bare number is minutes."""
-    match = re.fullmatch(
-        r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)(?:m|$))?(?:(\d+(?:\.\d+)?)s)?", text
-    )
-    if not text or match is None or not any(match.groups()):
-        raise UsageError(f'--max-time: "{text}" is not a duration; write 90s, 10m or 1h30m')
-    hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    total = 60 * hours + minutes + seconds / 60
-    if total <= 0:
-        raise UsageError(
-            f'--max-time: must be above zero, but is "{text}"; write 90s, 10m or 1h30m'
-        )
-    return total
