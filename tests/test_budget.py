@@ -23,7 +23,7 @@ BUDGET = {
     "api": 1345,
     "artifacts": 2328,
     "bulk": 1787,
-    "cli": 10101,
+    "cli": 10114,
     "corpora": 3025,
     "distill": 1568,
     "documents": 4007,
@@ -43,7 +43,7 @@ BUDGET = {
     "show": 2011,
     "tests": 73059,
     "text": 6089,
-    "train": 2136,
+    "train": 2144,
     "trainer": 5068,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
@@ -51,7 +51,7 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 442
+MODULES = 443
 LONG_FUNCTIONS = 9
 CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")

@@ -1,4 +1,4 @@
-"""What all calls share: their errors in a program's words, and locks that forks wait for."""
+"""Parts that all calls share: their errors in a program's words, and locks that forks wait for."""
 
 from __future__ import annotations
 

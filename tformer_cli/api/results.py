@@ -1,4 +1,4 @@
-"""What methods return: results that are computed as they are read, and are a sequence as well."""
+"""Results of methods, which are computed as they are read, and are a sequence as well."""
 
 from __future__ import annotations
 
