@@ -19,31 +19,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 1712,
-    "api": 1338,
+    ".": 1719,
+    "api": 1345,
     "artifacts": 2328,
     "bulk": 1787,
-    "cli": 9662,
+    "cli": 9988,
     "corpora": 3025,
     "distill": 1568,
-    "documents": 3273,
+    "documents": 3667,
     "evaluate": 1787,
     "fast": 3843,
     "files": 713,
     "foreign": 10861,
-    "guide": 110,
+    "guide": 126,
     "heads": 709,
     "inspect": 12306,
-    "kinds": 3693,
+    "kinds": 3701,
     "metrics": 726,
     "model": 4061,
-    "quality": 2644,
+    "quality": 2653,
     "search": 5224,
-    "serve": 5206,
+    "serve": 5294,
     "show": 2011,
-    "tests": 71217,
+    "tests": 72353,
     "text": 6089,
-    "train": 1419,
+    "train": 2136,
     "trainer": 5068,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
@@ -51,7 +51,7 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 432
+MODULES = 439
 LONG_FUNCTIONS = 8
 CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")

@@ -243,10 +243,9 @@ def desk(shell, tmp_path_factory):
     for name in mine other early en-fr fr-en; do cp -r runs/quickstart runs/$name; done
     for part in en fr; do head -3 corpus/test.$part > in.$part; cp in.$part a.$part; done
     mv in.en in.txt; cp in.txt new.en; cp in.txt log.en; cp in.txt test.en; cp in.fr test.de
-    for part in train valid; do
-        head -20 corpus/valid.en > $part.en; head -20 corpus/valid.fr > $part.de
-    done
-    paste train.en train.de > pairs.tsv
+    for part in en fr; do head -240 corpus/train.$part > train.$part; done; mv train.fr train.de
+    head -20 corpus/valid.en > valid.en; head -20 corpus/valid.fr > valid.de
+    paste valid.en valid.de > pairs.tsv
     gzip -c in.txt > news.en.gz
     printf 'old\\tvieux\\ncat\\tchien\\tban\\n' > terms.tsv
     """
@@ -506,7 +505,7 @@ def test_every_recipe_key_exists(document):
         )
     }
     files = {"model.safetensors", "model.bin", "model.npz"}
-    files |= {"tokenizer.json", "tokenizer.model", "tokenizer.bin"}
+    files |= {"tokenizer.json", "tokenizer.model", "tokenizer.bin", "training.ipynb"}
     start = {"model.from", "model.frozen"}  # of runs that start from a model alone
     assert named - recipe_keys() - files - start == set()
 

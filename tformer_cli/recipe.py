@@ -254,10 +254,12 @@ def load_recipe(
     overrides: Sequence[str] = (),
     complete: Completion | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
+    text: str | None = None,
 ) -> Recipe:
     """Reads a recipe; an override is `key.path=value`, an option what gave one in its place."""
-    path = find_recipe(name)
-    values = _read_toml(path)
+    # A recipe that is yet to be written has a text and the name that it will have
+    path = find_recipe(name) if text is None else Path(name)
+    values = _read_toml(path) if text is None else tomllib.loads(text)
     overrides = list(overrides)
     for override in overrides:
         _override(values, override)
@@ -384,6 +386,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
         text = read_bounded(path, LARGEST_RECIPE).decode("utf-8-sig")  # editors may write a mark
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
+        if path.suffix not in (".toml", ""):  # a text without its translation, most likely
+            raise RecipeError(
+                f"{path}: is not a recipe, which is TOML ({_lower(str(error))}); to train on text, "
+                "name two files: tformer train SOURCE TARGET"
+            ) from None
         raise RecipeError(f"{path}: is not valid TOML; {_lower(str(error))}") from None
     except RecursionError:
         raise RecipeError(f"{path}: is nested too deeply; check the file") from None

@@ -103,6 +103,9 @@ class FakeService:
             return EmbeddedText(index=index, text=text, vector=vector)
         return LabeledText(index=index, text=text, labels=(("good", 0.75), ("bad", 0.25)))
 
+    def aligner(self, name):
+        return None
+
     async def load(self, name):
         self._set(name, "loaded")
 

@@ -1,8 +1,13 @@
+import shutil
+import sys
+
 import pytest
 
 from tests.serve.fake import Client, FakeService
 from tformer_cli.errors import TformerError
 from tformer_cli.search.constraints import LineConstraints
+from tformer_cli.serve.inspection import Inspection
+from tformer_cli.serve.models import Service
 
 ASKED = {"model": "en-fr", "text": "hello"}
 
@@ -183,3 +188,55 @@ def test_the_files_of_the_page_are_served_and_no_others():
     assert "javascript" in script.named["content-type"]
     for name in ("nosuch.js", "../app.py", "..%2fapp.py", "app.py", "", "a/b.js", "__init__.py"):
         assert client.get(f"/page/{name}").status == 404
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("Two dogs run in the snow.", None),
+        ("The old  dog’s house is 🙂 green", 0),
+        ("Two dogs run. A man sleeps in the snow.", 1),
+        ("Two dogs run. A man sleeps in the snow.", 7),
+    ],
+)
+def test_alignments_come_out_of_the_search_as_the_inspector_has_them(
+    zoo, tmp_path, several_sentences, monkeypatch, text, sentence
+):
+    path = shutil.copytree(zoo["translate"], tmp_path / "m")
+    several_sentences(path, 0.0)  # so that lines are split
+    service = Service({"m": path})
+    asked = {"model": "m", "text": text, "want": ["alignment"], "sentence": sentence}
+    client = Client(service=service)
+    monkeypatch.setitem(sys.modules, "tformer_cli.inspect.capture.forced", None)
+    first, alignment, done = client.post("/api/translate", json_=asked).lines
+    assert (first["event"], done["event"]) == ("translation", "done")
+    *_, again, _ = client.post("/api/translate", json_=asked).lines
+    assert again == alignment
+    monkeypatch.undo()
+    events = Inspection().events(path, {"text": text, "want": ["alignment"], "sentence": sentence})
+    expected = next(one for one in events if one["event"] == "alignment")
+    assert alignment.pop("model") == "m"
+    spans = {side: [list(one) for one in spans] for side, spans in expected["words"].items()}
+    tokens = {side: list(one) for side, one in expected["tokens"].items()}
+    assert alignment == {
+        "event": "alignment",
+        "words": spans,
+        "tokens": tokens,
+        "links": [list(link) for link in expected["links"]],
+    }
+
+
+def test_what_was_not_searched_is_aligned_by_the_inspector(zoo, tmp_path):
+    inspector = Inspector()
+    inspector.says = {"event": "alignment", "links": []}
+    client = Client(
+        service=Service({"m": zoo["translate"]}), inspector=inspector, paths={"m": tmp_path}
+    )
+    for more in ({"target": "Un chien."}, {"text": "One line.\nTwo lines."}, {"prefix": "Un chi"}):
+        asked = {"model": "m", "text": "A dog.", "want": ["alignment", "tree"], **more}
+        client.post("/api/translate", json_=asked)
+        assert inspector.asked[-1][1]["want"][-2:] == ["alignment", "tree"]
+    client.post(
+        "/api/translate", json_={"model": "m", "text": "A dog.", "want": ["alignment", "tree"]}
+    )
+    assert inspector.asked[-1][1]["want"] == ["tree"]

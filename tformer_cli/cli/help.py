@@ -359,7 +359,9 @@ def usage_message(error: TyperException) -> str:
 
 def _other_names(unknown: str, options: Collection[str], context: Any) -> list[str]:  # noqa: ANN401
     """Names that this command has for an option it lacks; an argument needs no option."""
-    known = {*options, *(str(one.metavar) for one in context.command.params)}
+    # An argument of two kinds has both names: RECIPE|SOURCE
+    names = (name for one in context.command.params for name in str(one.metavar).split("|"))
+    known = {*options, *names}
     return [name for name in OTHER_NAMES.get(unknown, ()) if known & set(name.split())]
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import LineConstraints
     from tformer_cli.search.engine import Sentence
+    from tformer_cli.search.hypothesis import CrossHead
 
 BYTES_PER_TOKEN = 4
 """About as many of a text, where it is not worth while to count."""
@@ -118,24 +119,31 @@ class Translating(Serving):
     """Translation; its units are sentences."""
 
     verb = "translate"
+    heads: tuple[CrossHead, ...] = ()
+    """Heads that searches listen to whose setting `aligned` is true."""
 
     def __init__(self, opened: Opened) -> None:
         self._translator = opened.translator
+        self._is_aligned = False
         self._seed: int | None = None
         self._languages: tuple[str | None, str | None] = (None, None)
         self.group = self._group()
 
     def _group(self) -> Hashable:
         # Not the seed, which is in the keys of sentences: those of all seeds fill one batch
-        return (self._translator.config, self._languages)
+        return (self._translator.config, self._languages, self._is_aligned)
 
     def _known(self) -> Mapping[str, Any]:
-        return {**SEARCH, "seed": int, "source_language": str, "target_language": str}
+        languages = {"source_language": str, "target_language": str}
+        return {**SEARCH, "seed": int, "aligned": bool, **languages}
 
     def _having(self, settings: Mapping[str, Any]) -> Translating:
         other = copy(self)
         search = dict(settings)
         other._seed = search.pop("seed", None)
+        other._is_aligned = bool(search.pop("aligned", False))
+        if other._is_aligned:
+            other._translator = other._translator.listening(self.heads)
         languages = search.pop("source_language", None), search.pop("target_language", None)
         if any(languages):
             other._translator = other._translator.with_languages(*languages)

@@ -38,6 +38,10 @@ TRAIN, VALID, TEST = 0, 1, 2
 SETS = {TRAIN: "train", VALID: "valid", TEST: "test"}
 
 
+class TooFewApartError(DataError):
+    """Too few pairs share no sentence with others to make the sets of them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SplitReport:
     """Counts of each set."""
@@ -83,12 +87,12 @@ def split_data(
             labels = labels_of_similar(similar, len(of_pairs[0]))
             of_pairs = np.concatenate([of_pairs, labels[np.newaxis].astype(np.uint64)])
         sets = assign(of_pairs, n_valid, n_test, seed)
-    names = {number: [f"{name}{end}" for end in _endings(corpus)] for number, name in SETS.items()}
+    names = set_names(corpus)
     files = [name for some in names.values() for name in some]
     with directory_aside(output) as aside:
         with ExitStack() as stack:
             streams = [stack.enter_context((aside / name).open("wb")) for name in files]
-            n_sides, place = len(names[TRAIN]), 0
+            n_sides, place = len(names[SETS[TRAIN]]), 0
             for _, chunk in corpora.chunks(progress, len(sets)):
                 for record in chunk:
                     first = int(sets[place]) * n_sides
@@ -104,6 +108,11 @@ def split_data(
         )
         (aside / REPORT).write_bytes(report_text(found.summary()))
     return found
+
+
+def set_names(corpus: CorpusConfig) -> dict[str, list[str]]:
+    """Names of the files of each set."""
+    return {name: [f"{name}{end}" for end in _endings(corpus)] for name in SETS.values()}
 
 
 def _endings(corpus: CorpusConfig) -> list[str]:
@@ -139,7 +148,7 @@ def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.u
         while n_taken < wanted:
             if place == len(order):
                 asked = f"{count_of(n_test, 'pair')} and {count_of(n_valid, 'pair')}"
-                raise DataError(
+                raise TooFewApartError(
                     "--valid, --test: there are too few pairs whose sentences are in no other pair "
                     f"to hold out {asked}; hold out fewer{', or omit --near' * (len(keys) > 2)}"
                 )

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tformer_cli.search.formats import flags_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.inspect.jobs.align import Aligner
     from tformer_cli.search.translator import Translation
 
 SCHEMA = "tformer.live/1"
@@ -38,6 +39,60 @@ def _translation(one: Translation) -> Event:
         "flags": flags_of(best, one),
         "unsatisfied": list(one.unsatisfied),
     }
+
+
+def alignment_of(aligner: Aligner, one: Translation, number: int) -> Event | None:
+    """Links the words of a translation, of several sentences those of one, as its search heard it.
+
+    It is the inspector's event: words as spans of characters, the words of tokens, and links. None
+    where nothing was heard.
+    """
+    from tformer_cli.inspect.alignment import linked, links_of, spelled_words, words_of_ids
+
+    best = one.hypotheses[0]
+    if not best.attention or best.attention[0].heads != aligner.heads:
+        return None
+    number = min(number, len(best.attention) - 1)
+    widths = [heard.weights.shape[1] for heard in best.attention]
+    # All parts end with the end of sentence, or none does
+    n_eos = (sum(widths) - len(one.source_ids)) // len(widths)
+    tokenizer = aligner.tokenizer
+    source_ids = _part(one.source_ids, [n - n_eos for n in widths], number)
+    target_ids = _part(best.token_ids, best.part_lengths, number)
+    text, translated = one.source, best.text
+    if len(widths) > 1:
+        text, translated = one.parts[number], tokenizer.target.decode_batch([target_ids])[0]
+    source = words_of_ids(tokenizer.source, source_ids)
+    target = words_of_ids(tokenizer.target, target_ids)
+    our_words = spelled_words(tokenizer.source, source_ids)
+    their_words = spelled_words(tokenizer.target, target_ids)
+    (weights,) = aligner.heard_weights([(source, target)], [best.attention[number]])
+    return {
+        "words": {
+            "source": word_spans(our_words.texts, text),
+            "target": word_spans(their_words.texts, translated),
+        },
+        "tokens": {"source": our_words.of_token, "target": their_words.of_token},
+        "links": sorted(links_of(linked(weights, aligner.rule))),
+    }
+
+
+def _part(ids: Sequence[int], sizes: Sequence[int], number: int) -> Sequence[int]:
+    start = sum(sizes[:number])
+    return ids[start : start + sizes[number]]
+
+
+def word_spans(words: Sequence[str], text: str) -> list[tuple[int, int]]:
+    """(start, end) characters of each word in a text; a word that it spells otherwise is empty."""
+    spans, at = [], 0
+    for word in words:
+        start = text.find(word, at)
+        if start < 0:
+            spans.append((at, at))
+            continue
+        at = start + len(word)
+        spans.append((start, at))
+    return spans
 
 
 def _of_line(one: Any, **details: Any) -> Event:  # noqa: ANN401 - results of many verbs

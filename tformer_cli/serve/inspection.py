@@ -44,7 +44,7 @@ from tformer_cli.runtime import n_processors
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.search.opening import overridden
 from tformer_cli.serve.completing import completed, ends_within_a_word
-from tformer_cli.serve.events import RESULTS, SCHEMA, Event
+from tformer_cli.serve.events import RESULTS, SCHEMA, Event, word_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -236,23 +236,10 @@ def _alignment(found: Inspected, _: str) -> Event | None:
     }
     words = {name: spelled_words(side, ids) for name, (side, ids, _) in sides.items()}
     return {
-        "words": {name: _spans(words[name].texts, text) for name, (*_, text) in sides.items()},
+        "words": {name: word_spans(words[name].texts, text) for name, (*_, text) in sides.items()},
         "tokens": {name: one.of_token for name, one in words.items()},
         "links": [] if record.aligned is None else sorted(record.aligned.links),
     }
-
-
-def _spans(words: Sequence[str], text: str) -> list[tuple[int, int]]:
-    """(start, end) characters of each word in a text; a word that it spells otherwise is empty."""
-    spans, at = [], 0
-    for word in words:
-        start = text.find(word, at)
-        if start < 0:
-            spans.append((at, at))
-            continue
-        at = start + len(word)
-        spans.append((start, at))
-    return spans
 
 
 def _heads(found: Inspected, _: str) -> Event | None:

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.serve.config import MOST_BEAM, MOST_HYPOTHESES, MOST_TOKENS
-from tformer_cli.serve.events import RESULTS, SCHEMA
+from tformer_cli.serve.events import RESULTS, SCHEMA, alignment_of
 from tformer_cli.serve.requests import Fields, Refused, read_json
 from tformer_cli.serve.site import Priority, Route, Site, begun, refusal
 
@@ -27,7 +27,8 @@ MOST_SENTENCES = 10_000
 IMAGE = "data:"
 """Begins the address of an image that is a text itself; others would name files."""
 INSPECTED = ("alignment", "heads", "tree", "next", "lens", "flow", "image", "off", "report")
-"""Events besides a translation that can be wanted; the inspector computes them."""
+"""Events besides a translation that can be wanted; the inspector computes them, but for the
+alignment of what was searched."""
 
 
 _LIMITS: Mapping[str, tuple[type, float, float]] = {
@@ -187,6 +188,8 @@ class _Events:
         self._site, self._verb, self._models, self._lines = site, verb, models, lines
         self._request = _Request(**request)
         self._queue_seconds = self._compute_seconds = 0.0
+        self._aligned: set[str] = set()
+        """Names of the models whose alignment was sent."""
 
     async def all(self) -> AsyncGenerator[dict[str, Any], None]:
         if not self._request.needs_torch:
@@ -194,9 +197,11 @@ class _Events:
                 async for event in self._computed(model.name):
                     yield event
         started = time.monotonic()
-        if self._request.wanted or self._request.needs_torch:
-            for model in self._models:
-                async for event in self._inspected(model.name):
+        for model in self._models:
+            done = ("alignment",) if model.name in self._aligned else ()
+            wanted = [name for name in self._request.wanted if name not in done]
+            if wanted or self._request.needs_torch:
+                async for event in self._inspected(model.name, wanted):
                     yield event
         seconds = {
             "queue": self._queue_seconds,
@@ -208,11 +213,16 @@ class _Events:
     async def _computed(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
         request = self._request
         name_of_event, record = RESULTS[self._verb]
+        # The inspector counts the sentences of all lines together
+        is_aligned = self._verb == "translate" and len(self._lines) == 1
+        is_aligned = (
+            is_aligned and "alignment" in request.wanted and not request.given.get("target")
+        )
         results = self._site.results(
             name,
             self._verb,
             self._lines,
-            settings=request.settings,
+            settings={**request.settings, "aligned": True if is_aligned else None},
             constraints=request.constraints,
             priority=request.priority,
             deadline=request.deadline,
@@ -221,15 +231,24 @@ class _Events:
             async for one in results:
                 event = {"event": name_of_event, "model": name, **record(one)}
                 yield {**event, "cached": getattr(results, "is_cached", False)}
+                aligner = self._site.service.aligner(name) if is_aligned else None
+                if aligner is not None:
+                    number = max(int(request.given.get("sentence") or 0), 0)
+                    alignment = alignment_of(aligner, one, number)
+                    if alignment is not None:
+                        self._aligned.add(name)
+                        yield {"event": "alignment", "model": name, **alignment}
         self._queue_seconds += getattr(results, "queue_seconds", 0.0)
         self._compute_seconds += getattr(results, "compute_seconds", 0.0)
 
-    async def _inspected(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
+    async def _inspected(
+        self, name: str, names: Sequence[str]
+    ) -> AsyncGenerator[dict[str, Any], None]:
         inspector = self._site.inspector
         if inspector is None:
             raise Refused(501, "the service looks into models only where PyTorch is installed")
         request = self._request
-        wanted = [*(["translation"] if request.needs_torch else []), *request.wanted]
+        wanted = [*(["translation"] if request.needs_torch else []), *names]
         given = {**request.given, "model": name, "want": wanted}
         async with aclosing(inspector.events(self._site.paths[name], given)) as events:
             async for event in events:

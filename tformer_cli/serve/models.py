@@ -14,10 +14,12 @@ from functools import partial
 from hashlib import blake2b, file_digest
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import ref
 
 from tformer_cli.artifacts.config_file import COMMANDS, PARTS, SHORTLIST, WEIGHTS, read_config
-from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.errors import ArtifactError, TformerError, UsageError
 from tformer_cli.kinds import kind_named
+from tformer_cli.kinds.serving import Translating
 from tformer_cli.runtime import has_fast
 from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.serve.cache import ResultCache, private_bytes
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.artifacts.config_file import ConfigFile, TaskKind, Verb
+    from tformer_cli.inspect.jobs.align import Aligner
     from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import LineConstraints
@@ -89,6 +92,8 @@ class _Model:
         self._codes = frozenset(self.languages)
         self._main_codes = frozenset(map(main_code, self.languages))
         self.engine: Engine
+        self.aligner: ref[Aligner] | None = None
+        """Reads what searches listened to, while the model is open."""
 
     @property
     def assumed_bytes(self) -> int:
@@ -322,6 +327,11 @@ class Service:
             return self._relayed(before, last, job)
         return _generated(Answers(partial(self._start, last), job))
 
+    def aligner(self, name: str) -> Aligner | None:
+        """Returns what aligns the words of a model's translations, if it is open and has heads."""
+        aligner = self._named(name).aligner
+        return None if aligner is None else aligner()
+
     async def load(self, name: str) -> None:
         """Opens a model, or waits for whoever opens it already."""
         await asyncio.to_thread(self._named(name).engine.ask_to_load)
@@ -449,8 +459,27 @@ def _usual_threads() -> int:
 
 def _packed(model: _Model, opened: Opened) -> Callable[[Verb], Serving]:
     """Computes something, so that the weights are packed: children of a fork share them."""
-    model.kind.serving(opened, model.verbs[0]).warm_up()
-    return partial(model.kind.serving, opened)
+    aligner = _aligner_of(opened) if "translate" in model.verbs else None
+    model.aligner = None if aligner is None else ref(aligner)
+
+    def serving(verb: Verb) -> Serving:
+        made = model.kind.serving(opened, verb)
+        # The engine drops this function with the model, and with it what aligns
+        if aligner is not None and isinstance(made, Translating):
+            made.heads = aligner.heads
+        return made
+
+    serving(model.verbs[0]).warm_up()
+    return serving
+
+
+def _aligner_of(opened: Opened) -> Aligner | None:
+    from tformer_cli.inspect.jobs.align import Aligner
+
+    try:
+        return Aligner(opened.directory)
+    except TformerError:  # all its heads are pruned, or those stored are
+        return None
 
 
 def _languages_of(tokenizer: Tokenizer | None) -> dict[str, str]:

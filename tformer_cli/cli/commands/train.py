@@ -4,15 +4,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from tformer_cli.cli.format_choice import write_result
 from tformer_cli.cli.options import (
     DeviceOption,
     QuietOption,
@@ -24,11 +25,19 @@ from tformer_cli.cli.options import (
     option_field,
     prepare_torch,
 )
-from tformer_cli.cli.streams import is_live, note, warn, write_line
+from tformer_cli.cli.streams import (
+    STANDARD_STREAM,
+    is_live,
+    note,
+    results,
+    warn,
+    write_line,
+)
 from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted, RecipeError, UsageError
 from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
+    from tformer_cli.cli.commands.train_text import TextRun
     from tformer_cli.inspect.views.corpus import AlignmentScore
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.processes.launch import Group
@@ -37,6 +46,20 @@ RECIPE = argument(
     "RECIPE",
     "TOML file, or the name of a shipped recipe; `tformer recipes` lists them.",
     complete=complete_recipes,
+    role="reads_file",
+)
+RECIPE_OR_SOURCE = argument(
+    "RECIPE|SOURCE",
+    "TOML file, or the name of a shipped recipe (`tformer recipes` lists them); or your text in "
+    "the source language, one sentence a line, or a .tsv of pairs: then the recipe is chosen.",
+    complete=complete_recipes,
+    role="reads_file",
+)
+TARGET = argument(
+    "TARGET",
+    "Its translation, a line for each line of SOURCE.",
+    default=None,
+    shown="none",
     role="reads_file",
 )
 
@@ -54,7 +77,8 @@ class RecipeOptions:
     )
     start: Path | None = option_field(
         None,
-        "Start from the weights of this model, and keep its shape and tokenizer.",
+        "Start from the weights of this model, a directory or a name of `tformer models`, and keep "
+        "its shape and tokenizer.",
         "--from",
         shown="random weights",
         metavar="MODEL",
@@ -78,12 +102,52 @@ class RecipeOptions:
         panel="Machine",
     )
 
-    def load(self, name: str, run: Path, *, fresh: bool, quiet: bool) -> "Recipe":
+    @property
+    def minutes(self) -> float | None:
+        """The limit of `--max-time`."""
+        return None if self.max_time is None else parse_minutes(self.max_time)
+
+    @property
+    def overridden(self) -> list[str]:
+        """The keys that `--set` names."""
+        return [override.partition("=")[0].strip() for override in self.overrides or ()]
+
+    def own_text(
+        self,
+        files: tuple[str, str | None],
+        run: Path,
+        runs: Iterable[Path],
+        *,
+        device: str,
+        fresh: bool,
+    ) -> "TextRun | None":
+        """Reads the text that the arguments name, and chooses a recipe; None: they name one."""
+        from tformer_cli.cli.commands.train_text import text_run
+        from tformer_cli.train.choose import Limits
+
+        return text_run(
+            files,
+            run,
+            runs,
+            Limits(
+                minutes=self.minutes or 0.0,
+                steps=self.max_steps or 0,
+                epochs=self.max_epochs or 0,
+            ),
+            device=device,
+            fresh=fresh,
+            fine_tunes=self.start is not None or "model.from" in self.overridden,
+            overridden=self.overridden,
+        )
+
+    def load(
+        self, name: str, run: Path, *, fresh: bool, quiet: bool, text: str | None = None
+    ) -> "Recipe":
         """Reads a recipe with these changes, and imports the model that it starts from."""
         from tformer_cli.recipe import load_recipe
         from tformer_cli.train.start import completion
 
-        minutes = None if self.max_time is None else parse_minutes(self.max_time)
+        minutes = self.minutes
         changes = {
             # --set reads TOML, where a string of JSON is a string, too
             "model.from": ("--from", self.start and json.dumps(str(self.start))),
@@ -96,11 +160,12 @@ class RecipeOptions:
         given = {key: one for key, one in changes.items() if one[1] is not None}
         overrides = self.overrides or []
         # What the recipe says beside --from gives way to the model; what --set says does not
-        kept = {override.partition("=")[0].strip() for override in overrides}
+        kept = set(self.overridden)
         say = partial(note, quiet=quiet)
         complete = completion(run, say, fresh=fresh, kept=None if self.start is None else kept)
         overrides = [*overrides, *(f"{key}={value}" for key, (_, value) in given.items())]
-        return load_recipe(name, overrides, complete, {key: one[0] for key, one in given.items()})
+        options = {key: one[0] for key, one in given.items()}
+        return load_recipe(name, overrides, complete, options, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +242,14 @@ class RunOptions:
     dry_run: bool = option_field(
         False, "Show the resolved recipe, the model's size and a sample batch; train nothing."
     )
+    seeds: str | None = option_field(
+        None,
+        "Train a run for each seed, RUN/seed-1 and so on, and report the mean and deviation of "
+        "their scores, and tests between them.",
+        panel="Machine",
+        shown="one run",
+        metavar="N,N",
+    )
     tensorboard: bool = option_field(
         False, "Also write TensorBoard events to RUN/tensorboard.", panel="Diagnosis"
     )
@@ -187,6 +260,29 @@ class RunOptions:
         shown="no profile",
         min=1,
     )
+
+    def runs(
+        self, run: Path, changes: RecipeOptions, group: "Group | None"
+    ) -> dict[Path, RecipeOptions]:
+        """The directory of each run, with its changes: one run, or one for each seed."""
+        if self.seeds is None:
+            return {run: changes}
+        from tformer_cli.recipe import has_run
+        from tformer_cli.trainer.processes.launch import launched
+
+        seeds = [one.strip() for one in self.seeds.split(",")]
+        are_numbers = all(one.isascii() and one.isdecimal() for one in seeds)
+        if not are_numbers or len({*map(int, seeds)}) < max(2, len(seeds)):
+            raise UsageError(f'--seeds: "{self.seeds}" are not several seeds; write 1,2,3')
+        if changes.seed is not None:
+            raise UsageError("--seed, --seeds: exclude each other; omit one of the two")
+        # The runs follow each other, and a process that is lost would begin with the first again
+        if group is not None or launched().world_size > 1:
+            raise UsageError("--seeds: trains in one process; omit it, or train each --seed")
+        if has_run(run):
+            raise UsageError(f"--seeds: {run} holds a single run; name another directory")
+        changed = {int(seed): replace(changes, seed=int(seed)) for seed in seeds}
+        return {run / f"seed-{seed}": one for seed, one in changed.items()}
 
     @property
     def trains(self) -> bool:
@@ -207,21 +303,25 @@ class RunOptions:
 
 
 def train(
-    recipe: str = RECIPE,
+    recipe: str = RECIPE_OR_SOURCE,
+    target: str | None = TARGET,
     *,
     changes: RecipeOptions,
     processes: ProcessOptions,
     kind: RunOptions,
     quiet: QuietOption = False,
 ) -> None:
-    """Train a model from a recipe, or resume a run.
+    """Train a model from a recipe or two aligned files, or resume a run.
 
+    Of SOURCE and TARGET, RUN/data gets a validation and a test set without near copies of training
+    pairs, and RUN/chosen.toml the recipe, chosen by the size of the text and the limits of the run.
     The same command again resumes; on the CPU the result is bit for bit that of an uninterrupted
     run. Ctrl-C and SIGTERM finish the step and save a checkpoint. A limit such as --max-steps is a
     part of the recipe: with another one it is another run.
 
     Examples:
         tformer train quickstart --max-time 5m -o runs/first
+        tformer train train.en train.de -o runs/mine --max-time 30m
         tformer recipes copy template -o my.toml
         tformer train my.toml --dry-run
         tformer train my.toml -o runs/mine --set training.learning_rate=1e-3
@@ -235,38 +335,123 @@ def train(
         # Else the processes of a killed agent train on
         end_with_agent(place.agent)
     run = kind.output or Path("runs") / Path(recipe).stem
+    # The restart of a lost process resumes, though the command says --fresh
+    fresh = kind.fresh and not place.resumes
     with one_error_per_node():
         group = processes.group()
-        chosen = changes.load(recipe, run, fresh=kind.fresh and not place.resumes, quiet=quiet)
-        kind.check(run, group, may_ask=not place.agent)
+        recipes, own = _prepared(
+            (recipe, target),
+            run,
+            changes,
+            kind,
+            group,
+            device=processes.device,
+            fresh=fresh,
+            quiet=quiet,
+        )
     if group is not None and kind.trains and not place.agent:
         run_processes(group, run, quiet=quiet)
         return
     with one_error_per_node():  # all processes would say the same of a wrong --threads
         prepare_torch(processes.threads)
-    with naming_recipe(recipe, "data."), _reporting_stops_to(place.agent):
-        if kind.trains:
+    named = own.name if own is not None and kind.trains else recipe
+    with naming_recipe(named, "data."), _reporting_stops_to(place.agent):
+        if not kind.trains:
+            chosen = next(iter(recipes.values()))
+            _show(chosen, own.sampled(chosen) if own else chosen, kind, processes, quiet=quiet)
+            return
+        for directory, one in recipes.items():
+            if kind.seeds:
+                note(f"{directory}: seed {one.training.seed}", quiet=quiet)
             run_training(
-                chosen,
-                run,
+                one,
+                directory,
                 device=processes.device,
-                # The restart of a lost process resumes, though the command says --fresh
-                fresh=kind.fresh and not place.resumes,
+                fresh=fresh,
                 # All processes do the same steps: one of them reports
                 quiet=quiet or place.rank > 0,
                 tensorboard=kind.tensorboard,
                 is_shared=group is not None and group.max_machines > group.min_machines,
             )
-        # stdout gets the result once
-        if place.rank:
-            return
-        if kind.dry_run:
-            show_plan(chosen, device=processes.device)
-        elif kind.profile is not None:
-            show_profile(chosen, kind.profile, device=processes.device, quiet=quiet)
-        else:
-            # stdout names the result, which a script reads
-            write_line(str(run))
+        if not place.rank:  # stdout gets the result once
+            _write_result(recipes, run, own, processes.device, quiet=quiet)
+
+
+def _prepared(
+    files: tuple[str, str | None],
+    run: Path,
+    changes: RecipeOptions,
+    kind: RunOptions,
+    group: "Group | None",
+    *,
+    device: str,
+    fresh: bool,
+    quiet: bool,
+) -> "tuple[dict[Path, Recipe], TextRun | None]":
+    """Reads the recipe of each run, or chooses it for a text and holds pairs of that out."""
+    from tformer_cli.trainer.processes.launch import launched
+
+    runs = kind.runs(run, changes, group)
+    own = changes.own_text(files, run, runs, device=device, fresh=fresh)
+    name, text = (files[0], None) if own is None else (own.name, own.chosen.text)
+    recipes = {
+        # What is said of one run holds for the others
+        directory: one.load(name, directory, fresh=fresh, quiet=quiet or number > 0, text=text)
+        for number, (directory, one) in enumerate(runs.items())
+    }
+    is_first = not launched().agent
+    for directory, one in recipes.items():
+        kind.check(directory, group, may_ask=is_first)
+        if kind.seeds and kind.trains and own is None and not one.data.valid:
+            raise UsageError("--seeds: the recipe needs data.valid, to compare the runs by")
+    # The processes of an agent find what it has written
+    if own is not None and is_first:
+        own.explain(quiet=quiet)
+        if kind.trains:
+            own.write(quiet=quiet)
+    return recipes, own
+
+
+def _show(
+    recipe: "Recipe",
+    sampled: "Recipe",
+    kind: RunOptions,
+    processes: ProcessOptions,
+    *,
+    quiet: bool,
+) -> None:
+    """Shows what a run would be, or where its time goes."""
+    from tformer_cli.trainer.processes.launch import launched
+
+    if launched().rank:
+        return
+    if kind.profile is None:
+        show_plan(recipe, sampled, device=processes.device)
+    else:
+        show_profile(sampled, kind.profile, device=processes.device, quiet=quiet)
+
+
+def _write_result(
+    recipes: "dict[Path, Recipe]", run: Path, own: "TextRun | None", device: str, *, quiet: bool
+) -> None:
+    """Names the run, which a script reads, or reports the scores of several seeds."""
+    if len(recipes) == 1:
+        if own is not None:
+            note(own.test_command(run), quiet=quiet)
+        write_line(str(run))
+        return
+    from tformer_cli.train.seeds import report_seeds
+
+    found = report_seeds(
+        next(iter(recipes.values())),
+        list(recipes),
+        run,
+        None if own is None else own.test,
+        tell=partial(note, quiet=quiet),
+        device=device,
+    )
+    with results(STANDARD_STREAM) as stream:
+        write_result(stream, STANDARD_STREAM, "text", found.record, found.document)
 
 
 def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:
@@ -359,14 +544,14 @@ def aligned_said(score: "AlignmentScore", run: Path) -> str:
     )
 
 
-def show_plan(recipe: "Recipe", *, device: str) -> None:
-    """Prints the resolved recipe, the size of the model and a sample batch."""
+def show_plan(recipe: "Recipe", sampled: "Recipe", *, device: str) -> None:
+    """Prints the resolved recipe, the size of the model and a batch of the same with its data."""
     from tformer_cli.train.plan import plan_training
     from tformer_cli.trainer.hardware import training_device
     from tformer_cli.trainer.processes.launch import launched
 
     training_device(device, launched())  # as unusable as it would be for the run
-    plan = plan_training(recipe)
+    plan = plan_training(sampled)
     for doubt in plan.doubts:
         warn(doubt)
     write_line(recipe.to_toml())

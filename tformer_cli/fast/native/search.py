@@ -545,7 +545,7 @@ class _Room:
             return None
         width = int(self._widths[sentence])
         start = self._heard_places[sentence] + rank * self._room[sentence] * width
-        # Their mean is a copy: what is kept does not keep the room of all
-        mean = self._heard[start : start + n_rows * width] / len(self._heads)
-        weights = mean.astype(np.float32, copy=False).reshape(n_rows, width)
-        return SourceAttention(self._heads, weights)
+        rows = self._heard[start : start + n_rows * width].reshape(n_rows, width)
+        # Memory of its own: what is kept does not keep the room of all
+        mean = np.divide(rows, np.float32(len(self._heads)), dtype=np.float32)
+        return SourceAttention(self._heads, mean)

@@ -1,0 +1,245 @@
+"""`tformer train SOURCE TARGET`: held-out sets, a chosen recipe, and a run that resumes."""
+
+import gzip
+import json
+from collections import Counter
+
+import pytest
+
+from tests.commands import output_of, record_of, refused, run
+from tests.recipes import tiny_translator
+from tformer_cli.corpora.grammar.generate import generate_corpus
+from tformer_cli.errors import DataError
+from tformer_cli.quality.minhash import HeldOut
+from tformer_cli.recipe import load_recipe
+from tformer_cli.text.lines import read_lines
+from tformer_cli.train.choose import Limits
+from tformer_cli.train.own_text import choose_recipe, is_written, read_own_text, write_own_text
+
+TINY = [
+    *("--max-steps", "2", "--device", "cpu", "--threads", "1"),
+    *(
+        part
+        for key in (
+            *("model.d_model=16", "model.n_heads=2", "model.d_ff=16", "model.n_encoder_layers=1"),
+            *("model.n_decoder_layers=1", "tokenizer.vocab_size=300", "decoding.max_length=6"),
+            *("decoding.beam_size=1", "validation.max_sentences=2", "training.precision=float32"),
+        )
+        for part in ("--set", key)
+    ),
+]
+"""Options that make a run of a second."""
+
+
+def lines_of(path):
+    return list(read_lines(path))
+
+
+def sets_of(directory, ending):
+    return {name: lines_of(directory / f"{name}{ending}") for name in ("train", "valid", "test")}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Two aligned files of 600 pairs, the source compressed."""
+    folder = tmp_path_factory.mktemp("text")
+    pairs = [pair for _, pair in zip(range(600), generate_corpus(2000, 3), strict=False)]
+    source = "".join(f"{pair.source}\n" for _, pair in pairs)
+    (folder / "all.en.gz").write_bytes(gzip.compress(source.encode(), mtime=0))
+    (folder / "all.fr").write_text("".join(f"{pair.target}\n" for _, pair in pairs))
+    return folder / "all.en.gz", folder / "all.fr"
+
+
+@pytest.fixture(scope="module")
+def trained(text, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs") / "mine"
+    done = run("train", *text, "-o", directory, *TINY)
+    assert done.exit_code == 0, done.stderr
+    return directory, done
+
+
+def test_two_files_become_three_sets_that_share_no_sentence(text, trained):
+    directory, _ = trained
+    for ending, file in ((".en", text[0]), (".fr", text[1])):
+        sets = sets_of(directory / "data", ending)
+        assert Counter(line for one in sets.values() for line in one) == Counter(lines_of(file))
+        assert len(sets["valid"]) == len(sets["test"]) >= 8
+        trained_on = HeldOut(sets["train"], near=True)
+        # MinHash estimates: a pair or two at the border may stay
+        near = sum(share > 0 for share in trained_on.nearly(sets["valid"] + sets["test"]))
+        assert near <= len(sets["test"]) // 8
+        assert not {*sets["train"]} & {*sets["valid"], *sets["test"]}
+
+
+def test_the_recipe_is_written_with_its_reasons(text, trained):
+    directory, done = trained
+    assert done.stdout == f"{directory}\n"
+    chosen = directory / "chosen.toml"
+    recipe = load_recipe(str(chosen), [part for part in TINY if "." in part and "=" in part])
+    assert recipe == load_recipe(str(directory / "recipe.toml"))
+    assert (recipe.data.source_language, recipe.data.target_language) == ("en", "fr")
+    assert recipe.data.directory == str(directory / "data")
+    assert (recipe.training.optimizer, recipe.training.max_steps) == ("muon", 2)
+    assert "dropout = 0.0  # for few passes over the text\n" in chosen.read_text()
+    # a key that the user has set was not chosen
+    assert "vocab_size" not in chosen.read_text()
+    assert "training.optimizer = muon " in done.stderr
+    assert "no near copies of" in done.stderr
+    assert f"evaluate {directory} --source {directory}/data/test.en" in done.stderr
+
+
+def test_the_same_command_again_resumes_and_writes_nothing(text, trained):
+    directory, _ = trained
+    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
+    done = run("train", *text, "-o", directory, *TINY)
+    assert (done.exit_code, done.stdout) == (0, f"{directory}\n")
+    assert "is finished: max_steps = 2 is reached" in done.stderr
+    assert "held out" not in done.stderr
+    assert "chose" not in done.stderr
+    after = {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_another_limit_or_other_text_is_another_run(text, trained, tmp_path):
+    directory, _ = trained
+    refused(
+        *("train", *text, "-o", directory, *TINY, "--max-steps", "3"),
+        says="another recipe, training.max_steps differs; use another directory",
+    )
+    other = tmp_path / "all.fr"
+    other.write_text(text[1].read_text() + "un\n")
+    source = tmp_path / "all.en"
+    source.write_text("".join(f"{line}\n" for line in [*lines_of(text[0]), "one"]))
+    refused(
+        *("train", source, other, "-o", directory, *TINY),
+        says=f"{directory}: the run was begun with other text than {source}, {other}; use another",
+    )
+    recipe = tmp_path / "recipe"
+    recipe.mkdir()
+    (recipe / "recipe.toml").write_bytes((directory / "recipe.toml").read_bytes())
+    refused("train", *text, "-o", recipe, *TINY, says="begun by a recipe; use another directory")
+    assert not (recipe / "data").exists()
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/chosen.toml").write_text("mine = true\n")
+    refused("train", *text, "-o", tmp_path / "taken", *TINY, says="chosen.toml is another file")
+    (tmp_path / "taken/chosen.toml").rename(tmp_path / "taken/config.json")
+    refused("train", *text, "-o", tmp_path / "taken", *TINY, says="holds a model but not a run")
+
+
+def test_files_of_the_run_are_no_input_of_it(trained):
+    directory, _ = trained
+    files = [directory / "data" / name for name in ("train.en", "train.fr")]
+    before = [file.read_bytes() for file in files]
+    said = "data holds the input (SOURCE); name another directory"
+    refused("train", *files, "-o", directory, *TINY, "--fresh", "--yes", says=said)
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_a_dry_run_shows_the_recipe_and_writes_nothing(text, tmp_path):
+    directory = tmp_path / "mine"
+    shown = output_of("train", *text, "-o", directory, *TINY, "--dry-run")
+    assert not directory.exists()
+    (tmp_path / "shown.toml").write_text(shown)
+    recipe = load_recipe(str(tmp_path / "shown.toml"))
+    assert recipe.data.directory == str(directory / "data")
+    assert recipe.data.train[0].source == "train.en"
+    assert "# sentences per batch: " in shown
+
+
+def test_a_new_start_and_a_model_to_start_from(text, trained, tmp_path):
+    directory, _ = trained
+    tuned = tmp_path / "tuned"
+    limits = ["--max-steps", "1", "--device", "cpu", "--threads", "1"]
+    for _ in range(2):
+        output_of("train", *text, "-o", tuned, "--from", directory, *limits, "--fresh", "--yes")
+    recipe = load_recipe(str(tuned / "recipe.toml"))
+    assert (recipe.model.d_model, recipe.tokenizer.vocab_size) == (16, 300)
+    assert recipe.training.learning_rate == 5e-4
+    assert recipe.start.model == str(directory)
+
+
+def test_a_table_of_pairs_is_split_too(text, tmp_path):
+    table = tmp_path / "pairs.tsv"
+    rows = zip(lines_of(text[0]), lines_of(text[1]), strict=True)
+    table.write_text("".join(f"{source}\t{target}\n" for source, target in rows))
+    own = read_own_text([str(table)], tmp_path / "run")
+    chosen = choose_recipe(
+        own, tmp_path / "run", [], Limits(), fresh=False, on_gpu=False, fine_tunes=False
+    )
+    assert not is_written(tmp_path / "run", chosen)
+    write_own_text(own, tmp_path / "run", chosen)
+    assert is_written(tmp_path / "run", chosen)
+    recipe = load_recipe(str(tmp_path / "run" / "chosen.toml"))
+    assert [one.tsv for one in (*recipe.data.train, *recipe.data.valid)] == [
+        "train.tsv", "valid.tsv",
+    ]  # fmt: skip
+    assert Counter(
+        line for one in sets_of(tmp_path / "run/data", ".tsv").values() for line in one
+    ) == Counter(lines_of(table))
+
+
+def written(folder, sources, targets):
+    (folder / "a.en").write_text("".join(f"{line}\n" for line in sources))
+    (folder / "a.de").write_text("".join(f"{line}\n" for line in targets))
+    own = read_own_text([str(folder / "a.en"), str(folder / "a.de")], folder / "run")
+    chosen = choose_recipe(
+        own, folder / "run", [], Limits(), fresh=False, on_gpu=False, fine_tunes=False
+    )
+    return write_own_text(own, folder / "run", chosen)
+
+
+def test_text_of_near_copies_is_held_out_by_whole_sentences(tmp_path):
+    frame = "the long and quite unremarkable sentence about the number {} in this corpus"
+    sources = [frame.format(number) for number in range(300)]
+    report, is_near = written(tmp_path, sources, [one.upper() for one in sources])
+    assert not is_near
+    assert report.pairs == {"train": 276, "valid": 12, "test": 12}
+
+
+def test_text_of_one_sentence_cannot_be_held_out(tmp_path):
+    with pytest.raises(DataError, match=r"a\.en, .*a\.de: nearly all sentences occur several"):
+        written(tmp_path, ["the same"] * 300, ["dasselbe"] * 300)
+    assert not (tmp_path / "run").exists()
+
+
+def test_runs_of_several_seeds_are_scored_on_the_test_set(text, tmp_path):
+    directory = tmp_path / "mine"
+    command = ["train", *text, "-o", directory, *TINY, "--seeds", "1, 3"]
+    shown = output_of(*command)
+    assert "2 seeds, 24 test examples" in shown
+    report = json.loads((directory / "seeds.json").read_text())
+    assert report["runs"] == ["seed-1", "seed-3"]
+    assert [one["name"] for one in report["measures"]] == ["BLEU", "chrF2"]
+    source, target = (str(directory / f"data/test.{code}") for code in ("en", "fr"))
+    for place, seed in enumerate((1, 3)):
+        recipe = load_recipe(str(directory / f"seed-{seed}" / "recipe.toml"))
+        assert recipe.training.seed == seed
+        found = record_of(
+            *("evaluate", directory / f"seed-{seed}", "-i", source, "--reference", target),
+            *("--format", "json", "--device", "cpu"),
+        )
+        values = [one["values"][place] for one in report["measures"]]
+        assert values == [found["bleu"]["score"], found["chrf"]["score"]]
+    for one in report["measures"]:
+        assert one["mean"] == pytest.approx(sum(one["values"]) / 2)
+        gap = one["values"][0] - one["values"][1]
+        assert one["deviation"] == pytest.approx(abs(gap) / 2**0.5)
+        assert one["p_values"][0] == 1.0
+    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
+    assert output_of(*command) == shown
+    after = {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_seeds_of_a_recipe_are_scored_on_its_validation_set(tmp_path):
+    (tmp_path / "tiny.toml").write_text(tiny_translator(tmp_path)(training__max_steps=9).to_toml())
+    command = ["train", tmp_path / "tiny.toml", "-o", tmp_path / "runs", "--device", "cpu"]
+    command += ["--max-steps", "1", "--threads", "1", "--seeds"]
+    assert "2 seeds, 15 validation examples" in output_of(*command, "2,1")
+    assert not (tmp_path / "runs" / "recipe.toml").exists()
+    for given in ("1", "1,1", "1,x", "1,,2", "-1,2"):
+        refused(*command, given, says=f'--seeds: "{given}" are not several seeds; write 1,2,3')
+    refused(*command, "1,2", "--seed", "3", says="--seed, --seeds: exclude each other")
+    refused(*command, "1,2", "--processes", "2", says="--seeds: trains in one process")
+    bare = ["--set", "data.valid=[]", "--fresh", "--yes"]
+    refused(*command, "1,2", *bare, says="--seeds: the recipe needs data.valid")

@@ -1,0 +1,115 @@
+"""The settings chosen for a user's text, beside the recipes whose results were measured."""
+
+import tomllib
+
+import pytest
+
+from tformer_cli.recipe import load_recipe, make_recipe
+from tformer_cli.train.choose import (
+    Choice,
+    CorpusSize,
+    Limits,
+    choose,
+    estimate,
+    expectation,
+    recipe_text,
+)
+
+MULTI30K = CorpusSize(n_pairs=29_000, target_bytes=2_080_000)
+"""English to German: 460,000 target tokens an epoch by the recipe's tokenizer."""
+
+
+def chosen(size, *, on_gpu=False, fine_tunes=False, **limits):
+    limits = Limits(**limits)
+    reach = estimate(size, limits, on_gpu=on_gpu)
+    found = choose(size, limits, reach, fine_tunes=fine_tunes)
+    said = expectation(size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes)
+    return {one.key: one.value for one in found}, said
+
+
+def pairs(number):
+    return CorpusSize(n_pairs=number, target_bytes=72 * number)
+
+
+def test_multi30k_gets_its_best_measured_recipe():
+    best = load_recipe("multi30k-en-de-muon")
+    made, said = chosen(MULTI30K)
+    training = {key.partition(".")[2]: one for key, one in made.items() if "training." in key}
+    for key in ("optimizer", "learning_rate", "tokens_per_batch", "schedule", "max_epochs"):
+        assert training[key] == getattr(best.training, key), key
+    assert abs(training["warmup_steps"] - best.training.warmup_steps) <= 10
+    assert made["tokenizer.vocab_size"] == best.tokenizer.vocab_size
+    assert (made["model.preset"], made["model.dropout"]) == ("tiny", best.model.dropout)
+    assert made["decoding.beam_size"] == best.decoding.beam_size
+    # the measured run took 13 minutes at 11,700 tokens a second
+    assert said.startswith("expect about 15 minutes of training on two cores; ")
+    assert "38.3 to 39.9 BLEU" in said
+
+
+def test_estimated_tokens_are_those_that_were_counted():
+    assert MULTI30K.target_tokens == pytest.approx(460_000, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("number", "limits", "preset", "vocabulary"),
+    [
+        (1_000, {}, "tiny", 1000),
+        (9_000, {}, "tiny", 2000),
+        (161_795, {}, "small", 8000),
+        (161_795, {"minutes": 5.0}, "tiny", 8000),
+        (4_500_000, {}, "small", 32_000),
+        (4_500_000, {"on_gpu": True}, "base", 32_000),
+    ],
+)
+def test_the_preset_follows_from_size_and_time(number, limits, preset, vocabulary):
+    made, _ = chosen(pairs(number), **limits)
+    assert (made["model.preset"], made["tokenizer.vocab_size"]) == (preset, vocabulary)
+
+
+def test_short_runs_have_less_dropout_and_higher_rates():
+    found = [chosen(MULTI30K, minutes=minutes)[0] for minutes in (2.0, 4.0, 12.0, 40.0)]
+    assert [one["model.dropout"] for one in found] == [0.0, 0.1, 0.15, 0.2]
+    assert [one["training.learning_rate"] for one in found] == [8e-3, 5e-3, 5e-3, 5e-3]
+    assert [one["training.max_minutes"] for one in found] == [2.0, 4.0, 12.0, 40.0]
+
+
+@pytest.mark.parametrize(
+    ("limits", "given", "missing"),
+    [
+        ({}, {"max_epochs": 20}, ("max_steps", "max_minutes")),
+        ({"steps": 9000}, {"max_steps": 9000}, ("max_epochs", "max_minutes")),
+        ({"epochs": 3}, {"max_epochs": 3}, ("max_steps", "max_minutes")),
+        ({"minutes": 3.0}, {"max_minutes": 3.0, "max_epochs": 60}, ("max_steps",)),
+    ],
+)
+def test_a_limit_that_is_given_is_the_limit(limits, given, missing):
+    made, _ = chosen(MULTI30K, **limits)
+    for key, value in given.items():
+        assert made[f"training.{key}"] == value
+    assert not {f"training.{key}" for key in missing} & made.keys()
+
+
+def test_a_run_from_a_model_takes_its_shape_and_tokenizer():
+    made, _ = chosen(MULTI30K, fine_tunes=True)
+    assert made["training.learning_rate"] == 5e-4
+    assert not {"model.preset", "model.norm", "tokenizer.vocab_size"} & made.keys()
+
+
+def test_what_was_not_measured_is_not_promised():
+    assert "BLEU is not known" in chosen(pairs(161_795))[1]
+    assert "BLEU is not known" in chosen(MULTI30K, minutes=1.0)[1]
+    assert "no time known for this GPU" in chosen(MULTI30K, on_gpu=True)[1]
+    assert "teach words, not a language" in chosen(pairs(1_000))[1]
+    assert "teach words" not in chosen(pairs(1_000), fine_tunes=True)[1]
+
+
+@pytest.mark.parametrize("number", [300, 5_000, 29_000, 161_795, 4_500_000, 50_000_000])
+@pytest.mark.parametrize("limits", [{}, {"minutes": 0.5}, {"steps": 4}, {"on_gpu": True}])
+def test_every_chosen_recipe_can_be_trained(number, limits):
+    size, on_gpu = pairs(number), limits.get("on_gpu", False)
+    given = Limits(**{key: one for key, one in limits.items() if key != "on_gpu"})
+    reach = estimate(size, given, on_gpu=on_gpu)
+    data = Choice(key="data.train", value=[{"source": 'a"\n.en', "target": "ü\u2028"}])
+    text = recipe_text(["two\nlines"], [data, *choose(size, given, reach, fine_tunes=False)])
+    recipe = make_recipe(tomllib.loads(text), "test")
+    assert (recipe.data.train[0].source, recipe.data.train[0].target) == ('a"\n.en', "ü\u2028")

@@ -1,0 +1,129 @@
+"""`tformer train SOURCE TARGET`: the user's own text in the place of a recipe."""
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import note
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.recipe import Recipe
+    from tformer_cli.text.config import CorpusConfig
+    from tformer_cli.train.choose import Limits
+    from tformer_cli.train.own_text import Chosen, OwnText
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRun:
+    """A run on two files or a table, whose recipe was chosen and not yet written."""
+
+    own: "OwnText"
+    chosen: "Chosen"
+    run: Path
+
+    @property
+    def name(self) -> str:
+        """The name that messages about the recipe begin with."""
+        from tformer_cli.train.own_text import CHOSEN
+
+        return str(self.run / CHOSEN)
+
+    def sampled(self, recipe: "Recipe") -> "Recipe":
+        """The recipe with the files as they are, of which a dry run looks at a sample."""
+        files = self.own.given.data.train
+        return replace(recipe, data=replace(recipe.data, directory="", train=files, valid=files))
+
+    def write(self, *, quiet: bool) -> None:
+        """Writes the held-out sets and the recipe, unless a run that resumes has them."""
+        from tformer_cli.train.own_text import DATA, is_written, write_own_text
+
+        if is_written(self.run, self.chosen):
+            return
+        with line_progress(None, "holding pairs out", quiet=quiet) as progress:
+            report, is_near = write_own_text(self.own, self.run, self.chosen, progress.update)
+        pairs = report.pairs
+        apart = "no near copies of" if is_near else "near copies, but no sentence of"
+        note(
+            f"{self.own.files}: held out {pairs['valid']:,} pairs for validation and "
+            f"{pairs['test']:,} for a test, with {apart} the {pairs['train']:,} training pairs: "
+            f"{self.run / DATA}",
+            quiet=quiet,
+        )
+
+    def explain(self, *, quiet: bool) -> None:
+        """Says what was chosen and why, and what to expect."""
+        if not self.chosen.choices:
+            return
+        note(f"chose {self.name}:", quiet=quiet)
+        width = max(len(f"{one.key} = {one.value}") for one in self.chosen.choices)
+        for one in self.chosen.choices:
+            note(f"  {f'{one.key} = {one.value}':<{width}}  {one.why}", quiet=quiet)
+        note(self.chosen.expected, quiet=quiet)
+
+    @property
+    def test(self) -> "CorpusConfig":
+        """The test set, with whole paths."""
+        from tformer_cli.train.own_text import test_corpus
+
+        return test_corpus(self.own, self.run)
+
+    def test_command(self, run: Path) -> str:
+        """Names the test set, and the command that scores a run on it."""
+        test = self.test
+        if not test.source:
+            return f"the test set is {test.tsv}"
+        words = ["tformer", "evaluate", str(run), "--source", test.source]
+        return f"test it: {shlex.join([*words, '--reference', test.target])}"
+
+
+def text_run(
+    files: tuple[str, str | None],
+    run: Path,
+    runs: Iterable[Path],
+    limits: "Limits",
+    *,
+    device: str,
+    fresh: bool,
+    fine_tunes: bool,
+    overridden: list[str],
+) -> TextRun | None:
+    """Reads the files that the arguments name, and chooses a recipe; None: they name a recipe."""
+    # A recipe's name alone: nothing else is looked at, or imported
+    if files[1] is None and not files[0].casefold().endswith((".tsv", ".gz", ".xz", ".bz2")):
+        return None
+    from tformer_cli.train.own_text import choose_recipe, names_own_text, read_own_text
+
+    if not names_own_text(*files):
+        return None
+    from tformer_cli.trainer.processes.launch import launched
+
+    place = launched()
+    if place.world_size > 1 and not place.agent:
+        raise UsageError(
+            "SOURCE: several machines train by a recipe; name the chosen.toml of a run of one"
+        )
+    own = read_own_text([one for one in files if one is not None], run)
+    chosen = choose_recipe(
+        own,
+        run,
+        runs,
+        limits,
+        fresh=fresh,
+        on_gpu=_is_gpu(device),
+        fine_tunes=fine_tunes,
+        overridden=overridden,
+    )
+    return TextRun(own=own, chosen=chosen, run=run)
+
+
+def _is_gpu(device: str) -> bool:
+    if device == "cpu":
+        return False
+    from tformer_cli.trainer.hardware import training_device
+    from tformer_cli.trainer.processes.launch import launched
+
+    return training_device(device, launched()).type == "cuda"

@@ -1,0 +1,286 @@
+"""The settings of a recipe for a parallel corpus, chosen by its size and by the limits of the run.
+
+Each choice comes with its reason. Numbers that were measured are those of recipes/README.md, on two
+processor cores; where nothing was measured, the reason names a paper or says so.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tomli_w
+
+from tformer_cli.wording import count_of, visible
+
+# Bytes of UTF-8 a token of a joint BPE vocabulary has: 4.5 letters of English or German, one and a
+# half Chinese characters.
+BYTES_PER_TOKEN = 4.5
+FULL_BATCH = 0.95
+"""Share of a batch's budget that target tokens fill."""
+SPEEDS = {"tiny": 10_000, "small": 3_000, "base": 400, "big": 100}
+"""Target tokens a second on two cores. Tiny and small were measured; the others follow from their
+numbers of multiplications."""
+MEASURED = ("tiny", "small")
+SIZES = (("tiny", 100_000), ("small", 1_000_000), ("base", 1 << 62))
+"""Presets, and the number of pairs from which on a larger one learns more."""
+LONGEST = 24 * 60
+"""Minutes that training on a processor may take where no limit is given."""
+FEWEST_EPOCHS = 3
+"""Passes over the text that a preset has to manage in the time; a smaller one learns more then."""
+FEW_STEPS = 1500
+"""Steps that a small corpus is trained for, however many epochs these are."""
+MOST_EPOCHS = 60
+TRUSTED = 10_000
+"""Pairs below which no model learns to translate from random weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusSize:
+    """The size of a parallel corpus."""
+
+    n_pairs: int
+    """Pairs with text on both sides."""
+    target_bytes: int
+
+    @property
+    def target_tokens(self) -> float:
+        """Estimates the tokens of the target side before there is a tokenizer."""
+        return self.target_bytes / BYTES_PER_TOKEN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The limits that the user gives a run; 0: none."""
+
+    minutes: float = 0.0
+    steps: int = 0
+    epochs: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A value for a key of a recipe, and the reason for it."""
+
+    key: str
+    value: Any
+    why: str = ""
+
+    @property
+    def written(self) -> str:
+        """The last part of the key and the value, as a line of TOML."""
+        name = self.key.rpartition(".")[2]
+        if isinstance(self.value, list):  # a list of tables stays on one line: they are short
+            tables = ", ".join(
+                "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in table.items()) + " }"
+                for table in self.value
+            )
+            return f"{name} = [{tables}]"
+        return f"{name} = {_toml(self.value)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Quantities that the choices follow from: how far a run comes within its limits."""
+
+    preset: str
+    epochs: float
+    """Expected passes over the text."""
+    steps: float
+    tokens_per_batch: int
+    minutes: float
+    """Expected minutes of training on two cores."""
+
+
+def estimate(size: CorpusSize, limits: Limits, *, on_gpu: bool) -> Estimate:
+    """Chooses preset and batch, and estimates how far the limits let a run come."""
+    preset = _preset(size, limits, on_gpu=on_gpu)
+    tokens_per_batch = 2048 if size.n_pairs < 100_000 else 4096
+    if size.n_pairs >= 1_000_000:
+        tokens_per_batch = 8192
+    per_epoch = max(1.0, size.target_tokens / (FULL_BATCH * tokens_per_batch))
+    epochs = float(limits.epochs or _usual_epochs(size, per_epoch))
+    if limits.steps:
+        epochs = limits.steps / per_epoch
+    if limits.minutes and not on_gpu:
+        most = float(limits.epochs) or MOST_EPOCHS
+        epochs = min(most, 60 * limits.minutes * SPEEDS[preset] / max(1.0, size.target_tokens))
+    return Estimate(
+        preset=preset,
+        epochs=epochs,
+        steps=epochs * per_epoch,
+        tokens_per_batch=tokens_per_batch,
+        minutes=epochs * size.target_tokens / SPEEDS[preset] / 60,
+    )
+
+
+def choose(
+    size: CorpusSize, limits: Limits, reach: Estimate, *, fine_tunes: bool
+) -> Iterator[Choice]:
+    """Chooses the settings of a run; a run from a model takes shape and tokenizer from it."""
+    pairs = count_of(size.n_pairs, "pair")
+    if not fine_tunes:
+        vocabulary, why = _vocabulary(size)
+        yield Choice(key="tokenizer.vocab_size", value=vocabulary, why=why)
+        yield Choice(key="model.preset", value=reach.preset, why=_why_preset(size, reach))
+        yield Choice(key="model.norm", value="pre", why="trains at higher learning rates")
+    dropout, why = _dropout(size, reach)
+    yield Choice(key="model.dropout", value=dropout, why=why)
+    yield Choice(
+        key="training.optimizer", value="muon", why="learns more than Adam from the same steps"
+    )
+    rate, why = (5e-4, "keeps what the model knows") if fine_tunes else _learning_rate(reach)
+    yield Choice(key="training.learning_rate", value=rate, why=why)
+    yield Choice(key="training.tokens_per_batch", value=reach.tokens_per_batch, why=f"for {pairs}")
+    yield Choice(key="training.schedule", value="linear", why="falls to 0 at the limit")
+    yield Choice(key="training.warmup_steps", value=_between(40, reach.steps / 80, 600))
+    yield from _limit_choices(limits, reach)
+    yield Choice(key="training.checkpoint_every", value=_between(20, reach.steps / 20, 500))
+    yield Choice(key="training.average", value="last")
+    yield Choice(key="training.average_checkpoints", value=3)
+    yield Choice(key="validation.every", value=_between(100, reach.steps / 5, 1000))
+    yield Choice(key="validation.max_sentences", value=500, why="enough to tell checkpoints apart")
+    yield Choice(key="validation.metric", value="bleu")
+    yield Choice(key="decoding.beam_size", value=5)
+    yield Choice(key="decoding.length_penalty", value=1.0)
+
+
+def expectation(
+    size: CorpusSize, limits: Limits, reach: Estimate, *, on_gpu: bool, fine_tunes: bool
+) -> str:
+    """Says how long the run will take, and what it may reach where that was measured."""
+    if limits.minutes:
+        time = f"about {_duration(limits.minutes)} of training, the limit"
+    elif on_gpu:
+        time = "no time known for this GPU"
+    else:
+        guess = "" if reach.preset in MEASURED else ", a guess: nobody measured this size"
+        time = f"about {_duration(reach.minutes)} of training on two cores{guess}"
+    if fine_tunes:
+        reached = "what a model learns from more text: `tformer guide training`, What to expect"
+    elif size.n_pairs < TRUSTED:
+        reached = f"{size.n_pairs:,} pairs teach words, not a language: add text, or --from MODEL"
+    elif reach.preset == "tiny" and 20_000 <= size.n_pairs <= 50_000 and reach.epochs >= 10:
+        reached = (
+            "29,000 image descriptions (multi30k-en-de-muon) gave 38.3 to 39.9 BLEU so; other "
+            "text is easier or harder"
+        )
+    else:
+        reached = "BLEU is not known for such a text and time"
+    return f"expect {time}; {reached}"
+
+
+def recipe_text(header: Sequence[str], choices: Sequence[Choice]) -> str:
+    """Writes a recipe of the choices, with their reasons as comments."""
+    lines, table = [f"# {visible(line)}" for line in header], ""
+    for one in choices:
+        name = one.key.partition(".")[0]
+        if name != table:
+            lines += ["", f"[{name}]"]
+            table = name
+        lines.append(f"{one.written}  # {visible(one.why)}" if one.why else one.written)
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:  # noqa: ANN401 - whatever a key holds
+    return tomli_w.dumps({"x": value}).partition("=")[2].strip()
+
+
+def _preset(size: CorpusSize, limits: Limits, *, on_gpu: bool) -> str:
+    """The preset for a corpus, or a smaller one that can read it often enough in the time."""
+    names = [name for name, _ in SIZES]
+    largest = next(place for place, (_, most) in enumerate(SIZES) if size.n_pairs < most)
+    # How much faster a GPU is was not measured: there the size of the text decides
+    if on_gpu:
+        return names[largest]
+    seconds = 60 * (limits.minutes or LONGEST)
+    fitting = (
+        name
+        for name in reversed(names[: largest + 1])
+        if seconds * SPEEDS[name] >= FEWEST_EPOCHS * size.target_tokens
+    )
+    return next(fitting, names[0])
+
+
+def _why_preset(size: CorpusSize, reach: Estimate) -> str:
+    largest = next(name for name, most in SIZES if size.n_pairs < most)
+    if reach.preset != largest:
+        return f"{largest} would read too little text in the time"
+    if reach.preset == "tiny":
+        return "below 100,000 pairs tiny models are better and faster"
+    return "from 100,000 pairs on" if reach.preset == "small" else "from a million pairs on"
+
+
+def _usual_epochs(size: CorpusSize, per_epoch: float) -> int:
+    if size.n_pairs >= 100_000:
+        return 10
+    return _between(20, FEW_STEPS / per_epoch, MOST_EPOCHS)
+
+
+def _vocabulary(size: CorpusSize) -> tuple[int, str]:
+    few = "fewer subwords for little text (Sennrich & Zhang 2019)"
+    for most, vocabulary, why in (
+        (2_000, 1000, few),
+        (10_000, 2000, few),
+        (20_000, 4000, few),
+        (300_000, 8000, "suits 20,000 to 300,000 pairs"),
+        (1_000_000, 16_000, "between 8,000 for 100,000 pairs and 32,000 for millions"),
+    ):
+        if size.n_pairs < most:
+            return vocabulary, why
+    return 32_000, "suits millions of pairs"
+
+
+def _dropout(size: CorpusSize, reach: Estimate) -> tuple[float, str]:
+    """Dropout by the number of passes: what is read once or twice cannot be overfitted."""
+    if size.n_pairs >= 1_000_000:
+        return 0.1, "suits millions of pairs"
+    passes = f"about {reach.epochs:.0f}" if reach.epochs >= FEWEST_EPOCHS else "few"
+    why = f"for {passes} passes over the text"
+    for most, dropout in ((3, 0.0), (5, 0.05), (8, 0.1)):
+        if reach.epochs < most:
+            return dropout, why
+    if reach.preset == "tiny":
+        return (0.15 if reach.epochs <= 30 else 0.2), why
+    return 0.2, why
+
+
+def _learning_rate(reach: Estimate) -> tuple[float, str]:
+    why = f"best of those tried for {_steps(reach)} of a {reach.preset} model"
+    if reach.preset not in MEASURED:
+        return 2e-3, f"that of small models: nobody measured a {reach.preset} model with Muon"
+    if reach.steps < 1000:
+        return 8e-3, why
+    if reach.preset == "tiny":
+        return 5e-3, why
+    return (6e-3 if reach.steps < 2000 else 2e-3), why
+
+
+def _steps(reach: Estimate) -> str:
+    return "few steps" if reach.steps < 100 else f"about {reach.steps:,.0f} steps"
+
+
+def _limit_choices(limits: Limits, reach: Estimate) -> Iterator[Choice]:
+    if limits.minutes:
+        yield Choice(key="training.max_minutes", value=limits.minutes, why="--max-time")
+    if limits.steps:
+        yield Choice(key="training.max_steps", value=limits.steps, why="--max-steps")
+    if limits.epochs:
+        yield Choice(key="training.max_epochs", value=limits.epochs, why="--max-epochs")
+    elif limits.minutes:
+        why = "if the machine is fast, more passes only overfit"
+        yield Choice(key="training.max_epochs", value=MOST_EPOCHS, why=why)
+    elif not limits.steps:
+        why = "passes over the text; --max-time 10m sets a time"
+        yield Choice(key="training.max_epochs", value=round(reach.epochs), why=why)
+
+
+def _between(least: int, value: float, most: int) -> int:
+    return round(min(max(value, least), most))
+
+
+def _duration(minutes: float) -> str:
+    if minutes < 90:
+        return count_of(max(1, round(minutes)), "minute")
+    if minutes < 48 * 60:
+        return count_of(round(minutes / 60), "hour")
+    return count_of(round(minutes / 60 / 24), "day")

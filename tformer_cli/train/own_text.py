@@ -1,0 +1,230 @@
+"""Two aligned files, or a table of pairs, made into held-out sets and a recipe.
+
+`read_own_text` looks at the files and refuses what cannot be trained on; nothing is written.
+`write_own_text` splits them into RUN/data and writes the chosen recipe beside it, so that the same
+command finds both again: a run that has begun keeps its recipe, whatever a newer version chooses.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tformer_cli.artifacts.config_file import CONFIG
+from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs, is_same
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.files.atomic import write_text
+from tformer_cli.files.regular_file import MIB, hash_file, read_bounded
+from tformer_cli.quality.clean_data import REPORT
+from tformer_cli.quality.examine import Progress
+from tformer_cli.quality.given import GivenData, ending_of, given_data, plain_name
+from tformer_cli.quality.split_data import SplitReport, TooFewApartError, set_names, split_data
+from tformer_cli.recipe import has_run, recipe_names
+from tformer_cli.text.config import CorpusConfig
+from tformer_cli.text.corpora import read_corpus
+from tformer_cli.train.choose import (
+    Choice,
+    CorpusSize,
+    Limits,
+    choose,
+    estimate,
+    expectation,
+    recipe_text,
+)
+from tformer_cli.wording import count_of, visible
+
+DATA, CHOSEN = "data", "chosen.toml"
+"""Names in a run directory: the sets that the text was split into, and the recipe chosen for it."""
+FIRST_LINE = "Chosen by tformer train from the size of the text and the limits of the run."
+FEWEST = 200
+"""Pairs of a text that leave something to learn from beside the held-out sets."""
+MOST_HELD_OUT, SHARE_HELD_OUT, LEAST_HELD_OUT = 1000, 1 / 25, 8
+TABLE = ".tsv"
+LARGEST = MIB
+"""Bytes of a chosen recipe."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnText:
+    """A user's parallel text, and how it is recognized when the command is repeated."""
+
+    given: GivenData
+    size: CorpusSize
+    header: tuple[str, ...]
+    """Comments at the top of the chosen recipe; they hold the hashes of the files."""
+
+    @property
+    def files(self) -> str:
+        corpus = self.given.data.train[0]
+        return f"{corpus.source}, {corpus.target}" if corpus.source else corpus.tsv
+
+    @property
+    def n_held_out(self) -> int:
+        wanted = min(MOST_HELD_OUT, round(SHARE_HELD_OUT * self.size.n_pairs))
+        return max(wanted, LEAST_HELD_OUT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The recipe of a run on a user's text."""
+
+    text: str
+    """In TOML, with reasons."""
+    choices: tuple[Choice, ...] = ()
+    """None of a run that has begun, which keeps what was chosen."""
+    expected: str = ""
+
+
+def names_own_text(recipe: str, target: str | None) -> bool:
+    """Returns whether the arguments of `train` name text and not a recipe."""
+    if target is None:
+        return ending_of(recipe) == TABLE
+    if recipe in recipe_names() or ending_of(recipe) == ".toml":
+        raise UsageError(f"TARGET: the recipe {recipe} names its own text; omit {target}")
+    return True
+
+
+def read_own_text(files: Sequence[str], run: Path) -> OwnText:
+    """Reads the files once, and checks that they are aligned, different and large enough."""
+    inputs = [NamedPath(name="SOURCE", path=Path(file)) for file in files]
+    if len(inputs) > 1 and is_same(*inputs):
+        raise UsageError(f"SOURCE, TARGET: {files[0]} is given twice; name one file a language")
+    place = Output(name="--output", path=run / DATA, writes=Writes.DIRECTORY)
+    check_outputs([place], inputs)
+    given = given_data(files)
+    n_pairs = target_bytes = 0
+    for pair in read_corpus(given.data.train[0]):
+        if pair.source.strip() and pair.target.strip():
+            n_pairs += 1
+            target_bytes += len(pair.target.encode("utf-8", "replace"))
+    names = ", ".join(files)
+    if n_pairs < FEWEST:
+        raise DataError(
+            f"{names}: {count_of(n_pairs, 'pair')} with text on both sides leave nothing to hold "
+            f"out; give {FEWEST} or more, or fine-tune by a recipe: tformer recipes copy template"
+        )
+    # By their names and content: another way to write a path is no other text
+    hashes = ((visible(Path(file).name), hash_file(Path(file))) for file in files)
+    header = (FIRST_LINE, *(f"{name}: SHA-256 {content}" for name, content in hashes))
+    size = CorpusSize(n_pairs=n_pairs, target_bytes=target_bytes)
+    return OwnText(given=given, size=size, header=header)
+
+
+def choose_recipe(
+    own: OwnText,
+    run: Path,
+    runs: Iterable[Path],
+    limits: Limits,
+    *,
+    fresh: bool,
+    on_gpu: bool,
+    fine_tunes: bool,
+    overridden: Sequence[str] = (),
+) -> Chosen:
+    """Chooses the recipe of runs in a directory, or finds that of runs that have begun."""
+    begun = None if fresh or not any(map(has_run, runs)) else _begun(own, run)
+    earlier = _text_of(run / CHOSEN)
+    if earlier and FIRST_LINE not in earlier:
+        raise UsageError(f"--output: {run / CHOSEN} is another file; name another directory")
+    if begun is None and not fresh and (run / CONFIG).exists():
+        raise UsageError(f"--output: {run} holds a model but not a run; name another directory")
+    if begun is not None:
+        return Chosen(text=begun)
+    reach = estimate(own.size, limits, on_gpu=on_gpu)
+    settings = choose(own.size, limits, reach, fine_tunes=fine_tunes)
+    chosen = tuple(one for one in settings if one.key not in overridden)
+    size = f"{own.size.n_pairs:,} pairs, about {own.size.target_tokens:,.0f} target tokens"
+    return Chosen(
+        text=recipe_text([*own.header, size], [*_data(own, run), *chosen]),
+        choices=tuple(one for one in chosen if one.why),
+        expected=expectation(own.size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes),
+    )
+
+
+def is_written(run: Path, chosen: Chosen) -> bool:
+    """Returns whether the sets and the recipe of a run are there already."""
+    return (run / DATA / REPORT).is_file() and _text_of(run / CHOSEN) == chosen.text
+
+
+def write_own_text(
+    own: OwnText, run: Path, chosen: Chosen, progress: Progress | None = None
+) -> tuple[SplitReport, bool]:
+    """Writes the sets and the recipe; returns the report, and whether near copies stay together."""
+    was_there = run.exists()
+    try:
+        report, is_near = _split(own, run / DATA, progress)
+        # Last: a recipe says that its sets are whole
+        write_text(run / CHOSEN, chosen.text)
+    except BaseException:
+        if not was_there:
+            with suppress(OSError):  # it holds something by now, which stays
+                run.rmdir()
+        raise
+    return report, is_near
+
+
+def test_corpus(own: OwnText, run: Path) -> CorpusConfig:
+    """The test set of a run, with whole paths."""
+    corpus = own.given.data.train[0]
+    names = [str(run / DATA / name) for name in set_names(corpus)["test"]]
+    if corpus.source:
+        return CorpusConfig(source=names[0], target=names[1])
+    return CorpusConfig(tsv=names[0])
+
+
+def _begun(own: OwnText, run: Path) -> str:
+    """The recipe of a run that has begun on these files."""
+    text, advice = _text_of(run / CHOSEN), "use another directory, or --fresh to start over"
+    if not text:
+        raise UsageError(f"{run}: holds a run that was begun by a recipe; {advice}")
+    if any(f"# {line}" not in text.splitlines() for line in own.header):
+        raise UsageError(f"{run}: the run was begun with other text than {own.files}; {advice}")
+    return text
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read_bounded(path, LARGEST).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _data(own: OwnText, run: Path) -> list[Choice]:
+    """Choices of `[data]`: the sets, and the languages that the files are named for."""
+    data, names = own.given.data, set_names(own.given.data.train[0])
+    languages = [
+        Choice(key=f"data.{side}_language", value=code, why=f"the ending of {plain_name(file)}")
+        for side, code, file in (
+            ("source", data.source_language, data.train[0].source),
+            ("target", data.target_language, data.train[0].target),
+        )
+        if code
+    ]
+    keys = ("source", "target") if data.train[0].source else ("tsv",)
+    sets = [
+        Choice(key=f"data.{name}", value=[dict(zip(keys, names[name], strict=True))])
+        for name in ("train", "valid")
+    ]
+    origin = f"{own.files}, split by tformer train"
+    return [
+        *languages,
+        Choice(key="data.origin", value=origin),
+        Choice(key="data.directory", value=str(run / DATA)),
+        *sets,
+    ]
+
+
+def _split(own: OwnText, output: Path, progress: Progress | None) -> tuple[SplitReport, bool]:
+    """Holds pairs out; where text repeats itself too much, fewer, and then without near copies."""
+    most = own.n_held_out
+    for near in (True, False):
+        for n_pairs in (most, max(LEAST_HELD_OUT, most // 4)):
+            with suppress(TooFewApartError):
+                found = split_data(
+                    own.given, output, n_valid=n_pairs, n_test=n_pairs, near=near, progress=progress
+                )
+                return found, near
+    raise DataError(
+        f"{own.files}: nearly all sentences occur several times, so that none can be held out; "
+        "hold some out by hand and name them in a recipe: tformer recipes copy template"
+    )

@@ -1,0 +1,190 @@
+"""Runs that differ only in their seed: their scores, mean, deviation and tests between them.
+
+How much two seeds differ is how much of a result is luck: a change of a recipe that gains less than
+the deviation has shown nothing.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import mean, stdev
+
+from tformer_cli.artifacts.config_file import WEIGHTS, read_config
+from tformer_cli.evaluate.compare import LABELERS
+from tformer_cli.evaluate.comparison.labels import compare_labelings
+from tformer_cli.evaluate.comparison.paired_tests import (
+    SIGNIFICANT,
+    MeasuredMetric,
+    TestSettings,
+    paired_test,
+)
+from tformer_cli.files.atomic import write_text
+from tformer_cli.files.regular_file import MIB, hash_file, read_regular
+from tformer_cli.kinds import training_of
+from tformer_cli.kinds.lines.classify import classify_lines
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.metrics.scores import make_metric
+from tformer_cli.recipe import Recipe
+from tformer_cli.show.document import Cell, Document, Section, Table
+from tformer_cli.structure import StructureError, structure
+from tformer_cli.text.config import CorpusConfig
+from tformer_cli.text.corpora import SentencePair, read_corpus
+from tformer_cli.train.data import completed_recipe, validation_pairs
+from tformer_cli.wording import count_of
+
+SCHEMA = "tformer.seeds/1"
+REPORT = "seeds.json"
+"""The report, in the directory that holds the runs."""
+LEGEND = (
+    "Deviation: standard deviation over the seeds (n - 1). p: the chance of such a difference from "
+    "the first run if there were none, by paired bootstrap; * marks 0.05 and less."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One score of every run."""
+
+    name: str
+    values: tuple[float, ...]
+    p_values: tuple[float, ...] = ()
+    """Against the first run, whose own is 1; empty: only the scores are known."""
+    signature: str = ""
+
+    @property
+    def mean(self) -> float:
+        return mean(self.values)
+
+    @property
+    def deviation(self) -> float:
+        return stdev(self.values)
+
+    def table(self, runs: Sequence[str]) -> Table:
+        digits = 2 if self.p_values else 4
+        # The first run is what the others are tested against, and a mean is tested against none
+        marks = ["*" if one <= SIGNIFICANT else "" for one in self.p_values]
+        tested = [f"{one:.4f}{mark}" for one, mark in zip(self.p_values, marks, strict=True)]
+        last = ["", *tested[1:], "", ""] if tested else [""] * (len(runs) + 2)
+        names = (*runs, "mean", "deviation")
+        values = (*self.values, self.mean, self.deviation)
+        width = 3 if tested else 2
+        return Table(
+            title=self.name,
+            head=("Run", self.name, "p")[:width],
+            rows=[
+                (Cell(name), Cell(f"{value:.{digits}f}"), Cell(p_value))[:width]
+                for name, value, p_value in zip(names, values, last, strict=True)
+            ],
+            note=self.signature,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedReport:
+    """Scores of runs that differ in their seed."""
+
+    schema: str = SCHEMA
+    examples: str
+    """The examples that the scores are of."""
+    runs: tuple[str, ...]
+    weights: tuple[str, ...]
+    """SHA-256 of the weights of each run: with the same ones the report is the same."""
+    measures: tuple[Measure, ...]
+
+    def record(self) -> dict[str, object]:
+        found = asdict(self)
+        for measure, one in zip(found["measures"], self.measures, strict=True):
+            measure |= {"mean": one.mean, "deviation": one.deviation}
+        return found
+
+    def document(self) -> Document:
+        tables = tuple(measure.table(self.runs) for measure in self.measures)
+        title = f"{count_of(len(self.runs), 'seed')}, {self.examples}"
+        return Document(
+            title="Seeds", sections=[Section(title=title, tables=tables, legend=LEGEND)]
+        )
+
+
+def report_seeds(
+    recipe: Recipe,
+    runs: Sequence[Path],
+    place: Path,
+    test: CorpusConfig | None,
+    *,
+    tell: Callable[[str], None],
+    device: str = "auto",
+) -> SeedReport:
+    """Scores finished runs on a test set, else on validation pairs, and writes the report."""
+    weights = tuple(hash_file(run / WEIGHTS) for run in runs)
+    earlier = _earlier(place / REPORT)
+    if earlier is not None and earlier.weights == weights:
+        return earlier
+    recipe = completed_recipe(recipe)
+    if test is None:
+        everything = replace(recipe, validation=replace(recipe.validation, max_sentences=0))
+        pairs, which = validation_pairs(everything), "validation"
+    else:
+        pairs, which = list(read_corpus(test)), "test"
+    tell(f"scoring {count_of(len(runs), 'run')} on {len(pairs):,} {which} examples")
+    found = SeedReport(
+        examples=f"{len(pairs):,} {which} examples",
+        runs=tuple(run.name for run in runs),
+        weights=weights,
+        measures=tuple(_measures(recipe, runs, pairs, device)),
+    )
+    write_text(place / REPORT, json.dumps(found.record(), indent=1) + "\n")
+    return found
+
+
+def _earlier(path: Path) -> SeedReport | None:
+    """The report of an earlier command; None: there is none, or one of another version."""
+    try:
+        record = json.loads(read_regular(path, MIB))
+        for measure in record["measures"]:
+            del measure["mean"], measure["deviation"]
+        return structure(SeedReport, record)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, StructureError):
+        return None
+
+
+def _measures(
+    recipe: Recipe, runs: Sequence[Path], pairs: Sequence[SentencePair], device: str
+) -> Iterator[Measure]:
+    sources, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    examples = training_of(recipe).examples
+    if examples.are_translated:
+        opened = (open_model(run, device=device) for run in runs)
+        translated = [
+            (run.name, [one.text for one in model.translator.stream(sources)])
+            for run, model in zip(runs, opened, strict=True)
+        ]
+        metrics = [MeasuredMetric(make_metric(name), [right]) for name in ("bleu", "chrf")]
+        for tested in paired_test(translated, metrics, TestSettings()):
+            yield Measure(
+                name=tested.name,
+                values=tuple(one.value for one in tested.scores),
+                # sacreBLEU's p-value says nothing where no sentence differs
+                p_values=tuple(
+                    1.0 if one.p_value is None or one.equals_baseline else one.p_value
+                    for one in tested.scores
+                ),
+                signature=tested.signature,
+            )
+    elif recipe.task.kind in LABELERS and examples.are_texts:
+        opened = (open_model(run, "classify", device=device) for run in runs)
+        labeled = [
+            (run.name, [one.label for one in classify_lines(model, sources)])
+            for run, model in zip(runs, opened, strict=True)
+        ]
+        systems = compare_labelings(labeled, right).systems
+        for number, measure in enumerate(systems[0].measures):
+            yield Measure(
+                name=measure.name,
+                values=tuple(one.measures[number].value for one in systems),
+                p_values=(1.0, *(one.measures[number].p_value for one in systems[1:])),
+            )
+    else:  # what validation has measured; the first examples of it, as the recipe says
+        scores = [read_config(run).scores for run in runs]
+        for name in scores[0]:
+            yield Measure(name=name, values=tuple(one[name] for one in scores))
