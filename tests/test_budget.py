@@ -23,25 +23,25 @@ BUDGET = {
     "api": 1345,
     "artifacts": 2328,
     "bulk": 1787,
-    "cli": 9988,
+    "cli": 10094,
     "corpora": 3025,
     "distill": 1568,
     "documents": 3667,
     "evaluate": 1787,
     "fast": 3843,
-    "files": 713,
-    "foreign": 10861,
+    "files": 857,
+    "foreign": 11136,
     "guide": 126,
     "heads": 709,
     "inspect": 12306,
-    "kinds": 3701,
+    "kinds": 3713,
     "metrics": 726,
     "model": 4061,
     "quality": 2653,
-    "search": 5224,
-    "serve": 5294,
+    "search": 5225,
+    "serve": 5411,
     "show": 2011,
-    "tests": 72353,
+    "tests": 72899,
     "text": 6089,
     "train": 2136,
     "trainer": 5068,
@@ -51,8 +51,8 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 439
-LONG_FUNCTIONS = 8
+MODULES = 442
+LONG_FUNCTIONS = 9
 CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
 
