@@ -156,6 +156,16 @@ def test_errors(name, data, message):
     assert str(caught.value) == f"a.{name}{message}"
 
 
+def test_a_cue_with_damaged_times_is_left_alone():
+    for times in ("", "00:00:07,000 -> 00:00:11\n"):
+        data = SRT.replace("00:00:04,100 --> 00:00:06,000\n", times).encode()
+        document = read("srt", data)
+        assert shown(document.segments) == [TEXTS[0], TEXTS[3]]
+        assert document.write(document.segments) == data
+    # Nor is the number of the next cue text where no blank line stands before it
+    assert len(read("srt", SRT.replace(".\n\n3\n", ".\n3\n").encode()).segments) == 4
+
+
 def test_files_without_cues():
     for name, data in (("srt", b""), ("vtt", b"WEBVTT\n"), ("srt", b"1\n0:0:1,0 --> 0:0:2,0\n\n")):
         document = read(name, data)

@@ -24,6 +24,8 @@ _END = struct.Struct("<4s4H2IH")
 _OWN_SIZES = 0x0008
 """Flag: the sizes stand behind the data, and not before it."""
 _ENCRYPTED = 0x0001
+_DAMAGES = (zipfile.BadZipFile, NotImplementedError, ValueError, IndexError, struct.error)
+"""What zipfile raises besides its own error: places outside of the file, for example."""
 
 
 class Archive:
@@ -39,7 +41,7 @@ class Archive:
         self._contents: dict[str, bytes] = {}
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+        except _DAMAGES as error:
             raise self.damaged(f"is damaged or not a zip archive ({error})") from None
         self.members = {info.filename: info for info in self._zip.infolist()}
         if len(self._zip.infolist()) > MOST_MEMBERS:
@@ -63,7 +65,7 @@ class Archive:
         try:
             # zipfile stops at the size that the directory tells, and compares the checksum
             content = self._zip.read(info)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError) as error:
+        except (*_DAMAGES, zlib.error, EOFError, OSError, RuntimeError) as error:
             raise self.damaged(f"{name} in it is damaged ({error})") from None
         self._contents[name] = content
         return content
@@ -72,6 +74,12 @@ class Archive:
         """Writes the archive with other contents of some members, in the order that it had."""
         if not changed:
             return self._data
+        try:
+            return self._spliced(changed)
+        except _DAMAGES as error:
+            raise self.damaged(f"has a damaged directory ({error})") from None
+
+    def _spliced(self, changed: Mapping[str, bytes]) -> bytes:
         data, members = self._data, self._zip.infolist()
         entries, place = [], self._zip.start_dir
         for _ in members:
@@ -169,12 +177,13 @@ class ArchiveDocument:
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         changed: dict[str, bytes] = {}
         place = 0
+        if all(one is None for one in translated):
+            return self._archive.written(changed)
         for name, part in self._parts.items():
             end = place + len(part.segments)
             changed[name] = part.write(translated[place:end])
             place = end
-        if any(one is not None for one in translated):
-            for name, relabel in self._relabel.items():
-                changed[name] = relabel(changed.get(name) or self._archive.read(name))
+        for name, relabel in self._relabel.items():
+            changed[name] = relabel(changed.get(name) or self._archive.read(name))
         same = {name for name, content in changed.items() if content == self._archive.read(name)}
         return self._archive.written({name: changed[name] for name in changed.keys() - same})

@@ -186,7 +186,7 @@ def escape_like(raw: str) -> Callable[[str], str]:
     written = {"&": "&amp;", "<": "&lt;"}
     for found in _REFERENCE.finditer(raw):
         character = decoded_text(found[0])
-        if len(character) == 1:
+        if len(character) == 1 and not character.isalnum() and character != " ":
             written[character] = found[0]
     written["]]>"] = "]]&gt;"
     pattern = re.compile("|".join(map(re.escape, sorted(written, key=len, reverse=True))))

@@ -25,6 +25,7 @@ from tformer_cli.errors import DataError
 _TIME = r"(?:(\d+):)?(\d+):(\d+)[,.](\d+)"
 _TIMING = re.compile(rf"^[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}[^\r\n]*(?:\r\n?|\n|\Z)", re.MULTILINE)
 _BLANK_LINE = re.compile(r"(?:\r\n?|\n)[ \t]*(?:\r\n?|\n)|\A[ \t]*(?:\r\n?|\n)")
+_NEXT_NUMBER = re.compile(r"(?:\r\n?|\n)[ \t]*(?:\r\n?|\n)\s*\d+[ \t]*(?:[\r\n]|\Z)")
 _NUMBER_LINE = re.compile(r"(?:\A|[\r\n])[ \t]*\d+\s*\Z")
 _TAG = re.compile(r"<(/?)([a-zA-Z]+)[^<>]*>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
 _LINE = re.compile(r"[^\r\n]+")
@@ -90,8 +91,10 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
         start, content = timing.end(), text[timing.end() : limit]
         if is_vtt and (blank := _BLANK_LINE.search(content)):
             content = content[: blank.start()]
+        elif not is_vtt and (following := _NEXT_NUMBER.search(content)):
+            # A blank line alone ends nothing: many files have them in cues
+            content = content[: following.start()]
         elif not is_vtt and limit < len(text):
-            # The number of the next cue. A blank line ends nothing: many files have them in cues
             content = _NUMBER_LINE.sub("", content)
         lines = [(start + one.start(), start + one.end()) for one in _LINE.finditer(content)]
         lines = [(first, last) for first, last in lines if text[first:last].strip()]
