@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import BinaryIO
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from tformer_cli.errors import ArtifactError
@@ -42,7 +42,7 @@ class RemoteFile:
 
 
 class _OtherFileError(Exception):
-    """What was downloaded is not the file of the table."""
+    """Another file than that of the table was downloaded."""
 
 
 def download(files: tuple[RemoteFile, ...], directory: Path, say: Callable[[str], None]) -> None:
@@ -78,7 +78,9 @@ def _fetch(file: RemoteFile, part: Path, report: Report) -> None:
             # Without a byte of progress the server is out of reach: waiting would not help
             if attempt < ATTEMPTS and part.exists() and part.stat().st_size > begun:
                 continue
-            reason = str(error) or type(error).__name__
+            # The library wraps what the system says in words of its own
+            inner = error.reason if type(error) is URLError else error
+            reason = str(inner) or type(error).__name__
             raise ArtifactError(f"{file.url}: cannot be downloaded ({reason})") from None
         return
 

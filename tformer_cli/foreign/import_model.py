@@ -414,8 +414,8 @@ def _fetched(known: KnownModel, say: Callable[[str], None] | None) -> Path:
     except ArtifactError as error:
         names = ", ".join(file.name for file in known.files)
         raise ArtifactError(
-            f"{known.name}: {error}; put its files into {directory} ({names}, unpacked, from "
-            f"{known.files[0].url.rpartition('/')[0]}), or name another model: `tformer models`"
+            f"{known.name}: {error}; put {names} from there, unpacked, into {directory}, or name "
+            "another model: `tformer models`"
         ) from None
     return directory
 
