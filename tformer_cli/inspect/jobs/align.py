@@ -350,7 +350,7 @@ def align_translations(
     buffer_lines: int = BUFFER_LINES,
 ) -> Iterator[set[Link]]:
     report = report or AlignmentReport()
-    for buffer in translator.buffers(lines, buffer_lines):
+    for buffer in aligner.listening(translator).buffers(lines, buffer_lines):
         aligned = aligner.align_translations(buffer)
         found: list[set[Link]] = [set(alignments[0].links) for alignments in aligned]
         if bidirectional is not None:
