@@ -70,7 +70,7 @@ class FakeService:
 
     async def submit(
         self, name, verb, texts, *, settings=None, constraints=None, priority=None, deadline=None,
-        on_text=None,
+        is_streamed=False,
     ):  # fmt: skip
         self.asked.append(
             SimpleNamespace(
@@ -85,8 +85,8 @@ class FakeService:
                 await asyncio.sleep(self.seconds)
                 self.n_yielded += 1
                 found = self.result(verb, index, text, settings or {})
-                if on_text is not None:
-                    on_text(found.texts[0].text[:2])
+                if is_streamed:
+                    yield found.texts[0].text[:2]
                 yield found
         finally:
             self.n_ended += 1
@@ -100,7 +100,7 @@ class FakeService:
             return Generation(index, text, tuple(texts), n_tokens=len(text))
         if verb == "embed":
             vector = np.array([len(text), 0.5, -1.0], np.float32)
-            return EmbeddedText(index=index, text=text, vector=vector)
+            return EmbeddedText(index=index, text=text, vector=vector, n_tokens=len(text))
         return LabeledText(index=index, text=text, labels=(("good", 0.75), ("bad", 0.25)))
 
     def aligner(self, name):

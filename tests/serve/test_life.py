@@ -177,11 +177,9 @@ def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(zoo, monkeypatch
     service = service_of(zoo, "language_model")
 
     async def run():
-        parts = []
-        answers = service.submit("language_model", "generate", ["a"], on_text=parts.append)
-        waiting = asyncio.create_task(anext(answers))
-        await until(lambda: len(parts) > 2)
-        waiting.cancel()
+        answers = service.submit("language_model", "generate", ["a"], is_streamed=True)
+        assert [await anext(answers) for _ in range(3)] == ["x"] * 3
+        await answers.aclose()
         (found,) = await asyncio.wait_for(
             all_of(service.submit("language_model", "generate", ["b"])), 10
         )

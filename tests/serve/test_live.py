@@ -74,11 +74,32 @@ def test_other_verbs_have_their_events():
     vector = live(verb="embed", model="bert", normalize=True, pooling="mean").lines[0]
     assert vector["vector"] == [5, 0.5, -1]
     client = Client()
-    text = live(client, verb="generate", model="lm", text="a\nb", stop=["\n"], n_best=2).lines[0]
+    asked = {"verb": "generate", "model": "lm", "text": "a\nb", "stop": ["\n"]}
+    text = live(client, n_best=2, **asked).lines[0]
     assert [one["text"] for one in text["texts"]] == [" and 0", " and 1"]
     # A prompt may have several lines
     assert client.service.asked[0].texts == ["a\nb"]
     assert client.service.asked[0].settings == {"n_best": 2, "stops": ("\n",)}
+
+
+def test_a_text_comes_in_parts_and_then_whole():
+    asked = {"verb": "generate", "model": "lm"}
+    part, whole, done = live(**asked).lines
+    assert part == {"event": "text", "schema": "tformer.live/1", "model": "lm", "text": " a"}
+    assert (whole["event"], whole["texts"][0]["text"], done["event"]) == (
+        *("generation", " and 0", "done"),
+    )
+    # Several are written at once, and who wants none gets none
+    for more in ({"stream": False}, {"n_best": 2}):
+        assert [one["event"] for one in live(**asked, **more).lines] == ["generation", "done"]
+
+
+def test_who_waits_until_a_model_is_opened_learns_so():
+    client = Client()
+    client.post("/api/models/en-fr/unload", json_={})
+    loading, first, _ = live(client).lines
+    assert loading == {"event": "loading", "schema": "tformer.live/1", "model": "en-fr"}
+    assert first["event"] == "translation"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +229,7 @@ def test_alignments_come_out_of_the_search_as_the_inspector_has_them(
     asked = {"model": "m", "text": text, "want": ["alignment"], "sentence": sentence}
     client = Client(service=service)
     monkeypatch.setitem(sys.modules, "tformer_cli.inspect.capture.forced", None)
-    first, alignment, done = client.post("/api/translate", json_=asked).lines
+    *_, first, alignment, done = client.post("/api/translate", json_=asked).lines
     assert (first["event"], done["event"]) == ("translation", "done")
     *_, again, _ = client.post("/api/translate", json_=asked).lines
     assert again == alignment

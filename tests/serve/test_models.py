@@ -10,6 +10,7 @@ from tformer_cli.api.model import load_model
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.serve.models import Service
+from tformer_cli.text.tokenizer import read_tokenizer
 
 LINES = [*ENGLISH, "", "dog " * 60, "  ", "Two dogs run. A man sleeps."]
 
@@ -124,6 +125,8 @@ def test_vectors_of_texts_and_pictures(zoo):
     (other,) = load_model(zoo["images"]).embed([array])
     assert pictures[0].vector.tobytes() == other.vector.tobytes()
     assert labels == list(load_model(zoo["images"]).classify([array]))
+    side = read_tokenizer(zoo["sentences"]).source
+    assert [one.n_tokens for one in texts] == [len(side.encode(line)) for line in ENGLISH]
     # A name is a file of this machine to the command, and none here
     with pytest.raises(DataError, match="data:image"):
         served(Service({"i": zoo["images"]}), ("i", "classify", [str(picture)]))
@@ -175,21 +178,19 @@ def test_what_only_torch_knows_is_refused(zoo):
 
 @pytest.mark.parametrize("name", ["gpt", "language_model"])
 def test_a_text_is_told_of_while_it_is_written(zoo, name):
-    parts = []
     service = Service({"m": zoo[name]})
     settings = {"stops": ["zz"], "seed": 3}
-    told, plain = served(
+    (*parts, told), (plain,) = served(
         service,
-        ("m", "generate", ["The old"], {"settings": settings, "on_text": parts.append}),
+        ("m", "generate", ["The old"], {"settings": settings, "is_streamed": True}),
         ("m", "generate", ["The old"], {"settings": settings}),
     )
     assert told == plain
-    assert "".join(parts) == told[0].texts[0].text
+    assert "".join(parts) == told.texts[0].text
     assert len(parts) > 1
-    parts.clear()
     (whole,) = served(
         Service({"m": zoo[name]}),
-        ("m", "generate", ["a"], {"settings": {"beam_size": 2}, "on_text": parts.append}),
+        ("m", "generate", ["a"], {"settings": {"beam_size": 2}, "is_streamed": True}),
     )
-    assert whole[0].texts
-    assert parts == []  # the best text of a beam may change until its end
+    (one,) = whole  # the best text of a beam may change until its end
+    assert one.texts

@@ -170,6 +170,7 @@ def test_embeddings():
         {"object": "embedding", "index": 0, "embedding": [5.0, 0.5, -1.0]},
         {"object": "embedding", "index": 1, "embedding": [1.0, 0.5, -1.0]},
     ]
+    assert found["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
     (one,) = embeddings(encoding_format="base64", dimensions=3).json["data"]
     assert np.frombuffer(base64.b64decode(one["embedding"]), "<f4").tolist() == [5.0, 0.5, -1.0]
 

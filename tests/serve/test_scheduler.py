@@ -38,7 +38,7 @@ class Model:
         self.is_strict = is_strict
         self.scheduler = Scheduler(clock=lambda: self.now, **options)
         self.order = []
-        self.scheduler._speed = (SPEED, 1.0)  # it has computed for a while
+        self.scheduler._speed = self.scheduler._pace = (SPEED, 1.0)  # it has computed for a while
 
     def admit(self, sizes, *, name=None, group="g", is_ready=True, **options):
         is_admitted = "deadline" not in options and not self.is_strict
@@ -208,13 +208,17 @@ def test_a_document_delays_others_no_more_than_its_turns_and_is_let_in_beside_an
     assert model.scheduler.n_tokens > MOST_TOKENS
 
 
-def test_the_overdue_are_removed_unless_they_have_begun():
+def test_the_overdue_are_removed_unless_they_are_long_and_have_begun():
     model = Model()
     begun = model.admit([200] * 9, deadline=1.0, is_interactive=False)
     model.step()
+    short = model.admit([200] * 3, deadline=1.0, is_interactive=True)
+    model.step()
+    assert short.has_begun
     late = model.admit([10], deadline=1.0)
     model.now = 2.0
-    assert model.scheduler.overdue() == [late]
+    assert model.scheduler.overdue() == [short, late]
+    assert short.is_over
     assert late.is_over
     assert not begun.is_over
     assert {name for name in model.run() if name[0] is None} == {(None, n) for n in range(9)}

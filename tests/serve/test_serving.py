@@ -25,6 +25,7 @@ from uvicorn.server import ServerState
 from tests.serve.test_libretranslate import upload
 from tformer_cli import load
 from tformer_cli.serve import run
+from tformer_cli.text.tokenizer import read_tokenizer
 
 SECONDS = 60
 
@@ -124,6 +125,15 @@ def test_answers_are_those_of_the_command(server, zoo):
             expected = translated(zoo, text, model, n_best=2)
             found = [(one["text"], one["score"]) for one in first["hypotheses"]]
             assert found == [(one.text, one.score) for one in expected.hypotheses]
+            target = read_tokenizer(zoo[model]).target
+            assert first["target"]["pieces"] == target.pieces(first["target"]["ids"])
+            assert len(first["source"]["pieces"]) == len(first["source"]["ids"])
+        sampled = {"text": text, "model": "en-fr", "temperature": 0.5, "top_k": 5, "seed": 3}
+        one = json.loads(server.post("api/translate", sampled).splitlines()[0])
+        drawn = load(zoo["translate"], seed=3).translate(
+            [text], sampling=True, temperature=0.5, top_k=5
+        )
+        assert one["target"]["text"] == next(iter(drawn)).text
 
 
 def test_clients_at_once_get_what_each_would_alone(server, zoo):
@@ -163,16 +173,19 @@ def test_openai(server):
     with openai.OpenAI(base_url=f"{server.url}v1", api_key="any", max_retries=0) as client:
         assert "lm" in [one.id for one in client.models.list()]
         asked = {"model": "lm", "prompt": "The old", "max_tokens": 5, "seed": 3}
+        streamed = list(client.completions.create(**asked, stream=True))
+        assert len(streamed) > 2
         whole = client.completions.create(**asked)
         assert whole.choices[0].text
         assert whole.choices[0].finish_reason in ("stop", "length")
         # The same seed writes the same, streamed or not
-        streamed = list(client.completions.create(**asked, stream=True))
         assert "".join(one.choices[0].text for one in streamed) == whole.choices[0].text
-        assert len(streamed) > 2
+        (cached,) = client.completions.create(**asked, stream=True)
+        assert cached.choices[0].text == whole.choices[0].text
         vectors = client.embeddings.create(model="stars", input=["a man", "a dog"])
         assert len(vectors.data) == 2
         assert len(vectors.data[0].embedding) == 16
+        assert vectors.usage.prompt_tokens > 2
         with pytest.raises(openai.NotFoundError, match="there is no model"):
             client.completions.create(model="nosuch", prompt="a")
         with pytest.raises(openai.NotFoundError, match="do not chat"):
@@ -216,8 +229,14 @@ def test_other_verbs(server):
         ("generate", "lm", "generation"),
     ):
         asked = {"text": text.replace("old", "<mask>") if verb == "fill" else text, "model": model}
-        first, done = map(json.loads, server.post(f"api/{verb}", asked).splitlines())
+        *parts, first, done = map(json.loads, server.post(f"api/{verb}", asked).splitlines())
         assert (first["event"], first["model"], done["event"]) == (event, model, "done")
+        if verb == "generate":
+            assert len(parts) > 1
+            assert "".join(one["text"] for one in parts) == first["texts"][0]["text"]
+            cut = server.post("api/generate", {**asked, "stop": [first["texts"][0]["text"][3:5]]})
+            # What JSON can hold, whatever is not known of a text that was stopped
+            assert json.loads(cut.splitlines()[-2], parse_constant=pytest.fail)["score"] is None
 
 
 def test_a_name_of_a_file_is_no_picture(zoo, tmp_path):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tformer_cli.search.constraints import LineConstraints
     from tformer_cli.search.engine import Sentence
     from tformer_cli.search.hypothesis import CrossHead
+    from tformer_cli.text.tokenizer import Tokenizer
 
 BYTES_PER_TOKEN = 4
 """About as many of a text, where it is not worth while to count."""
@@ -64,6 +65,8 @@ class Serving(ABC):
     verb: str
     group: Hashable
     """The settings: units of one group may be in a batch."""
+    tokenizer: Tokenizer | None = None
+    """What names the tokens of its results, where these have any."""
 
     def having(self, settings: Mapping[str, Any]) -> Serving:
         """Makes the same with settings other than the model's own."""
@@ -124,6 +127,7 @@ class Translating(Serving):
 
     def __init__(self, opened: Opened) -> None:
         self._translator = opened.translator
+        self.tokenizer = opened.directory.tokenizer
         self._is_aligned = False
         self._seed: int | None = None
         self._languages: tuple[str | None, str | None] = (None, None)

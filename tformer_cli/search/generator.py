@@ -216,7 +216,8 @@ class Generator:
         # Not an error: the listener ends the search where a stop text was written
         except StoppedError:
             ids = () if told is None else tuple(told.ids)
-            return [[Hypothesis(ids, math.nan, math.nan, (), is_finished=False)]]
+            # How probable they are was not told
+            return [[Hypothesis(ids, math.nan, math.nan, (math.nan,) * len(ids), False)]]
         finally:
             self._prompted.on_token = None
 

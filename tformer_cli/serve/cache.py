@@ -21,7 +21,8 @@ _ENTRY = 400
 """Bytes of an entry besides its key and value."""
 _NUMBER = 28
 """Bytes of a number besides the reference to it."""
-_PRIVATE = re.compile(r"^Private_(?:Clean|Dirty):\s+(\d+) kB", re.MULTILINE)
+_PRIVATE = re.compile(r"^Private_Dirty:\s+(\d+) kB", re.MULTILINE)
+"""Not what is clean: pages of files, which the system may take away at any time."""
 
 
 class ResultCache:
@@ -96,9 +97,23 @@ def private_bytes(status: Path = Path("/proc/self/smaps_rollup")) -> int | None:
         return None
 
 
+def freeze_memory() -> None:
+    """Lets what there is stay as it is: for the whole run, and for all children of a fork."""
+    give_back_memory()
+    # Each collection writes to every object that it looks at, and so takes pages from those who
+    # share them; of all that a model has it would take a tenth of a second, too
+    gc.freeze()
+
+
 def give_back_memory() -> None:
     """Frees what nothing refers to, and gives its pages back to the system."""
+    gc.unfreeze()
     gc.collect()
+    trim_memory()
+
+
+def trim_memory() -> None:
+    """Gives pages back to the system whose contents were freed."""
     # glibc keeps the pages of what was freed; other libraries have no such function
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

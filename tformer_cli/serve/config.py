@@ -59,7 +59,8 @@ class ServeSettings:
     )
     timeout: float = setting(
         30.0,
-        "Seconds after which a request that has not begun is given up.",
+        "Seconds after which a request that is not answered, or of many sentences not begun, is "
+        "given up.",
         "Limits",
         metavar="SECONDS",
         min=0.1,
@@ -79,7 +80,10 @@ class ServeSettings:
         shown_default="as much as they take",
     )
     cache: str = setting(
-        "64MB", "Memory for sentences that were translated before.", "Limits", metavar="SIZE"
+        "64MB",
+        "Memory for sentences that were translated before; 0 keeps none.",
+        "Limits",
+        metavar="SIZE",
     )
     workers: int = setting(
         1, "Processes that answer; they share the models' memory.", "Machine", min=1, max=256

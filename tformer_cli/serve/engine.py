@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Condition, Thread
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.kinds.serving import size_of
 from tformer_cli.search.generator import StoppedError
-from tformer_cli.serve.cache import MISSING, give_back_memory
-from tformer_cli.serve.scheduler import Draining, Late, Scheduler
+from tformer_cli.serve.cache import MISSING, give_back_memory, trim_memory
+from tformer_cli.serve.scheduler import FORGETTING, Draining, Late, Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tformer_cli.serve.cache import ResultCache
     from tformer_cli.serve.scheduler import Request
     from tformer_cli.serve.stats import Stats
+    from tformer_cli.text.tokenizer import Tokenizer
 
 State = Literal["unloaded", "loading", "loaded", "failed"]
 LINES_AT_ONCE = 32
@@ -38,6 +39,8 @@ REQUESTS_AT_ONCE = 64
 """Requests that are prepared between two batches, so that neither waits long for the other."""
 KEPT_SETTINGS = 64
 """Settings of which the prepared computations are kept."""
+REST_SECONDS = 2.0
+"""Seconds without work after which the memory of batches is given back."""
 PATIENCE = 5.0
 """Seconds that a model which is to make room may still compute what waits for it."""
 
@@ -79,14 +82,15 @@ class Job:
     deadline: float = math.inf
     first_index: int = 0
     """Number of the first text, on which depends what is drawn."""
-    on_text: Callable[[str], None] | None = None
-    """Called in the event loop with parts of its only text while that is written."""
+    is_streamed: bool = False
+    """Parts of its only text are wanted while that is written."""
     is_admitted: bool = False
     """True for what continues a call that was let in."""
     answers: Answers = field(init=False)
     request: Request[Part] = field(init=False)
     n_prepared: int = 0
-    rest_tokens: int = 0
+    rest_size: int = 0
+    """Of the texts that are not prepared yet; see `size_of`."""
     serving: Serving | None = None
     has_begun: bool = False
 
@@ -102,8 +106,8 @@ class _Post:
 class Answers:
     """The results of one call, in the order of its texts, each as soon as it is there.
 
-    It belongs to an event loop. Nothing is asked for before the first result is; closing it drops
-    what was not begun.
+    Parts of a text that is streamed are strings, and come before its result. It belongs to an event
+    loop. Nothing is asked for before the first result is; closing it drops what was not begun.
     """
 
     def __init__(self, start: Callable[[Job], Engine], job: Job) -> None:
@@ -111,6 +115,7 @@ class Answers:
         self._start, self._job = start, job
         self._next = 0
         self._results: dict[int, tuple[Any, bool]] = {}
+        self._parts: deque[str] = deque()
         self._error: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._engine: Engine | None = None
@@ -134,7 +139,7 @@ class Answers:
             self.asked = time.monotonic()
             self._job.answers = self
             self._engine = self._start(self._job)
-        while self._next not in self._results:
+        while not self._parts and self._next not in self._results:
             if self._error is not None:
                 self.is_closed = True
                 raise self._error
@@ -144,15 +149,31 @@ class Answers:
             except asyncio.CancelledError:
                 await self.aclose()
                 raise
+        if self._parts:
+            return self._parts.popleft()
         result, self.is_cached = self._results.pop(self._next)
         self._next += 1
         self._engine.scheduler.taken(self._job.request)
         return result
 
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What cuts its texts into tokens; None: nothing that is known."""
+        # While a model is closed to make room, its results may still be read
+        return None if self._job.serving is None else self._job.serving.tokenizer
+
     def receive(self, post: _Post) -> None:
         """Takes results, in the event loop."""
         self._results |= {number: (one, cached) for number, one, cached in post.results}
         self._error = self._error or post.error
+        self._wake()
+
+    def receive_part(self, text: str) -> None:
+        """Takes a part of the text that is being written, in the event loop."""
+        self._parts.append(text)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -160,6 +181,7 @@ class Answers:
         """Drops what was not begun."""
         self.is_closed = True
         self._results.clear()
+        self._parts.clear()
         if self._engine is not None:
             self._engine.drop(self._job.request)
 
@@ -186,6 +208,10 @@ class Engine:
         self._leaves_at: float | None = None
         self._wants_load = False
         self._is_closed = False
+        self._costs = (1.0, 1.0)
+        """Sizes of texts, and the tokens that they had."""
+        self._busy_since = 0.0
+        """When it began to work for the present batch."""
         self._computing: set[Request[Part]] = set()
         """Of the present batch; the scheduler may have no more of them."""
         self._posts: defaultdict[Answers, _Post] = defaultdict(_Post)
@@ -203,10 +229,10 @@ class Engine:
     def submit(self, job: Job) -> None:
         """Lets a call in, or raises `Busy` or `Draining`."""
         self.last_used = time.monotonic()
-        job.rest_tokens = sum(map(size_of, job.texts))
+        job.rest_size = sum(map(size_of, job.texts))
         job.request = self.scheduler.admit(
             n_units=len(job.texts),
-            n_tokens=job.rest_tokens,
+            n_tokens=self._cost(job.rest_size),
             is_interactive=job.is_interactive,
             deadline=job.deadline,
             owner=job,
@@ -268,9 +294,19 @@ class Engine:
     # In the engine's thread
 
     def _run(self) -> None:
+        is_trimmed = False
+        self._busy_since = time.monotonic()
         while not self._is_closed:
             left = None if self._leaves_at is None else self._leaves_at - time.monotonic()
-            self.scheduler.wait(left if left is None else max(0.0, left))
+            rest = None if is_trimmed else REST_SECONDS
+            waits = [max(0.0, one) for one in (left, rest) if one is not None]
+            is_waiting = not self.scheduler.has_work
+            is_trimmed = not self.scheduler.wait(min(waits, default=None))
+            if is_waiting:
+                self._busy_since = time.monotonic()
+            if is_trimmed:
+                # Between two batches it would take longer than what it frees is worth
+                trim_memory()
             try:
                 self.step()
             except Exception as error:  # noqa: BLE001 - a mistake of ours; nobody waits for ever
@@ -291,7 +327,7 @@ class Engine:
                 self._load()
         for request in self.scheduler.overdue():
             self._stats.count("cancelled_late_total")
-            self._fail(request, Late("the request could not be begun in time"))
+            self._fail(request, Late("the request could not be answered in time"))
         if self.state == "loaded":
             for request in self.scheduler.hungry()[:REQUESTS_AT_ONCE]:
                 self._prepare(request)
@@ -312,7 +348,7 @@ class Engine:
                 self._fail(request, error)
         else:
             self.error = None
-            self.last_used = time.monotonic()
+            self.last_used = self._busy_since = time.monotonic()
             self._become("loaded")
 
     def _leave(self) -> None:
@@ -379,16 +415,33 @@ class Engine:
             self._fail(request, error)
             return
         job.n_prepared = end
-        job.rest_tokens -= sum(map(size_of, texts))
+        size = sum(map(size_of, texts))
+        self._learn(size, parts)
+        job.rest_size -= size
         self.scheduler.put(
             request,
             parts,
             # A text that is streamed is written by itself
-            group=(job.verb, serving.group, job if job.on_text else None),
+            group=(job.verb, serving.group, job if job.is_streamed else None),
             n_lines=len(lines),
             n_rest=len(job.texts) - end,
-            rest_tokens=job.rest_tokens,
+            rest_tokens=self._cost(job.rest_size),
         )
+
+    def _cost(self, size: int) -> int:
+        """Guesses the tokens of texts of a size, before they are made."""
+        guess, cost = self._costs
+        return math.ceil(size * cost / guess)
+
+    def _learn(self, size: int, parts: Sequence[Part]) -> None:
+        """Compares the guess with what there is to compute, unless some was computed before."""
+        # Vocabularies differ by a factor of four; who promises an answer in time has to know
+        if parts:
+            guess, cost = self._costs
+            self._costs = (
+                FORGETTING * guess + size,
+                FORGETTING * cost + sum(part.tokens for part in parts),
+            )
 
     def _parts(self, job: Job, number: int, served: ServedLine, serving: Serving) -> list[Part]:
         """Makes parts of the units of a line that have to be computed; finishes it without any."""
@@ -396,7 +449,7 @@ class Engine:
         missing = []
         for place, unit in enumerate(served.units):
             key = (self.hash, job.verb, serving.group, unit.key)
-            found = MISSING if job.on_text else self._cache.get(key)
+            found = self._cache.get(key)
             line.found.append(found)
             if found is MISSING:
                 missing.append(Part(unit, self.hash, key, line, place))
@@ -411,9 +464,6 @@ class Engine:
         self._computing = {request for request, _ in batch}
         found = self._found(batch)
         seconds = time.monotonic() - started
-        self.scheduler.done(seconds)
-        self.last_used = started + seconds
-        self._stats.add_batch(len(batch), sum(part.tokens for _, part in batch), seconds)
         for job in {request.owner for request, _ in batch}:
             if not job.has_begun:
                 job.has_begun = True
@@ -426,18 +476,23 @@ class Engine:
             else:
                 self._put(request, part, result)
         self._computing = set()
-        # Before they are kept, which nobody needs to wait for
+        # Before they are counted and kept, which nobody needs to wait for
         self._deliver()
+        now = time.monotonic()
+        self.scheduler.done(seconds, now - self._busy_since)
+        self._busy_since = now
+        self.last_used = started + seconds
+        self._stats.add_batch(len(batch), sum(part.tokens for _, part in batch), seconds)
         for (request, part), result in zip(batch, found, strict=True):
             # The model may have been replaced, and opened again, since the unit was prepared
-            is_whole = request.owner.on_text is None  # others may have been stopped
+            is_whole = not request.owner.is_streamed  # others may have been stopped
             if is_whole and part.hash == self.hash and not isinstance(result, Exception):
                 self._cache.put(part.key, result)
 
     def _found(self, batch: Sequence[tuple[Request[Part], Part]]) -> list[Any]:
         """Computes a batch, or takes what was computed since its units were prepared."""
         job: Job = batch[0][0].owner
-        if job.on_text is not None:
+        if job.is_streamed:
             return self._computed(job, [part.unit for _, part in batch])
         found = {part.key: self._cache.peek(part.key) for _, part in batch}
         missing = {part.key: part.unit for _, part in batch if found[part.key] is MISSING}
@@ -450,7 +505,7 @@ class Engine:
         """Computes units; an error is the result of the unit that has it, not of the others."""
         try:
             serving = self._serving_of(job)
-            if job.on_text is not None:
+            if job.is_streamed:
                 return [serving.told(unit, partial(self._tell, job)) for unit in units]
             return serving.compute(units)
         except Exception as error:  # noqa: BLE001 - told to whoever asked
@@ -460,9 +515,9 @@ class Engine:
 
     def _tell(self, job: Job, text: str) -> None:
         """Hands a part of a text to whoever waits for it; ends the search if nobody does."""
-        if job.answers.is_closed or job.on_text is None:
+        if job.answers.is_closed:
             raise StoppedError
-        job.answers.loop.call_soon_threadsafe(job.on_text, text)
+        job.answers.loop.call_soon_threadsafe(job.answers.receive_part, text)
 
     def _put(self, request: Request[Part], part: Part, result: Any) -> None:  # noqa: ANN401
         line, job = part.line, request.owner

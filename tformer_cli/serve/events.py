@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.inspect.jobs.align import Aligner
     from tformer_cli.search.translator import Translation
+    from tformer_cli.text.tokenizer import Tokenizer
 
 SCHEMA = "tformer.live/1"
 Event = dict[str, Any]
@@ -39,6 +40,12 @@ def _translation(one: Translation) -> Event:
         "flags": flags_of(best, one),
         "unsatisfied": list(one.unsatisfied),
     }
+
+
+def add_pieces(event: Event, tokenizer: Tokenizer) -> None:
+    """Adds the tokens of both sides of a translation as text."""
+    for side in ("source", "target"):
+        event[side]["pieces"] = getattr(tokenizer, side).pieces(event[side]["ids"])
 
 
 def alignment_of(aligner: Aligner, one: Translation, number: int) -> Event | None:
@@ -104,7 +111,9 @@ def _of_line(one: Any, **details: Any) -> Event:  # noqa: ANN401 - results of ma
 def _generation(one: Any) -> Event:  # noqa: ANN401 - a Generation
     from tformer_cli.kinds.lines.generate import format_generation
 
-    found: Event = json.loads(format_generation(one, "jsonl", lists_texts=True))
+    written = format_generation(one, "jsonl", lists_texts=True)
+    # The scores of a text that ended at a stop text while it was streamed are not known
+    found: Event = json.loads(written, parse_constant=lambda _: None)
     return found
 
 

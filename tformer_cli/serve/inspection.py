@@ -44,7 +44,7 @@ from tformer_cli.runtime import n_processors
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.search.opening import overridden
 from tformer_cli.serve.completing import completed, ends_within_a_word
-from tformer_cli.serve.events import RESULTS, SCHEMA, Event, word_spans
+from tformer_cli.serve.events import RESULTS, SCHEMA, Event, add_pieces, word_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -213,9 +213,7 @@ def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
         translator = opened.translator
         (found,) = translator.translate([text], 0, [_constraints(opened, request)])
         event = record(found)
-        for side in ("source", "target"):
-            pieces = getattr(opened.directory.tokenizer, side).pieces
-            event[side]["pieces"] = pieces(event[side]["ids"])
+        add_pieces(event, opened.directory.tokenizer)
         return {**start, **event, "cached": False}
     if verb == "generate":  # it writes a text, which the service streams
         return {**start, "prompt": text, "texts": []}

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.serve.config import MOST_BEAM, MOST_HYPOTHESES, MOST_TOKENS
-from tformer_cli.serve.events import RESULTS, SCHEMA, alignment_of
+from tformer_cli.serve.events import RESULTS, SCHEMA, add_pieces, alignment_of
 from tformer_cli.serve.requests import Fields, Refused, read_json
 from tformer_cli.serve.site import Priority, Route, Site, begun, refusal
 
@@ -52,7 +52,7 @@ _SEARCH = ("beam_size", "length_penalty", "n_best", "max_length", *_SAMPLED, "se
 
 _FIELDS: "Mapping[Verb, tuple[str, ...]]" = {
     "translate": (*_SEARCH, *_LANGUAGES, "prefix", *_PHRASES, "sentence"),
-    "generate": (*_SEARCH, "stop"),
+    "generate": (*_SEARCH, "stop", "stream"),
     "fill": ("top",),
     "embed": ("pooling", "normalize"),
 }
@@ -129,6 +129,10 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
         priority=_choice(fields, "priority", get_args(Priority)),
         deadline=site.deadline(fields),
         wanted=wanted,
+        # Texts of several, and of a beam, are written at once
+        is_streamed=verb == "generate"
+        and fields.flag("stream", default=True)
+        and fields.get("n_best") in (None, 1),
         given=fields.values,
     )
     found = _lines(events.all())
@@ -165,6 +169,7 @@ class _Request:
     priority: Priority | None
     deadline: float
     wanted: Sequence[str]
+    is_streamed: bool
     given: dict[str, Any]
 
     @property
@@ -194,6 +199,9 @@ class _Events:
     async def all(self) -> AsyncGenerator[dict[str, Any], None]:
         if not self._request.needs_torch:
             for model in self._models:
+                # Opening may take seconds, and whoever waits should know why
+                if model.state != "loaded":
+                    yield {"event": "loading", "model": model.name}
                 async for event in self._computed(model.name):
                     yield event
         started = time.monotonic()
@@ -226,10 +234,17 @@ class _Events:
             constraints=request.constraints,
             priority=request.priority,
             deadline=request.deadline,
+            is_streamed=request.is_streamed,
         )
         async with aclosing(results):
             async for one in results:
+                if isinstance(one, str):
+                    yield {"event": "text", "model": name, "text": one}
+                    continue
                 event = {"event": name_of_event, "model": name, **record(one)}
+                tokenizer = getattr(results, "tokenizer", None)
+                if tokenizer is not None:
+                    add_pieces(event, tokenizer)
                 yield {**event, "cached": getattr(results, "is_cached", False)}
                 aligner = self._site.service.aligner(name) if is_aligned else None
                 if aligner is not None:

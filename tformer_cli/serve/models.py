@@ -22,7 +22,12 @@ from tformer_cli.kinds import kind_named
 from tformer_cli.kinds.serving import Translating
 from tformer_cli.runtime import has_fast
 from tformer_cli.search.opening import OpeningSettings
-from tformer_cli.serve.cache import ResultCache, private_bytes
+from tformer_cli.serve.cache import (
+    ResultCache,
+    freeze_memory,
+    give_back_memory,
+    private_bytes,
+)
 from tformer_cli.serve.engine import Answers, Engine, Job, Part, State
 from tformer_cli.serve.scheduler import FEW_UNITS, Busy, Draining, Late, Scheduler
 from tformer_cli.serve.stats import Stats
@@ -233,7 +238,7 @@ class Service:
         constraints: Sequence[LineConstraints] | None = None,
         priority: Priority | None = None,
         deadline: float | None = None,
-        on_text: Callable[[str], None] | None = None,
+        is_streamed: bool = False,
     ) -> Answers | AsyncGenerator[Any]:
         """Computes a verb of texts; yields results in their order, each as soon as it is there.
 
@@ -246,15 +251,16 @@ class Service:
                 `target_language`.
             constraints: phrases of the translation of each text.
             priority: whether somebody waits for it; None: if there are few texts.
-            deadline: moment of `time.monotonic` until which it must have begun.
-            on_text: called in the event loop with parts of the only text while that is written,
-                where it is written token by token; the parts are the text of the result.
+            deadline: moment of `time.monotonic` until which it must be answered, or of many texts
+                begun.
+            is_streamed: yields also strings, before the only result: parts of its text, where that
+                is written token by token.
 
         Raises:
             UnknownModel: before the first result, as are the following.
             Busy: if it would begin too late, or too much is waiting.
             Draining: if the service is ending.
-            Late: if it could not begin in time after all.
+            Late: if it was not answered in time after all.
         """
         job = Job(
             verb=verb,
@@ -263,7 +269,7 @@ class Service:
             constraints=constraints,
             is_interactive=None if priority is None else priority == "interactive",
             deadline=math.inf if deadline is None else deadline,
-            on_text=on_text,
+            is_streamed=is_streamed,
         )
         *before, last = (name,) if isinstance(name, str) else name
         if not before:
@@ -351,6 +357,7 @@ class Service:
             room = math.inf if self._memory is None else self._memory - self._used()
             if model.assumed_bytes <= room or not self._used():
                 model.engine.load()
+        freeze_memory()
 
     def ready(self) -> bool:
         """Returns whether a request would be let in, and answered soon."""
@@ -404,6 +411,8 @@ class Service:
             self._make_room(model, model.assumed_bytes)
             before = private_bytes()
             made = self._opened(model)
+            # What was only read to make something of it
+            give_back_memory()
             after = private_bytes()
             if before is not None and after is not None:
                 engine.bytes = max(1, after - before)

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.requests import Fields, Refused, read_json
-from tformer_cli.serve.site import Results, Route, Site, begun, plain_error, refusal, written
+from tformer_cli.serve.site import Results, Route, Site, begun, plain_error, refusal
 
 if TYPE_CHECKING:
     from tformer_cli.search.generator import GeneratedText, Generation
@@ -128,7 +128,7 @@ async def completions(site: Site, request: Request) -> Response:
     if fields.flag("stream"):
         # The first before the status is sent: until then an error has a status of its own
         is_one = len(prompts) == 1 and settings["n_best"] is None
-        events = answer.streamed(written(lambda tell: ask(on_text=tell)) if is_one else ask())
+        events = answer.streamed(ask(is_streamed=is_one))
         first = await anext(events)
         return StreamingResponse(begun(first, events), media_type="text/event-stream")
     async with aclosing(ask()) as results:
@@ -213,27 +213,29 @@ async def embeddings(site: Site, request: Request) -> Response:
     texts = _texts(site, fields, "input")
     if not all(text.strip() for text in texts):
         raise Refused(400, "input: a text is blank", param="input")
-    vectors = await _vectors(site, info.name, texts, site.deadline(fields))
-    if fields.integer("dimensions", 1, 1 << 20) not in (None, len(vectors[0])):
-        raise Refused(400, f"dimensions: must be {len(vectors[0])}, or omitted", param="dimensions")
+    found = await _embedded(site, info.name, texts, site.deadline(fields))
+    width = len(found[0].vector)
+    if fields.integer("dimensions", 1, 1 << 20) not in (None, width):
+        raise Refused(400, f"dimensions: must be {width}, or omitted", param="dimensions")
     data = [
         {
             "object": "embedding",
             "index": index,
-            "embedding": _base64(vector) if encoding == "base64" else vector.tolist(),
+            "embedding": _base64(one.vector) if encoding == "base64" else one.vector.tolist(),
         }
-        for index, vector in enumerate(vectors)
+        for index, one in enumerate(found)
     ]
-    usage = {"prompt_tokens": 0, "total_tokens": 0}
+    n_tokens = sum(one.n_tokens for one in found)
+    usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
     return JSONResponse({"object": "list", "data": data, "model": info.name, "usage": usage})
 
 
-async def _vectors(
+async def _embedded(
     site: Site, name: str, texts: tuple[str, ...], deadline: float, **settings: object
 ) -> list[Any]:
     results = site.results(name, "embed", texts, settings=settings, deadline=deadline)
     async with aclosing(results):
-        return [one.vector async for one in results]
+        return [one async for one in results]
 
 
 def _base64(vector: Any) -> str:  # noqa: ANN401 - an array
@@ -249,8 +251,8 @@ async def embed(site: Site, request: Request) -> Response:
     if not all(text.strip() for text in texts):
         raise Refused(400, "inputs: a text is blank")
     is_unit = fields.flag("normalize", default=True)
-    found = await _vectors(site, info.name, texts, site.deadline(fields), unit_length=is_unit)
-    return JSONResponse([vector.tolist() for vector in found])
+    found = await _embedded(site, info.name, texts, site.deadline(fields), unit_length=is_unit)
+    return JSONResponse([one.vector.tolist() for one in found])
 
 
 async def chat(site: Site, request: Request) -> Response:  # noqa: ARG001 - whatever was asked

@@ -45,6 +45,8 @@ OPEN_LINES = 128
 long document do not fill the memory."""
 FORGETTING = 0.9
 """Weight of all batches before in the mean speed, relative to the last one."""
+CAUTION = 1.25
+"""Times the predicted wait that there must be time for."""
 ASSUMED_SPEED = 3000.0
 """Tokens a second before anything was computed."""
 
@@ -63,7 +65,7 @@ class Draining(TformerError):  # noqa: N818 - a state, not a failure
 
 
 class Late(TformerError):  # noqa: N818 - an ordinary end
-    """The deadline passed before the request was begun."""
+    """The deadline passed before the request was answered."""
 
 
 class Sized(Protocol):
@@ -82,7 +84,7 @@ class Request(Generic[U]):
 
     is_interactive: bool
     deadline: float
-    """Moment of the clock until which its first unit must be computed."""
+    """Moment of the clock until which all its units must be begun, or of a bulk one the first."""
     owner: Any = None
     """Whoever gets the results; not looked at."""
     group: Hashable = None
@@ -135,7 +137,11 @@ class Scheduler(Generic[U]):
         """Tokens of interactive requests since bulk ones had theirs."""
         self._running = 0
         """Tokens that are being computed."""
-        self._speed = (ASSUMED_SPEED * BATCH_SECONDS, BATCH_SECONDS)
+        self._speed = self._pace = (ASSUMED_SPEED * BATCH_SECONDS, BATCH_SECONDS)
+        """Tokens and seconds of batches, without and with what is done between two of them."""
+        self._sums: dict[object, float] = {}
+        """Of the requests that wait, until these change: who is refused must cost next to nothing,
+        or a flood of them would leave no time for those who were let in."""
         self._is_draining = False
         self._is_awake = False
 
@@ -143,6 +149,16 @@ class Scheduler(Generic[U]):
     def tokens_per_second(self) -> float:
         tokens, seconds = self._speed
         return tokens / seconds
+
+    def _seconds(self, n_tokens: float) -> float:
+        """Predicts the time until so many tokens are answered."""
+        tokens, seconds = self._pace
+        return n_tokens * seconds / tokens
+
+    def _sum(self, key: object, values: Iterable[float]) -> float:
+        if key not in self._sums:
+            self._sums[key] = sum(values)
+        return self._sums[key]
 
     @property
     def n_requests(self) -> int:
@@ -157,6 +173,12 @@ class Scheduler(Generic[U]):
     @property
     def is_idle(self) -> bool:
         return not (self.n_requests or self._running)
+
+    @property
+    def has_work(self) -> bool:
+        """True if something is to be prepared or computed."""
+        with self._changed:
+            return any(one.units or one.is_hungry for one in self._all())
 
     def admit(
         self,
@@ -185,6 +207,7 @@ class Scheduler(Generic[U]):
                 rest_tokens=n_tokens,
             )
             self._ring(request).append(request)
+            self._sums.clear()
             self._changed.notify_all()
         return request
 
@@ -193,11 +216,10 @@ class Scheduler(Generic[U]):
         if self._is_draining:
             raise Draining("the service is ending; ask another one")
         if self.is_full:
-            tokens = sum(min(one.tokens_left, MOST_TOKENS // 4) for one in self._all())
-            wait = tokens / self.tokens_per_second
-            raise Busy("too much is waiting", max(1, math.ceil(wait)))
+            raise Busy("too much is waiting", max(1, math.ceil(self._seconds(self._counted()))))
         wait = self._wait(n_tokens, is_interactive=is_interactive)
-        if wait > deadline - self._clock():
+        # Other programs may take the processor, and a promise is to be kept
+        if CAUTION * wait > deadline - self._clock():
             seconds = max(1, math.ceil(wait))
             raise Busy(f"it would wait {seconds} seconds, longer than it can", seconds)
 
@@ -205,9 +227,11 @@ class Scheduler(Generic[U]):
     def is_full(self) -> bool:
         """True if no request is let in because of those that wait."""
         with self._changed:
-            n_units = sum(min(one.n_left, MOST_COUNTED) for one in self._all())
-            n_tokens = sum(min(one.tokens_left, MOST_TOKENS // 4) for one in self._all())
-        return n_units >= self._max_queue or n_tokens >= MOST_TOKENS
+            n_units = self._sum("units", (min(one.n_left, MOST_COUNTED) for one in self._all()))
+            return n_units >= self._max_queue or self._counted() >= MOST_TOKENS
+
+    def _counted(self) -> float:
+        return self._sum("tokens", (min(one.tokens_left, MOST_TOKENS // 4) for one in self._all()))
 
     def _wait(self, n_tokens: int, *, is_interactive: bool) -> float:
         """Predicts the seconds until a request of so many tokens begins; a short one: ends.
@@ -215,11 +239,13 @@ class Scheduler(Generic[U]):
         While it has its turns the others have as many, so a document counts as little as it delays.
         """
         own = min(n_tokens, BATCH_TOKENS) + QUANTUM
-        ahead = sum(min(request.tokens_left, own) for request in self._interactive)
-        bulk = sum(min(request.tokens_left, own) for request in self._bulk)
+        ahead, bulk = (
+            self._sum((place, own), (min(request.tokens_left, own) for request in ring))
+            for place, ring in enumerate((self._interactive, self._bulk))
+        )
         if is_interactive:
             bulk = min(bulk, ahead // BULK_TURNS + BATCH_TOKENS)
-        return (self._running + ahead + bulk) / self.tokens_per_second
+        return self._seconds(self._running + ahead + bulk)
 
     def _ring(self, request: Request[U]) -> deque[Request[U]]:
         return self._interactive if request.is_interactive else self._bulk
@@ -252,6 +278,7 @@ class Scheduler(Generic[U]):
         with self._changed:
             if request.is_over:  # meanwhile its client has left
                 return
+            self._sums.clear()
             added = list(units)
             request.group = group
             request.units += added
@@ -274,10 +301,15 @@ class Scheduler(Generic[U]):
             self._ring(request).remove(request)
 
     def overdue(self) -> list[Request[U]]:
-        """Removes and returns the requests that were not begun by their deadline."""
+        """Removes and returns the requests that are over their deadline."""
         now = self._clock()
         with self._changed:
-            late = [one for one in self._all() if not one.has_begun and one.deadline < now]
+            # A document that is being answered takes as long as it takes, and its client sees so
+            late = [
+                one
+                for one in self._all()
+                if one.deadline < now and (one.is_interactive or not one.has_begun)
+            ]
             for request in late:
                 self._remove(request)
         return late
@@ -301,6 +333,7 @@ class Scheduler(Generic[U]):
         return removed
 
     def _remove(self, request: Request[U]) -> None:
+        self._sums.clear()
         request.is_over = True
         request.units.clear()
         request.n_rest = request.rest_tokens = request.ready_tokens = 0
@@ -324,6 +357,7 @@ class Scheduler(Generic[U]):
             else:
                 self._owed = self._owed + tokens if has_bulk else 0
             self._running = tokens
+            self._sums.clear()
         return batch
 
     def _batch(self, ring: deque[Request[U]], most: int) -> list[tuple[Request[U], U]]:
@@ -366,25 +400,27 @@ class Scheduler(Generic[U]):
         ring.extend(resting)
         return batch
 
-    def done(self, seconds: float) -> None:
-        """Says how long the batch took that was being computed."""
+    def done(self, seconds: float, since: float | None = None) -> None:
+        """Says how long the batch took that was being computed, and how long since the last one.
+
+        The latter is the same if it is not given, and longer if what it computes was prepared.
+        """
+        since = seconds if since is None else since
         with self._changed:
-            tokens, before = self._speed
-            self._speed = (
-                FORGETTING * tokens + self._running,
-                FORGETTING * before + max(seconds, 1e-6),
+            self._speed, self._pace = (
+                (
+                    FORGETTING * tokens + self._running,
+                    FORGETTING * before + max(spent, 1e-6),
+                )
+                for (tokens, before), spent in ((self._speed, seconds), (self._pace, since))
             )
             self._running = 0
             self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until there is something to do or `wake` was called; False: the time is over."""
-
-        def has_work() -> bool:
-            return self._is_awake or any(one.units or one.is_hungry for one in self._all())
-
         with self._changed:
-            found = self._changed.wait_for(has_work, timeout)
+            found = self._changed.wait_for(lambda: self._is_awake or self.has_work, timeout)
             self._is_awake = False
         return found
 

@@ -1,11 +1,10 @@
 """A running service as its handlers see it, and the routes of requests to them."""
 
-import asyncio
 import re
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -92,7 +91,7 @@ class Site:
         return found[0]
 
     def deadline(self, fields: Fields) -> float:
-        """Returns the moment of `time.monotonic` until which a request must have begun."""
+        """Returns the moment of `time.monotonic` until which a request must be answered."""
         most = self.settings.timeout
         asked = fields.integer("timeout_ms", 1, 3_600_000)
         return time.monotonic() + (most if asked is None else min(asked / 1000, most))
@@ -115,11 +114,11 @@ class Site:
         constraints: "Sequence[LineConstraints] | None" = None,
         priority: Priority | None = None,
         deadline: float,
-        on_text: Callable[[str], None] | None = None,
+        is_streamed: bool = False,
     ) -> Results:
         """Asks for the results of texts, in order; closing it early drops what has not begun.
 
-        `on_text` gets parts of the only text while it is written.
+        Parts of the only text come first, as strings, if it is streamed.
         """
         return self.service.submit(
             name,
@@ -129,33 +128,8 @@ class Site:
             constraints=constraints,
             priority=priority,
             deadline=deadline,
-            on_text=on_text,
+            is_streamed=is_streamed,
         )
-
-
-async def written(ask: Callable[[Callable[[str], None]], Results]) -> AsyncGenerator[Any, None]:
-    """Yields parts of a text while it is written, then its result; `ask` takes `on_text`."""
-    found: asyncio.Queue[Any] = asyncio.Queue()
-
-    async def collect() -> None:
-        try:
-            async with aclosing(ask(found.put_nowait)) as results:
-                async for one in results:
-                    found.put_nowait(one)
-            found.put_nowait(None)
-        except Exception as error:  # noqa: BLE001 - raised where it is read
-            found.put_nowait(error)
-
-    collecting = asyncio.create_task(collect())
-    try:
-        while (one := await found.get()) is not None:
-            if isinstance(one, Exception):
-                raise one
-            yield one
-    finally:
-        collecting.cancel()  # a client that leaves ends the writing
-        with suppress(asyncio.CancelledError):
-            await collecting
 
 
 async def begun(first: Chunk, rest: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:

@@ -57,7 +57,7 @@ def serve(
     say = partial(note, quiet=quiet)
     named = named_models(models)
     memory = None if settings.memory is None else parse_size(settings.memory, "--memory")
-    cache = parse_size(settings.cache, "--cache")
+    cache = 0 if settings.cache.strip() == "0" else parse_size(settings.cache, "--cache")
     from tformer_cli.serve.security import is_loopback, read_keys
 
     keys = read_keys(settings.api_key_file)

@@ -40,6 +40,8 @@ class LineResult:
     """The problem with an image that could not be read."""
     n_unknown: int = 0
     """Words or characters that the model does not know; it reads `<unk>` in their place."""
+    n_tokens: int = 0
+    """Tokens that the model read; of an image its pixels."""
 
     def object_line(self, fields: dict[str, Any]) -> str:
         """Writes an object of JSONL; those of problems come last."""
@@ -168,6 +170,7 @@ def each_read(
             "error": problems.get(number, ""),
             # The ids of an image are its pixels, none of which is unknown
             "n_unknown": 0 if directory.config.reads_images else ids[number].count(UNK_ID),
+            "n_tokens": len(read[number]),
         }
         yield fields, found.get(number)
 

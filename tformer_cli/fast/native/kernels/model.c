@@ -47,34 +47,63 @@ static const float *pack_vector(Arena *arena, const float *values, size_t n, siz
     return copy;
 }
 
-/* Packs rows of a projection times a factor; without memory only its size is added up. */
-static Linear pack_linear(Arena *arena, Projection given, size_t n_outputs, size_t n_inputs,
-                          size_t n_scaled, float factor) {
+/* Lays out a projection; what is a number for each output is there then, its rows are not. */
+static Linear lay_out_linear(Arena *arena, Projection given, size_t n_outputs, size_t n_inputs,
+                             size_t n_scaled, float factor) {
     Linear linear = {.matrix = {.n_inputs = n_inputs, .n_outputs = n_outputs}};
     if (given.bias)
         linear.bias = pack_vector(arena, given.bias, n_outputs, n_scaled, factor);
     if (given.scale) {
-        int8_t *integers = arena_take(arena, integers_size(n_outputs, n_inputs), 1);
+        linear.matrix.integers = arena_take(arena, integers_size(n_outputs, n_inputs), 1);
         int32_t *starts = arena_take(arena, starts_size(n_outputs), sizeof(int32_t));
-        linear.matrix.scale = pack_vector(arena, given.scale, n_outputs, n_scaled, factor);
-        linear.matrix.integers = integers;
         linear.matrix.starts = starts;
-        if (integers)
-            pack_integers(given.weight, n_outputs, n_inputs, integers, starts);
-        return linear;
-    }
-    const size_t size = saturated_product(packed_size(n_outputs, 1), n_inputs);
-    float *panels = arena_take(arena, size, sizeof(float));
-    linear.matrix.panels = panels;
-    if (panels) {
-        pack_matrix(given.weight, n_outputs, n_inputs, n_inputs, panels);
-        for (size_t row = 0; row < n_scaled; row++) {
-            float *column = panels + row / PANEL_COLUMNS * PANEL_COLUMNS * n_inputs;
-            for (size_t k = 0; k < n_inputs; k++)
-                column[k * PANEL_COLUMNS + row % PANEL_COLUMNS] *= factor;
-        }
+        if (starts)
+            sum_integers(given.weight, n_outputs, n_inputs, starts);
+        linear.matrix.scale = pack_vector(arena, given.scale, n_outputs, n_scaled, factor);
+    } else {
+        const size_t size = saturated_product(packed_size(n_outputs, 1), n_inputs);
+        linear.matrix.panels = arena_take(arena, size, sizeof(float));
     }
     return linear;
+}
+
+/* Packs the rows of a projection, the first `n_scaled` times a factor. */
+static void pack_rows(PackedMatrix *matrix, const void *weight, size_t n_scaled, float factor) {
+    const size_t n_outputs = matrix->n_outputs, n_inputs = matrix->n_inputs;
+    if (matrix->scale) {
+        pack_integers(weight, n_outputs, n_inputs, (int8_t *)matrix->integers);
+        return;
+    }
+    float *panels = (float *)matrix->panels;
+    pack_matrix(weight, n_outputs, n_inputs, n_inputs, panels);
+    for (size_t row = 0; row < n_scaled; row++) {
+        float *column = panels + row / PANEL_COLUMNS * PANEL_COLUMNS * n_inputs;
+        for (size_t k = 0; k < n_inputs; k++)
+            column[k * PANEL_COLUMNS + row % PANEL_COLUMNS] *= factor;
+    }
+}
+
+/* Packs rows of a projection times a factor; without memory only its size is added up. */
+static Linear pack_linear(Arena *arena, Projection given, size_t n_outputs, size_t n_inputs,
+                          size_t n_scaled, float factor) {
+    Linear linear = lay_out_linear(arena, given, n_outputs, n_inputs, n_scaled, factor);
+    if (arena->memory)
+        pack_rows(&linear.matrix, given.weight, n_scaled, factor);
+    return linear;
+}
+
+const Linear *whole_output(const Model *model) {
+    /* The only part of a model that changes; whoever comes first does it, the others wait */
+    int *state = (int *)&model->output_state;
+    int expected = NOT_PACKED;
+    if (__atomic_compare_exchange_n(state, &expected, BEING_PACKED, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE)) {
+        pack_rows((PackedMatrix *)&model->output.matrix, model->output_rows, 0, 1.0f);
+        __atomic_store_n(state, PACKED, __ATOMIC_RELEASE);
+    }
+    while (__atomic_load_n(state, __ATOMIC_ACQUIRE) != PACKED)
+        ;
+    return &model->output;
 }
 
 /* Tells the owner of a matrix that it has been packed. */
@@ -148,10 +177,14 @@ static void lay_out(Model *model, const Shape *shape, const void *const *weights
     model->source = read_embedding(&reader);
     model->target = read_embedding(&reader);
     model->output_rows = *reader.next;
-    if (shape->n_decoder_layers > 0)
-        model->output = read_linear(&reader, (size_t)shape->vocab_size, d_model);
-    else
-        read_projection(&reader);
+    const Projection output = read_projection(&reader);
+    if (shape->n_decoder_layers > 0) {
+        model->output = lay_out_linear(&model->arena, output, (size_t)shape->vocab_size, d_model,
+                                       0, 1.0f);
+        /* Only `whole_output` packs it: where all translations have shortlists nobody asks, and
+           memory that was never written is none */
+        release(&reader, output);
+    }
     for (int64_t i = 0; i < shape->n_encoder_layers; i++) {
         Layer *layer = &model->encoder[i];
         note_heads(model, shape->encoder_heads[i]);

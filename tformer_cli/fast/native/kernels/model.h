@@ -81,12 +81,15 @@ typedef struct {
     Norm norm;              /* of their sum; weight NULL: there is none */
 } Embedding;
 
+enum { NOT_PACKED, BEING_PACKED, PACKED };
+
 typedef struct {
     Shape shape; /* its arrays of heads are not kept */
     Embedding source, target;
     Layer *encoder, *decoder;
     Norm encoder_norm, decoder_norm; /* final norms; weight NULL: there is none */
-    Linear output;                   /* (V, D), if there is a decoder */
+    Linear output;                   /* (V, D), if there is a decoder; see `whole_output` */
+    int output_state;                /* NOT_PACKED, then BEING_PACKED, PACKED */
     const void *output_rows;         /* its weight as it was given */
     size_t widest;                   /* the largest H·E, and D where layers have a recurrence */
     bool is_quantized;               /* whether any matrix is in integers */
@@ -113,6 +116,10 @@ typedef void (*ReleaseWeight)(const void *weight);
    Returns NULL where there is no memory. */
 Model *tformer_new_model(const Shape *shape, const void *const *weights,
                          ReleaseWeight release_weight);
+
+/* Returns the output projection of all tokens, which is packed when it is first asked for: that of a
+   large vocabulary is as large as all layers. Any thread may ask. */
+const Linear *whole_output(const Model *model);
 
 /* Whether the model is a decoder alone, whose sources are prompts that it continues. */
 INLINE bool is_decoder_only(const Model *model) { return model->shape.n_encoder_layers == 0; }

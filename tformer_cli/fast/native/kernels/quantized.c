@@ -34,19 +34,21 @@ size_t integers_size(size_t n_outputs, size_t n_inputs) {
     return saturated_product(starts_size(n_outputs), groups_of(n_inputs) * GROUP);
 }
 
-void pack_integers(const int8_t *matrix, size_t n_outputs, size_t n_inputs, int8_t *panels,
-                   int32_t *starts) {
-    for (size_t first = 0; first < n_outputs; first += PANEL_COLUMNS) {
-        memset(starts + first, 0, PANEL_COLUMNS * sizeof *starts);
+void sum_integers(const int8_t *matrix, size_t n_outputs, size_t n_inputs, int32_t *starts) {
+    memset(starts, 0, starts_size(n_outputs) * sizeof *starts);
+    for (size_t n = 0; n < n_outputs; n++)
+        for (size_t k = 0; k < n_inputs; k++)
+            starts[n] -= SHIFT * matrix[n * n_inputs + k];
+}
+
+void pack_integers(const int8_t *matrix, size_t n_outputs, size_t n_inputs, int8_t *panels) {
+    for (size_t first = 0; first < n_outputs; first += PANEL_COLUMNS)
         for (size_t group = 0; group < groups_of(n_inputs); group++)
             for (size_t n = first; n < first + PANEL_COLUMNS; n++)
                 for (size_t k = group * GROUP; k < (group + 1) * GROUP; k++) {
                     const bool is_there = n < n_outputs && k < n_inputs;
-                    const int8_t weight = is_there ? matrix[n * n_inputs + k] : 0;
-                    starts[n] -= SHIFT * weight;
-                    *panels++ = weight;
+                    *panels++ = is_there ? matrix[n * n_inputs + k] : 0;
                 }
-    }
 }
 
 void pack_some_integers(const int8_t *matrix, const int32_t *rows, size_t n_rows,

@@ -33,14 +33,17 @@ size_t integers_size(size_t n_outputs, size_t n_inputs);
 /* Numbers that its starts take. */
 size_t starts_size(size_t n_outputs);
 
-/* Writes W̃ (n_outputs, n_inputs) in panels [panel][group][column][input], 0 where there is nothing,
-   and for each column the -SHIFT·Σ W̃[n] that its sums start from. */
-void pack_integers(const int8_t *matrix, size_t n_outputs, size_t n_inputs, int8_t *panels,
-                   int32_t *starts);
+/* Writes for each row of W̃ (n_outputs, n_inputs) the -SHIFT·Σ W̃[n] that its sums start from. */
+void sum_integers(const int8_t *matrix, size_t n_outputs, size_t n_inputs, int32_t *starts);
+
+/* Writes W̃ (n_outputs, n_inputs) in panels [panel][group][column][input], 0 where there is
+   nothing. */
+void pack_integers(const int8_t *matrix, size_t n_outputs, size_t n_inputs, int8_t *panels);
 
 /* Writes some rows of W̃ in panels of their own, with their starts.
 
-   matrix: W̃ as given, (N, K). rows: (n_rows) which ones. all: the same, packed. */
+   matrix: W̃ as given, (N, K). rows: (n_rows) which ones. all: the same, of which the starts are
+   read. */
 void pack_some_integers(const int8_t *matrix, const int32_t *rows, size_t n_rows,
                         const PackedMatrix *all, int8_t *panels, int32_t *starts);
 

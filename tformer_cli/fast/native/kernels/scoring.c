@@ -195,7 +195,7 @@ static bool score_group(Group *group, float **heard) {
     NextTokens *next = group->vocabulary.rows;
     for (size_t row = 0; row < group->n_target; row++)
         next[row].forced = group->request->targets[start + (int64_t)row];
-    best_tokens(&group->model->output, group->hidden, group->n_target,
+    best_tokens(whole_output(group->model), group->hidden, group->n_target,
                 &group->workspace.quantized, &group->vocabulary);
     for (size_t row = 0; row < group->n_target; row++)
         group->request->steps[start + (int64_t)row] = next[row].values[0];

@@ -332,7 +332,7 @@ static void find_next(Search *search, size_t n_rows) {
     if (search->settings.is_sampling)
         throw_dice(search);
     if (!search->request->candidates) {
-        find_some(search, &search->model->output, 0, n_rows);
+        find_some(search, whole_output(search->model), 0, n_rows);
         return;
     }
     size_t first = 0;

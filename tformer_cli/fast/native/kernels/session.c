@@ -97,7 +97,7 @@ int32_t tformer_step(Session *session, int64_t n_rows, const int64_t *parents,
         return SEARCH_NO_MEMORY;
     const RowGroup group = {n, session->memories};
     decode_step(session->model, session->rows, n, &group, 1, session->hidden, &session->workspace);
-    all_log_probabilities(&session->model->output, session->hidden, n,
+    all_log_probabilities(whole_output(session->model), session->hidden, n,
                           &session->workspace.quantized, &session->vocabulary, log_probabilities);
     session->position++;
     return SEARCH_DONE;

@@ -97,7 +97,7 @@ static void ask_for_places(const Shortlist *shortlist, NextTokens *next) {
 const Linear *listed_output(const Model *model, const Shortlist *shortlist, NextTokens *rows,
                             size_t n_rows) {
     if (shortlist->n == 0)
-        return &model->output;
+        return whole_output(model);
     for (size_t row = 0; row < n_rows; row++)
         ask_for_places(shortlist, &rows[row]);
     return &shortlist->output;

@@ -1,0 +1,122 @@
+"""Many requests, and more than there is time for: memory stays, and promises are kept."""
+
+import asyncio
+import json
+import time
+from itertools import count
+
+import pytest
+
+from tests.serve.fake import Client
+from tests.serve.test_serving import serving
+from tformer_cli.serve.cache import give_back_memory, private_bytes
+from tformer_cli.serve.models import Service
+
+pytestmark = pytest.mark.skipif(private_bytes() is None, reason="the system does not say")
+AT_ONCE = 32
+CACHE = 1 << 20
+
+
+def client_of(zoo):
+    service = Service({"m": zoo["translate"]}, cache_bytes=CACHE, threads=1)
+    service.preload()
+    return Client(service)
+
+
+async def ask(client, number):
+    """Asks for one of the things that clients ask for; returns the status."""
+    # Often what was asked before, and more else than the cache holds
+    text = f"dog {number % 5000}" if number % 10 == 0 else "The old house is green."
+    if number % 50 == 1:
+        return (await client.asked("GET", f"/no/such/path/{number}")).status
+    if number % 50 == 2:
+        return (await client.asked("POST", "/translate", json_={"q": text})).status
+    if number % 50 == 3:
+        return (await client.asked("GET", "/metrics")).status
+    asked = {"text": text, "beam_size": 1, "max_length": 2, "model": "m"}
+    if number % 10 == 0:
+        return (await client.asked("POST", "/api/translate", json_=asked)).status
+    question = {"q": text, "source": "en", "target": "fr"}
+    return (await client.asked("POST", "/translate", json_=question)).status
+
+
+async def ask_many(client, n, numbers):
+    """Keeps so many requests going until all are answered; returns how often each status came."""
+    found = {}
+    end = next(numbers) + n
+
+    async def one_by_one():
+        while (number := next(numbers)) < end:
+            status = await ask(client, number)
+            found[status] = found.get(status, 0) + 1
+
+    await asyncio.gather(*(one_by_one() for _ in range(AT_ONCE)))
+    return found
+
+
+def growth(zoo, n_before, n):
+    """Returns the memory that requests left behind, after some others."""
+    client, numbers = client_of(zoo), count()
+
+    async def run():
+        await ask_many(client, n_before, numbers)
+        give_back_memory()
+        before = private_bytes()
+        found = await ask_many(client, n, numbers)
+        give_back_memory()
+        after = private_bytes()
+        await client.service.drain(5.0)
+        assert set(found) == {200, 400, 404}
+        assert found[200] > 0.9 * n
+        return after - before
+
+    return asyncio.run(run())
+
+
+def test_requests_leave_no_memory_behind(zoo):
+    assert growth(zoo, 300, 300) < 4 << 20
+
+
+@pytest.mark.slow
+def test_a_million_requests_leave_no_memory_behind(zoo):
+    assert growth(zoo, 20_000, 1_000_000) < 8 << 20
+
+
+@pytest.mark.slow
+def test_at_ten_times_what_there_is_time_for_promises_are_kept(zoo):
+    timeout, seconds = 2.0, 30.0
+    with serving(f"m={zoo['translate']}", "--timeout", timeout, "--cache", "0") as server:
+        asyncio.run(clients_of(server, 100, 5.0))
+        before = server.n_bytes
+        found = asyncio.run(clients_of(server, 200, seconds))
+        assert server.n_bytes - before < 16 << 20
+    answered = [wait for status, _, wait in found if status == 200]
+    refused = [head for status, head, _ in found if status == 429]
+    assert {status for status, _, _ in found} <= {200, 429, 504}
+    assert all(b"\r\nretry-after: " in head for head in refused)
+    assert len(refused) > len(answered) > 100
+    assert len(found) - len(refused) - len(answered) <= 0.1 * len(answered)
+    assert sorted(answered)[int(0.99 * len(answered))] < timeout + 0.5
+
+
+async def clients_of(server, n, seconds):
+    """Keeps connections busy, whatever they are told; returns statuses, headers and waits."""
+    numbers, found, until = count(), [], time.monotonic() + seconds
+
+    async def client():
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        while time.monotonic() < until:
+            text = f"{next(numbers)} " + "dog house " * 200
+            body = json.dumps({"q": text, "source": "en", "target": "fr"}).encode()
+            asked = time.monotonic()
+            writer.write(
+                b"POST /translate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+                b"content-length: %d\r\n\r\n%b" % (len(body), body)
+            )
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]))
+            found.append((int(head.split()[1]), head, time.monotonic() - asked))
+        writer.close()
+
+    await asyncio.gather(*(client() for _ in range(n)))
+    return found
