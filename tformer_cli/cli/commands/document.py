@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tformer_cli.cli.line_job import FileOptions
 from tformer_cli.cli.options import option_field, refuse
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tformer_cli.documents.translating import Translated
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
-    from tformer_cli.search.translator import Translation
 
 LINES = "lines"
 # Files of lines have this ending, too: they are documents only where that is asked for.
@@ -116,19 +115,20 @@ class DocumentOptions:
         }
         refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
 
-    def corrected(
-        self, opened: "Opened", alignments: str | None, n_best: int
-    ) -> "Callable[[list[Translation]], list[Translation]] | None":
-        """Makes what puts into translations of lines what they have to copy, if asked to."""
+    def arguments(self, opened: "Opened", alignments: str | None, n_best: int) -> dict[str, Any]:
+        """Returns what puts into translations of lines what they have to copy, if asked to."""
         if not self.protect:
-            return None
+            return {}
         refuse(
             {"alignments": alignments, "n_best": n_best if n_best > 1 else None},
             "does not go with --protect, which changes the best translation; omit one of the two",
         )
         from tformer_cli.documents.answers import ModelAnswers
 
-        return ModelAnswers(opened).restored
+        answers = ModelAnswers(opened)
+        # Its search listens, so that nothing is computed twice
+        translator = answers.aligner and answers.aligner.listening(opened.translator)
+        return {"correct": answers.restored, "translator": translator or opened.translator}
 
 
 def _is_file(name: str) -> bool:

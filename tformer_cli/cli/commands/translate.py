@@ -377,8 +377,10 @@ def translate(
             buffer_lines=job.buffer_lines or (1 if is_typed else BUFFER_LINES),
             first_index=chosen.start + n_before,
             max_wait=job.max_wait,
-            correct=documents.corrected(opened, formats.alignments, formats.n_best),
-            **formats.arguments(opened, quiet=quiet),
+            **{
+                **formats.arguments(opened, quiet=quiet),
+                **documents.arguments(opened, formats.alignments, formats.n_best),
+            },
         )
 
         def marked() -> "Iterator[list[str]]":
