@@ -101,6 +101,8 @@ def serve(address: str) -> None:
             importlib.import_module(module.name)
     import sacrebleu.metrics  # noqa: F401
 
+    # Where an installation has `import tformer`
+    sys.path.append(str(Path(tformer_cli.__file__).parent / "api/alias"))
     os.fsync = os.fstat  # as in all tests: nothing here cuts the power
     torch.set_num_threads(1)
     gc.freeze()  # else a child's first collection copies the memory that it shares with all

@@ -20,30 +20,30 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     ".": 1719,
-    "api": 1338,
+    "api": 1345,
     "artifacts": 2328,
     "bulk": 1787,
-    "cli": 9977,
+    "cli": 10094,
     "corpora": 3025,
     "distill": 1568,
     "documents": 3667,
     "evaluate": 1787,
     "fast": 3843,
-    "files": 713,
-    "foreign": 10861,
-    "guide": 110,
+    "files": 855,
+    "foreign": 11136,
+    "guide": 126,
     "heads": 709,
     "inspect": 12306,
-    "kinds": 3701,
+    "kinds": 3706,
     "metrics": 726,
     "model": 4061,
     "quality": 2653,
     "search": 5224,
-    "serve": 5296,
+    "serve": 5294,
     "show": 2011,
-    "tests": 72109,
+    "tests": 72733,
     "text": 6089,
-    "train": 2121,
+    "train": 2136,
     "trainer": 5068,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
@@ -51,8 +51,8 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 439
-LONG_FUNCTIONS = 8
+MODULES = 442
+LONG_FUNCTIONS = 9
 CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
 

@@ -505,7 +505,7 @@ def test_every_recipe_key_exists(document):
         )
     }
     files = {"model.safetensors", "model.bin", "model.npz"}
-    files |= {"tokenizer.json", "tokenizer.model", "tokenizer.bin"}
+    files |= {"tokenizer.json", "tokenizer.model", "tokenizer.bin", "training.ipynb"}
     start = {"model.from", "model.frozen"}  # of runs that start from a model alone
     assert named - recipe_keys() - files - start == set()
 

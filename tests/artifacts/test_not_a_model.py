@@ -42,7 +42,7 @@ def test_a_name_of_the_hub_is_recognized(here, name):
 
 @pytest.mark.parametrize("name", ["a/b/c", "nothing", "../no/thing", "-x/y"])
 def test_a_missing_path_is_reported_as_missing(here, name):
-    message = "no such directory; name a model directory"
+    message = "no such directory; name a model directory, or a model that `tformer models` lists"
     assert refused(here / name) == f"{name}: {message}"
 
 

@@ -132,12 +132,12 @@ def test_commands_stand_in_panels():
     places = [shown.index(f"─ {title} ─") for title in (*COMMAND_PANELS, "Options")]
     assert places == sorted(places)
     names = re.findall(r"│ ([a-z-]+)  ", shown)
-    assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
-    assert names[5:10] == ["train", "distill", "plot", "data", "tokenize"]
-    assert names[10:15] == ["translate", "translate-corpus", "evaluate", "compare", "score"]
-    assert names[15:20] == ["classify", "tag", "generate", "fill", "embed"]
-    assert names[20:26] == ["info", "import", "export", "shortlist", "serve", "benchmark"]
-    assert names[26] == "inspect-heads"
+    assert names[:6] == ["quickstart", "guide", "recipes", "models", "make-corpus", "help"]
+    assert names[6:11] == ["train", "distill", "plot", "data", "tokenize"]
+    assert names[11:16] == ["translate", "translate-corpus", "evaluate", "compare", "score"]
+    assert names[16:21] == ["classify", "tag", "generate", "fill", "embed"]
+    assert names[21:27] == ["info", "import", "export", "shortlist", "serve", "benchmark"]
+    assert names[27] == "inspect-heads"
 
 
 def test_common_options_come_first():

@@ -479,8 +479,34 @@ def test_a_projector_shows_what_matters_above_the_fold(live):
     live.page.click("#tab-heads")
     live.page.keyboard.press("p")
     assert live.page.evaluate(size) > 1.3 * before
+    for figure in ("#one", "#all"):  # drawn for the room that they have now
+        inside = f"{figure} .scroll"
+        assert live.page.evaluate(
+            "([box]) => box.scrollWidth <= box.clientWidth + 1",
+            [live.page.locator(inside).element_handle()],
+        )
     live.page.keyboard.press("p")
     assert live.page.evaluate(size) == before
+
+
+def test_paper_shows_all_tabs_and_nothing_to_press(live):
+    live.open().answered()
+    live.until("document.querySelector('#tab-ablation') !== null")
+    live.page.evaluate("""
+        () => addEventListener('beforeprint', () => {
+            window.shown = [...document.querySelectorAll('#panels > section:not([hidden])')]
+                .map(one => one.id.replace('panel-', ''));
+        })
+    """)
+    pdf = live.page.pdf(format="A4")
+    assert set(live.page.evaluate("shown")) == set(OPENED["words"][1])
+    assert 5 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 12
+    assert live.page.locator("#panels > section:visible").count() == 1
+    live.page.emulate_media(media="print", color_scheme="dark")
+    assert live.page.locator("button:visible", has_text="Save").count() == 0
+    assert live.page.locator(".written .word:visible").count() == len(live.target.split())
+    ground = live.page.evaluate("getComputedStyle(document.body).color")
+    assert int(re.search(r"\d+", ground)[0]) < 128  # ink is dark, whatever the screen has
 
 
 @pytest.mark.parametrize("width", [400, 780, 1280])

@@ -23,7 +23,7 @@ def chosen(size, *, on_gpu=False, fine_tunes=False, **limits):
     limits = Limits(**limits)
     reach = estimate(size, limits, on_gpu=on_gpu)
     found = choose(size, limits, reach, fine_tunes=fine_tunes)
-    said = expectation(size, limits, reach, on_gpu=on_gpu)
+    said = expectation(size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes)
     return {one.key: one.value for one in found}, said
 
 
@@ -100,6 +100,7 @@ def test_what_was_not_measured_is_not_promised():
     assert "BLEU is not known" in chosen(MULTI30K, minutes=1.0)[1]
     assert "no time known for this GPU" in chosen(MULTI30K, on_gpu=True)[1]
     assert "teach words, not a language" in chosen(pairs(1_000))[1]
+    assert "teach words" not in chosen(pairs(1_000), fine_tunes=True)[1]
 
 
 @pytest.mark.parametrize("number", [300, 5_000, 29_000, 161_795, 4_500_000, 50_000_000])

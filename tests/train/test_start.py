@@ -126,16 +126,21 @@ def test_the_model_named_by_the_command_line_decides_over_the_recipe(tmp_path, m
     assert "; tokenizer.vocab_size: is 3, but" in refused.stderr
 
 
-def test_the_default_length_fits_the_model(make, tmp_path, model):
+def test_languages_and_length_that_are_not_given_are_the_models(make, tmp_path, model):
     origin = tmp_path / "origin"
     shutil.copytree(model, origin)
     config = json.loads((origin / "config.json").read_text())
     config["model"]["max_positions"] = 40
+    config |= {"source_language": "nl", "target_language": "is"}
     (origin / "config.json").write_text(json.dumps(config))
     data = {"train": [{"built_in": "train"}]}
     values = {"data": data, "model": {"from": str(origin)}, "training": {"max_steps": 1}}
     complete = completion(tmp_path / "run", print)
-    assert make_recipe(values, "test", complete).data.max_length == 39
+    data = make_recipe(values, "test", complete).data
+    assert (data.max_length, data.source_language, data.target_language) == (39, "nl", "is")
+    values["data"]["target_language"] = "en"
+    data = make_recipe(values, "test", complete).data
+    assert (data.source_language, data.target_language) == ("nl", "en")
     del values["model"]
     assert make_recipe(values, "test").data.max_length == 256
 

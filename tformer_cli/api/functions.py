@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 from tformer_cli.api.calls import as_streams, called
 from tformer_cli.errors import UsageError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tformer_cli.search.config import Engine, EnsembleSpace, PrecisionChoice, TooLong
     from tformer_cli.search.sentences import SentenceRule
     from tformer_cli.train.train import TrainingResult
-    from tformer_cli.trainer.events import TrainingObserver
+    from tformer_cli.trainer.events import TrainingEvent, TrainingObserver
 
 
 @called
@@ -82,7 +83,7 @@ def train(
     start: Path | str | None = None,
     device: str = "auto",
     fresh: bool = False,
-    observers: Sequence[TrainingObserver] = (),
+    observers: Sequence[TrainingObserver | Callable[[TrainingEvent], object]] = (),
     progress: Progress | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> TrainingResult:
@@ -95,7 +96,8 @@ def train(
         start: the model whose weights to start from.
         device: "auto", "cpu", "cuda" or "cuda:N".
         fresh: whether to remove an earlier run in the directory first.
-        observers: called with every report, validation and checkpoint.
+        observers: functions, or objects with a method `notify`, which are called with every report,
+            validation and checkpoint; see `tformer_cli.trainer.events`.
         progress: called with the progress of preparing the data.
         tell: called with lines about what `start` decides.
 
@@ -124,8 +126,12 @@ def train(
         )
     elif not isinstance(recipe, Recipe):
         recipe = make_recipe(recipe, "recipe", complete)
+    observing = [
+        one if hasattr(one, "notify") else cast("TrainingObserver", SimpleNamespace(notify=one))
+        for one in observers
+    ]
     return run_recipe(
-        recipe, run, device=device, fresh=fresh, observers=observers, progress=progress
+        recipe, run, device=device, fresh=fresh, observers=observing, progress=progress
     )
 
 

@@ -264,9 +264,10 @@ class InspectedModel:
         opened = self._searching(TRANSLATORS, {})
         rule = LinkRule(threshold=threshold, keeps_eos=eos == "keep")
         aligner = Aligner(opened.directory, heads, convention, rule)
+        translator = aligner.listening(opened.translator)
 
         def translated(lines: list[str], first: int) -> list[AlignedPair]:
-            translations = opened.translator.translate(lines, first)
+            translations = translator.translate(lines, first)
             return [
                 AlignedPair(
                     index=t.index, source=t.source, target=t.text, links=_links(one[0].links)

@@ -124,7 +124,7 @@ def _missing(path: Path) -> str:
             "no such directory; a model of the Hugging Face hub becomes one by "
             f"`tformer import {text} -o DIR`"
         )
-    return "no such directory; name a model directory"
+    return "no such directory; name a model directory, or a model that `tformer models` lists"
 
 
 def _file(path: Path) -> str:

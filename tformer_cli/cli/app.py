@@ -45,7 +45,7 @@ LEFT_OUT_MESSAGE = "needs {0}, which is not installed; pip install 'tformer-runt
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
 # Commands to begin with.
-FIRST = ("quickstart", "guide", "recipes", "make-corpus", "help")
+FIRST = ("quickstart", "guide", "recipes", "models", "make-corpus", "help")
 # A group of the commands that begin with it, without that beginning.
 INSPECT = "inspect"
 INSPECT_HELP = f"""Look inside a model.
@@ -212,6 +212,7 @@ COMMANDS = {
     "quickstart": START,
     "guide": START,
     "recipes": START,
+    "models": START,
     "make-corpus": START,
     "help": START,
     "train": TRAIN,

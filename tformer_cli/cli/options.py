@@ -345,9 +345,9 @@ def complete_heads(incomplete: str) -> list[str]:
 
 def complete_topics() -> list[str]:
     """Returns the topics of the guides."""
-    from tformer_cli.guide import SAMPLE, guides
+    from tformer_cli.guide import SAMPLE, guides, notebooks
 
-    return [*(guide.topic for guide in guides()), SAMPLE]
+    return [*(guide.topic for guide in guides()), *notebooks(), SAMPLE]
 
 
 def complete_commands(ctx: typer.Context) -> list[str]:
@@ -369,7 +369,8 @@ def _keys(kind: type) -> Iterator[str]:
 ModelArgument = Annotated[
     Path,
     Option(
-        "Model directory; a run directory is one.",
+        "Directory of a model or run, hub name (owner/name), short name or pair such as en-de; see "
+        "`tformer models`.",
         metavar="MODEL",
         role="reads_model",
         is_argument=True,

@@ -31,6 +31,11 @@ def remember_name(directory: Path, name: str) -> None:
     _names[str(directory)] = name
 
 
+def given_name(directory: Path) -> str:
+    """Returns by which name this process was asked for a directory; empty: by its own."""
+    return _names.get(str(directory), "")
+
+
 def as_named(text: str) -> str:
     """Returns a text with the names that users gave in the place of directories of the cache."""
     for directory, name in list(_names.items()):

@@ -23,7 +23,17 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.files.atomic import awaited, check_free, directory_aside, make_directory
 from tformer_cli.files.cache import cache_directory, remember_name
+from tformer_cli.files.download import download
 from tformer_cli.files.regular_file import hash_file, open_regular
+from tformer_cli.foreign.known_models import (
+    KnownModel,
+    check_pair,
+    downloads_of,
+    find_known,
+    is_whole,
+    models_for,
+    through_english,
+)
 from tformer_cli.text.lines import without_surrogates
 
 if TYPE_CHECKING:
@@ -86,22 +96,42 @@ def resolve_model(
     A foreign model is imported into the cache when it is first used. What opens models calls this;
     so does the command line before it checks what an output would destroy.
     """
-    model = Path(model)
-    if may_be_ours(model) or not (_exists(model) or _is_hub_name(model)):
+    model, given = Path(model), str(model)
+    if may_be_ours(model):
+        return model
+    known = None if _exists(model) else find_known(given)
+    if known is not None:
+        if say is not None and not known.is_commercial:
+            say(f"{given}: {known.name} is licensed for non-commercial use only ({known.license})")
+        model = Path(known.hub or known.name)  # one import, whatever its user has called it
+    elif not (_exists(model) or _is_hub_name(model)):
+        check_pair(given)
         return model
     cached = None
     if not _exists(model) and (downloaded := _downloaded(str(model))):
         cached = _imported(model, downloaded, weights)
     if cached is None:
-        path = _local(str(model))
+        if say is not None and known is not None:
+            say(_introduced(given, known))
+        path = _local(given if known is not None else str(model), say)
         convert = _recognized(path)
         if convert is None:
             return model
         cached = _imported(model, path, weights)
         if cached is None:
             cached = _import_into_cache(convert, model, path, weights, say)
-    remember_name(cached, str(model))
+    remember_name(cached, given)
     return cached
+
+
+def _introduced(given: str, known: KnownModel) -> str:
+    """Says what a name stands for when it is first used, and what else would serve."""
+    others = [other.name for other in models_for(given) if other is not known]
+    also = f"; others: {', '.join(others[:3])}" if others and known.name != given else ""
+    if known.codes and (halves := through_english(given)):
+        also += f"; through English: {' and '.join(halves)}"
+    what = known.described() if known.name == given else f"{known.name} ({known.described()})"
+    return f"{given}: {what}{also}"
 
 
 def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:
@@ -372,10 +402,32 @@ def _facts(file: Path) -> tuple[int, int, int, str]:
     return about.st_size, *times, hashlib.sha256(ends).hexdigest()
 
 
+def _fetched(known: KnownModel, say: Callable[[str], None] | None) -> Path:
+    """Returns where a model's files lie, once all of them do."""
+    directory = downloads_of(known)
+    if is_whole(known):
+        return directory
+    make_directory(directory)
+    try:
+        with awaited(directory):  # what another process downloads is used when it is whole
+            download(known.files, directory, say or (lambda _: None))
+    except ArtifactError as error:
+        names = ", ".join(file.name for file in known.files)
+        raise ArtifactError(
+            f"{known.name}: {error}; put {names} from there, unpacked, into {directory}, or name "
+            "another model: `tformer models`"
+        ) from None
+    return directory
+
+
 def _downloaded(name: str) -> Path | None:
     """Returns where a model of the hub was downloaded to earlier; None: it was not."""
+    known = find_known(name)
+    if known is not None and known.files:
+        return downloads_of(known) if is_whole(known) else None
     import huggingface_hub
 
+    name = known.hub if known is not None else name
     try:
         return Path(
             huggingface_hub.snapshot_download(
@@ -386,22 +438,26 @@ def _downloaded(name: str) -> Path | None:
         return None
 
 
-def _local(source: str) -> Path:
-    """Returns the path of a source; one on the hub is downloaded, as far as it was not before."""
+def _local(source: str, say: Callable[[str], None] | None = None) -> Path:
+    """Returns the path of a source; what is elsewhere is downloaded, if it was not before."""
     path = Path(source)
     if _exists(path):
         from tformer_cli.foreign.recognizing import find_directory
 
         is_part = path.suffix in PARTS and path.is_file() and find_directory(path.parent)
         return path.parent if is_part else path
-    if not _is_hub_name(path):
+    known = find_known(source)
+    if known is not None and known.files:
+        return _fetched(known, say)
+    if known is None and not _is_hub_name(path):
+        check_pair(source)
         raise ArtifactError(
             f"{source}: no such file or directory; name a model, or one on the Hugging Face hub "
             "(owner/name)"
         )
     import huggingface_hub
 
-    name = str(path)  # without a slash at its end
+    name = known.hub if known is not None else str(path)  # without a slash at its end
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_FILES)))
     except Exception as error:  # noqa: BLE001 - whatever the library's network layers raise
@@ -411,7 +467,7 @@ def _local(source: str) -> Path:
         reason = shorten(str(error), 120, placeholder="…") or type(error).__name__
         raise ArtifactError(
             f"{source}: no such directory, and the Hugging Face hub is unreachable or has no such "
-            f"model ({reason}); download its files (config.json, generation_config.json, "
-            "model.safetensors or pytorch_model.bin, *.spm, vocab.json, tokenizer_config.json) "
-            "into a directory, and name that"
+            f"model ({reason}); on a machine that reaches it, `hf download {name} --local-dir DIR` "
+            "downloads its files (config.json, generation_config.json, model.safetensors or "
+            "pytorch_model.bin, *.spm, vocab.json, tokenizer_config.json); name that DIR here"
         ) from None

@@ -1,8 +1,10 @@
-"""Files that ship with the package: guides as Markdown, and recipes to copy.
+"""Files that ship with the package: guides as Markdown, notebooks, and recipes to copy.
 
-The guides lie beside this file; the recipes in `recipes`, which `tformer_cli.recipe` finds.
+Guides and `notebooks` lie beside this file; the recipes in `recipes`, which `tformer_cli.recipe`
+finds.
 """
 
+import json
 import re
 import tomllib
 from dataclasses import dataclass
@@ -50,8 +52,22 @@ def find_guide(topic: str) -> Guide:
     found = {guide.topic: guide for guide in guides()}
     if topic.lower() in found:
         return found[topic.lower()]
-    meant = did_you_mean(suggestions(topic, [*found, SAMPLE])) or f"there are {', '.join(found)}"
+    known = [*found, *notebooks(), SAMPLE]
+    meant = did_you_mean(suggestions(topic, known)) or f"there are {', '.join(found)}"
     raise UsageError(f"TOPIC: there is no guide {topic}; {meant}")
+
+
+def notebooks() -> dict[str, str]:
+    """Finds the notebooks: the title of each by the name of its file."""
+    found = {}
+    for file in sorted((FOLDER / "notebooks").glob("*.ipynb")):
+        first = json.loads(notebook_text(file.name))["cells"][0]["source"][0]
+        found[file.name] = first.lstrip("# ").strip()
+    return found
+
+
+def notebook_text(name: str) -> str:
+    return (FOLDER / "notebooks" / name).read_text(encoding="utf-8")
 
 
 def sample_report() -> str:

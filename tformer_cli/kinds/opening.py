@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.artifacts.config_file import check_task, may_be_ours
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.files.cache import given_name
 from tformer_cli.kinds import kind_named, kind_of, kinds_for
 from tformer_cli.kinds.stored_model import (
     DirectoryModel,
@@ -163,10 +164,14 @@ def _tell_if_slower(directory: ModelDirectory, tell: Callable[[str], None]) -> N
 
 
 def for_languages(directory: ModelDirectory, settings: OpeningSettings) -> ModelDirectory:
-    """Chooses the languages of a model that has tokens for them."""
-    tokenizer = directory.tokenizer.for_languages(
-        settings.source_language, settings.target_language
-    )
+    """Chooses the languages of a model that has tokens for them; a pair that named it says them."""
+    source, target = settings.source_language, settings.target_language
+    if name := given_name(directory.path):
+        from tformer_cli.foreign.known_models import languages_of
+
+        languages = languages_of(name) or (None, None)
+        source, target = source or languages[0], target or languages[1]
+    tokenizer = directory.tokenizer.for_languages(source, target)
     tokenizer.check_languages()
     if tokenizer is directory.tokenizer:
         return directory

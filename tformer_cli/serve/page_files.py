@@ -27,10 +27,8 @@ class PageFile(NamedTuple):
 
 
 def exports_of(modules: Iterable[str], *more: str) -> str:
-    """Writes what the static page's script exports: the names that modules import of it.
-
-    Not all that stands there: locals at the beginning of a line look alike, once it is shortened.
-    """
+    """Writes which names the static page's script exports: those that modules import of it."""
+    # Not all that stands there: shortened, locals at the beginning of a line look alike
     imported = [found for text in modules for found in _IMPORTED.findall(text)]
     names = {*more, *", ".join(imported).split(", ")}
     return f"export {{ {', '.join(sorted(names))} }};\n"

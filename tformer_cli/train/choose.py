@@ -144,7 +144,9 @@ def choose(
     yield Choice(key="decoding.length_penalty", value=1.0)
 
 
-def expectation(size: CorpusSize, limits: Limits, reach: Estimate, *, on_gpu: bool) -> str:
+def expectation(
+    size: CorpusSize, limits: Limits, reach: Estimate, *, on_gpu: bool, fine_tunes: bool
+) -> str:
     """Says how long the run will take, and what it may reach where that was measured."""
     if limits.minutes:
         time = f"about {_duration(limits.minutes)} of training, the limit"
@@ -153,7 +155,9 @@ def expectation(size: CorpusSize, limits: Limits, reach: Estimate, *, on_gpu: bo
     else:
         guess = "" if reach.preset in MEASURED else ", a guess: nobody measured this size"
         time = f"about {_duration(reach.minutes)} of training on two cores{guess}"
-    if size.n_pairs < TRUSTED:
+    if fine_tunes:
+        reached = "what a model learns from more text: `tformer guide training`, What to expect"
+    elif size.n_pairs < TRUSTED:
         reached = f"{size.n_pairs:,} pairs teach words, not a language: add text, or --from MODEL"
     elif reach.preset == "tiny" and 20_000 <= size.n_pairs <= 50_000 and reach.epochs >= 10:
         reached = (

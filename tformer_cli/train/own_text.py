@@ -137,7 +137,7 @@ def choose_recipe(
     return Chosen(
         text=recipe_text([*own.header, size], [*_data(own, run), *chosen]),
         choices=tuple(one for one in chosen if one.why),
-        expected=expectation(own.size, limits, reach, on_gpu=on_gpu),
+        expected=expectation(own.size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes),
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from tformer_cli.artifacts.config_file import (
     TASKS,
     TOKENIZER,
     WEIGHTS,
+    ConfigFile,
     ImportOrigin,
     TaskKind,
     read_config,
@@ -29,6 +30,7 @@ from tformer_cli.model.adapter_config import adapted_parts
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe, with_preset
 from tformer_cli.structure import StructureError, structure
+from tformer_cli.text.config import DataConfig
 from tformer_cli.text.tokenizer import BOS_ID, Tokenizer, read_tokenizer
 from tformer_cli.trainer.config import METRICS, StartConfig, TrainingConfig
 
@@ -71,6 +73,8 @@ class StartSettings:
     task: TaskKind = DEFAULT_KIND
     """The kind of the model; of a run, that of the run."""
     labels: tuple[str, ...] = ()
+    languages: Mapping[str, str] = field(default_factory=dict)
+    """Its languages, the keys of `[data]`, as far as they are known."""
 
 
 def completion(
@@ -280,7 +284,7 @@ def _completed(
         values = {**values, "task": {**task, "labels": settings.labels}}
     return {
         **values,
-        "data": data,
+        "data": {**settings.languages, **data},
         "model": {**settings.model, **shape, "from_hash": settings.weights_hash},
         # Only to be read: the run's tokenizer is a copy of the model's
         "tokenizer": {**tokenizer, "path": name, "vocab_size": settings.vocab_size},
@@ -339,6 +343,7 @@ def _of_run(run: Path | None, name: str) -> StartSettings | None:
         weights_hash=recipe.start.weights_hash,
         task=recipe.task.kind,
         labels=recipe.task.labels,
+        languages=_languages(recipe.data),
     )
 
 
@@ -360,7 +365,13 @@ def _of_model(name: str, n_new: int, say: Callable[[str], None]) -> StartSetting
         weights_hash=hash_file(path / WEIGHTS),
         task=record.task,
         labels=record.labels,
+        languages=_languages(record),
     )
+
+
+def _languages(of: DataConfig | ConfigFile) -> dict[str, str]:
+    names = ("source_language", "target_language")
+    return {name: code for name in names if (code := getattr(of, name))}
 
 
 def _conflicts(

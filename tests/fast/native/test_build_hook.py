@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tformer_cli.api import load_model
+from tformer_cli.api.model import load_model
 from tformer_cli.cli.app import LEFT_OUT
 from tformer_cli.fast.native.library import levels_of_processor
 from tformer_cli.version import __version__

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.chromium import chromium, violations
 from tests.inspect.cases import pixels_of
 from tests.inspect.views.test_image import directory
 from tests.models import LINES
@@ -292,6 +293,22 @@ def test_the_sample_page_opens_every_tab(visit):
     assert min(visited.selftest["tabs"].values()) > 150
     assert visited.selftest["nameless"] == []
     assert visited.text_of("guide-says").startswith("When the model ")
+
+
+def test_axe_finds_nothing_against_its_rules_in_a_report(tmp_path):
+    path = tmp_path / "sample.html"
+    path.write_text(sample_page(), encoding="utf-8")
+    with chromium() as browser:
+        page = browser.new_page()
+        page.goto(path.as_uri())
+        tabs = page.locator("#tabs button").evaluate_all("all => all.map(one => one.id)")
+        assert len(tabs) >= 7
+        for tab in tabs:
+            page.click(f"#{tab}")
+            page.emulate_media(color_scheme="light")
+            assert violations(page) == [], tab
+            page.emulate_media(color_scheme="dark")
+            assert violations(page, "color-contrast") == [], tab
 
 
 WIDTHS = """

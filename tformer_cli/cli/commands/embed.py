@@ -47,8 +47,8 @@ def embed(
     is the name of one, as for `tformer classify`; --images takes all of a folder or file.
 
     Examples:
-        tformer embed sentence-transformers/all-MiniLM-L6-v2 "not too terrible" --format jsonl
-        tformer embed sentence-transformers/all-MiniLM-L6-v2 -i texts.txt -o vectors.npy
+        tformer embed all-MiniLM-L6-v2 "not too terrible" --format jsonl
+        tformer embed all-MiniLM-L6-v2 -i texts.txt -o vectors.npy
         tformer embed dinov2-small photos/*.jpg -o vectors.npy
     """
     chosen = format_by_name(output_format, job.output, FORMATS)

@@ -60,7 +60,11 @@ if TYPE_CHECKING:
 @takes_decoding_options
 def evaluate(
     model: Path | None = argument(
-        "MODEL", "Model directory to translate or label --source.", default=None, role="reads_model"
+        "MODEL",
+        "Model to translate or label --source: a directory, hub name (owner/name), short name or "
+        "pair such as en-de.",
+        default=None,
+        role="reads_model",
     ),
     *,
     texts: TextOptions,

@@ -32,8 +32,8 @@ def fill(
     line's candidates do not depend on its neighbors.
 
     Examples:
-        tformer fill google-bert/bert-base-uncased "Paris is the [MASK] of France."
-        tformer fill google-bert/bert-base-uncased -i gaps.txt --format jsonl --top 3
+        tformer fill bert-base-uncased "Paris is the [MASK] of France."
+        tformer fill bert-base-uncased -i gaps.txt --format jsonl --top 3
     """
     if top is not None and output_format == "text":
         raise UsageError("--top: text fills each gap once; add --format tsv or jsonl")

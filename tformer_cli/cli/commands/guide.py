@@ -51,27 +51,38 @@ def guide(
     """Print a guide, or list the topics.
 
     On a terminal a guide is formatted and shown by $PAGER, unless --quiet; elsewhere it is the
-    Markdown itself. sample-report is a report page, to open in a browser without training a model.
+    Markdown itself. sample-report is a report page, to open in a browser without training a model;
+    names that end in .ipynb are notebooks.
 
     Examples:
         tformer guide
         tformer guide translating
         tformer guide sample-report -o report.html
+        tformer guide translating.ipynb -o translating.ipynb
     """
-    from tformer_cli.guide import SAMPLE, find_guide, guides, sample_report
+    from tformer_cli.guide import (
+        SAMPLE,
+        find_guide,
+        guides,
+        notebook_text,
+        notebooks,
+        sample_report,
+    )
 
     is_on_terminal = output == STANDARD_STREAM and sys.stdout.isatty()
     if topic is None:
         if output != STANDARD_STREAM:
             raise UsageError("--output: there is no guide to write; name a TOPIC")
         rows = [(one.topic, one.summary) for one in guides()]
+        rows += [(name, f"A notebook: {title}.") for name, title in notebooks().items()]
         show_list(stdout_console(), [*rows, (SAMPLE, "A report page to open; needs -o FILE.")])
         return
-    if topic == SAMPLE:
+    if topic == SAMPLE or topic in notebooks():
         if is_on_terminal:
             raise UsageError("--output: a page is not for a terminal; name a file with -o FILE")
-        check_ending(output, ["html"])
-        text = sample_report()
+        if topic == SAMPLE:
+            check_ending(output, ["html"])
+        text = sample_report() if topic == SAMPLE else notebook_text(topic)
     else:
         text = find_guide(topic).text
     if is_on_terminal:

@@ -23,7 +23,8 @@ MOST_LABELS = 10
 def import_model(
     source: str = argument(
         "SOURCE",
-        "Directory or file of a model, or its name on the Hugging Face hub.",
+        "Directory or file of a model, its name on the Hugging Face hub (owner/name), or a name or "
+        "pair of `tformer models`.",
         role="reads_directory",
     ),
     *,

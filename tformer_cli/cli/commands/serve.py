@@ -24,7 +24,8 @@ PACKAGES = ("uvicorn", "starlette", "python_multipart")
 def serve(
     models: list[str] = argument(
         "MODEL",
-        "Model directories, or models of other tools; NAME=MODEL gives one a name.",
+        "Model directories, hub names (owner/name), short names or pairs such as en-de, which "
+        "`tformer models` lists; NAME=MODEL gives one a name.",
         role="reads_system",
     ),
     *,

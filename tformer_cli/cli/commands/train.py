@@ -77,7 +77,8 @@ class RecipeOptions:
     )
     start: Path | None = option_field(
         None,
-        "Start from the weights of this model, and keep its shape and tokenizer.",
+        "Start from the weights of this model, a directory or a name of `tformer models`, and keep "
+        "its shape and tokenizer.",
         "--from",
         shown="random weights",
         metavar="MODEL",

@@ -190,7 +190,9 @@ def inspect_report(
 @takes_opening_options
 def inspect_diff(
     first: Path = argument(
-        "A", "Model directory, or RUN/checkpoints/step-NNNNNN of a run.", role="reads_model"
+        "A",
+        "Model directory or name (`tformer models`), or RUN/checkpoints/step-NNNNNN of a run.",
+        role="reads_model",
     ),
     second: Path = argument("B", "The model to compare it with.", role="reads_model"),
     text: TextsArgument = None,

@@ -83,7 +83,7 @@ function readingOf(head) {
  * @param {Child[]} caption
  */
 function put(name, figureOf, caption) {
-  const box = byId(name), scroll = box.querySelector(".scroll"), head = chosenHead();
+  const box = byId(name), [scroll] = elements(".scroll", box), head = chosenHead();
   box.querySelector("figcaption").replaceChildren(...caption);
   const figure = figureOf(head, { rows: rowsOf(head), columns: columnsOf(head), room: Math.max(260, scroll.clientWidth || 420) });
   figure.svg.addEventListener("pointermove", event => {
@@ -94,6 +94,7 @@ function put(name, figureOf, caption) {
   figure.svg.addEventListener("pointerleave", () => hover(null));
   figure.svg.addEventListener("click", event => pin(figure.cellAt(event)));
   scroll.replaceChildren(figure.svg);
+  letScroll(scroll);
   figures[name] = figure;
 }
 

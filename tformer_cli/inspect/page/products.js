@@ -94,6 +94,7 @@ function showProducts() {
   byId("qk-body").replaceChildren(...vectors ? productParts(head, vectors, row, column) : [make("p", { class: "says" },
     `The page has room for the queries and keys of ${Object.keys(sentence.vectors).length} of the ${sentence.heads.length} heads of this sentence, those shown first; ${head.id} is not among them. `,
     make("code", {}, `tformer inspect-step … --head ${head.id} --token ${row}`), " shows them.")]);
+  elements(".scroll", box).forEach(letScroll);
 }
 
 function productParts(head, vectors, row, column) {

@@ -37,6 +37,7 @@ function showTabs() {
     if (isShown && tab.show) {
       panel.replaceChildren(make("h2", { class: "tab-title" }, tab.title));
       tab.show(panel, sentence);
+      elements(".scroll", panel).forEach(letScroll);
     }
   }
 }
@@ -46,6 +47,20 @@ function addPanel(tab) {
   const panel = make("section", { id: `panel-${tab.id}`, class: `cards cards-${tab.id}`, role: "tabpanel", "aria-labelledby": `tab-${tab.id}`, tabindex: "-1" });
   byId("panels").append(panel);
   return panel;
+}
+
+/**
+ * Gives a box to the keyboard while it holds more than it shows.
+ *
+ * @param {HTMLElement} box
+ */
+function letScroll(box) {
+  const isWide = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
+  const name = box.querySelector("svg")?.getAttribute("aria-label") ?? box.querySelector("caption")?.textContent ?? "Wide table";
+  for (const [attribute, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": name })) {
+    if (isWide) box.setAttribute(attribute, value);
+    else box.removeAttribute(attribute);
+  }
 }
 
 /**

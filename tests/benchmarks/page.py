@@ -1,0 +1,123 @@
+"""The live page in a browser: from opening to the first paint, from a key to what follows it.
+
+    python tests/benchmarks/page.py MODEL --text FILE [--rounds 20]
+
+The service and Chromium are processes of their own. Each round opens the page in a fresh profile
+and types a line of FILE in place of another. "Over the request" is the time beyond what the same
+page waits for the bare request of another line: what debouncing, drawing and the browser add. It
+needs `playwright` and a Chromium; on a busy machine look at ratios and medians.
+"""
+
+import argparse
+import socket
+import statistics
+import subprocess
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import which
+
+from harness import TFORMER, print_table
+from playwright.sync_api import sync_playwright
+
+from tformer_cli.text.lines import read_lines
+
+MOST_PAINT = 300
+"""Milliseconds to the first paint, as the page promises."""
+BARE = """
+async text => {
+    const begun = performance.now();
+    const answer = await fetch('api/translate', { method: 'POST',
+        headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ text }) });
+    await answer.text();
+    return performance.now() - begun;
+}
+"""
+TYPED = """
+async text => {
+    const source = document.querySelector('#source-0'), begun = performance.now(), found = {};
+    const drawn = (name, selector, isThere) => new Promise(done => {
+        const observer = new MutationObserver(() => {
+            if (!isThere()) return;
+            observer.disconnect();
+            // What a script has drawn is seen at the next frame
+            requestAnimationFrame(() => done(found[name] = performance.now() - begun));
+        });
+        observer.observe(document.querySelector(selector), { childList: true, subtree: true });
+    });
+    const all = [drawn('translation', '.written .mirror', () => true),
+        drawn('heads', '#overview', () => document.querySelector('#source-text').textContent === text)];
+    source.value = text;
+    source.dispatchEvent(new Event('input', { bubbles: true }));
+    await Promise.all(all);
+    return found;
+}
+"""  # noqa: E501
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    lines = [line for line in read_lines(options.text) if line.strip()]
+    found = {"first paint": [], "key to translation": [], "key to heads": [], "bare request": []}
+    with served(options.model) as address, sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=which("chromium"), args=["--no-sandbox"])
+        for n in range(options.rounds + 1):
+            context = browser.new_context(viewport={"width": 1280, "height": 720})
+            page = context.new_page()
+            page.goto(address)
+            page.wait_for_selector(".thumb", timeout=120_000)
+            paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+            typed, other = (lines[(2 * n + k) % len(lines)] for k in range(2))
+            one = {"paint": page.evaluate(paint), **page.evaluate(TYPED, typed)}
+            one["bare"] = page.evaluate(BARE, other)
+            context.close()
+            if n:  # the first loads the inspector
+                for name, value in zip(found, (one[key] for key in KEYS), strict=True):
+                    found[name].append(value)
+        browser.close()
+    bare = statistics.median(found["bare request"])
+    rows = [
+        (
+            name,
+            f"{statistics.median(values):.0f}",
+            f"{statistics.quantiles(values, n=10)[-1]:.0f}",
+            f"{statistics.median(values) - bare:+.0f}" if name.startswith("key") else "",
+        )
+        for name, values in found.items()
+    ]
+    columns = ("from", "median ms", "90th percentile ms", "over the request ms")
+    print_table(f"{options.model.name}, {options.rounds} rounds", columns, rows)
+    if statistics.median(found["first paint"]) > MOST_PAINT:
+        raise SystemExit(f"the first paint took more than {MOST_PAINT} ms")
+
+
+KEYS = ("paint", "translation", "heads", "bare")
+
+
+@contextmanager
+def served(model):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([*TFORMER, "serve", f"m={model}", "--port", str(port)])
+    address = f"http://127.0.0.1:{port}"
+    try:
+        while process.poll() is None:
+            try:
+                urllib.request.urlopen(f"{address}/ready").close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+if __name__ == "__main__":
+    main()
