@@ -118,6 +118,7 @@ async def clients_of(server, n, seconds):
             await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]))
             found.append((int(head.split()[1]), head, time.monotonic() - asked))
         writer.close()
+        await writer.wait_closed()  # or they would count among those of the next call
 
     await asyncio.gather(*(client() for _ in range(n)))
     return found

@@ -45,7 +45,7 @@ OPEN_LINES = 128
 long document do not fill the memory."""
 FORGETTING = 0.9
 """Weight of all batches before in the mean speed, relative to the last one."""
-CAUTION = 1.25
+CAUTION = 1.5
 """Times the predicted wait that there must be time for."""
 ASSUMED_SPEED = 3000.0
 """Tokens a second before anything was computed."""
