@@ -55,6 +55,8 @@ def translated(text, answer=upper, **settings):
         ("a <i>b</i> c <i>d</i>.", "A <i>B</i> C <i>D</i>."),
         ("a <a href='#'>b <b>c</b></a> d", "A <a href='#'>B <b>C</b></a> D"),
         ("a <img src=x> b", "A <img src=x> B"),
+        ("a<sup>1</sup> b", "A<sup>1</sup> B"),
+        ("a<sup id=x><a href=y>[b]</a></sup>.", "A<sup id=x><a href=y>[b]</a></sup>."),
         ("</b> a <b>", "</b> A <b>"),
         ("<b>a <i>b</b> c</i>", "<b>A <i>B</b> C</i>"),
         ("<?php echo '>' ?><p>a</p>", "<?php echo '>' ?><p>A</p>"),

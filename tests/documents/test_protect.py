@@ -82,6 +82,7 @@ def put(source, target, pairs=()):
         ("(%s) hello", "() salut", (), "(%s) salut"),
         # Numbers may be written otherwise
         ("it has 1,000.50 now", "il a 1 000,50 ici", (), "il a 1 000,50 ici"),
+        ("has 1,000.50 now", "a 1.000.50 ici", [(1, n) for n in range(1, 6)], "a 1,000.50 ici"),
         ("it has 1,000 now", "il a mille ici", ((0, 0), (1, 1), (2, 2), (3, 3)), "il a 1,000 ici"),
         # A part of another is not it
         ("in 1990", "en 19901", ((0, 0), (1, 1)), "en 1990"),

@@ -9,6 +9,7 @@ import pytest
 
 from tests.serve.fake import Client, FakeService, model
 from tests.serve.test_requests import BOUNDARY
+from tformer_cli.documents.known_formats import BY_EXTENSION
 from tformer_cli.serve.config import ServeSettings
 
 QUESTION = {"q": "hello", "source": "en", "target": "fr"}
@@ -205,7 +206,7 @@ def test_a_file_is_translated_and_fetched():
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (upload(name="a.docx"), "Invalid request: file format not supported"),
+        (upload(name="a.pdf"), "Invalid request: file format not supported"),
         (upload(name=""), "Invalid request: empty file"),
         (upload(source=None), "Invalid request: missing source parameter"),
         (upload(target=""), "Invalid request: missing target parameter"),
@@ -217,6 +218,43 @@ def test_a_file_is_translated_and_fetched():
 def test_files_that_cannot_be_translated(request_, message):
     answer = Client().post("/translate_file", **request_)
     assert (answer.status, answer.json) == (400, {"error": message})
+
+
+def test_html_is_translated_and_its_tags_stay():
+    fields = {"source": "en", "target": "fr", "format": "html"}
+    client = Client()
+    one = client.post("/translate", json_={**fields, "q": "<p>a <b>b</b></p>", "alternatives": 2})
+    assert one.json == {"translatedText": "<p>A <b>B</b></p>", "alternatives": []}
+    assert client.post("/translate", json_={**fields, "q": ["<p>a</p>", "b"]}).json == {
+        "translatedText": ["<p>A</p>", "B"]
+    }
+    # An attack is text to us; what it was as markup it stays
+    attack = "</script><img src=x onerror=alert(1)>"
+    assert client.post("/translate", json_={**fields, "q": attack}).json["translatedText"] == attack
+    # By two models nothing is aligned: what stands between tags is translated by itself
+    pivot = Client(FakeService(pivot="fr"))
+    page = "<p>the <b>old</b> house {x}</p>"
+    found = pivot.post("/translate", json_={**fields, "target": "de", "q": page}).json
+    assert found["translatedText"] == "<p>THE <b>OLD</b> HOUSE {x}</p>"
+    assert [one.texts for one in pivot.service.asked] == [
+        ["the old house {x}"],
+        ["the", "old", "house"],
+    ]
+    same = pivot.post("/translate", json_={**fields, "target": "en", "q": page}).json
+    assert same["translatedText"] == page
+
+
+def test_a_document_of_any_format_is_translated():
+    client = Client()
+    page = b"<html lang='en'><p>hello <b>you</b></p><pre>hello</pre>"
+    url = client.post("/translate_file", **upload("a.html", page)).json["translatedFileUrl"]
+    place = url.removeprefix("http://localhost:5000")
+    expected = "<html lang='fr'><p>HELLO <b>YOU</b></p><pre>hello</pre>"
+    assert client.get(place).text == expected
+    assert client.service.asked[0].settings["aligned"] is True
+    damaged = client.post("/translate_file", **upload("a.docx", b"PK\0"))
+    assert damaged.status == 400
+    assert damaged.json["error"].startswith("a.docx: ")
 
 
 def test_no_name_of_a_file_is_a_path(tmp_path):
@@ -298,7 +336,7 @@ def test_settings_of_a_page():
     found = Client().get("/frontend/settings").json
     assert found == {
         "charLimit": 5000, "frontendTimeout": 500, "apiKeys": False, "keyRequired": False,
-        "suggestions": False, "filesTranslation": True, "supportedFilesFormat": [".txt"],
+        "suggestions": False, "filesTranslation": True, "supportedFilesFormat": list(BY_EXTENSION),
         "language": {
             "source": {"code": "en", "name": "English"},
             "target": {"code": "fr", "name": "French"},

@@ -248,6 +248,21 @@ def test_a_name_of_a_file_is_no_picture(zoo, tmp_path):
         assert "data:image" in refused.value.read().decode()
 
 
+def test_html_is_translated_as_by_the_command(zoo):
+    page = "<p>The <b>old</b> house is <a href='x'>green</a>, and {x}.</p><p>The cat</p>"
+    code = (
+        "import sys; from tformer_cli.cli.app import main\n"
+        "sys.argv = ['tformer', 'translate', *sys.argv[1:]]; main()"
+    )
+    words = [sys.executable, "-c", code, zoo["translate"], "--document", "html", "-q"]
+    done = subprocess.run(words, input=page.encode(), capture_output=True, check=True)
+    with serving(zoo["translate"]) as server:
+        fields = {"q": page, "source": "en", "target": "fr", "format": "html"}
+        found = json.loads(server.post("translate", fields))
+    assert found["translatedText"] == done.stdout.decode()
+    assert found["translatedText"].count("<a href='x'>") == 1
+
+
 def test_the_service_imports_no_torch():
     code = (
         "import sys, tformer_cli.serve.run, tformer_cli.serve.models\n"

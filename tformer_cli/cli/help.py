@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 COMMON, MESSAGES = "Common", "Messages"
 OPTION_PANELS = (
-    *(COMMON, "Search", "Sampling", "Constraints", "Ensembles", "Formats", "Large jobs"),
-    *("Machine", MESSAGES),
+    *(COMMON, "Documents", "Search", "Sampling", "Constraints", "Ensembles", "Formats"),
+    *("Large jobs", "Machine", MESSAGES),
 )
 # First options of the panel Common, in order.
 COMMON_FIRST = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, count, islice, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ from tformer_cli.search.constraints import NO_CONSTRAINTS, with_terms
 from tformer_cli.search.formats import flags_of
 from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.text.lines import without_surrogates
+from tformer_cli.text.tokenizer import UNK_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,19 +33,22 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.jobs.align import Aligner
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
-    from tformer_cli.search.translator import Translation
-    from tformer_cli.text.tokenizer import TokenizerSide
+    from tformer_cli.search.hypothesis import SourceAttention
+    from tformer_cli.search.translator import Translation, Translator
+    from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 
 class ModelAnswers:
     """Answers requests by an opened model."""
 
-    def __init__(self, opened: Opened, glossary: Sequence[Term] = ()) -> None:
-        self._opened, self._glossary = opened, glossary
+    def __init__(
+        self, opened: Opened, glossary: Sequence[Term] = (), *, protects: bool = True
+    ) -> None:
+        self._opened, self._glossary, self._protects = opened, glossary, protects
         self.counts = ResultCounts()
 
     @cached_property
-    def _aligner(self) -> Aligner | None:
+    def aligner(self) -> Aligner | None:
         from tformer_cli.inspect.jobs.align import Aligner
 
         try:
@@ -52,25 +56,40 @@ class ModelAnswers:
         except UsageError:  # its heads are pruned: markup cuts what is translated
             return None
 
+    def _translator(self, requests: Sequence[Request]) -> Translator:
+        """Returns the translator; where links are needed, its search listens to heads."""
+        plain = self._opened.translator
+        if self.aligner is None or not any(one.needs_links for one in requests):
+            return plain
+        return self.aligner.listening(plain)
+
     def answers(self, requests: Sequence[Request], on_done: Callable[[int], None]) -> list[Answer]:
         """Translates lines; `on_done` is told how many are done."""
         lines = iter(without_surrogates(one.text) for one in requests)
         left = iter(requests)
         terms = ((line, with_terms(NO_CONSTRAINTS, line, self._glossary)) for line in lines)
         found: list[Answer] = []
-        for buffer in self._opened.translator.buffers(terms, BUFFER_LINES):
-            needed = [
-                one
-                for one, asked in zip(buffer, islice(left, len(buffer)), strict=True)
-                if asked.needs_links
-            ]
-            links = self._links(needed)
-            for one in buffer:
-                self.counts.add(one)
+        for buffer in self._translator(requests).buffers(terms, BUFFER_LINES):
+            asked = [one.needs_links for one in islice(left, len(buffer))]
+            links = self._links([one for one, needs in zip(buffer, asked, strict=True) if needs])
+            for one, needs in zip(buffer, asked, strict=True):
+                self._count(one)
                 flags = tuple(flags_of(one.hypotheses[0], one))
-                found.append(Answer(one.text, links.get(one.index), flags))
+                found.append(Answer(one.text, links.get(one.index) if needs else (), flags))
             on_done(len(found))
         return found
+
+    def _count(self, one: Translation) -> None:
+        """Counts a translation; what is copied is no unknown word, whatever the model read."""
+        self.counts.add(one)
+        if not (one.n_unknown and self._protects):
+            return
+        text, place = "", 0
+        for span in protected(Segment(one.source)).spans:
+            text += one.source[place : span.start]
+            place = span.end
+        left = self._opened.directory.tokenizer.source.encode(text + one.source[place:])
+        self.counts.unknown -= max(0, one.n_unknown - left.count(UNK_ID))
 
     def restored(self, buffer: Sequence[Translation]) -> list[Translation]:
         """Puts what lines have to copy into their best translations."""
@@ -85,47 +104,66 @@ class ModelAnswers:
             made.append(one)
         return made
 
-    def _links(self, translations: Sequence[Translation]) -> dict[int, list[Link]]:
+    def _links(self, translations: Sequence[Translation]) -> dict[int, list[Link] | None]:
         """Links the tokens of translations, by the numbers of their lines."""
-        if not translations or self._aligner is None:
+        if not translations or self.aligner is None:
             return {}
-        found = links_of(self._aligner, translations)
+        found = links_of(self.aligner, translations)
         return {one.index: links for one, links in zip(translations, found, strict=True)}
 
 
-def links_of(aligner: Aligner, translations: Sequence[Translation]) -> list[list[Link]]:
-    """Links each token of the best translations with the token of the source it is due to."""
+def links_of(
+    aligner: Aligner,
+    translations: Sequence[Translation],
+    *,
+    tokenizer: Tokenizer | None = None,
+    passes: bool = True,
+) -> list[list[Link] | None]:
+    """Links each token of the best translations with the token of the source it is due to.
+
+    Where the search has not listened, a second pass finds them, with torch; None: there is none.
+    The tokenizer is that of the languages, if a model has several.
+    """
     from tformer_cli.inspect.alignment import WordTokens
 
+    tokenizer = tokenizer or aligner.tokenizer
     ours, theirs, pairs = [], [], []
+    heard: list[SourceAttention | None] = []
     for one in translations:
         best = one.hypotheses[0]
         parts = (one.parts or (one.source,)) if one.n_parts else ()
-        ends = list(accumulate(best.part_lengths, initial=0))
+        ends = accumulate(best.part_lengths, initial=0)
         cut = [best.token_ids[a:b] for a, b in pairwise(ends)][: len(parts)]
-        sources = source_tokens(aligner.tokenizer.source, one.source, parts)
-        ours.append(sources)
-        theirs.append(target_tokens(aligner.tokenizer.target, cut, best.text))
+        sources = source_tokens(tokenizer.source, one.source, parts)
+        ours.append([places for _, places in sources])
+        theirs.append(target_tokens(tokenizer.target, cut, best.text))
+        heard += best.attention or [None] * len(parts)
         for (ids, _), target in zip(sources, cut, strict=True):
+            kept = ids[: aligner.longest]
             # Each token is a word of its own
-            pairs.append(
-                (
-                    WordTokens(
-                        tuple(ids[: aligner.longest]), np.eye(min(len(ids), aligner.longest))
-                    ),
-                    WordTokens(tuple(target), np.eye(len(target))),
-                )
-            )
-    weights = iter(aligner.word_weights(pairs))
-    return [
-        [
-            Link(place, sources[part][1][int(row.argmax())])
-            for part, places in enumerate(targets)
-            for place, row in zip(places, next(weights)[:, :-1], strict=True)
-            if row.size and row.any() and place[0] < place[1]
-        ]
-        for sources, targets in zip(ours, theirs, strict=True)
-    ]
+            read = WordTokens(tuple(kept), np.eye(len(kept)))
+            pairs.append((read, WordTokens(tuple(target), np.eye(len(target)))))
+    found = (
+        dict(enumerate(aligner.heard_weights(pairs, heard)))
+        if passes
+        else aligner.search_weights(pairs, heard)
+    )
+    numbers = count()
+    made: list[list[Link] | None] = []
+    for read_parts, targets in zip(ours, theirs, strict=True):
+        own = [found.get(next(numbers)) for _ in targets]
+        made.append(
+            None
+            if any(weights is None for weights in own)
+            else [
+                Link(target, places[int(row.argmax())])
+                for places, part, weights in zip(read_parts, targets, own, strict=True)
+                if weights is not None
+                for target, row in zip(part, weights[:, :-1], strict=True)
+                if row.any() and target[0] < target[1]
+            ]
+        )
+    return made
 
 
 def source_tokens(

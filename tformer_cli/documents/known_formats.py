@@ -33,6 +33,7 @@ class Format:
 
 FORMATS = (
     Format("html", (".html", ".htm", ".xhtml"), "html:read", "web pages"),
+    Format("markdown", (".md", ".markdown"), "markdown:read", "Markdown"),
     Format("text", (".txt",), "text:read", "plain text; --unwrap joins paragraphs"),
     Format("docx", (".docx", ".docm", ".dotx"), "office:read_open_xml", "Word"),
     Format("pptx", (".pptx", ".pptm", ".potx"), "office:read_open_xml", "PowerPoint"),

@@ -81,7 +81,7 @@ def project(
     `fixed` are the places of protected spans, by their numbers. A span without an aligned word
     takes one that is free, if it may, or has none.
     """
-    protected = [source.spans[number] for number in fixed]
+    protected = [span for span in source.spans if span.behavior == "protected"]
     cuts = {place for span in source.spans for place in (span.start, span.end)}
     ours = words_of(source.text, sorted(cuts), [(s.start, s.end) for s in protected])
     theirs = words_of(text, _cuts_of_names(source.text, text, cuts), list(fixed.values()))
@@ -144,12 +144,21 @@ def _aligned(
             if common > 0 and number is not None:
                 votes[number] += common
         found.append(votes.most_common(1)[0][0] if votes else None)
-    for number, place in _unchanged(ours_text, ours, theirs_text, theirs):
-        found[place] = number
+    same = _unchanged(ours_text, ours, theirs_text, theirs)
     numbers = {one: number for number, one in enumerate(ours)}
-    for place, one in enumerate(theirs):
-        if one in whole:
-            found[place] = numbers.get(whole[one])
+    same += [
+        (numbers[whole[one]], place)
+        for place, one in enumerate(theirs)
+        if whole.get(one) in numbers
+    ]
+    # A name that translates itself, and what is copied, has no article or preposition, whatever
+    # was attended to there
+    names = {
+        n for n, place in same if ours_text[slice(*ours[n])].isalnum() or theirs[place] in whole
+    }
+    found = [None if number in names else number for number in found]
+    for number, place in same:
+        found[place] = number
     return found
 
 

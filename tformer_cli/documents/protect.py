@@ -1,4 +1,4 @@
-"""What a translation has to copy: placeholders, addresses, code, numbers, pictures made of letters.
+"""Texts that a translation has to copy: placeholders, addresses, code, numbers, emoji.
 
 The model reads it with the sentence, which is better for the words around it than a gap would be.
 What it does not copy is put where it wrote something else for it, or between the neighbors.
@@ -46,7 +46,6 @@ _COPIED = re.compile(
 )
 _ANY_NUMBER = re.compile(r"\d[\d.,:/'’\u00a0\u202f -]*\d|\d")
 _ELIDED = re.compile(r"['’]\w+")
-_DIGITS = re.compile(r"\D")
 
 
 def protected(segment: Segment) -> Segment:
@@ -97,21 +96,14 @@ def restored(source: Segment, text: str, links: Sequence[Link]) -> Restored:
     # The places of what was written instead are those of a link's words
     order = [*wanted]
     flat = replace(
-        source,
-        spans=tuple(
-            replace(
-                source.spans[n],
-                behavior="protected" if n in found else "once",
-                opening=str(n),
-                depth=0,
-            )
-            for n in order
-        ),
+        source, spans=tuple(replace(source.spans[n], opening=str(n), depth=0) for n in order)
     )
     fixed = {order.index(n): place for n, place in found.items()}
     places = project(flat, text, links, fixed, takes_free=False).spans
-    for span in reversed([one for one in places if one.behavior == "once"]):
+    for span in reversed(places):
         number = int(span.opening)
+        if number not in missing:
+            continue
         if span.start == span.end and (elided := _ELIDED.match(text, max(0, span.start - 1))):
             span = replace(span, start=elided.end(), end=elided.end())
         copied = _with_blanks(source, number, wanted[number], text, span)
@@ -139,11 +131,11 @@ def _copied(wanted: Mapping[int, str], text: str) -> dict[int, Range]:
     for number, copied in sorted(wanted.items(), key=lambda one: (-len(one[1]), one[0])):
         places = [match.span() for match in _whole(copied).finditer(text)]
         if not places and _ANY_NUMBER.fullmatch(copied):
-            digits = _DIGITS.sub("", copied)
+            notation = _notation(copied)
             places = [
                 match.span()
                 for match in _ANY_NUMBER.finditer(text)
-                if _DIGITS.sub("", match[0]) == digits
+                if _notation(match[0]) == notation
             ]
         for start, end in places:
             if not any(a < end and start < b for a, b in taken):
@@ -151,6 +143,11 @@ def _copied(wanted: Mapping[int, str], text: str) -> dict[int, Range]:
                 taken.append((start, end))
                 break
     return found
+
+
+def _notation(number: str) -> tuple[str, int]:
+    """Returns the digits of a number, and how many kinds of marks stand between them."""
+    return re.sub(r"\D", "", number), len(set(re.sub(r"\d", "", number)))
 
 
 def _whole(copied: str) -> re.Pattern[str]:

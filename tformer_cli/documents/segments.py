@@ -28,7 +28,7 @@ class Span:
     """The character behind the last; of a void span the same as the start."""
     behavior: Behavior
     opening: str = ""
-    """What is written before, verbatim. Void and protected: written instead of the characters; a
+    """Markup before it, verbatim. Void and protected: written instead of the characters; a
     protected span without it writes its characters."""
     closing: str = ""
     depth: int = 0
@@ -73,7 +73,7 @@ class Document(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSettings:
-    """What a format may ask for besides the bytes."""
+    """Settings that a format may ask for besides the bytes."""
 
     name: str = "document"
     """The file, for errors."""
@@ -211,7 +211,7 @@ class Slot:
 
     segment: Segment
     raw: str
-    """What the document has there, blanks around included."""
+    """Its text in the document, blanks around included."""
     escape: Callable[[str], str] = str
     """Writes characters of text as the format has to."""
 

@@ -42,7 +42,7 @@ class Answer:
 
 @dataclass
 class Summary:
-    """What became of the segments of a document."""
+    """Counts of the segments of a document, and those that are doubtful."""
 
     n_segments: int = 0
     n_translated: int = 0

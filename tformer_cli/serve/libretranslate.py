@@ -1,25 +1,33 @@
 """The API of LibreTranslate: its paths, fields, answers and error texts, which clients rely on."""
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
+from itertools import islice
+from pathlib import PurePath
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from tformer_cli.documents.answers import links_of
+from tformer_cli.documents.known_formats import BY_EXTENSION, format_named
+from tformer_cli.documents.segments import Document, ReadSettings
+from tformer_cli.documents.translating import Answer, translating
+from tformer_cli.documents.translating import Request as Line
 from tformer_cli.errors import TformerError
 from tformer_cli.serve.config import MOST_ALTERNATIVES
 from tformer_cli.serve.downloads import attachment
 from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
-from tformer_cli.serve.markup import translated_markup
 from tformer_cli.serve.requests import Fields, Refused, read_fields
 from tformer_cli.serve.site import Priority, Route, Site, plain_error
 
-FILE_FORMATS = (".txt",)
 FRONTEND_MILLISECONDS = 500
 """Milliseconds that a page waits after the last key before it asks."""
+_LOOKED_AT = 100
+"""Segments of a document by which its language is guessed."""
 SHOWN = 40
 """Characters of a client's word in an error."""
 
@@ -103,20 +111,69 @@ async def translate(site: Site, request: Request) -> Response:
         source = _language(languages, fields.text("source"))
     way = languages.checked_way(source, target)
     if text_format == "html":
-        found = [
-            [one]
-            for one in await translated_markup(
-                texts, lambda parts: _first(site, way, parts, fields)
-            )
-        ]
+        read = format_named("html").read
+        pages = [read(text.encode(errors="replace"), ReadSettings()) for text in texts]
+        written = await _documents(site, way, pages, site.deadline(fields))
+        found = [[one.decode()] for one in written]
     else:
         found = await _translated(site, way, texts, 1 + n_more, site.deadline(fields))
     return JSONResponse(_answer(fields, found, guess, n_more))
 
 
-async def _first(site: Site, way: Way, texts: list[str], fields: Fields) -> list[str]:
-    found = await _translated(site, way, texts, 1, site.deadline(fields))
-    return [best for best, *_ in found]
+async def _documents(
+    site: Site,
+    way: Way,
+    documents: Sequence[Document],
+    deadline: float,
+    priority: Priority | None = None,
+) -> list[bytes]:
+    """Translates documents; their lines are one request, in which equal ones are sent once."""
+    segments = [document.segments for document in documents]
+    job = translating([one for some in segments for one in some], protects=True)
+    lines = next(job)
+    while True:
+        answers = await _lines(site, way, lines, deadline, priority)
+        try:
+            lines = job.send(answers)
+        except StopIteration as end:
+            made = iter(end.value.segments)
+            break
+    return [
+        document.write(list(islice(made, len(own))))
+        for document, own in zip(documents, segments, strict=True)
+    ]
+
+
+async def _lines(
+    site: Site, way: Way, lines: Sequence[Line], deadline: float, priority: Priority | None
+) -> list[Answer]:
+    """Translates lines, with what goes together where that is needed."""
+    texts = [line.text for line in lines]
+    if not way.models or not texts:
+        return [Answer(line.text, None if line.needs_links else ()) for line in lines]
+    # By two models, words go together with those of the language between
+    is_aligned = len(way.models) == 1 and any(line.needs_links for line in lines)
+    settings = {**way.settings, "aligned": is_aligned or None}
+    results = site.results(
+        way.models, "translate", texts, settings=settings, priority=priority, deadline=deadline
+    )
+    async with aclosing(results):
+        found = [one async for one in results]
+    links = dict[int, Any]()
+    if is_aligned and (aligner := site.service.aligner(way.models[0])) is not None:
+        needed = [n for n, line in enumerate(lines) if line.needs_links]
+        codes = [way.settings.get(f"{side}_language") for side in ("source", "target")]
+        source, target = (None if code is None else str(code) for code in codes)
+        tokenizer = aligner.tokenizer.for_languages(source, target)
+        # In a thread, and without a second pass: the service does without torch
+        made = await asyncio.to_thread(
+            links_of, aligner, [found[n] for n in needed], tokenizer=tokenizer, passes=False
+        )
+        links = dict(zip(needed, made, strict=True))
+    return [
+        Answer(one.text, links.get(n) if line.needs_links else ())
+        for n, (line, one) in enumerate(zip(lines, found, strict=True))
+    ]
 
 
 def _answer(
@@ -191,7 +248,7 @@ async def languages(site: Site, request: Request) -> Response:  # noqa: ARG001 -
 
 
 async def translate_file(site: Site, request: Request) -> Response:
-    """Translates a file line by line, and says where the translation can be fetched."""
+    """Translates a document, and says where the translation can be fetched."""
     fields = await _read(site, request)
     file = fields.files.get("file")
     if file is None:
@@ -199,18 +256,22 @@ async def translate_file(site: Site, request: Request) -> Response:
     _required(fields, "source", "target")
     if not file.name:
         raise Refused(400, "Invalid request: empty file")
-    if not file.name.lower().endswith(FILE_FORMATS):
+    known = BY_EXTENSION.get(PurePath(file.name).suffix.lower())
+    if known is None:
         raise Refused(400, "Invalid request: file format not supported")
     served = site.languages
     target = _language(served, fields.text("target"))
-    text = file.content.decode("utf-8-sig", "replace")
+    settings = ReadSettings(name=file.name, target_language=target)
+    # In a thread: to unpack an office file takes a while
+    document = await asyncio.to_thread(known.read, file.content, settings)
     if fields.text("source").lower() == "auto":
-        source = _detected(site, served, [text], target)[0]
+        start = [one.text for one in document.segments[:_LOOKED_AT]]
+        source = _detected(site, served, start, target)[0]
     else:
         source = _language(served, fields.text("source"))
     way = served.checked_way(source, target)
-    ((best, *_),) = await _translated(site, way, [text], 1, site.deadline(fields), "bulk")
-    place = site.downloads.add(file.name, best.encode())
+    (written,) = await _documents(site, way, [document], site.deadline(fields), "bulk")
+    place = site.downloads.add(file.name, written)
     url = request.url.replace(path=f"/download_file/{place}", query="", fragment="")
     return JSONResponse({"translatedFileUrl": str(url)})
 
@@ -259,7 +320,7 @@ async def frontend_settings(site: Site, request: Request) -> Response:  # noqa: 
             "keyRequired": bool(site.keys),
             "suggestions": site.settings.suggestions is not None,
             "filesTranslation": True,
-            "supportedFilesFormat": list(FILE_FORMATS),
+            "supportedFilesFormat": list(BY_EXTENSION),
             "language": {
                 "source": {"code": source, "name": name_of(source)},
                 "target": {"code": target, "name": name_of(target)},

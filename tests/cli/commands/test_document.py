@@ -56,6 +56,9 @@ def test_what_is_protected_is_copied(model, tmp_path):
     done = run("translate", model, line, "--protect", "-q")
     assert all(one in done.stdout for one in ("{name}", "https://example.org/a", "😀"))
     assert done.stdout.count("\n") == 1
+    page = f"<p>{line}</p>".encode()
+    told = run("translate", model, "--document", "html", stdin=page)
+    assert "does not know" not in told.stderr
     # Nothing to copy: the same bytes
     assert run("translate", model, *LINES, "--protect", "-q").stdout == (
         run("translate", model, *LINES, "-q").stdout
@@ -69,6 +72,9 @@ def test_what_is_protected_is_copied(model, tmp_path):
     ("words", "error"),
     [
         (["a.pdf", "-o", "b.pdf"], "a.pdf: a PDF has no text to write into; make text of it with"),
+        (["no.pdf", "-o", "b.pdf"], "no.pdf: a PDF has no text to write into"),
+        (["no.html", "-o", "b.html"], "no.html: no such file; name a document, or add --document"),
+        (["a.html", "-o", "b.pdf"], "--output: b.pdf: cannot be written; name a file of text"),
         (["-i", "a.pdf"], "a.pdf: a PDF has no text to write into"),
         (["--document", "htlm"], "--document: there is no format htlm; did you mean html?"),
         (["--document", "html", "a", "b"], "--document: takes one file; name it once"),

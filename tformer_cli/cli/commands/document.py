@@ -4,7 +4,7 @@ import json
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from tformer_cli.cli.line_job import FileOptions
 from tformer_cli.cli.options import option_field, refuse
 from tformer_cli.cli.progress import line_progress, shares_terminal
 from tformer_cli.cli.streams import STANDARD_STREAM, note, results, warn, warn_of_results
-from tformer_cli.documents.known_formats import BY_NAME, Format, format_named, format_of
+from tformer_cli.documents.known_formats import BY_NAME, REFUSED, Format, format_named, format_of
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.lines import check_file
 from tformer_cli.wording import count_of
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 LINES = "lines"
 # Files of lines have this ending, too: they are documents only where that is asked for.
-_OF_LINES = "text"
+_PLAIN_TEXT = "text"
+_WRITTEN = "file of text, or of the document's own format"
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,15 @@ class DocumentOptions:
         # A sentence is a text, though a file may be called so
         if named is not None and files.input_file is None and files.output != STANDARD_STREAM:
             is_file = _is_file(named)
+            if not is_file and " " not in named and format_of(named) is not None:
+                raise UsageError(
+                    f"{named}: no such file; name a document, or add --document lines to "
+                    "translate these words"
+                )
         found = format_of(file) if is_file else None
-        if found is None or (found.name == _OF_LINES and files.input_file is not None):
+        if texts and PurePath(files.output).suffix.lower() in REFUSED:
+            raise UsageError(f"--output: {files.output}: cannot be written; name a {_WRITTEN}")
+        if found is None or (found.name == _PLAIN_TEXT and files.input_file is not None):
             return None
         return ChosenDocument(file, found)
 
@@ -163,11 +171,10 @@ def translate_document(
                 unwraps=options.unwrap,
             ),
         )
-        answers = ModelAnswers(opened, glossary)
+        protects = options.protect is not False
+        answers = ModelAnswers(opened, glossary, protects=protects)
         is_hidden = quiet or shares_terminal(output)
-        made = _translated(
-            document, answers, protects=options.protect is not False, quiet=is_hidden
-        )
+        made = _translated(document, answers, protects=protects, quiet=is_hidden)
         stream.write(document.write(made.segments))
         if told is not None:
             found = {"format": chosen.format.name, **made.summary.as_json()}

@@ -48,6 +48,12 @@ _WHOLE = re.compile(
 _OTHER = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<![a-zA-Z\[][^>]*>|<\?.*?\?>|<\?[^>]*>", re.DOTALL
 )
+# Read as a part of the word before it, a note's number would spoil the translation of that
+_NOTE = re.compile(
+    r"<sup\b[^<>]*>(?:\s*<[a-z][^<>]*>)*\s*(?:[\[(]?\d{1,3}[\])]?|\[\w{1,3}\]|[*†‡]+)\s*"
+    r"(?:</[a-z]+>\s*)*?</sup>",
+    re.IGNORECASE,
+)
 _NAME = re.compile(r"</?([a-zA-Z][^\s/>]*)")
 _KEPT = re.compile(
     r"""\btranslate\s*=\s*["']?no\b|\bclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE
@@ -290,6 +296,8 @@ def _token_at(text: str, place: int) -> _Token:
         if name in _CODE:
             return _Token(found[0], "protected", name, _seen(found[0]))
         return _Token(found[0], "void" if name in _UNSEEN else "copied", name)
+    if found := _NOTE.match(text, place):
+        return _Token(found[0], "void")
     found = _TAG.match(text, place)
     if found is None:
         return _Token("<", "text", text="<")  # one that is text

@@ -172,7 +172,7 @@ class _Group:
     cues: list[_Cue]
     segment: Segment
     cuts: list[str] = field(default_factory=list)
-    """What stands between two cues: the opening of a void span."""
+    """Text between two cues: the opening of a void span."""
 
 
 class SubtitleDocument:

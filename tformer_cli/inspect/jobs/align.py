@@ -150,6 +150,19 @@ class Aligner:
         heard: Sequence[SourceAttention | None],
     ) -> list[Numbers]:
         """Turns what was heard of pairs into weights of words; other pairs take a forced pass."""
+        found = self.search_weights(pairs, heard)
+        missing = [index for index in range(len(pairs)) if index not in found]
+        if missing:
+            others = self.word_weights([pairs[index] for index in missing])
+            found |= zip(missing, others, strict=True)
+        return [found[index] for index in range(len(pairs))]
+
+    def search_weights(
+        self,
+        pairs: Sequence[tuple[WordTokens, WordTokens]],
+        heard: Sequence[SourceAttention | None],
+    ) -> dict[int, Numbers]:
+        """Turns what was heard of pairs into weights of words, by their numbers, without torch."""
         found: dict[int, Numbers] = {}
         for index, ((source, target), one) in enumerate(zip(pairs, heard, strict=True)):
             # Only what was heard of these heads and these very tokens
@@ -161,11 +174,7 @@ class Aligner:
             weights = one.weights.astype(np.float64)
             convention = self.choice.read_by(weights, source.ids, target.ids, self.tokenizer)
             found[index] = word_weights(weights, source, target, convention)
-        missing = [index for index in range(len(pairs)) if index not in found]
-        if missing:
-            others = self.word_weights([pairs[index] for index in missing])
-            found |= zip(missing, others, strict=True)
-        return [found[index] for index in range(len(pairs))]
+        return found
 
     def align_pairs(self, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> list[WordAlignment]:
         return [self._joined([weights]) for weights in self.word_weights(pairs)]
