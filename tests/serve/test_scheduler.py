@@ -193,7 +193,7 @@ def test_a_full_queue_and_a_long_wait_are_busy_and_say_when_to_come_back():
     with pytest.raises(Busy, match="it would wait 4 seconds") as caught:
         model.admit([100], deadline=model.now + 2.0)
     assert caught.value.retry_after == 4
-    model.admit([100], deadline=model.now + 5.0)
+    model.admit([100], deadline=model.now + 7.0)
 
 
 def test_a_document_delays_others_no_more_than_its_turns_and_is_let_in_beside_another():

@@ -158,7 +158,7 @@ class Answers:
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer of its texts; None: not known."""
+        """The tokenizer of its texts; None: it is not known."""
         # While a model is closed to make room, its results may still be read
         return None if self._job.serving is None else self._job.serving.tokenizer
 

@@ -45,7 +45,7 @@ OPEN_LINES = 128
 long document do not fill the memory."""
 FORGETTING = 0.9
 """Weight of all batches before in the mean speed, relative to the last one."""
-CAUTION = 1.25
+CAUTION = 1.5
 """Times the predicted wait that there must be time for."""
 ASSUMED_SPEED = 3000.0
 """Tokens a second before anything was computed."""
@@ -238,7 +238,8 @@ class Scheduler(Generic[U]):
 
         While it has its turns the others have as many, so a document counts as little as it delays.
         """
-        own = min(n_tokens, BATCH_TOKENS) + QUANTUM
+        # An interactive one is to end in time, a bulk one to begin
+        own = (n_tokens if is_interactive else min(n_tokens, BATCH_TOKENS)) + QUANTUM
         ahead, bulk = (
             self._sum((place, own), (min(request.tokens_left, own) for request in ring))
             for place, ring in enumerate((self._interactive, self._bulk))
