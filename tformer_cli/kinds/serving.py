@@ -66,7 +66,7 @@ class Serving(ABC):
     group: Hashable
     """The settings: units of one group may be in a batch."""
     tokenizer: Tokenizer | None = None
-    """Names the tokens of its results, where these have any."""
+    """The side that names the tokens of its results, where these have any."""
 
     def having(self, settings: Mapping[str, Any]) -> Serving:
         """Makes the same with settings other than the model's own."""
