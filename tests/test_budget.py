@@ -20,10 +20,10 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     ".": 1719,
-    "api": 1345,
+    "api": 1346,
     "artifacts": 2328,
     "bulk": 1787,
-    "cli": 10116,
+    "cli": 10127,
     "corpora": 3025,
     "distill": 1568,
     "documents": 4019,
@@ -34,14 +34,14 @@ BUDGET = {
     "guide": 126,
     "heads": 709,
     "inspect": 12315,
-    "kinds": 3713,
+    "kinds": 3716,
     "metrics": 726,
     "model": 4061,
     "quality": 2653,
-    "search": 5225,
+    "search": 5260,
     "serve": 5249,
-    "show": 2011,
-    "tests": 73146,
+    "show": 1977,
+    "tests": 73150,
     "text": 6089,
     "train": 2144,
     "trainer": 5068,
@@ -53,7 +53,7 @@ LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 443
 LONG_FUNCTIONS = 9
-CIRCLES = 0
+CIRCLES = 1
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
 
 

@@ -257,8 +257,8 @@ def test_a_recipe_that_stands_where_the_run_will_is_kept(place):
     result = CliRunner().invoke(app, ["train", "new/recipe.toml", "-o", "new"])
     assert result.exit_code == 2
     assert (
-        "new/recipe.toml would be replaced: it is the input (RECIPE); name another directory"
-        in result.stderr
+        "new/recipe.toml would be replaced: it is the input (RECIPE|SOURCE); name another "
+        "directory" in result.stderr
     )
     assert [path.name for path in new.iterdir()] == ["recipe.toml"]
 

@@ -172,7 +172,7 @@ def test_no_file_in_the_cache_of_the_hub_is_replaced(tmp_path, monkeypatch):
         file.rename(blobs / str(number))
         file.symlink_to(blobs / str(number))
     monkeypatch.setattr(import_model, "_downloaded", lambda name: snapshot)
-    monkeypatch.setattr(import_model, "_local", lambda name: snapshot)
+    monkeypatch.setattr(import_model, "_local", lambda name, say=None: snapshot)
     before = content(tmp_path)
     words, model, output = next(one for one in WRITERS if one[0] == ("translate",))
     for file in (*snapshot.iterdir(), *blobs.iterdir()):

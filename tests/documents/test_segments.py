@@ -1,10 +1,11 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tformer_cli.documents.known_formats import FORMATS, format_named, format_of
+from tformer_cli.cli.commands.translate import DocumentOptions
+from tformer_cli.documents.known_formats import BY_NAME, FORMATS, format_named, format_of
 from tformer_cli.documents.segments import (
     ReadSettings,
     SegmentBuilder,
@@ -121,7 +122,9 @@ def test_formats_are_found_by_extension_and_by_name():
     assert all(callable(one.read) for one in FORMATS)
 
 
-def test_the_guide_lists_every_format():
+def test_the_guide_and_the_option_list_every_format():
     guide = find_guide("documents").text
+    document = next(one for one in fields(DocumentOptions) if one.name == "document")
+    assert document.metadata["option"].help.endswith(f"Formats: {', '.join(BY_NAME)}.")
     for one in FORMATS:
         assert f"| `{one.name}` | {' '.join(one.extensions)} |" in guide

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from tformer_cli.show.notebook import Several, html_table
+from tformer_cli.search.hypothesis import Several
+from tformer_cli.show.notebook import html_table
 from tformer_cli.text.pharaoh import format_links
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from tformer_cli.kinds.classify import Classification
 from tformer_cli.kinds.embed import Embed, OfLines
 from tformer_cli.kinds.kind import Examples, FilledGap
 from tformer_cli.kinds.lines.job import LineResult, results_of
-from tformer_cli.show.notebook import Several, html_table
+from tformer_cli.search.hypothesis import Several
+from tformer_cli.show.notebook import html_table
 from tformer_cli.text.label_tokenizer import LabelTokenizer
 from tformer_cli.text.tokenizer import PAD_ID, UNK_ID
 from tformer_cli.wording import count_of

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from tformer_cli.errors import UsageError
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import PromptedModel, Searcher, Sentence
-from tformer_cli.search.hypothesis import Hypothesis
+from tformer_cli.search.hypothesis import Hypothesis, Several
 from tformer_cli.search.translator import line_key
-from tformer_cli.show.notebook import Several, html_table
 from tformer_cli.text.lines import buffers, given_lines
 from tformer_cli.text.tokenizer import BOS_ID, UNK_ID
 
@@ -77,6 +76,8 @@ class Generation(Several[GeneratedText]):
         return self.prompt + self.texts[0].text
 
     def _repr_html_(self) -> str:
+        from tformer_cli.show.notebook import html_table
+
         rows = [(one.score, one.text) for one in self.texts]
         return html_table(self.prompt, ("score", "continuation"), rows)
 

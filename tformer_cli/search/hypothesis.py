@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from tformer_cli.search.config import DecodingConfig
 
+T = TypeVar("T")
 PENALTY_OFFSET = 5.0
 """The 5 of ((5 + T)/6)^α; T = 1 gives 1."""
 EXTRA_TOKENS = 20
 """Added to `max_length_ratio` times the source's tokens, so that short sources have room."""
+
+
+class Several(ABC, Generic[T]):
+    """A result that holds several of something, and is indexed, counted and iterated as they are.
+
+    It is no `Sequence` of the standard library, whose method `index` hides the field of that name.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _held(self) -> Sequence[T]:
+        """The parts that it holds."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __bool__(self) -> bool:
+        # A result is there, of a blank line too, which has no label
+        return True
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[T]: ...
+    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
+        return self._held[place]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._held)
 
 
 CrossHead = tuple[int, int]

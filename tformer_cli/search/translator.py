@@ -19,9 +19,8 @@ from tformer_cli.search.constraints import (
     unsatisfied,
 )
 from tformer_cli.search.engine import Choice, Searcher, Sentence
-from tformer_cli.search.hypothesis import length_divisor, longest_source
+from tformer_cli.search.hypothesis import Several, length_divisor, longest_source
 from tformer_cli.search.sentences import split_line
-from tformer_cli.show.notebook import Several, html_table
 from tformer_cli.text.lines import buffers, check_lines, checked_line, given_lines
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
 
@@ -115,6 +114,8 @@ class Translation(Several[TranslatedText]):
         return self.text
 
     def _repr_html_(self) -> str:
+        from tformer_cli.show.notebook import html_table
+
         rows = [(one.score, one.text) for one in self.hypotheses]
         return html_table(self.source, ("score", "translation"), rows)
 

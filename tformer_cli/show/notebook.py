@@ -1,45 +1,11 @@
-"""Results in a program's hands: sequences of what they hold, and tables in a notebook."""
+"""Results as tables in a notebook."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-T = TypeVar("T")
-
-
-class Several(ABC, Generic[T]):
-    """A result that holds several of something, and is indexed, counted and iterated as they are.
-
-    It is no `Sequence` of the standard library, whose method `index` hides the field of that name.
-    """
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def _held(self) -> Sequence[T]:
-        """The parts that it holds."""
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __bool__(self) -> bool:
-        # A result is there, of a blank line too, which has no label
-        return True
-
-    @overload
-    def __getitem__(self, place: int) -> T: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[T]: ...
-    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
-        return self._held[place]
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._held)
+    from collections.abc import Iterable, Sequence
 
 
 def html_table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -94,7 +94,8 @@ def declare(library):
         ("best_tokens", None, [pointer, pointer, size, pointer, pointer]),
         ("integers_size", size, [size, size]),
         ("starts_size", size, [size]),
-        ("pack_integers", None, [pointer, size, size, pointer, pointer]),
+        ("sum_integers", None, [pointer, size, size, pointer]),
+        ("pack_integers", None, [pointer, size, size, pointer]),
         ("lay_out_quantized_rows", None, [pointer, size, size, pointer]),
         ("multiply_any", None, [pointer, pointer, size, size, Epilogue, pointer, size, pointer]),
         ("arena_take", pointer, [pointer, size, size]),
@@ -122,9 +123,8 @@ def packed_integers(library, matrix):
     integers = torch.full((library.integers_size(n_outputs, n_inputs),), -1, dtype=torch.int8)
     starts = torch.full((library.starts_size(n_outputs),), -1, dtype=torch.int32)
     given = matrix.integers.contiguous()
-    library.pack_integers(
-        given.data_ptr(), n_outputs, n_inputs, integers.data_ptr(), starts.data_ptr()
-    )
+    library.sum_integers(given.data_ptr(), n_outputs, n_inputs, starts.data_ptr())
+    library.pack_integers(given.data_ptr(), n_outputs, n_inputs, integers.data_ptr())
     pointers = integers.data_ptr(), starts.data_ptr(), matrix.scale.data_ptr()
     return PackedMatrix(n_inputs, n_outputs, None, *pointers), (integers, starts, matrix.scale)
 

@@ -1,4 +1,4 @@
-"""Documents of `tformer translate`: their options, and the work."""
+"""Documents of `tformer translate`: which file is one, and the work."""
 
 import json
 import sys
@@ -6,13 +6,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tformer_cli.cli.line_job import FileOptions
-from tformer_cli.cli.options import option_field, refuse
 from tformer_cli.cli.progress import line_progress, shares_terminal
 from tformer_cli.cli.streams import STANDARD_STREAM, note, results, warn, warn_of_results
-from tformer_cli.documents.known_formats import BY_NAME, REFUSED, Format, format_named, format_of
+from tformer_cli.documents.known_formats import REFUSED, Format, format_named, format_of
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.lines import check_file
 from tformer_cli.wording import count_of
@@ -20,6 +19,7 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tformer_cli.cli.commands.translate import DocumentOptions
     from tformer_cli.documents.answers import ModelAnswers
     from tformer_cli.documents.segments import Document
     from tformer_cli.documents.translating import Translated
@@ -40,95 +40,33 @@ class ChosenDocument:
     format: Format
 
 
-@dataclass(frozen=True, kw_only=True)
-class DocumentOptions:
-    """Documents, and what is copied of any text."""
-
-    document: str | None = option_field(
-        None,
-        "Translate a document of a format, or plain lines whatever the file is called. Formats: "
-        f"{', '.join(BY_NAME)}.",
-        panel="Documents",
-        metavar="FORMAT|lines",
-        shown="by the file's ending",
-    )
-    protect: bool | None = option_field(
-        None,
-        "Copy placeholders, web and mail addresses, code, numbers and emoji as they are.",
-        panel="Documents",
-        shown="documents yes, lines no",
-    )
-    summary: str | None = option_field(
-        None,
-        "Write what became of a document's segments to a JSON file.",
-        panel="Documents",
-        role="writes_file",
-        holds=("JSON",),
-    )
-    unwrap: bool = option_field(
-        False, "Join the lines of each paragraph of plain text.", panel="Documents"
-    )
-    fuzzy: bool = option_field(
-        False, "Translate again what a file marks as doubtful (fuzzy).", panel="Documents"
-    )
-    key: list[str] | None = option_field(
-        None,
-        "Path of values to translate in JSON, such as menu.*.title; without any, all texts. "
-        "Repeatable.",
-        panel="Documents",
-        metavar="PATH",
-    )
-
-    def chosen(self, texts: list[str] | None, files: FileOptions) -> ChosenDocument | None:
-        """Chooses the document, if it is one."""
-        named = texts[0] if texts and len(texts) == 1 else None
-        file = files.input_file or named or STANDARD_STREAM
-        if self.document == LINES:
-            return None
-        if self.document is not None:
-            if texts and (files.input_file is not None or named is None):
-                raise UsageError("--document: takes one file; name it once, or omit it for stdin")
-            return ChosenDocument(file, format_named(self.document))
-        is_file = files.input_file is not None and file != STANDARD_STREAM
-        # A sentence is a text, though a file may be called so
-        if named is not None and files.input_file is None and files.output != STANDARD_STREAM:
-            is_file = _is_file(named)
-            if not is_file and " " not in named and format_of(named) is not None:
-                raise UsageError(
-                    f"{named}: no such file; name a document, or add --document lines to "
-                    "translate these words"
-                )
-        found = format_of(file) if is_file else None
-        if texts and PurePath(files.output).suffix.lower() in REFUSED:
-            raise UsageError(f"--output: {files.output}: cannot be written; name a {_WRITTEN}")
-        if found is None or (found.name == _PLAIN_TEXT and files.input_file is not None):
-            return None
-        return ChosenDocument(file, found)
-
-    def check_lines(self) -> None:
-        """Refuses options that only documents have."""
-        given = {
-            "summary": self.summary,
-            "unwrap": self.unwrap or None,
-            "fuzzy": self.fuzzy or None,
-            "key": self.key,
-        }
-        refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
-
-    def arguments(self, opened: "Opened", alignments: str | None, n_best: int) -> dict[str, Any]:
-        """Returns what puts into translations of lines what they have to copy, if asked to."""
-        if not self.protect:
-            return {}
-        refuse(
-            {"alignments": alignments, "n_best": n_best if n_best > 1 else None},
-            "does not go with --protect, which changes the best translation; omit one of the two",
-        )
-        from tformer_cli.documents.answers import ModelAnswers
-
-        answers = ModelAnswers(opened)
-        # Its search listens, so that nothing is computed twice
-        translator = answers.aligner and answers.aligner.listening(opened.translator)
-        return {"correct": answers.restored, "translator": translator or opened.translator}
+def chosen_document(
+    options: "DocumentOptions", texts: list[str] | None, files: FileOptions
+) -> ChosenDocument | None:
+    """Chooses the document, if it is one."""
+    named = texts[0] if texts and len(texts) == 1 else None
+    file = files.input_file or named or STANDARD_STREAM
+    if options.document == LINES:
+        return None
+    if options.document is not None:
+        if texts and (files.input_file is not None or named is None):
+            raise UsageError("--document: takes one file; name it once, or omit it for stdin")
+        return ChosenDocument(file, format_named(options.document))
+    is_file = files.input_file is not None and file != STANDARD_STREAM
+    # A sentence is a text, though a file may be called so
+    if named is not None and files.input_file is None and files.output != STANDARD_STREAM:
+        is_file = _is_file(named)
+        if not is_file and " " not in named and format_of(named) is not None:
+            raise UsageError(
+                f"{named}: no such file; name a document, or add --document lines to "
+                "translate these words"
+            )
+    found = format_of(file) if is_file else None
+    if texts and PurePath(files.output).suffix.lower() in REFUSED:
+        raise UsageError(f"--output: {files.output}: cannot be written; name a {_WRITTEN}")
+    if found is None or (found.name == _PLAIN_TEXT and files.input_file is not None):
+        return None
+    return ChosenDocument(file, found)
 
 
 def _is_file(name: str) -> bool:
@@ -140,7 +78,7 @@ def _is_file(name: str) -> bool:
 
 def translate_document(
     chosen: ChosenDocument,
-    options: DocumentOptions,
+    options: "DocumentOptions",
     output: str,
     open_model: "Callable[[], Opened]",
     glossary: "Sequence[Term]",

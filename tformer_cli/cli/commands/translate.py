@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
 import typer
 
-from tformer_cli.cli.commands.document import DocumentOptions, translate_document
 from tformer_cli.cli.line_job import FileOptions, count_lines, write_lines
 from tformer_cli.cli.options import (
     ModelArgument,
@@ -295,6 +294,77 @@ def opened_output(
         yield file.stream, file
 
 
+@dataclass(frozen=True, kw_only=True)
+class DocumentOptions:
+    """Documents, and what is copied of any text."""
+
+    document: str | None = option_field(
+        None,
+        "Translate a document of a format, or plain lines whatever the file is called. Formats: "
+        "html, markdown, text, docx, pptx, odt, odp, srt, vtt, po, xliff, tmx, json, epub.",
+        panel="Documents",
+        metavar="FORMAT|lines",
+        shown="by the file's ending",
+    )
+    protect: bool | None = option_field(
+        None,
+        "Copy placeholders, web and mail addresses, code, numbers and emoji as they are.",
+        panel="Documents",
+        shown="documents yes, lines no",
+    )
+    summary: str | None = option_field(
+        None,
+        "Write what became of a document's segments to a JSON file.",
+        panel="Documents",
+        role="writes_file",
+        holds=("JSON",),
+    )
+    unwrap: bool = option_field(
+        False, "Join the lines of each paragraph of plain text.", panel="Documents"
+    )
+    fuzzy: bool = option_field(
+        False, "Translate again what a file marks as doubtful (fuzzy).", panel="Documents"
+    )
+    key: list[str] | None = option_field(
+        None,
+        "Path of values to translate in JSON, such as menu.*.title; without any, all texts. "
+        "Repeatable.",
+        panel="Documents",
+        metavar="PATH",
+    )
+
+    def may_be_meant(self, texts: list[str] | None, files: FileOptions) -> bool:
+        """Returns whether a document may be named; only then the formats are loaded."""
+        is_file = files.input_file not in (None, STANDARD_STREAM)
+        is_written = bool(texts) and files.output != STANDARD_STREAM
+        return self.document is not None or is_file or is_written
+
+    def check_lines(self) -> None:
+        """Refuses options that only documents have."""
+        given = {
+            "summary": self.summary,
+            "unwrap": self.unwrap or None,
+            "fuzzy": self.fuzzy or None,
+            "key": self.key,
+        }
+        refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
+
+    def arguments(self, opened: "Opened", alignments: str | None, n_best: int) -> dict[str, Any]:
+        """Returns what puts into translations of lines what they have to copy, if asked to."""
+        if not self.protect:
+            return {}
+        refuse(
+            {"alignments": alignments, "n_best": n_best if n_best > 1 else None},
+            "does not go with --protect, which changes the best translation; omit one of the two",
+        )
+        from tformer_cli.documents.answers import ModelAnswers
+
+        answers = ModelAnswers(opened)
+        # Its search listens, so that nothing is computed twice
+        translator = answers.aligner and answers.aligner.listening(opened.translator)
+        return {"correct": answers.restored, "translator": translator or opened.translator}
+
+
 # Parameters that leave the results as they are: a run may be resumed under others.
 WITHOUT_EFFECT = frozenset(
     {"quiet", "resume", "threads", "device", "buffer_lines", "max_wait", "batch_tokens", "output"}
@@ -339,18 +409,21 @@ def translate(
     formats.check()
     # Before a model is loaded: a wrong value is an error at once
     more = {**ensemble.arguments(), **constraints.arguments()}
-    if chosen_document := documents.chosen(text, files):
-        refuse_of_lines(job, formats)
-        translate_document(
-            chosen_document,
-            documents,
-            files.output,
-            lambda: options.open(model, quiet=quiet, **more, **decoding),
-            constraints.terms(),
-            options.target_language or "",
-            quiet=quiet,
-        )
-        return
+    if documents.may_be_meant(text, files):
+        from tformer_cli.cli.commands.document import chosen_document, translate_document
+
+        if found := chosen_document(documents, text, files):
+            refuse_of_lines(job, formats)
+            translate_document(
+                found,
+                documents,
+                files.output,
+                lambda: options.open(model, quiet=quiet, **more, **decoding),
+                constraints.terms(),
+                options.target_language or "",
+                quiet=quiet,
+            )
+            return
     documents.check_lines()
     read = LineCounts()
     lines = input_lines(text, files.input_file, read, "--input", quiet=quiet)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.inspect.data import packed, picked
 from tformer_cli.inspect.view import WITH_OUTPUT, ReportOptions, SentenceView, Subject, check_gaps
+from tformer_cli.search.hypothesis import Several
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Room, Row, Table, Texts, text
-from tformer_cli.show.notebook import Several
 from tformer_cli.show.terminal import (
     NARROWEST_LABEL,
     Item,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from tformer_cli.errors import DataError
 from tformer_cli.kinds.lines.job import LineResult, each_read, results_of
 from tformer_cli.search.formats import TSV_ENDS
-from tformer_cli.show.notebook import Several, html_table
+from tformer_cli.search.hypothesis import Several
+from tformer_cli.show.notebook import html_table
 from tformer_cli.text.images.named import short_name
 from tformer_cli.text.lines import given_lines
 

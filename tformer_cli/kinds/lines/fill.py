@@ -11,7 +11,8 @@ from tformer_cli.foreign.foreign_model import UNUSED
 from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.kinds.lines.job import LineResult, fitting
 from tformer_cli.search.formats import TSV_ENDS
-from tformer_cli.show.notebook import Several, html_table
+from tformer_cli.search.hypothesis import Several
+from tformer_cli.show.notebook import html_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
