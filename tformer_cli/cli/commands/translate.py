@@ -330,7 +330,7 @@ class DocumentOptions:
         "Path of values to translate in JSON, such as menu.*.title; without any, all texts. "
         "Repeatable.",
         panel="Documents",
-        metavar="PATH",
+        metavar="KEY",
     )
 
     def may_be_meant(self, texts: list[str] | None, files: FileOptions) -> bool:
