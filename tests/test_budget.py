@@ -23,7 +23,7 @@ BUDGET = {
     "api": 1346,
     "artifacts": 2328,
     "bulk": 1787,
-    "cli": 10127,
+    "cli": 10132,
     "corpora": 3025,
     "distill": 1568,
     "documents": 4019,
@@ -41,7 +41,7 @@ BUDGET = {
     "search": 5260,
     "serve": 5249,
     "show": 1977,
-    "tests": 73150,
+    "tests": 73151,
     "text": 6089,
     "train": 2144,
     "trainer": 5068,
@@ -53,7 +53,7 @@ LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 443
 LONG_FUNCTIONS = 9
-CIRCLES = 1
+CIRCLES = 0
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
 
 

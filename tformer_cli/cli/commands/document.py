@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tformer_cli.cli.line_job import FileOptions
 from tformer_cli.cli.progress import line_progress, shares_terminal
@@ -17,9 +17,8 @@ from tformer_cli.text.lines import check_file
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tformer_cli.cli.commands.translate import DocumentOptions
     from tformer_cli.documents.answers import ModelAnswers
     from tformer_cli.documents.segments import Document
     from tformer_cli.documents.translating import Translated
@@ -41,17 +40,17 @@ class ChosenDocument:
 
 
 def chosen_document(
-    options: "DocumentOptions", texts: list[str] | None, files: FileOptions
+    named_format: str | None, texts: list[str] | None, files: FileOptions
 ) -> ChosenDocument | None:
     """Chooses the document, if it is one."""
     named = texts[0] if texts and len(texts) == 1 else None
     file = files.input_file or named or STANDARD_STREAM
-    if options.document == LINES:
+    if named_format == LINES:
         return None
-    if options.document is not None:
+    if named_format is not None:
         if texts and (files.input_file is not None or named is None):
             raise UsageError("--document: takes one file; name it once, or omit it for stdin")
-        return ChosenDocument(file, format_named(options.document))
+        return ChosenDocument(file, format_named(named_format))
     is_file = files.input_file is not None and file != STANDARD_STREAM
     # A sentence is a text, though a file may be called so
     if named is not None and files.input_file is None and files.output != STANDARD_STREAM:
@@ -78,15 +77,17 @@ def _is_file(name: str) -> bool:
 
 def translate_document(
     chosen: ChosenDocument,
-    options: "DocumentOptions",
     output: str,
     open_model: "Callable[[], Opened]",
     glossary: "Sequence[Term]",
     target_language: str,
     *,
+    protects: bool,
+    summary_file: str | None,
+    reading: "Mapping[str, Any]",
     quiet: bool,
 ) -> None:
-    """Translates a document and says what became of it."""
+    """Translates a document and says what became of it; `reading` are settings of the format."""
     from tformer_cli.documents.answers import ModelAnswers
     from tformer_cli.documents.segments import ReadSettings
 
@@ -95,7 +96,7 @@ def translate_document(
     with ExitStack() as outputs:
         # The outputs first: an unwritable one is an error at once, not after the work
         stream = outputs.enter_context(results(output))
-        told = outputs.enter_context(results(options.summary)) if options.summary else None
+        told = outputs.enter_context(results(summary_file)) if summary_file else None
         opened = open_model()
         info = opened.directory.info
         document = chosen.format.read(
@@ -104,12 +105,9 @@ def translate_document(
                 name="stdin" if chosen.file == STANDARD_STREAM else chosen.file,
                 source_language=info.source_language,
                 target_language=target_language or info.target_language,
-                keys=tuple(options.key or ()),
-                fills_fuzzy=options.fuzzy,
-                unwraps=options.unwrap,
+                **reading,
             ),
         )
-        protects = options.protect is not False
         answers = ModelAnswers(opened, glossary, protects=protects)
         is_hidden = quiet or shares_terminal(output)
         made = _translated(document, answers, protects=protects, quiet=is_hidden)
@@ -122,7 +120,7 @@ def translate_document(
     note(f"{done} of {chosen.format.name} in {monotonic() - start:.1f} s", quiet=quiet)
     warn_of_results(answers.counts, quiet=quiet)
     if doubtful := [one for one in summary.doubtful if one["reasons"] != ["restored"]]:
-        where = "--summary FILE lists them" if options.summary is None else options.summary
+        where = "--summary FILE lists them" if summary_file is None else summary_file
         warn(f"{count_of(len(doubtful), 'segment')} whose translation is doubtful; {where}")
 
 

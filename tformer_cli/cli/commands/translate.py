@@ -339,6 +339,11 @@ class DocumentOptions:
         is_written = bool(texts) and files.output != STANDARD_STREAM
         return self.document is not None or is_file or is_written
 
+    def reading(self) -> dict[str, Any]:
+        """Returns settings of the format as arguments of `ReadSettings`."""
+        keys = tuple(self.key or ())
+        return {"keys": keys, "fills_fuzzy": self.fuzzy, "unwraps": self.unwrap}
+
     def check_lines(self) -> None:
         """Refuses options that only documents have."""
         given = {
@@ -412,15 +417,17 @@ def translate(
     if documents.may_be_meant(text, files):
         from tformer_cli.cli.commands.document import chosen_document, translate_document
 
-        if found := chosen_document(documents, text, files):
+        if found := chosen_document(documents.document, text, files):
             refuse_of_lines(job, formats)
             translate_document(
                 found,
-                documents,
                 files.output,
                 lambda: options.open(model, quiet=quiet, **more, **decoding),
                 constraints.terms(),
                 options.target_language or "",
+                protects=documents.protect is not False,
+                summary_file=documents.summary,
+                reading=documents.reading(),
                 quiet=quiet,
             )
             return
