@@ -156,8 +156,10 @@ def test_the_work_of_a_client_that_leaves_stops_within_a_batch(zoo, gate):
         cancelled = asyncio.create_task(
             all_of(service.submit("translate", "translate", numbered(300)))
         )
-        await asyncio.sleep(0.01)
+        await until(lambda: service.stats.queue_requests)
         cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):  # now it has left, before the next batch
+            await cancelled
         gate.open()
         await until(lambda: service.stats.queue_requests == 0)
         await service.drain(5.0)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.commands import under
 from tformer_cli import guide as workflow
-from tformer_cli.guide import FOLDER, ORDER, guides, sample_report
+from tformer_cli.guide import FOLDER, ORDER, guides, notebooks, sample_report
 
 TOPICS = sorted(file.stem for file in FOLDER.glob("*.md"))
 LONG = f"tformer translate {' '.join(map(str, range(60)))}"
@@ -132,5 +132,5 @@ def test_a_terminal_shows_a_guide_by_the_pager(folder, arguments, environment, i
 
 def test_in_a_pipe_no_row_of_the_list_is_wrapped():
     lines = run().stdout.splitlines()
-    assert [line.split()[0] for line in lines] == [*ORDER, "sample-report"]
+    assert [line.split()[0] for line in lines] == [*ORDER, *notebooks(), "sample-report"]
     assert max(map(len, lines)) > 80
