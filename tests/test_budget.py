@@ -41,7 +41,7 @@ BUDGET = {
     "search": 5260,
     "serve": 5249,
     "show": 1977,
-    "tests": 73153,
+    "tests": 73156,
     "text": 6089,
     "train": 2144,
     "trainer": 5068,

@@ -25,9 +25,12 @@ SAME_WORDS = """
 build_hook.py
 cli/command.py
 cli/commands/make_corpus.py
+cli/commands/models.py
 cli/commands/quickstart.py
 corpora/make_corpus.py
+documents/formats/bilingual.py
 foreign/ctranslate2/importing.py
+foreign/known_models.py
 quickstart.py
 serve/inspection.py
 serve/libretranslate.py
