@@ -25,7 +25,7 @@ _OWN_SIZES = 0x0008
 """Flag: the sizes stand behind the data, and not before it."""
 _ENCRYPTED = 0x0001
 _DAMAGES = (zipfile.BadZipFile, NotImplementedError, ValueError, IndexError, struct.error)
-"""What zipfile raises besides its own error: places outside of the file, for example."""
+"""Errors of zipfile besides its own: places outside of the file, for example."""
 
 
 class Archive:
