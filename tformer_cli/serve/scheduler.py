@@ -151,7 +151,7 @@ class Scheduler(Generic[U]):
         return tokens / seconds
 
     def _seconds(self, n_tokens: float) -> float:
-        """Predicts the time until so many tokens are answered."""
+        """Predicts the seconds from taking tokens in until they are answered."""
         tokens, seconds = self._pace
         return n_tokens * seconds / tokens
 
@@ -234,7 +234,7 @@ class Scheduler(Generic[U]):
         return self._sum("tokens", (min(one.tokens_left, MOST_TOKENS // 4) for one in self._all()))
 
     def _wait(self, n_tokens: int, *, is_interactive: bool) -> float:
-        """Predicts the seconds until a request of so many tokens begins; a short one: ends.
+        """Predicts the seconds until a bulk request begins, or an interactive one ends.
 
         While it has its turns the others have as many, so a document counts as little as it delays.
         """

@@ -30,7 +30,7 @@ _FLAGS = re.compile(r"^#,[ \t]*")
 _CHARSET = re.compile(rb"charset=([\w.-]+)")
 _PLURALS = re.compile(r"^Plural-Forms:.*?plural\s*=\s*([^;\n]+)", re.MULTILINE)
 _WRAPPED = re.compile(r"(?<=[^\s.!?:;])\n(?=[^\W\d_A-Z])")
-"""A line end in a sentence: the next line goes on with a small letter."""
+"""A line end within a sentence: the next line begins with a small letter."""
 _WIDTH = 77
 
 
