@@ -533,10 +533,15 @@ def test_a_document_that_goes_through_a_pivot_takes_as_long_as_it_takes(zoo, gat
     lines = numbered(RELAYED_LINES + 8)
 
     async def run():
-        job = service.submit(("a", "b"), "translate", lines, deadline=time.monotonic() + 0.3)
+        # Loading takes longer than the deadline on a busy machine, and would end the job unbegun.
+        gate.open(2)
+        await all_of(service.submit(("a", "b"), "translate", ["dog"]))
+        began = len(gate.batches)
+        deadline = time.monotonic() + 1
+        job = service.submit(("a", "b"), "translate", lines, deadline=deadline)
         task = asyncio.create_task(all_of(job))
-        await until(lambda: gate.batches)
-        await asyncio.sleep(0.4)
+        await until(lambda: len(gate.batches) > began)
+        await asyncio.sleep(deadline + 0.1 - time.monotonic())
         gate.open()
         return await task
 
