@@ -56,6 +56,15 @@ def test_a_file_in_ascii_stays_so():
     assert translated(document, {"x": "é"}) == data.replace(b'"x"', rb'"\u00e9"')
 
 
+def test_half_a_character_is_written_as_it_was():
+    data = rb'{"a": "x \ud83d", "b": "\ud83d\ude00"}'
+    made = translated(read("json", data), {"x \ud83d": "y \ud83d"})
+    assert made == data.replace(b"x", b"y")
+    wide = '{"a": "x \\ud83d é"}'.encode()
+    made = translated(read("json", wide), {"x \ud83d é": "y \ud83d é"})
+    assert made == wide.replace(b"x", b"y")
+
+
 @pytest.mark.parametrize("text", ['"only"', "[]", "3", ' ["a",["b"],"c"] '])
 def test_small_files(text):
     document = read("json", text.encode())

@@ -97,6 +97,7 @@ def test_fuzzy_messages_are_translated_on_request():
         ("nplurals=1; plural=0;", 1, ["many"]),
         ("nplurals=3; plural=n==1 ? 2 : n==2 ? 1 : 0;", 3, ["many", "many", "one"]),
         ("nplurals=2; plural=__import__('os');", 2, ["one", "many"]),
+        ("nplurals=2; plural=n%0;", 2, ["one", "many"]),
         ("", 2, ["one", "many"]),
     ],
 )

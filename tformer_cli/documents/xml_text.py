@@ -4,8 +4,8 @@ No writer of XML is used, because it would change quotes, entities and white spa
 a light tree of places in the source, `Unit`s tell what is replaced, and `XmlDocument` splices.
 """
 
-import codecs
 import re
+import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,14 @@ from html.entities import html5
 from typing import Literal
 from xml.parsers import expat
 
-from tformer_cli.documents.segments import Behavior, Segment, SegmentBuilder, walked
+from tformer_cli.documents.segments import (
+    MARKS,
+    Behavior,
+    Segment,
+    SegmentBuilder,
+    decoded_as,
+    walked,
+)
 from tformer_cli.errors import DataError
 
 DEEPEST = 200
@@ -25,12 +32,7 @@ _TOKEN = re.compile(
 _DECLARED = re.compile(r"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
 _NAMESPACE = re.compile(r"""\sxmlns(?::([^\s=]+))?\s*=\s*["']([^"']*)["']""")
 _NAME = re.compile(r"[^\s/>]+")
-_REFERENCE = re.compile(r"&(#[xX]?[0-9a-fA-F]+|\w+);")
-_MARKS = {
-    codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF16_LE: "utf-16-le",
-    codecs.BOM_UTF16_BE: "utf-16-be",
-}
+_REFERENCE = re.compile(r"&(?:#0*+([0-9]{1,7})|#[xX]0*+([0-9a-fA-F]{1,6})|(\w+));")
 
 
 @dataclass(slots=True)
@@ -92,17 +94,13 @@ def parsed(data: bytes, where: str, namespaces: Mapping[str, str]) -> Source:
     """Reads XML; `namespaces`: the prefix that the caller uses for each address."""
     _check(data, where)
     mark, encoding = next(
-        ((mark, name) for mark, name in _MARKS.items() if data.startswith(mark)), (b"", "")
+        ((mark, name) for mark, name in MARKS.items() if data.startswith(mark)), (b"", "")
     )
     if not encoding:
         declared = _DECLARED.match(data[:200].decode("latin-1"))
         encoding = declared[1] if declared else "utf-8"
-    try:
-        text = data[len(mark) :].decode(encoding)
-        is_same = mark + text.encode(encoding) == data
-    except (UnicodeError, LookupError):
-        is_same = False
-    if not is_same:
+    text = decoded_as(data[len(mark) :], encoding)
+    if text is None:
         raise DataError(
             f"{where}: is not in the encoding {encoding}, which it declares; convert it to UTF-8"
         )
@@ -170,10 +168,11 @@ def decoded_text(raw: str) -> str:
     """Decodes references and sections of characters."""
 
     def decode(found: re.Match[str]) -> str:
-        name = found[1]
-        if name[0] != "#":
-            return html5.get(name + ";", found[0])
-        return chr(int(name.lstrip("#xX"), 16 if name[1] in "xX" else 10))
+        if found[3]:
+            return html5.get(found[3] + ";", found[0])
+        number = int(found[1]) if found[1] else int(found[2], 16)
+        # Subtitles, which nobody has checked, may have a number that no character has
+        return chr(number) if number <= sys.maxunicode else found[0]
 
     pieces = re.split(r"(<!\[CDATA\[.*?\]\]>)", raw, flags=re.DOTALL)
     return "".join(

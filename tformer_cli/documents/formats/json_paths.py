@@ -15,6 +15,7 @@ from tformer_cli.documents.segments import (
 from tformer_cli.errors import DataError
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
+_HALF = re.compile("[\ud800-\udfff]")
 _NOTES = ("@", "$")
 """First characters of keys that tell programs something: of ARB files, of schemas."""
 
@@ -22,7 +23,7 @@ _NOTES = ("@", "$")
 def read(data: bytes, settings: ReadSettings) -> Document:
     text, encoding = decoded(data, settings)
     try:
-        json.loads(text)
+        json.loads(text, parse_int=str)  # Python makes no number of thousands of digits
     except json.JSONDecodeError as error:
         raise DataError(f"{settings.name}:{error.lineno}: is not JSON ({error.msg})") from None
     except RecursionError:
@@ -50,7 +51,13 @@ def read(data: bytes, settings: ReadSettings) -> Document:
 
 def _escaping(raw: str, *, ascii_only: bool) -> Callable[[str], str]:
     slash = "\\/" if "\\/" in raw else "/"
-    return lambda text: json.dumps(text, ensure_ascii=ascii_only)[1:-1].replace("/", slash)
+
+    def escape(text: str) -> str:
+        written = json.dumps(text, ensure_ascii=ascii_only)[1:-1].replace("/", slash)
+        # No encoding has the halves of a character
+        return _HALF.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+
+    return escape
 
 
 def _pattern(path: str) -> re.Pattern[str]:
