@@ -105,6 +105,11 @@ def test_the_language_is_an_attribute_wherever_it_is_added():
     assert read("tmx", made.encode("utf-16"), target_language="de").segments
 
 
+def test_the_text_of_an_attribute_is_no_attribute():
+    text = XLIFF.replace('<trans-unit id="1">', """<trans-unit note=' translate="no"' id="1">""")
+    assert shown(read("xliff", text.encode()).segments) == TEXTS
+
+
 def test_units_are_found_in_a_long_file():
     comment = f"<!--{' ' * 20_000_000}-->"
     units = "\n <trans-unit><source>a</source></trans-unit>" * 2000

@@ -31,6 +31,7 @@ _TOKEN = re.compile(
 )
 _DECLARED = re.compile(r"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
 _NAMESPACE = re.compile(r"""\sxmlns(?::([^\s=]+))?\s*=\s*["']([^"']*)["']""")
+_ATTRIBUTE = re.compile(r"""\s([^\s=/>"']+)\s*=\s*("[^"]*"|'[^']*')""")
 _NAME = re.compile(r"[^\s/>]+")
 _REFERENCE = re.compile(r"&(?:#0*+([0-9]{1,7})|#[xX]0*+([0-9a-fA-F]{1,6})|(\w+));")
 
@@ -75,8 +76,16 @@ class Source:
         return self.text[element.inner : element.inner_end]
 
     def attribute(self, element: Element, name: str) -> str | None:
-        found = re.search(rf"""\s{name}\s*=\s*("[^"]*"|'[^']*')""", self.tag(element))
-        return decoded_text(found[1][1:-1]) if found else None
+        place = self.value_place(element, name)
+        return decoded_text(self.text[slice(*place)]) if place else None
+
+    def value_place(self, element: Element, name: str) -> tuple[int, int] | None:
+        """Finds the start and end of an attribute's value."""
+        # From one attribute to the next, or the text of one might be taken for another
+        for found in _ATTRIBUTE.finditer(self.text, element.start, element.inner):
+            if found[1] == name:
+                return found.start(2) + 1, found.end(2) - 1
+        return None
 
     def content(self, element: Element) -> str:
         """Joins the characters in an element, those of elements in it included."""

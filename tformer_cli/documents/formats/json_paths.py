@@ -13,9 +13,9 @@ from tformer_cli.documents.segments import (
     decoded,
 )
 from tformer_cli.errors import DataError
+from tformer_cli.text.lines import without_surrogates
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
-_HALF = re.compile("[\ud800-\udfff]")
 _NOTES = ("@", "$")
 """First characters of keys that tell programs something: of ARB files, of schemas."""
 
@@ -40,7 +40,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
         else:
             is_read = not any(one.startswith(_NOTES) for one in path)
         builder = SegmentBuilder(".".join(path))
-        builder.text(json.loads(found[0], strict=False))
+        builder.text(_value(found[0]))
         if is_read and not builder.is_blank:
             parts.append(text[place : found.start() + 1])
             raw = found[0][1:-1]
@@ -51,13 +51,11 @@ def read(data: bytes, settings: ReadSettings) -> Document:
 
 def _escaping(raw: str, *, ascii_only: bool) -> Callable[[str], str]:
     slash = "\\/" if "\\/" in raw else "/"
+    return lambda text: json.dumps(text, ensure_ascii=ascii_only)[1:-1].replace("/", slash)
 
-    def escape(text: str) -> str:
-        written = json.dumps(text, ensure_ascii=ascii_only)[1:-1].replace("/", slash)
-        # No encoding has the halves of a character
-        return _HALF.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
 
-    return escape
+def _value(raw: str) -> str:
+    return without_surrogates(json.loads(raw, strict=False))
 
 
 def _pattern(path: str) -> re.Pattern[str]:
@@ -95,6 +93,6 @@ def _strings(text: str) -> Iterator[tuple[list[str], re.Match[str]]]:
         elif one == ":":
             is_key = False
         elif is_key:
-            path[-1] = str(json.loads(one, strict=False))
+            path[-1] = _value(one)
         else:
             yield list(path), found
