@@ -124,6 +124,41 @@ MANY = "7" * 5000
 MESSAGE = '\n\nmsgid "a file"\nmsgid_plural "files"\nmsgstr[0] ""\nmsgstr[1] ""\n'
 CHARSET = 'msgid ""\nmsgstr "Content-Type: text/plain; charset={}\\n"' + MESSAGE
 CHARSET_ERROR = ": is not in {}, which it declares; convert it: msgconv -t UTF-8"
+SMALL = (
+    b"",
+    b"\0",
+    b"\r",
+    b"\r\n",
+    b"\n",
+    b"\xef\xbb\xbf",
+    b"\xff\xfe",
+    b"\xfe\xff",
+    b"\xff\xfea",
+    b"PK",
+)
+DEEP = [
+    ("html", "<b>", "a", "</b>"),
+    ("html", "<div>x", "a", "</div>"),
+    ("markdown", "> ", "a", ""),
+    ("markdown", "[", "a", "]"),
+    ("json", "[", '"a"', "]"),
+    ("json", '{"a":', '"a"', "}"),
+    ("xliff", "<xliff>", "a", "</xliff>"),
+]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_next_to_nothing(name):
+    for data in SMALL:
+        refused(name, data)
+
+
+@pytest.mark.parametrize(("name", "opening", "text", "closing"), DEEP)
+def test_thousands_of_elements_in_each_other(name, opening, text, closing):
+    message = refused(name, (opening * 5000 + text + closing * 5000).encode())
+    assert (name in ("json", "xliff")) == ("in each other" in message)
+
+
 ODD = [
     *(("vtt", CUE.format(one), "") for one in ("&#abc;", "&#99999999;", "&#xD83D;", f"&#{MANY};")),
     ("vtt", CUE.format("a").replace("00:01", f"{MANY}:00:01"), ""),

@@ -165,3 +165,5 @@ def test_unclosed_markup_is_read_once(text):
 def test_the_language_of_a_page_is_escaped():
     made = translated("<html lang='en'><p>a", target_language="d'<")
     assert made == "<html lang='d&#x27;&lt;'><p>A"
+    document = read("<html lang='en'><p>a", target_language="de")
+    assert document.write([None]) == b"<html lang='en'><p>a"

@@ -1,5 +1,6 @@
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -132,3 +133,11 @@ def test_errors(data, message):
     with pytest.raises(DataError) as caught:
         read("po", data)
     assert str(caught.value).startswith(message)
+
+
+def test_a_message_that_does_not_end_is_read_once():
+    text = 'msgid "a"\n' * 20_000 + 'msgstr ""\n'
+    begin = time.process_time()
+    assert shown(read("po", text.encode()).segments) == ["a"]
+    # minutes if each line asks all before it for a translation
+    assert time.process_time() - begin < 10

@@ -308,12 +308,13 @@ def build_unit(
 def peeled(pieces: Sequence[Piece]) -> tuple[int, int]:
     """Finds the first and the last piece that are not markup at the ends of the whole."""
     first, last = 0, len(pieces)
+    closings = _closings(pieces)
     while True:
         if _is_void(pieces[first]):
             first += 1
         elif _is_void(pieces[last - 1]):
             last -= 1
-        elif pieces[first].kind == "open" and _closing(pieces, first) == last - 1:
+        elif closings.get(first) == last - 1:
             first, last = first + 1, last - 1
         else:
             return first, last
@@ -323,14 +324,16 @@ def _is_void(piece: Piece) -> bool:
     return piece.kind == "void" or (piece.kind == "text" and not piece.text.strip())
 
 
-def _closing(pieces: Sequence[Piece], first: int) -> int:
-    """Finds the piece that closes the one at `first`."""
-    depth = 0
-    for number in range(first, len(pieces)):
-        depth += {"open": 1, "close": -1}.get(pieces[number].kind, 0)
-        if depth == 0:
-            return number
-    return -1
+def _closings(pieces: Sequence[Piece]) -> dict[int, int]:
+    """Finds the piece that closes each one that opens."""
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for number, piece in enumerate(pieces):
+        if piece.kind == "open":
+            opened.append(number)
+        elif piece.kind == "close" and opened:
+            found[opened.pop()] = number
+    return found
 
 
 def pair(pieces: list[Piece]) -> list[Piece]:

@@ -181,6 +181,7 @@ class HtmlDocument:
         tags = {
             raw: self._tag(raw, [next(given) for _ in some]) for raw, some in self._tags.items()
         }
+        is_translated = any(one is not None for one in translated)
         left = iter(blocks)
         written = []
         for one in self._parts:
@@ -188,7 +189,8 @@ class HtmlDocument:
                 block = next(left)
                 written.append(one.with_tags(tags).written(block and _with_tags(block, tags)))
             else:
-                written.append(self._in_language(tags.get(one, one)))
+                tag = tags.get(one, one)
+                written.append(self._in_language(tag) if is_translated else tag)
         whole = "".join(written)
         return self._encoding.mark + whole.encode(self._encoding.name)
 

@@ -56,6 +56,7 @@ class _Entry:
     fields: list[_Field] = field(default_factory=list)
     comments: list[tuple[int, str]] = field(default_factory=list)
     """Each with its place."""
+    targets: list[_Field] = field(default_factory=list)
 
     def value(self, keyword: str) -> str:
         return next((one.value for one in self.fields if one.keyword == keyword), "")
@@ -63,10 +64,6 @@ class _Entry:
     @property
     def is_fuzzy(self) -> bool:
         return any(_FLAGS.match(line) and "fuzzy" in line for _, line in self.comments)
-
-    @property
-    def targets(self) -> list[_Field]:
-        return [one for one in self.fields if one.keyword.startswith("msgstr")]
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -109,6 +106,8 @@ def _entries(text: str, settings: ReadSettings) -> Iterator[_Entry]:
             entry.comments.append((place, line))
         elif keyword:
             entry.fields.append(_Field(keyword[1], place, found.end(), [keyword[2]]))
+            if keyword[1].startswith("msgstr"):
+                entry.targets.append(entry.fields[-1])
         elif (string := _STRING.match(line)) and entry.fields:
             entry.fields[-1].strings.append(string[1])
             entry.fields[-1].end = found.end()
@@ -209,7 +208,7 @@ def _fillings(entry: _Entry, of_one: str) -> Iterator[_Filling]:
     """Finds the source of each empty target: the singular for the form of one, else the plural."""
     sources = {one.keyword: one for one in entry.fields}
     empty = [one for one in entry.targets if not one.value or entry.is_fuzzy]
-    only = sum(one.keyword.startswith("msgstr") for one in entry.fields) == 1
+    only = len(entry.targets) == 1
     for keyword in ("msgid", "msgid_plural"):
         if keyword not in sources:
             continue

@@ -5,6 +5,7 @@ between two cues; where it stands in the translation, the text is cut again.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -30,9 +31,9 @@ _BLANKS = re.compile(r"\s++(\d++[ \t]*+(?=[\r\n]|\Z))?")
 """Blanks, and a number behind them that has a line for itself."""
 _TWO_LINE_ENDS = re.compile(r"(?:\r\n?+|\n)[ \t]*(?:\r\n?|\n)")
 _NUMBER_LINE = re.compile(r"(?:\A|[\r\n])[ \t]*\d+\s*\Z")
-_TAG = re.compile(r"<(/?)([a-zA-Z]+)[^<>]*>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
+_TAG = re.compile(r"<(/?)([a-zA-Z]++)[^<>]*>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
 _LINE = re.compile(r"[^\r\n]+")
-_SPEAKER = re.compile(r"\s*(?:<[^>]*>)*\s*[-\u2010-\u2015]")
+_SPEAKER = re.compile(r"\s*+(?:<[^>]*>)*+\s*+[-\u2010-\u2015]")
 _SENTENCE_END = re.compile(
     r"""[.!?:;\u2026\u3002\uff01\uff1f\u266a)\]"'\u201d\u2019\u00bb\u2014-]\s*$"""
 )
@@ -298,9 +299,12 @@ def _wrapped(text: str, width: int) -> str:
     """Puts line ends in place of spaces so that lines fit and are about equally long."""
     count = -(-len(text) // width)
     characters = list(text)
+    spaces = [place for place, one in enumerate(text) if one == " "]
     for line in range(1, count):
         ideal = line * len(text) / count
-        spaces = [place for place, one in enumerate(characters) if one == " "]
-        if spaces:
-            characters[min(spaces, key=lambda place: abs(place - ideal))] = "\n"
+        # Of the two spaces around it only: a damaged cue may be as long as the file
+        behind = bisect_left(spaces, ideal)
+        near = range(max(behind - 1, 0), min(behind + 1, len(spaces)))
+        if near:
+            characters[spaces.pop(min(near, key=lambda n: abs(spaces[n] - ideal)))] = "\n"
     return "".join(characters)
