@@ -1,3 +1,8 @@
+import re
+from time import process_time
+
+import pytest
+
 from tests.documents.marked import segment_of
 from tformer_cli.documents.projection import Link, words_of
 from tformer_cli.documents.segments import Segment, rendered
@@ -84,3 +89,17 @@ def test_nothing_is_protected_unless_it_is_asked():
     assert shown(translated([Segment("go {a}")], protects=False)[0]) == ["GO {A}"]
     assert shown(translated([Segment("go {a}")])[0]) == ["GO {a}"]
     assert shown(translated([])[0]) == []
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_a_long_line_takes_time_by_its_length(is_copied):
+    n_numbers = 2000
+    line = " ".join(f"The <b>cat</b><v/> is {n}." for n in range(10, 10 + n_numbers))
+    start = process_time()
+    made, _ = translated(
+        [segment_of(line)], lambda text: upper(text if is_copied else re.sub(r"\d", "z", text))
+    )
+    # By the square of its length it was minutes
+    assert process_time() - start < 15
+    assert made.summary.n_restored == (0 if is_copied else n_numbers)
+    assert shown(made) == [re.sub("<B>|</B>|<V/>", lambda tag: tag[0].lower(), line.upper())]
