@@ -75,6 +75,8 @@ def put(source, target, pairs=()):
          "à a@b.org ici"),
         # Of two, the one that is missing
         ("{a} or {a}", "{a} ou b", ((1, 3), (2, 4)), "{a} ou {a}"),
+        # What was written on both sides of another does not take that with it
+        ("{a} or {c}", "u {a} v", ((2, 0), (2, 4)), "{c} {a} v"),
         # Between its neighbors, with the blanks that the text has
         ("I {x} you", "je te", ((0, 0), (2, 1)), "je {x} te"),
         ("I love you 😀", "je t'aime", ((0, 0), (1, 2), (2, 1)), "je t'aime 😀"),

@@ -112,7 +112,9 @@ def project(
     theirs = words_of(text, _cuts_of_names(source.text, text, cuts), list(fixed.values()))
     whole = {fixed[n]: (source.spans[n].start, source.spans[n].end) for n in fixed}
     aligned = _aligned(source.text, ours, text, theirs, links, whole)
-    work = _Work(source, text, ours, theirs, aligned, takes_free)
+    # Where others are to be replaced, none may go around what is copied: it would be lost
+    copied_words = {t for t, one in enumerate(theirs) if one in whole and not takes_free}
+    work = _Work(source, text, ours, theirs, aligned, takes_free, copied_words)
     parents: list[int] = []
     for number, span in enumerate(source.spans):
         del parents[span.depth :]
@@ -315,6 +317,8 @@ class _Work:
     theirs: Sequence[Range]
     aligned: Sequence[int | None]
     takes_free: bool
+    apart: set[int]
+    """Words of the translation that no run may contain besides its own."""
     children: dict[int | None, list[int]] = field(default_factory=lambda: defaultdict(list))
     spans: list[Span] = field(default_factory=list)
     n_guessed: int = 0
@@ -395,7 +399,11 @@ class _Work:
         for t in members:
             gap = range(runs[-1][-1] + 1, t) if runs else range(0)
             is_small = all(self.aligned[g] is None for g in gap) if splits else len(gap) <= _GAP
-            if runs and is_small and all(owners.get(g, n) == n for g in gap):
+            if (
+                runs
+                and is_small
+                and all(g not in self.apart and owners.get(g, n) == n for g in gap)
+            ):
                 runs[-1].append(t)
             else:
                 runs.append([t])
