@@ -19,8 +19,12 @@ from tformer_cli.documents.segments import Segment, Span
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# Not "20th", "1990s", "3 p.m.": their letters are translated, and often the number with them
-_UNIT = r"(?:[kMGTP]i?B|[kMG]?[Hh]z|[kMm]?[WVA]|[kcmµn]?m|[kmµ]?g|[mcd]?[lL]|ms|px|pt|°[CF]?|%)"
+# Not "20th", "1990s", "3 p.m.": their letters are translated, and often the number with them. And
+# not the first sign of a placeholder, as in "10 %(name)s"
+_UNIT = (
+    r"(?:[kMGTP]i?B|[kMG]?[Hh]z|[kMm]?[WVA]|[kcmµn]?m|[kmµ]?g|[mcd]?[lL]|ms|px|pt|°[CF]?|"
+    r"%(?!\([^()\s]*\)[-+#0]*[\d.]*[a-zA-Z]|[-+#.]*\d))"
+)
 _NUMBER = (
     r"(?<![\w.,])\d(?:[\d.,:/'’\u00a0\u202f-]*\d)(?:\s?" + _UNIT + r"(?![\w])|(?![\w]))"
     r"(?!\s?[ap]\.?m\b)"
@@ -223,12 +227,14 @@ def _notation(number: str) -> tuple[str, int]:
 
 
 def _whole(copied: str, text: str) -> Iterator[Range]:
-    """Finds a text where it is no part of a word or number."""
+    """Finds a text where it is no part of a word, number or address."""
     place = text.find(copied)
     while place >= 0:
         end = place + len(copied)
         is_part = copied[0].isalnum() and _is_letter(text[max(0, place - 1) : place])
-        if not (is_part or (copied[-1].isalnum() and _is_letter(text[end : end + 1]))):
+        # An address that ends in a slash goes on in letters behind it
+        may_go_on = copied[-1].isalnum() or copied[-1] == "/"
+        if not (is_part or (may_go_on and _is_letter(text[end : end + 1]))):
             yield place, end
             place = text.find(copied, end)
         else:
@@ -244,8 +250,12 @@ def _with_blanks(source: Segment, span: Span, before: str, behind: str) -> str:
     """Adds spaces to a copied text where it had them and would now stand at a word."""
     start, end = span.start, span.end
     copied = source.text[start:end]
-    if not source.text[max(0, start - 1) : start].strip() and before and not before.isspace():
+    own_before, own_behind = source.text[max(0, start - 1) : start], source.text[end : end + 1]
+    # Where a mark stood at it, that may have stayed elsewhere: a word is not to come nearer
+    if (before.isalnum() and not own_before.isalnum()) or (
+        before.strip() and not own_before.strip()
+    ):
         copied = " " + copied
-    if not source.text[end : end + 1].strip() and behind.isalnum():
+    if behind.isalnum() and not own_behind.isalnum():
         copied += " "
     return copied
