@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
@@ -376,9 +377,19 @@ WITHOUT_EFFECT = frozenset(
 )
 
 
+def languages_of(model: Path, options: TranslatorOptions) -> dict[str, Any]:
+    """Returns the languages of a model as arguments of `ReadSettings`, without opening it."""
+    from tformer_cli.artifacts.config_file import read_config
+    from tformer_cli.kinds.opening import resolved
+
+    config = read_config(resolved(model, options))
+    target = options.target_language or config.target_language
+    return {"source_language": config.source_language, "target_language": target}
+
+
 def refuse_of_lines(job: LargeJobOptions, formats: FormatOptions) -> None:
     """Refuses options that only lines have."""
-    given = given_options(job, formats) - {"buffer_lines"}
+    given = given_options(job, formats)
     why = "lines have it, documents do not; omit it, or add --document lines"
     names = {"output_format": "format"}
     refuse({names.get(name, name): True for name in sorted(given)}, why)
@@ -422,9 +433,9 @@ def translate(
             translate_document(
                 found,
                 files.output,
+                partial(languages_of, model, options),
                 lambda: options.open(model, quiet=quiet, **more, **decoding),
                 constraints.terms(),
-                options.target_language or "",
                 protects=documents.protect is not False,
                 summary_file=documents.summary,
                 reading=documents.reading(),
