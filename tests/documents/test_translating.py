@@ -103,3 +103,16 @@ def test_a_long_line_takes_time_by_its_length(is_copied):
     assert process_time() - start < 15
     assert made.summary.n_restored == (0 if is_copied else n_numbers)
     assert shown(made) == [re.sub("<B>|</B>|<V/>", lambda tag: tag[0].lower(), line.upper())]
+
+
+def test_requests_say_what_is_copied_in_each_line():
+    job = translating([segment_of("<b>a</b> {x}\n  c {y} d\n\n{z}")], protects=True)
+    found = next(job)
+    assert [(one.text, one.needs_links, one.copied) for one in found] == [
+        ("a {x}", True, ((2, 5),)),
+        ("c {y} d", True, ((2, 5),)),
+        ("{z}", True, ((0, 3),)),
+    ]
+    # Nothing can be aligned: what stands between is asked for, and was counted before
+    pieces = job.send([Answer(one.text) for one in found])
+    assert [(one.text, one.is_piece) for one in pieces] == [("a", True), ("c", True), ("d", True)]

@@ -156,7 +156,7 @@ def translate_document(
         name = "stdin" if chosen.file == STANDARD_STREAM else chosen.file
         # A document that cannot be read is an error before a model is loaded, too
         document = chosen.format.read(data, ReadSettings(name=name, **languages(), **reading))
-        answers = ModelAnswers(open_model(), glossary, protects=protects)
+        answers = ModelAnswers(open_model(), glossary)
         is_hidden = quiet or shares_terminal(output)
         made = _translated(document, answers, protects=protects, quiet=is_hidden)
         stream.write(document.write(made.segments))

@@ -43,6 +43,7 @@ from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFiles
+    from tformer_cli.kinds.lines.job import ResultCounts
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
     from tformer_cli.search.keywords import SearchOverrides
@@ -355,7 +356,9 @@ class DocumentOptions:
         }
         refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
 
-    def arguments(self, opened: "Opened", alignments: str | None, n_best: int) -> dict[str, Any]:
+    def arguments(
+        self, opened: "Opened", counts: "ResultCounts", alignments: str | None, n_best: int
+    ) -> dict[str, Any]:
         """Returns what puts into translations of lines what they have to copy, if asked to."""
         if not self.protect:
             return {}
@@ -365,10 +368,8 @@ class DocumentOptions:
         )
         from tformer_cli.documents.answers import ModelAnswers
 
-        answers = ModelAnswers(opened)
-        # Its search listens, so that nothing is computed twice
-        translator = answers.aligner and answers.aligner.listening(opened.translator)
-        return {"correct": answers.restored, "translator": translator or opened.translator}
+        answers = ModelAnswers(opened, counts=counts)
+        return {"correct": answers.restored, "translator": answers.copying}
 
 
 # Parameters that leave the results as they are: a run may be resumed under others.
@@ -470,7 +471,7 @@ def translate(
             max_wait=job.max_wait,
             **{
                 **formats.arguments(opened, quiet=quiet),
-                **documents.arguments(opened, formats.alignments, formats.n_best),
+                **documents.arguments(opened, counts, formats.alignments, formats.n_best),
             },
         )
 
