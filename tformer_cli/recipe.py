@@ -386,19 +386,26 @@ def _read_toml(path: Path) -> dict[str, Any]:
         text = read_bounded(path, LARGEST_RECIPE).decode("utf-8-sig")  # editors may write a mark
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        if path.suffix not in (".toml", ""):  # a text without its translation, most likely
-            raise RecipeError(
-                f"{path}: is not a recipe, which is TOML ({_lower(str(error))}); to train on text, "
-                "name two files: tformer train SOURCE TARGET"
-            ) from None
+        if path.suffix not in (".toml", ""):
+            raise _not_a_recipe(path, _lower(str(error))) from None
         raise RecipeError(f"{path}: is not valid TOML; {_lower(str(error))}") from None
     except RecursionError:
         raise RecipeError(f"{path}: is nested too deeply; check the file") from None
     except UnicodeDecodeError:
+        if path.suffix not in (".toml", ""):  # compressed, perhaps
+            raise _not_a_recipe(path, "it is not UTF-8 text") from None
         raise RecipeError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise RecipeError(f"{path}: cannot be read: {reason}; name another file") from None
+
+
+def _not_a_recipe(path: Path, reason: str) -> RecipeError:
+    """An error about a text without its translation, most likely."""
+    return RecipeError(
+        f"{path}: is not a recipe, which is TOML ({reason}); to train on text, name two files: "
+        "tformer train SOURCE TARGET"
+    )
 
 
 def _lower(message: str) -> str:

@@ -14,7 +14,7 @@ from tformer_cli.artifacts.config_file import CONFIG
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs, is_same
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.atomic import write_text
-from tformer_cli.files.regular_file import MIB, hash_file, read_bounded
+from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.quality.clean_data import REPORT
 from tformer_cli.quality.examine import Progress
 from tformer_cli.quality.given import GivenData, ending_of, given_data, plain_name
@@ -81,6 +81,10 @@ def names_own_text(recipe: str, target: str | None) -> bool:
         return ending_of(recipe) == TABLE
     if recipe in recipe_names() or ending_of(recipe) == ".toml":
         raise UsageError(f"TARGET: the recipe {recipe} names its own text; omit {target}")
+    # Aligned by their lines, a table would be text with tabs in it
+    for table, other in ((recipe, target), (target, recipe)):
+        if ending_of(table) == TABLE:
+            raise UsageError(f"TARGET: {table} is a table of pairs; omit {other}")
     return True
 
 
@@ -126,7 +130,7 @@ def choose_recipe(
     begun = None if fresh or not any(map(has_run, runs)) else _begun(own, run)
     earlier = _text_of(run / CHOSEN)
     if earlier and FIRST_LINE not in earlier:
-        raise UsageError(f"--output: {run / CHOSEN} is another file; name another directory")
+        raise _another_file(run / CHOSEN)
     if begun is None and not fresh and (run / CONFIG).exists():
         raise UsageError(f"--output: {run} holds a model but not a run; name another directory")
     if begun is not None:
@@ -178,16 +182,26 @@ def _begun(own: OwnText, run: Path) -> str:
     text, advice = _text_of(run / CHOSEN), "use another directory, or --fresh to start over"
     if not text:
         raise UsageError(f"{run}: holds a run that was begun by a recipe; {advice}")
-    if any(f"# {line}" not in text.splitlines() for line in own.header):
+    # In their order: the languages exchanged are another translation
+    header = [f"# {line}" for line in own.header]
+    if [line for line in text.splitlines() if line in header] != header:
         raise UsageError(f"{run}: the run was begun with other text than {own.files}; {advice}")
     return text
 
 
 def _text_of(path: Path) -> str:
+    """Reads a chosen recipe; empty: there is none."""
     try:
-        return read_bounded(path, LARGEST).decode("utf-8", "replace")
-    except OSError:
+        return read_regular(path, LARGEST).decode("utf-8", "replace")
+    except (FileNotFoundError, NotADirectoryError):
         return ""
+    except OSError:
+        # A directory, or what is too long or may not be read: nothing that was written here
+        raise _another_file(path) from None
+
+
+def _another_file(path: Path) -> UsageError:
+    return UsageError(f"--output: {path} is another file; name another directory")
 
 
 def _data(own: OwnText, run: Path) -> list[Choice]:

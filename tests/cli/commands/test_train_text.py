@@ -114,6 +114,10 @@ def test_another_limit_or_other_text_is_another_run(text, trained, tmp_path):
         *("train", source, other, "-o", directory, *TINY),
         says=f"{directory}: the run was begun with other text than {source}, {other}; use another",
     )
+    refused(
+        *("train", *reversed(text), "-o", directory, *TINY),
+        says=f"{directory}: the run was begun with other text than {text[1]}, {text[0]}; use",
+    )
     recipe = tmp_path / "recipe"
     recipe.mkdir()
     (recipe / "recipe.toml").write_bytes((directory / "recipe.toml").read_bytes())
@@ -124,6 +128,28 @@ def test_another_limit_or_other_text_is_another_run(text, trained, tmp_path):
     refused("train", *text, "-o", tmp_path / "taken", *TINY, says="chosen.toml is another file")
     (tmp_path / "taken/chosen.toml").rename(tmp_path / "taken/config.json")
     refused("train", *text, "-o", tmp_path / "taken", *TINY, says="holds a model but not a run")
+
+
+def test_what_lies_in_the_place_of_the_chosen_recipe_stays(text, tmp_path):
+    said = "chosen.toml is another file; name another directory"
+    chosen = tmp_path / "long/chosen.toml"
+    chosen.parent.mkdir()
+    chosen.write_bytes(b"x" * (1 << 20) + b"y")
+    (tmp_path / "folder/chosen.toml").mkdir(parents=True)
+    for name in ("long", "folder"):
+        refused("train", *text, "-o", tmp_path / name, *TINY, says=said)
+        assert [one.name for one in (tmp_path / name).iterdir()] == ["chosen.toml"]
+    assert chosen.stat().st_size == (1 << 20) + 1
+
+
+def test_arguments_that_are_no_two_texts_say_what_to_name(text, tmp_path):
+    table = tmp_path / "p.tsv"
+    table.write_text("a\tb\n" * 300)
+    for files in ((table, text[1]), (text[1], table)):
+        said = f"TARGET: {table} is a table of pairs; omit {text[1]}"
+        refused("train", *files, "-o", tmp_path / "mine", says=said)
+    said = "to train on text, name two files: tformer train SOURCE TARGET"
+    refused("train", text[0], "-o", tmp_path / "mine", says=said)
 
 
 def test_files_of_the_run_are_no_input_of_it(trained):
