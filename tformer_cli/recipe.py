@@ -423,6 +423,14 @@ def with_preset(model: Any) -> Any:
     return {**PRESETS[name], **{key: value for key, value in model.items() if key != "preset"}}
 
 
+def overridden_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns the tables of what overrides alone give."""
+    values: dict[str, Any] = {}
+    for override in overrides:
+        _override(values, override)
+    return values
+
+
 def _override(values: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")

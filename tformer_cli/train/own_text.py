@@ -13,12 +13,18 @@ from pathlib import Path
 from tformer_cli.artifacts.config_file import CONFIG
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs, is_same
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.files.atomic import write_text
+from tformer_cli.files.atomic import aside_of, not_writable, replaceable_directory, write_text
 from tformer_cli.files.regular_file import MIB, hash_file, read_regular
-from tformer_cli.quality.clean_data import REPORT
+from tformer_cli.quality.clean_data import REPORT, check_output
 from tformer_cli.quality.examine import Progress
 from tformer_cli.quality.given import GivenData, ending_of, given_data, plain_name
-from tformer_cli.quality.split_data import SplitReport, TooFewApartError, set_names, split_data
+from tformer_cli.quality.split_data import (
+    SCHEMA,
+    SplitReport,
+    TooFewApartError,
+    set_names,
+    split_data,
+)
 from tformer_cli.recipe import has_run, recipe_names
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus
@@ -124,6 +130,7 @@ def choose_recipe(
     fresh: bool,
     on_gpu: bool,
     fine_tunes: bool,
+    preset: str = "",
     overridden: Sequence[str] = (),
 ) -> Chosen:
     """Chooses the recipe of runs in a directory, or finds that of runs that have begun."""
@@ -135,15 +142,38 @@ def choose_recipe(
         raise UsageError(f"--output: {run} holds a model but not a run; name another directory")
     if begun is not None:
         return Chosen(text=begun)
-    reach = estimate(own.size, limits, on_gpu=on_gpu)
+    reach = estimate(own.size, limits, on_gpu=on_gpu, preset=preset)
     settings = choose(own.size, limits, reach, fine_tunes=fine_tunes)
-    chosen = tuple(one for one in settings if one.key not in overridden)
+    # A table that is given replaces all keys that were chosen for it
+    chosen = tuple(
+        one
+        for one in settings
+        if not any(f"{one.key}.".startswith(f"{key}.") for key in overridden)
+    )
     size = f"{own.size.n_pairs:,} pairs, about {own.size.target_tokens:,.0f} target tokens"
     return Chosen(
         text=recipe_text([*own.header, size], [*_data(own, run), *chosen]),
         choices=tuple(one for one in chosen if one.why),
         expected=expectation(own.size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes),
     )
+
+
+def check_place(run: Path) -> None:
+    """Refuses a place where the sets of a run cannot be written, before anything is computed."""
+    data = run / DATA
+    replaceable_directory(data)
+    check_output(data, SCHEMA)
+    # Only making one tells: the first user may write anywhere, but not into every file system
+    aside = aside_of(data)
+    missing = [path for path in (aside, *aside.parents) if not path.exists()]
+    try:
+        aside.mkdir(parents=True)
+    except OSError as error:
+        raise not_writable(data, error) from None
+    finally:
+        for path in missing:
+            with suppress(OSError):  # it was not made, or holds something by now
+                path.rmdir()
 
 
 def is_written(run: Path, chosen: Chosen) -> bool:

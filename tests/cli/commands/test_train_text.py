@@ -142,6 +142,36 @@ def test_what_lies_in_the_place_of_the_chosen_recipe_stays(text, tmp_path):
     assert chosen.stat().st_size == (1 << 20) + 1
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_choices_are_told(text, tmp_path):
+    (tmp_path / "taken/data").mkdir(parents=True)
+    (tmp_path / "taken/data/mine.txt").write_text("mine\n")
+    for place, said in (
+        (tmp_path / "taken", "data holds other files; name a new directory"),
+        ("/dev/null/x", "data: cannot be written (not a directory)"),
+    ):
+        assert "chose" not in refused("train", *text, "-o", place, *TINY, says=said)
+    assert [one.name for one in tmp_path.iterdir()] == ["taken"]
+
+
+def test_overrides_decide_as_the_options_do(text, tmp_path):
+    def told(*options):
+        made = tmp_path / f"run-{len([*tmp_path.iterdir()])}"
+        done = run("train", *text, "-o", made, "--dry-run", "--device", "cpu", *options)
+        assert done.exit_code == 0, done.stderr
+        return done.stderr.replace(str(made), "").splitlines()
+
+    by_option = told("--max-steps", "10")
+    by_key = told("--set", "training.max_steps=10")
+    assert [line for line in by_option if "max_steps = " not in line] == by_key
+    in_time = told("--set", "training.max_minutes=0.2")[-1]
+    assert in_time.startswith("expect about 1 minute of training, the limit; ")
+    for given in ("model.preset=small", 'model={preset="small"}'):
+        said = "\n".join(told("--max-steps", "1500", "--set", given))
+        assert "model.preset" not in said
+        assert "training.learning_rate = 0.006 best of those tried" in " ".join(said.split())
+    assert "model.dropout" not in said  # the table of the user has taken the place of all of it
+
+
 def test_arguments_that_are_no_two_texts_say_what_to_name(text, tmp_path):
     table = tmp_path / "p.tsv"
     table.write_text("a\tb\n" * 300)

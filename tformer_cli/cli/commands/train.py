@@ -158,6 +158,8 @@ def _prepared(
             raise UsageError("--seeds: the recipe needs data.valid, to compare the runs by")
     # The processes of an agent find what it has written
     if own is not None and is_first:
+        if kind.trains:
+            own.check_place()
         own.explain(quiet=quiet)
         if kind.trains:
             own.write(quiet=quiet)
