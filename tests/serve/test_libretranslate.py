@@ -1,14 +1,17 @@
 """The shapes of LibreTranslate's answers, one after the other."""
 
+import asyncio
 import json
 import re
 import stat
+import threading
 from dataclasses import replace
 
 import pytest
 
 from tests.serve.fake import Client, FakeService, model
 from tests.serve.test_requests import BOUNDARY
+from tformer_cli.documents.formats import html
 from tformer_cli.documents.known_formats import BY_EXTENSION
 from tformer_cli.serve.config import ServeSettings
 
@@ -385,3 +388,28 @@ def test_without_languages_nothing_is_listed():
     assert translate(client).json == {"error": "fr is not supported"}
     assert client.get("/frontend/settings").status == 200
     assert translate(client, source="auto").status == 400
+
+
+@pytest.mark.parametrize("step", ["read", "write"])
+def test_a_large_page_holds_up_nobody(step, monkeypatch):
+    def slow(*given):
+        begun.set()
+        assert may_end.wait(10)
+        return rightly(*given)
+
+    begun, may_end = threading.Event(), threading.Event()
+    owner, name = (html, "read") if step == "read" else (html.HtmlDocument, "write")
+    rightly = getattr(owner, name)
+    monkeypatch.setattr(owner, name, slow)
+    client = Client()
+
+    async def run():
+        asked = {**QUESTION, "q": "<p>a</p>", "format": "html"}
+        page = asyncio.create_task(client.asked("POST", "/translate", json_=asked))
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+        assert (await client.asked("GET", "/health")).status == 200
+        may_end.set()
+        return (await page).json
+
+    assert asyncio.run(run()) == {"translatedText": "<p>A</p>"}

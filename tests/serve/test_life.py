@@ -18,7 +18,7 @@ from tformer_cli.api.model import load_model
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.kinds.serving import Generating, Translating
 from tformer_cli.serve.cache import MISSING, ResultCache, private_bytes
-from tformer_cli.serve.models import Busy, Draining, Late, Service, UnknownModel
+from tformer_cli.serve.models import RELAYED_LINES, Busy, Draining, Late, Service, UnknownModel
 from tformer_cli.serve.scheduler import OPEN_LINES
 
 
@@ -507,3 +507,42 @@ print(private_bytes() - before >> 20, len(kept))
     # In a process of its own: what other tests have freed may be used again
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert 60 <= int(done.stdout.split()[0]) <= 70
+
+
+def test_who_asks_for_a_model_to_stay_ends_the_wait_of_who_asked_it_to_leave(zoo, gate):
+    service = service_of(zoo, "translate")
+
+    async def run():
+        waiting = asyncio.create_task(
+            all_of(service.submit("translate", "translate", numbered(40)))
+        )
+        await until(lambda: gate.batches)
+        leaving = asyncio.create_task(service.unload("translate"))
+        await until(lambda: service._models["translate"].engine._leaves_at is not None)
+        await service.load("translate")
+        await asyncio.wait_for(leaving, 5)
+        gate.open()
+        await waiting
+        assert {one.state for one in service.info()} == {"loaded"}
+
+    asyncio.run(run())
+
+
+def test_a_document_that_goes_through_a_pivot_takes_as_long_as_it_takes(zoo, gate):
+    service = Service({"a": zoo["translate"], "b": zoo["twin"]})
+    lines = numbered(RELAYED_LINES + 8)
+
+    async def run():
+        # Loading takes longer than the deadline on a busy machine, and would end the job unbegun.
+        gate.open(2)
+        await all_of(service.submit(("a", "b"), "translate", ["dog"]))
+        began = len(gate.batches)
+        deadline = time.monotonic() + 1
+        job = service.submit(("a", "b"), "translate", lines, deadline=deadline)
+        task = asyncio.create_task(all_of(job))
+        await until(lambda: len(gate.batches) > began)
+        await asyncio.sleep(deadline + 0.1 - time.monotonic())
+        gate.open()
+        return await task
+
+    assert [one.source for one in asyncio.run(run())] == lines

@@ -277,17 +277,24 @@ def test_the_service_imports_no_torch():
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_it_when_all_is_answered(zoo, number, status, workers):
     with serving(zoo["translate"], "--workers", workers) as server:
-        answers = []
+        answers, begun = [], threading.Semaphore(0)
 
         def ask():
-            texts = [f"The old house {n}." for n in range(100)]
-            fields = {"q": texts, "source": "en", "target": "fr"}
-            answers.append(len(json.loads(server.post("translate", fields))["translatedText"]))
+            text = "\n".join(f"The old house {n}." for n in range(100))
+            body = json.dumps({"text": text}).encode()
+            headers = {"Content-Type": "application/json"}
+            asked = Request(server.url + "api/translate", body, headers)
+            with urlopen(asked, timeout=SECONDS) as answer:
+                events = [json.loads(answer.readline())]
+                begun.release()  # it is let in, and far from its end
+                events += map(json.loads, answer)
+            assert events[-1]["event"] == "done"
+            answers.append(sum(one["event"] == "translation" for one in events))
 
         threads = [threading.Thread(target=ask) for _ in range(4)]
         for one in threads:
             one.start()
-        time.sleep(0.15)
+        assert all(begun.acquire(timeout=SECONDS) for _ in threads)
         ended, lines = server.end(number)
         for one in threads:
             one.join(SECONDS)

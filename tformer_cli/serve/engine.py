@@ -267,12 +267,17 @@ class Engine:
             if self.state == "failed":
                 self.state = "unloaded"
             self._wants_load, self._leaves_at = self.state != "loaded", None
+            self._changed.notify_all()  # whoever waits until it has left
         self.start()
         self.scheduler.wake()
         with self._changed:
-            self._changed.wait_for(lambda: self.state in ("loaded", "failed"), timeout)
+            self._changed.wait_for(
+                lambda: self.state in ("loaded", "failed") or self._is_closed, timeout
+            )
         if self.error is not None:
             raise self.error
+        if self._is_closed:
+            raise Draining("the service has ended; ask another one")
 
     def ask_to_leave(self, patience: float = PATIENCE) -> None:
         """Lets the thread close the model once nothing waits for it, and waits until it has."""
@@ -282,11 +287,15 @@ class Engine:
         self.start()
         self.scheduler.wake()
         with self._changed:
-            self._changed.wait_for(lambda: self.state != "loaded" or self._leaves_at is None)
+            self._changed.wait_for(
+                lambda: self.state != "loaded" or self._leaves_at is None or self._is_closed
+            )
 
     def close(self) -> None:
         """Ends the thread after its batch."""
-        self._is_closed = True
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
         self.scheduler.wake()
         if self._thread is not None:
             self._thread.join()
@@ -316,6 +325,7 @@ class Engine:
     def _fail_all(self, error: Exception) -> None:
         for request in (*self._computing, *self.scheduler.cancel_all()):
             self._fail(request, error)
+        self._computing = set()
         self._deliver()
 
     def step(self) -> None:

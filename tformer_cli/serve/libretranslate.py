@@ -1,9 +1,9 @@
 """The API of LibreTranslate: its paths, fields, answers and error texts, which clients rely on."""
 
-import asyncio
 import json
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
 from pathlib import PurePath
@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, Response
 
 from tformer_cli.documents.answers import links_of
 from tformer_cli.documents.known_formats import BY_EXTENSION, format_named
-from tformer_cli.documents.segments import Document, ReadSettings
-from tformer_cli.documents.translating import Answer, translating
+from tformer_cli.documents.segments import Document, ReadSettings, Segment
+from tformer_cli.documents.translating import Answer, Translated, translating
 from tformer_cli.documents.translating import Request as Line
 from tformer_cli.errors import TformerError
 from tformer_cli.serve.config import MOST_ALTERNATIVES
@@ -81,12 +81,12 @@ def _language(languages: Languages, given: str) -> str:
     return found
 
 
-def _detected(
+async def _detected(
     site: Site, languages: Languages, texts: Sequence[str], target: str
 ) -> tuple[str, float]:
     """Guesses the language of texts, among those that can be translated into another."""
     codes = [code for code in languages.codes if languages.way(code, target) is not None]
-    guesses = site.detector.guesses("\n".join(texts), codes)
+    guesses = await site.apart(site.detector.guesses, "\n".join(texts), codes)
     if guesses:
         return guesses[0]
     return (UNDETECTED if UNDETECTED in codes else (codes or [target])[0]), 0.0
@@ -105,19 +105,24 @@ async def translate(site: Site, request: Request) -> Response:
     target = _language(languages, fields.text("target"))
     guess = None
     if fields.text("source").lower() == "auto":
-        guess = _detected(site, languages, texts, target)
+        guess = await _detected(site, languages, texts, target)
         source = guess[0]
     else:
         source = _language(languages, fields.text("source"))
     way = languages.checked_way(source, target)
     if text_format == "html":
-        read = format_named("html").read
-        pages = [read(text.encode(errors="replace"), ReadSettings()) for text in texts]
-        written = await _documents(site, way, pages, site.deadline(fields))
+        deadline = site.deadline(fields)
+        pages = await site.apart(_pages, texts)
+        written = await _documents(site, way, pages, deadline)
         found = [[one.decode()] for one in written]
     else:
         found = await _translated(site, way, texts, 1 + n_more, site.deadline(fields))
     return JSONResponse(_answer(fields, found, guess, n_more))
+
+
+def _pages(texts: Sequence[str]) -> list[Document]:
+    read = format_named("html").read
+    return [read(text.encode(errors="replace"), ReadSettings()) for text in texts]
 
 
 async def _documents(
@@ -130,16 +135,32 @@ async def _documents(
     """Translates documents; their lines are one request, in which equal ones are sent once."""
     segments = [document.segments for document in documents]
     job = translating([one for some in segments for one in some], protects=True)
-    lines = next(job)
-    while True:
+    lines, made = await site.apart(_next, job, None)
+    while made is None:
         answers = await _lines(site, way, lines, deadline, priority)
-        try:
-            lines = job.send(answers)
-        except StopIteration as end:
-            made = iter(end.value.segments)
-            break
+        lines, made = await site.apart(_next, job, answers)
+        deadline = math.inf  # as of any request that was begun in time, and has many lines
+    return await site.apart(_written, documents, segments, made.segments)
+
+
+def _next(
+    job: Generator[list[Line], Sequence[Answer], Translated], answers: Sequence[Answer] | None
+) -> tuple[list[Line], Translated | None]:
+    """Returns the next lines to translate, or what was made of all."""
+    try:
+        return next(job) if answers is None else job.send(answers), None
+    except StopIteration as end:
+        return [], end.value
+
+
+def _written(
+    documents: Sequence[Document],
+    segments: Sequence[Sequence[Segment]],
+    made: Sequence[Segment | None],
+) -> list[bytes]:
+    left = iter(made)
     return [
-        document.write(list(islice(made, len(own))))
+        document.write(list(islice(left, len(own))))
         for document, own in zip(documents, segments, strict=True)
     ]
 
@@ -165,8 +186,8 @@ async def _lines(
         codes = [way.settings.get(f"{side}_language") for side in ("source", "target")]
         source, target = (None if code is None else str(code) for code in codes)
         tokenizer = aligner.tokenizer.for_languages(source, target)
-        # In a thread, and without a second pass: the service does without torch
-        made = await asyncio.to_thread(
+        # Without a second pass: the service does without torch
+        made = await site.apart(
             links_of, aligner, [found[n] for n in needed], tokenizer=tokenizer, passes=False
         )
         links = dict(zip(needed, made, strict=True))
@@ -239,7 +260,8 @@ async def detect(site: Site, request: Request) -> Response:
     fields = await _read(site, request)
     _required(fields, "q")
     text = "\n".join(_texts(site, fields))
-    guesses = site.detector.guesses(text, site.languages.codes) or [(UNDETECTED, 0.0)]
+    guesses = await site.apart(site.detector.guesses, text, site.languages.codes)
+    guesses = guesses or [(UNDETECTED, 0.0)]
     return JSONResponse([{"confidence": share, "language": code} for code, share in guesses])
 
 
@@ -262,11 +284,10 @@ async def translate_file(site: Site, request: Request) -> Response:
     served = site.languages
     target = _language(served, fields.text("target"))
     settings = ReadSettings(name=file.name, target_language=target)
-    # In a thread: to unpack an office file takes a while
-    document = await asyncio.to_thread(known.read, file.content, settings)
+    document = await site.apart(known.read, file.content, settings)
     if fields.text("source").lower() == "auto":
         start = [one.text for one in document.segments[:_LOOKED_AT]]
-        source = _detected(site, served, start, target)[0]
+        source, _ = await _detected(site, served, start, target)
     else:
         source = _language(served, fields.text("source"))
     way = served.checked_way(source, target)

@@ -246,6 +246,9 @@ class _Events:
                 if tokenizer is not None:
                     add_pieces(event, tokenizer)
                 yield {**event, "cached": getattr(results, "is_cached", False)}
+                if is_aligned and not self._lines[0].strip():
+                    self._aligned.add(name)  # a blank line has no words, whoever is asked
+                    continue
                 aligner = self._site.service.aligner(name) if is_aligned else None
                 if aligner is not None:
                     number = max(int(request.given.get("sentence") or 0), 0)

@@ -467,7 +467,10 @@ def _usual_threads() -> int:
 
 
 def _packed(model: _Model, opened: Opened) -> Callable[[Verb], Serving]:
-    """Computes something, so that the weights are packed: children of a fork share them."""
+    """Computes something, so that weights are packed: children of a fork share them.
+
+    All but the output's, where a shortlist serves: what asks for all words packs them.
+    """
     aligner = _aligner_of(opened) if "translate" in model.verbs else None
     model.aligner = None if aligner is None else ref(aligner)
 

@@ -205,6 +205,7 @@ class Scheduler(Generic[U]):
                 owner=owner,
                 n_rest=n_units,
                 rest_tokens=n_tokens,
+                has_begun=is_admitted,
             )
             self._ring(request).append(request)
             self._sums.clear()
@@ -330,6 +331,7 @@ class Scheduler(Generic[U]):
             removed = list(self._all())
             for request in removed:
                 self._remove(request)
+            self._running = 0  # whoever drops all computes nothing more
             self._changed.notify_all()
         return removed
 

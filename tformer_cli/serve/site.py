@@ -1,12 +1,14 @@
 """A running service as its handlers see it, and the routes of requests to them."""
 
+import asyncio
 import re
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 Priority = Literal["interactive", "bulk"]
 Chunk = TypeVar("Chunk")
+Made = TypeVar("Made")
 Results: TypeAlias = "Answers | AsyncGenerator[Any, None]"
 
 
@@ -95,6 +98,21 @@ class Site:
         most = self.settings.timeout
         asked = fields.integer("timeout_ms", 1, 3_600_000)
         return time.monotonic() + (most if asked is None else min(asked / 1000, most))
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        # Few: they take the interpreter from the loop as long as they compute
+        return ThreadPoolExecutor(2, "tformer-apart")
+
+    async def apart(
+        self,
+        function: Callable[..., Made],
+        *arguments: Any,  # noqa: ANN401
+        **named: Any,  # noqa: ANN401
+    ) -> Made:
+        """Computes in a thread what would hold up all connections, such as reading a document."""
+        work = partial(function, *arguments, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def share(self) -> None:
         """Makes what all workers use, before any is there."""

@@ -1,5 +1,6 @@
 """`tformer serve`: models behind HTTP, and a page to try them."""
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -50,10 +51,8 @@ def serve(
         raise UsageError(
             f"serve: the package {missing} is not installed; pip install 'tformer[serve]'"
         )
-    if settings.suggestions is not None and not settings.suggestions.parent.is_dir():
-        raise UsageError(
-            f"--suggestions: {settings.suggestions.parent}: no such directory; make it first"
-        )
+    if settings.suggestions is not None:
+        check_suggestions(settings.suggestions)
     say = partial(note, quiet=quiet)
     named = named_models(models)
     memory = None if settings.memory is None else parse_size(settings.memory, "--memory")
@@ -110,6 +109,16 @@ def serve(
         else:
             site.share()  # what one worker translated, any other hands out
             Workers(settings.workers, serve_one, show).run()
+
+
+def check_suggestions(file: Path) -> None:
+    """Refuses a file that no suggestion can be written to; it is made by the first."""
+    if not file.parent.is_dir():
+        raise UsageError(f"--suggestions: {file.parent}: no such directory; make it first")
+    if file.is_dir():
+        raise UsageError(f"--suggestions: {file}: is a directory; name a file in it")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(f"--suggestions: {file}: cannot be written; name another file")
 
 
 def threads_of_each(n_workers: int) -> int:

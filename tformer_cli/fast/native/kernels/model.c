@@ -1,6 +1,7 @@
 #include "model.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "quantized.h"
@@ -101,8 +102,9 @@ const Linear *whole_output(const Model *model) {
         pack_rows((PackedMatrix *)&model->output.matrix, model->output_rows, 0, 1.0f);
         __atomic_store_n(state, PACKED, __ATOMIC_RELEASE);
     }
+    /* Their pages may have to be read again: others may have the processor meanwhile */
     while (__atomic_load_n(state, __ATOMIC_ACQUIRE) != PACKED)
-        ;
+        sched_yield();
     return &model->output;
 }
 
