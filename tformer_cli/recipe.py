@@ -30,6 +30,7 @@ from tformer_cli.text.config import (
     DataConfig,
     TokenizerConfig,
 )
+from tformer_cli.text.lines import OPENERS
 from tformer_cli.trainer.config import (
     METRICS,
     StartConfig,
@@ -392,8 +393,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise RecipeError(f"{path}: is nested too deeply; check the file") from None
     except UnicodeDecodeError:
-        if path.suffix not in (".toml", ""):  # compressed, perhaps
-            raise _not_a_recipe(path, "it is not UTF-8 text") from None
+        if path.suffix not in (".toml", ""):
+            is_compressed = path.suffix in OPENERS
+            reason = "it is compressed" if is_compressed else "it is not UTF-8 text"
+            raise _not_a_recipe(path, reason) from None
         raise RecipeError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
@@ -404,7 +407,8 @@ def _not_a_recipe(path: Path, reason: str) -> RecipeError:
     """An error about a text without its translation, most likely."""
     return RecipeError(
         f"{path}: is not a recipe, which is TOML ({reason}); to train on text, name two files: "
-        "tformer train SOURCE TARGET"
+        "tformer train SOURCE TARGET; a language model takes a recipe: tformer recipes copy "
+        "shakespeare"
     )
 
 

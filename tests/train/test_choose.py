@@ -99,6 +99,11 @@ def test_the_first_of_several_limits_ends_the_run():
     assert reach.epochs == 2
 
 
+def test_a_short_run_reaches_its_learning_rate():
+    warmups = [chosen(MULTI30K, steps=n)[0]["training.warmup_steps"] for n in (1, 30, 200, 8000)]
+    assert warmups == [1, 8, 40, 100]
+
+
 def test_limits_are_found_in_tables():
     values = {"training": {"max_steps": 10, "max_minutes": 2, "max_epochs": "many"}}
     assert given_limits(values) == Limits(steps=10, minutes=2)

@@ -127,10 +127,7 @@ def train(
     from tformer_cli.train.start import completion
     from tformer_cli.train.train import train as run_recipe
 
-    if not isinstance(recipe, Recipe | Mapping | Path | str):
-        raise UsageError(
-            f"recipe: is {type(recipe).__name__}; give a TOML file, the name of a recipe, or tables"
-        )
+    _check_kind(recipe, Recipe)
     _check_named("run", run)
     changed = dict(changes or {})
     if start is not None:
@@ -154,6 +151,13 @@ def train(
     return run_recipe(
         recipe, run, device=device, fresh=fresh, observers=observing, progress=progress
     )
+
+
+def _check_kind(recipe: object, resolved: type) -> None:
+    if not isinstance(recipe, resolved | Mapping | Path | str):
+        raise UsageError(
+            f"recipe: is {type(recipe).__name__}; give a TOML file, the name of a recipe, or tables"
+        )
 
 
 def _written(key: str, value: object) -> str:

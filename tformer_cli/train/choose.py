@@ -157,7 +157,7 @@ def choose(
     yield Choice(key="training.learning_rate", value=rate, why=why)
     yield Choice(key="training.tokens_per_batch", value=reach.tokens_per_batch, why=f"for {pairs}")
     yield Choice(key="training.schedule", value="linear", why="falls to 0 at the limit")
-    yield Choice(key="training.warmup_steps", value=_between(40, reach.steps / 80, 600))
+    yield Choice(key="training.warmup_steps", value=_warmup(reach.steps))
     yield from _limit_choices(limits, reach)
     yield Choice(key="training.checkpoint_every", value=_between(20, reach.steps / 20, 500))
     yield Choice(key="training.average", value="last")
@@ -183,7 +183,7 @@ def expectation(
         guess = "" if reach.preset in MEASURED else ", a guess: nobody measured this size"
         time = f"about {_duration(reach.minutes)} of training on two cores{guess}"
     if fine_tunes:
-        reached = "what a model learns from more text: `tformer guide training`, What to expect"
+        reached = "`tformer guide training`, What to expect, shows what more text teaches a model"
     elif size.n_pairs < TRUSTED:
         reached = f"{size.n_pairs:,} pairs teach words, not a language: add text, or --from MODEL"
     elif reach.preset == "tiny" and 20_000 <= size.n_pairs <= 50_000 and reach.epochs >= 10:
@@ -300,6 +300,11 @@ def _limit_choices(limits: Limits, reach: Estimate) -> Iterator[Choice]:
     elif not limits.steps:
         why = "passes over the text; --max-time 10m sets a time"
         yield Choice(key="training.max_epochs", value=round(reach.epochs), why=why)
+
+
+def _warmup(steps: float) -> int:
+    # A quarter at most: a shorter run would end before it reaches its learning rate
+    return max(1, round(min(_between(40, steps / 80, 600), steps / 4)))
 
 
 def _between(least: int, value: float, most: int) -> int:

@@ -45,6 +45,8 @@ FIRST_LINE = "Chosen by tformer train from the size of the text and the limits o
 FEWEST = 200
 """Pairs of a text that leave something to learn from beside the held-out sets."""
 MOST_HELD_OUT, SHARE_HELD_OUT, LEAST_HELD_OUT = 1000, 1 / 25, 8
+MOST_LABELS, EXAMPLES_A_LABEL = 100, 10
+"""Different lines of a side that are labels: at most as many, each of as many examples."""
 TABLE = ".tsv"
 LARGEST = MIB
 """Bytes of a chosen recipe."""
@@ -104,16 +106,27 @@ def read_own_text(files: Sequence[str], run: Path) -> OwnText:
     given = given_data(files)
     # A pass over everything: different line counts would else be found after minutes of work
     n_pairs = target_bytes = 0
+    lines: tuple[set[str], ...] = (set(), set())
     for pair in read_corpus(given.data.train[0]):
         if pair.source.strip() and pair.target.strip():
             n_pairs += 1
             target_bytes += len(pair.target.encode("utf-8", "replace"))
+            for known, text in zip(lines, pair, strict=True):
+                if len(known) <= MOST_LABELS:
+                    known.add(text.strip())
     names = ", ".join(files)
     if n_pairs < FEWEST:
         raise DataError(
             f"{names}: {count_of(n_pairs, 'pair')} with text on both sides leave nothing to hold "
             f"out; give {FEWEST} or more, or fine-tune by a recipe: tformer recipes copy template"
         )
+    # No such pair shares no sentence with others, which splitting would find out after minutes
+    for side, known in zip(("source", "target"), lines, strict=True):
+        if 1 < len(known) <= min(MOST_LABELS, n_pairs // EXAMPLES_A_LABEL):
+            raise DataError(
+                f"{names}: the {side} has only {len(known)} different lines, which look like "
+                "labels; train a classifier by a recipe: tformer guide classifying"
+            )
     # By their names and content: another way to write a path is no other text
     hashes = ((visible(Path(file).name), hash_file(Path(file))) for file in files)
     header = (FIRST_LINE, *(f"{name}: SHA-256 {content}" for name, content in hashes))

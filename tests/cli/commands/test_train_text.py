@@ -3,11 +3,13 @@
 import gzip
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.commands import output_of, record_of, refused, run
 from tests.recipes import tiny_translator
+from tformer_cli.cli.commands.train_text import TextRun
 from tformer_cli.corpora.grammar.generate import generate_corpus
 from tformer_cli.errors import DataError
 from tformer_cli.quality.minhash import HeldOut
@@ -178,8 +180,24 @@ def test_arguments_that_are_no_two_texts_say_what_to_name(text, tmp_path):
     for files in ((table, text[1]), (text[1], table)):
         said = f"TARGET: {table} is a table of pairs; omit {text[1]}"
         refused("train", *files, "-o", tmp_path / "mine", says=said)
-    said = "to train on text, name two files: tformer train SOURCE TARGET"
+    said = "(it is compressed); to train on text, name two files: tformer train SOURCE TARGET; a l"
     refused("train", text[0], "-o", tmp_path / "mine", says=said)
+
+
+def test_labels_are_no_translations(text, tmp_path):
+    labels = tmp_path / "all.label"
+    labels.write_text("".join(f"{number % 6}\n" for number in range(600)))
+    table = tmp_path / "all.tsv"
+    table.write_text(
+        "".join(f"{line}\t{number % 6}\n" for number, line in enumerate(lines_of(text[1])))
+    )
+    for files, side in (
+        ((text[1], labels), "target"),
+        ((labels, text[1]), "source"),
+        ([table], "target"),
+    ):
+        said = f"the {side} has only 6 different lines, which look like labels; train a classifier"
+        refused("train", *files, "-o", tmp_path / "mine", says=said)
 
 
 def test_files_of_the_run_are_no_input_of_it(trained):
@@ -212,6 +230,8 @@ def test_a_new_start_and_a_model_to_start_from(text, trained, tmp_path):
     assert (recipe.model.d_model, recipe.tokenizer.vocab_size) == (16, 300)
     assert recipe.training.learning_rate == 5e-4
     assert recipe.start.model == str(directory)
+    shown = output_of("train", *text, "-o", tuned, "--from", directory, *limits, "--dry-run")
+    assert f"# tokens per sentence, by the tokenizer of {directory}" in shown
 
 
 def test_a_table_of_pairs_is_split_too(text, tmp_path):
@@ -225,6 +245,11 @@ def test_a_table_of_pairs_is_split_too(text, tmp_path):
     assert not is_written(tmp_path / "run", chosen)
     write_own_text(own, tmp_path / "run", chosen)
     assert is_written(tmp_path / "run", chosen)
+    told = TextRun(own=own, chosen=chosen, run=tmp_path / "run").test_command(Path("a run"))
+    columns = [f"<(cut -f {number} {tmp_path}/run/data/test.tsv)" for number in (1, 2)]
+    assert told == (
+        f"test it: tformer evaluate 'a run' --source {columns[0]} --reference {columns[1]}"
+    )
     recipe = load_recipe(str(tmp_path / "run" / "chosen.toml"))
     assert [one.tsv for one in (*recipe.data.train, *recipe.data.valid)] == [
         "train.tsv", "valid.tsv",
@@ -261,8 +286,10 @@ def test_text_of_one_sentence_cannot_be_held_out(tmp_path):
 def test_runs_of_several_seeds_are_scored_on_the_test_set(text, tmp_path):
     directory = tmp_path / "mine"
     command = ["train", *text, "-o", directory, *TINY, "--seeds", "1, 3"]
-    shown = output_of(*command)
+    done = run(*command)
+    shown = done.stdout
     assert "2 seeds, 24 test examples" in shown
+    assert "p: the chance of such a difference from the first run" in done.stderr
     report = json.loads((directory / "seeds.json").read_text())
     assert report["runs"] == ["seed-1", "seed-3"]
     assert [one["name"] for one in report["measures"]] == ["BLEU", "chrF2"]
@@ -295,6 +322,10 @@ def test_seeds_of_a_recipe_are_scored_on_its_validation_set(tmp_path):
     assert not (tmp_path / "runs" / "recipe.toml").exists()
     for given in ("1", "1,1", "1,x", "1,,2", "-1,2"):
         refused(*command, given, says=f'--seeds: "{given}" are not several seeds; write 1,2,3')
+    for given, named in ((str(1 << 63), str(1 << 63)), ("1" * 5000, f"{'1' * 39}…")):
+        refused(
+            *command, f"1,{given}", says=f"--seeds: each must be below 2^63, but one is {named}"
+        )
     refused(*command, "1,2", "--seed", "3", says="--seed, --seeds: exclude each other")
     refused(*command, "1,2", "--processes", "2", says="--seeds: trains in one process")
     bare = ["--set", "data.valid=[]", "--fresh", "--yes"]

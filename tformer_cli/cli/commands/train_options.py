@@ -20,11 +20,15 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import is_live, note
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
     from tformer_cli.cli.commands.train_text import TextRun
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.processes.launch import Group
+
+LARGEST_SEED = (1 << 63) - 1
+"""As of training.seed, which alone would be blamed on --seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +238,12 @@ class RunOptions:
 
         seeds = [one.strip() for one in self.seeds.split(",")]
         are_numbers = all(one.isascii() and one.isdecimal() for one in seeds)
+        # First their digits are counted: of thousands Python makes no number
+        for seed in seeds if are_numbers else ():
+            if len(seed) > len(str(LARGEST_SEED)) or int(seed) > LARGEST_SEED:
+                raise UsageError(
+                    f"--seeds: each must be below 2^63, but one is {visible(seed, 40)}"
+                )
         if not are_numbers or len({*map(int, seeds)}) < max(2, len(seeds)):
             raise UsageError(f'--seeds: "{self.seeds}" are not several seeds; write 1,2,3')
         if changes.seed is not None:

@@ -80,10 +80,12 @@ class TextRun:
     def test_command(self, run: Path) -> str:
         """Names the test set, and the command that scores a run on it."""
         test = self.test
-        if not test.source:
-            return f"the test set is {test.tsv}"
-        words = ["tformer", "evaluate", str(run), "--source", test.source]
-        return f"test it: {shlex.join([*words, '--reference', test.target])}"
+        source, target = shlex.quote(test.source), shlex.quote(test.target)
+        if test.tsv:  # `evaluate` reads no tables; shells make files of columns
+            table = shlex.quote(test.tsv)
+            source, target = (f"<(cut -f {column} {table})" for column in (1, 2))
+        run_quoted = shlex.quote(str(run))
+        return f"test it: tformer evaluate {run_quoted} --source {source} --reference {target}"
 
 
 def text_run(
