@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 # tasks whose models Hugging Face's library gets
 EXPORTED: tuple[TaskKind, ...] = tuple(TASKS)
+# tasks whose models compute in int8
+QUANTIZED: tuple[TaskKind, ...] = (*TRANSLATORS, "classify", "tag", "masked", "image", "embed")
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 
@@ -70,13 +72,13 @@ def export_int8(
 ) -> tuple[int, int]:
     """Writes a model directory whose matrices are 8-bit integers, whole or not at all.
 
-    It translates and scores as `--precision int8` does with the model itself, to the last bit.
+    It computes as `--precision int8` does with the model itself, to the last bit.
     """
     require_fast("--format int8")
     from tformer_cli.fast.products import quantized_matrices
 
-    directory = _opened(model, output, adapter)
-    weights = directory.model.state_dict()
+    directory = _opened(model, output, adapter, tasks=QUANTIZED)
+    weights = directory.any_model.state_dict()
     integers = named_integers(weights, quantized_matrices(weights))
     _save(directory, Path(output), integers, "int8")
     before, after = ((place / WEIGHTS).stat().st_size for place in (directory.path, Path(output)))
