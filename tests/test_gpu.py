@@ -104,6 +104,7 @@ def test_trainings_start_alike(zoo, tmp_path, name):
     assert cuda == pytest.approx(cpu, rel=1e-3)
 
 
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # of torch's own, when it compiles
 @pytest.mark.parametrize(
     "options",
     ["--precision bfloat16", "--set training.compile=true", "--set training.optimizer=muon"],
@@ -119,7 +120,7 @@ def test_other_trainings_lower_the_loss(zoo, tmp_path, options):
 def test_a_training_resumes(zoo, tmp_path):
     """The run is ended by a signal, goes on, and ends where one that was not ended does."""
     recipe = tmp_path / "recipe.toml"
-    text = recipe_of("translate", zoo.inputs).replace("max_steps = 1", "max_steps = 400")
+    text = recipe_of("translate", zoo.inputs).replace("max_steps = 1", "max_steps = 120")
     recipe.write_text(
         text.replace("[validation]", "report_every = 1\ncheckpoint_every = 20\n[validation]")
     )
@@ -127,10 +128,10 @@ def test_a_training_resumes(zoo, tmp_path):
     parts = tmp_path / "parts"
     command = [sys.executable, "-m", "tformer_cli", "train", recipe, "-o", parts]
     with subprocess.Popen([*command, "--device", "cuda"], stderr=subprocess.DEVNULL) as ended:
-        while not (parts / "metrics.jsonl").exists() or len(losses(parts)) < 30:
+        while not (parts / "metrics.jsonl").exists() or len(losses(parts)) < 25:
             assert ended.poll() is None
             time.sleep(0.01)
         ended.terminate()
-    assert len(losses(parts)) < 400
+    assert len(losses(parts)) < 120
     on("cuda", "train", recipe, "-o", parts)
     assert losses(parts) == pytest.approx(losses(tmp_path / "whole"), rel=0.02)

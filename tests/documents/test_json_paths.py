@@ -56,6 +56,15 @@ def test_a_file_in_ascii_stays_so():
     assert translated(document, {"x": "é"}) == data.replace(b'"x"', rb'"\u00e9"')
 
 
+def test_half_a_character_is_shown_as_none():
+    data = rb'{"a": "x \ud83d", "\ud83d": "\ud83d\ude00 b", "c": "\udc00 1"}'
+    document = read("json", data)
+    # what follows could not write a half: no encoding has it
+    assert [one.context for one in document.segments] == ["a", "\ufffd", "c"]
+    made = translated(document, {"x \ufffd": "y", "\U0001f600 b": "\U0001f600 c"})
+    assert made == data.replace(b"x \\ud83d", b"y").replace(b" b", b" c")
+
+
 @pytest.mark.parametrize("text", ['"only"', "[]", "3", ' ["a",["b"],"c"] '])
 def test_small_files(text):
     document = read("json", text.encode())
