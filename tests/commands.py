@@ -1,6 +1,7 @@
 """Runs commands of tformer in this process, and says what must have come of them."""
 
 import json
+import re
 from functools import partial
 
 from typer.testing import CliRunner
@@ -48,3 +49,9 @@ def refused(*arguments, says="", stdin=None):
 def under(word, *names):
     """Returns functions of this module, by name, whose commands begin with a word."""
     return [partial(globals()[name], word) for name in names]
+
+
+def words_and_numbers(text):
+    """What was printed besides fractions, and these: two paths compute them."""
+    number = r"-?\d+\.\d+(?:e-?\d+)?"
+    return re.sub(number, "#", text), [float(found) for found in re.findall(number, text)]

@@ -3,7 +3,6 @@
 import inspect
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import torch.utils.backend_registration as registration
 
 import tformer_cli
+from tests.commands import words_and_numbers
 from tests.recipes import tiny_translator
 from tformer_cli.trainer.speed import Pace
 
@@ -70,14 +70,6 @@ def here(*arguments):
 def ended(run):
     """A training."""
     return run(there("train", "recipe.toml", "-o", "run"))
-
-
-NUMBER = r"-?\d+\.\d+"
-
-
-def words_and_numbers(text):
-    """What was printed besides fractions, and these: two paths compute them."""
-    return re.sub(NUMBER, "#", text), [float(number) for number in re.findall(NUMBER, text)]
 
 
 def in_folder(waits, *folders):

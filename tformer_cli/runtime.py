@@ -54,7 +54,7 @@ def resolve_device(name: str) -> torch.device:
     import torch
 
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return prepared(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     kind, _, index = name.partition(":")
     if kind == "cuda":
         if not torch.cuda.is_available():
@@ -63,7 +63,17 @@ def resolve_device(name: str) -> torch.device:
             raise ValueError(f'"{name}" does not exist; there are {torch.cuda.device_count()} GPUs')
         if index:
             torch.cuda.set_device(int(index))  # graphs, events and waiting are the current GPU's
-    return torch.device(name)
+    return prepared(torch.device(name))
+
+
+def prepared(device: torch.device) -> torch.device:
+    """Leaves out what makes a GPU slow with batches of ever new shapes; returns the device."""
+    import torch
+
+    if device.type == "cuda":
+        # cuDNN's attention plans each shape anew, which takes longer than a training step
+        torch.backends.cuda.enable_cudnn_sdp(enabled=False)
+    return device
 
 
 def bound_waiting(environment: MutableMapping[str, str]) -> None:

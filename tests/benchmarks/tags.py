@@ -94,7 +94,7 @@ def main(model, file, number="300"):
     answers = ModelAnswers(opened)
     translator = answers.aligner.listening(opened.translator)
     found = translator.translate(lines)
-    links = links_of(answers.aligner, found)
+    links = links_of([answers.aligner], found)
     texts = [one.text for one in found]
     print(  # noqa: T201
         "spans words | aligned: contiguous exact (attention) | found: placed exact | spans same"

@@ -194,7 +194,7 @@ def test_a_text_that_names_a_file_is_translated_with_a_warning(model, monkeypatc
     monkeypatch.chdir(file.parent)
     done = run(command, model, "two.en", "--quiet")
     assert done.stderr == (
-        "warning: two.en is a file; its name is being used as text; use -i two.en for its lines\n"
+        "warning: two.en is a file; its name is being used as text; use -i two.en to read it\n"
     )
     assert done.stdout
     offered = run(command, model, "-i", "two.en", "--quiet")
@@ -206,7 +206,7 @@ def test_a_target_that_names_a_file_is_warned_of_too(model, monkeypatch, file):
     done = run("inspect-heads", model, "A man", "--target", "two.en", "--quiet")
     assert done.stderr == (
         "warning: two.en is a file; its name is being used as text; "
-        "use --target-file two.en for its lines\n"
+        "use --target-file two.en to read it\n"
     )
     assert run("inspect-heads", model, "A", "--target-file", "two.en", "--quiet").stderr == ""
 
@@ -217,7 +217,7 @@ def test_names_with_spaces_are_quoted_and_one_warning_is_enough(model, monkeypat
         (tmp_path / name).write_text("A man\n")
     done = run("translate", model, "A man", "my file.en", "two.en", "--quiet")
     assert done.stderr.count("warning: ") == 1
-    assert "use -i 'my file.en' for its lines" in done.stderr
+    assert "use -i 'my file.en' to read it" in done.stderr
     assert len(done.stdout.splitlines()) == 3
 
 

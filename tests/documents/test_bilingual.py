@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import pytest
@@ -58,7 +59,7 @@ def test_a_copy_of_the_source_is_a_translation():
     assert f"<target>Set {code} to {mark}</target>" in made
     assert '<target state="new">Copied</target>' in made
     assert f"<target{STATE}>Two  blanks</target>" in made
-    assert 'datatype="plaintext" target-language="de">' in made
+    assert '<file target-language="de" original="a"' in made
     again = read("xliff", made.encode()).segments
     # the state is not ours to change
     assert shown(again) == ["Copied"]
@@ -87,9 +88,38 @@ def test_xliff_2():
     made = translated(document, {"All": "Alles"}).decode()
     source = '<x:source><x:pc id="1">All</x:pc></x:source>'
     target = '\n  <x:target><x:pc id="1">Alles</x:pc></x:target>'.replace("\n  ", "")
-    assert made == text.replace('srcLang="en"', 'srcLang="en" trgLang="de"').replace(
+    assert made == text.replace("<x:xliff", '<x:xliff trgLang="de"').replace(
         source, source + target
     )
+
+
+def test_the_language_is_an_attribute_wherever_it_is_added():
+    language = 'd"<&'
+    text = XLIFF.replace("</xliff>", '<file c="d"/></xliff>')
+    document = read("xliff", text.encode(), target_language=language)
+    made = translated(document, {"Copied": "Kopiert"})
+    assert b'<file target-language="d&quot;&lt;&amp;" c="d"/>' in made
+    assert len(read("xliff", made).segments) == len(document.segments)
+    made = translated(read("tmx", TMX, target_language=language), {"Door": "x"}).decode("utf-16")
+    assert '<tuv xml:lang="d&quot;&lt;&amp;"><seg>x<' in made
+    assert read("tmx", made.encode("utf-16"), target_language="de").segments
+
+
+def test_the_text_of_an_attribute_is_no_attribute():
+    text = XLIFF.replace('<trans-unit id="1">', """<trans-unit note=' translate="no"' id="1">""")
+    assert shown(read("xliff", text.encode()).segments) == TEXTS
+
+
+def test_units_are_found_in_a_long_file():
+    comment = f"<!--{' ' * 20_000_000}-->"
+    units = "\n <trans-unit><source>a</source></trans-unit>" * 2000
+    data = f"<xliff>{comment}<file><body>{units}</body></file></xliff>".encode()
+    begin = time.process_time()
+    document = read("xliff", data)
+    made = translated(document, {"a": "b"})
+    assert made.count(f"<target{STATE}>b</target></trans-unit>".encode()) == 2000
+    # each unit took a copy of all that stands before it
+    assert time.process_time() - begin < 5
 
 
 TMX = """<?xml version="1.0"?>

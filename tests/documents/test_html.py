@@ -1,4 +1,5 @@
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -75,6 +76,13 @@ def translated(text, answer=upper, **settings):
         ("  ", "  "),
         ("<", "<"),
         ("a <p", "A &lt;P"),
+        ("a <!-- b < c <code> d <? e", "A &lt;!-- B &lt; C <code> D &lt;? E"),
+        ("<sup>" * 9 + "a", "<sup>" * 9 + "A"),
+        ('<p><img alt="cat"></p><p>The cat <!-- <img alt="cat"> --> is old.</p>',
+         '<p><img alt="CAT"></p><p>THE CAT <!-- <img alt="cat"> --> IS OLD.</p>'),
+        ('a <img alt="b"> <code>c <img alt="b"></code> <!--<img alt="b">--> d',
+         'A <img alt="B"> <code>c <img alt="b"></code> <!--<img alt="b">--> D'),
+        ('7 <img alt="b"> <!--<img alt="b">-->, a', '7 <img alt="B"> <!--<img alt="b">-->, A'),
     ],
 )  # fmt: skip
 def test_text_is_translated_and_tags_stay(source, target):
@@ -136,3 +144,26 @@ def test_markup_that_is_not_translated_is_as_it_was(text):
 def test_damaged_markup_takes_no_longer_than_other_text():
     for piece in ("<a ", "<a '", "<!--", "<b translate=no>", "&", "<script>", "<a '<a' '", "<b>a"):
         assert translated(piece * 3000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(piece * 60_000 for piece in ("<!-- ", "<code>", "<![CDATA[", "<!a ", "<? ", "<sup>")),
+        "<b>" * 60_000 + "</i>" * 60_000,
+        "<b>" * 60_000 + "a" + "</b></i>" * 60_000,
+    ],
+)
+def test_unclosed_markup_is_read_once(text):
+    begin = time.process_time()
+    document = read(text)
+    assert document.write([None] * len(document.segments)) == text.encode()
+    # each took minutes when the rest of the text was searched again and again
+    assert time.process_time() - begin < 20
+
+
+def test_the_language_of_a_page_is_escaped():
+    made = translated("<html lang='en'><p>a", target_language="d'<")
+    assert made == "<html lang='d&#x27;&lt;'><p>A"
+    document = read("<html lang='en'><p>a", target_language="de")
+    assert document.write([None]) == b"<html lang='en'><p>a"

@@ -56,6 +56,15 @@ def test_a_file_in_ascii_stays_so():
     assert translated(document, {"x": "é"}) == data.replace(b'"x"', rb'"\u00e9"')
 
 
+def test_half_a_character_is_shown_as_none():
+    data = rb'{"a": "x \ud83d", "\ud83d": "\ud83d\ude00 b", "c": "\udc00 1"}'
+    document = read("json", data)
+    # what follows could not write a half: no encoding has it
+    assert [one.context for one in document.segments] == ["a", "\ufffd", "c"]
+    made = translated(document, {"x \ufffd": "y", "\U0001f600 b": "\U0001f600 c"})
+    assert made == data.replace(b"x \\ud83d", b"y").replace(b" b", b" c")
+
+
 @pytest.mark.parametrize("text", ['"only"', "[]", "3", ' ["a",["b"],"c"] '])
 def test_small_files(text):
     document = read("json", text.encode())
@@ -74,3 +83,16 @@ def test_errors(data, message):
     with pytest.raises(DataError) as caught:
         read("json", data)
     assert str(caught.value).startswith(message)
+
+
+def test_tags_of_messages_are_markup():
+    """Programs show many messages as HTML."""
+    message = r"Open <b>the \"old\" file<\/b> or<br\/> go <a href=\"\/x\">home<\/a>, <name>. 1 < 2"
+    text = f'{{"a": "{message}"}}'
+    document = read("json", text.encode())
+    (segment,) = document.segments
+    assert segment.text == 'Open the "old" file or go home, <name>. 1 < 2'
+    assert [one.behavior for one in segment.spans] == ["repeat", "void", "repeat", "protected"]
+    assert document.write(document.segments).decode() == text
+    made = translated(document, {segment.text: segment.text.replace("home", "heim")})
+    assert made.decode() == text.replace("home", "heim")

@@ -1,8 +1,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from tests.documents.test_translating import upper
+from tformer_cli.documents.formats import markdown
 from tformer_cli.documents.known_formats import format_named
 from tformer_cli.documents.segments import ReadSettings
 from tformer_cli.documents.translating import translating
@@ -69,3 +71,23 @@ def test_what_a_translation_has_is_no_markup():
 def test_markdown_that_nobody_translates_is_as_it_was(text):
     document = read(text)
     assert document.write(document.segments) == text.encode()
+
+
+class Sliced(str):
+    """Text that counts the characters which are copied from it."""
+
+    copied = 0
+
+    def __getitem__(self, key):
+        made = super().__getitem__(key)
+        self.copied += len(made)
+        return made
+
+
+def test_lines_of_a_long_paragraph_are_read_once():
+    text = Sliced("a *b*  \n" * 2000 + "c")
+    parser = MarkdownIt("commonmark").disable("text_join")
+    (token,) = parser.parseInline(str(text))
+    assert not markdown._Walk(text, ["\n"] * 2000, "p").built(token.children).depth
+    # each line end copied all that follows it
+    assert text.copied <= len(text)

@@ -13,6 +13,8 @@ from tformer_cli.errors import DataError
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 A = "http://schemas.openxmlformats.org/drawingml/2006/main"
 C = "http://schemas.openxmlformats.org/drawingml/2006/chart"
+P = "http://schemas.openxmlformats.org/presentationml/2006/main"
+WP = "http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing"
 TYPE = "application/vnd.openxmlformats-officedocument."
 HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\r\n'
 
@@ -32,7 +34,8 @@ def docx(body, **parts):
             "[Content_Types].xml": f'{HEAD}<Types xmlns="{address}">{types}</Types>',
             "word/media/image1.png": b"\x89PNG\0\1",
             **{
-                name: f'{HEAD}<w:x xmlns:w="{W}" xmlns:a="{A}" xmlns:c="{C}">{text}</w:x>'
+                name: f'{HEAD}<w:x xmlns:w="{W}" xmlns:a="{A}" xmlns:c="{C}" '
+                f'xmlns:p="{P}" xmlns:d="{WP}">{text}</w:x>'
                 for name, text in members.items()
             },
         }
@@ -223,6 +226,29 @@ def test_translations_stand_in_the_runs_of_the_original():
     assert body(document.write([replace(segment, text="Eins und zwei", spans=spans)])) == p(
         "<w:r><w:t>Eins</w:t><w:tab/><w:t>und</w:t></w:r><w:r><w:br/></w:r>", run("zwei")
     )
+
+
+def test_a_picture_is_described_in_the_other_language():
+    drawing = "<w:r><w:drawing><d:docPr id='1' name=' descr=\"no\"' {}/></w:drawing></w:r>"
+    cat = drawing.format("title='Cat' descr='Tom&#39;s &quot;cat&quot;&#xA;sleeps'")
+    slide = '<p:cNvPr descr="A cat" id="2"/><p:cNvPr descr=" " id="3"/>'
+    document = read("docx", docx(p(cat) + p(run("See "), cat, run("there")), slide=slide))
+    described = ["Cat", 'Tom\'s "cat"\nsleeps']
+    see = ("See there", (4, 4, "void"))
+    assert shown(document.segments) == [*described, see, *described, "A cat"]
+    made = translated(
+        document,
+        {
+            "See there": "SIEH DA",
+            "Cat": "<Kater>",
+            described[1]: "Toms 'Katze'\nruht",
+            "A cat": '"x"',
+        },
+    )
+    cat = drawing.format("title='&lt;Kater>' descr='Toms &#39;Katze&#39;&#xA;ruht'")
+    last = run(" DA").replace("<w:t>", '<w:t xml:space="preserve">')
+    assert body(made) == p(cat) + p(run("SIEH"), cat, last)
+    assert body(made, "word/1.xml") == slide.replace("A cat", "&quot;x&quot;")
 
 
 def test_parts_are_found_by_their_types():

@@ -1,5 +1,6 @@
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -97,6 +98,7 @@ def test_fuzzy_messages_are_translated_on_request():
         ("nplurals=1; plural=0;", 1, ["many"]),
         ("nplurals=3; plural=n==1 ? 2 : n==2 ? 1 : 0;", 3, ["many", "many", "one"]),
         ("nplurals=2; plural=__import__('os');", 2, ["one", "many"]),
+        ("nplurals=2; plural=n%0;", 2, ["one", "many"]),
         ("", 2, ["one", "many"]),
     ],
 )
@@ -131,3 +133,20 @@ def test_errors(data, message):
     with pytest.raises(DataError) as caught:
         read("po", data)
     assert str(caught.value).startswith(message)
+
+
+def test_a_message_that_does_not_end_is_read_once():
+    text = 'msgid "a"\n' * 20_000 + 'msgstr ""\n'
+    begin = time.process_time()
+    assert shown(read("po", text.encode()).segments) == ["a"]
+    # minutes if each line asks all before it for a translation
+    assert time.process_time() - begin < 10
+
+
+def test_tags_of_messages_are_markup():
+    data = HEADER + '\nmsgid "Open <b>the</b> <a href=\\"x\\">file</a>."\nmsgstr ""\n'
+    document = read("po", data.encode())
+    (segment,) = document.segments
+    assert segment.text == "Open the file."
+    made = translated(document, {segment.text: "Open the File."}).decode()
+    assert 'msgstr "Open <b>the</b> <a href=\\"x\\">File</a>."' in made

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.documents.marked import marked, segment_of
-from tformer_cli.documents.projection import Link, project, words_of
-from tformer_cli.documents.segments import Span, rendered
+from tformer_cli.documents.projection import Link, project, with_all_copied, words_of
+from tformer_cli.documents.segments import Span, rendered, with_copied
 
 
 def placed(source, target, pairs=()):
@@ -155,6 +155,21 @@ def test_copied_spans_stay_whole(segment, data):
     assert is_nested(found, len(target))
     spots = {s.opening: (s.start, s.end) for s in found if s.behavior == "protected"}
     assert spots == {segment.spans[n].opening: place for n, place in fixed.items()}
+
+
+@given(marked())
+def test_copied_spans_are_added_at_once_as_one_by_one(segment):
+    edges = {place for span in segment.spans for place in (span.start, span.end)}
+    places = [
+        span
+        for span in words_of(segment.text)
+        if not any(span[0] < place < span[1] for place in edges)
+    ]
+    copied = [Span(*one, "protected") for one in places]
+    expected = segment.spans
+    for one in copied:
+        expected = with_copied(expected, one)
+    assert with_all_copied(segment.spans, copied) == list(expected)
 
 
 def test_a_span_says_where_it_is():

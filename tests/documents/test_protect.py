@@ -25,6 +25,7 @@ def copied(text):
         ("Hi {name}, {0}, {{x.y}}, ${H}, $H and %(n)d", "{name}|{0}|{{x.y}}|${H}|$H|%(n)d"),
         ("%s of %d, %1$s, %5.2f, %1, 100% of", "%s|%d|%1$s|%5.2f|%1|100%"),
         ("50 % sure, 100%sure", "50 %|100"),
+        ("5 % (all), 15 %(n)s, 15 %.2f, 15 %d", "15|%(n)s|15|%.2f|15|%d"),
         ("{% if a %}b{% endif %}", "{% if a %}|{% endif %}"),
         ("{ not one } {}", "{}"),
         ("run `ls -l` in /usr/bin and --all", "`ls -l`|/usr/bin|--all"),
@@ -75,11 +76,22 @@ def put(source, target, pairs=()):
          "à a@b.org ici"),
         # Of two, the one that is missing
         ("{a} or {a}", "{a} ou b", ((1, 3), (2, 4)), "{a} ou {a}"),
+        # What was written on both sides of another does not take that with it
+        ("{a} or {c}", "u {a} v", ((2, 0), (2, 4)), "{c} {a} v"),
         # Between its neighbors, with the blanks that the text has
         ("I {x} you", "je te", ((0, 0), (2, 1)), "je {x} te"),
         ("I love you 😀", "je t'aime", ((0, 0), (1, 2), (2, 1)), "je t'aime 😀"),
         ("😀 hello", "salut", ((1, 0),), "😀 salut"),
         ("(%s) hello", "() salut", (), "(%s) salut"),
+        # A word stays apart, though a mark stood there
+        ("the games {x}.", "les jeux olympiques.", ((0, 0), (1, 1), (3, 2)),
+         "les jeux {x} olympiques."),
+        ("say '{x}'", "dis", ((0, 0),), "dis {x}"),
+        # Two in one place stand as far apart as they did
+        ("go {y} {x}", "va z", ((0, 0), (2, 1)), "va {y} {x}"),
+        ("go {y}{x}", "va z", ((0, 0), (2, 1)), "va {y}{x}"),
+        ("at https://a.b/ now", "à https://a.b/ici",
+         ((0, 0), *((1, n) for n in range(1, 9)), (2, 9)), "à https://a.b/ ici"),
         # Numbers may be written otherwise
         ("it has 1,000.50 now", "il a 1 000,50 ici", (), "il a 1 000,50 ici"),
         ("has 1,000.50 now", "a 1.000.50 ici", [(1, n) for n in range(1, 6)], "a 1,000.50 ici"),

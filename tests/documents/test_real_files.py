@@ -77,6 +77,8 @@ def test_real_files(format_name, capsys):
             assert tags(made) == tags(data), path
         else:
             assert not read(format_name, made, path.name).segments or format_name == "xliff", path
+    if not counts["files"] and not refused:
+        pytest.skip(f"TFORMER_DOCUMENTS has no {format_name}")
     # what is damaged is refused in a line; no other error may come out
     assert not [one for one in refused if "\n" in one]
     with capsys.disabled():

@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import pytest
@@ -154,6 +155,44 @@ def test_errors(name, data, message):
     with pytest.raises(DataError) as caught:
         read(name, data)
     assert str(caught.value) == f"a.{name}{message}"
+
+
+def test_many_blank_lines_take_no_time():
+    for line_end in ("\n", "\r\n"):
+        text = SRT.replace("old man\n", "old man\n" * 2 + "\n" * 40_000 + "x\n", 1)
+        data = text.replace("\n", line_end).encode()
+        begin = time.process_time()
+        document = read("srt", data)
+        assert document.write([None] * len(document.segments)) == data
+        # it took a minute when each line was the start of another search
+        assert time.process_time() - begin < 10
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("a", "b " * 100_000),
+        ("\t" * 200_000 + "a", "b"),
+        ("a\n<" + "b" * 200_000, "b"),
+        ("<i>" * 20_000 + "a" + "</i>" * 20_000, "b"),
+    ],
+)
+def test_a_damaged_cue_may_be_as_long_as_the_file(text, answer):
+    data = f"1\n00:00:01,000 --> 00:00:02,000\n{text}\n".encode()
+    begin = time.process_time()
+    document = read("srt", data)
+    (segment,) = document.segments
+    assert answer.split()[0] in document.write([replace(segment, text=answer)]).decode()
+    # minutes if each tag, blank or line is looked for from each place
+    assert time.process_time() - begin < 20
+
+
+def test_one_line_end_of_two_characters_is_no_blank_line():
+    cue = "00:00:01.000 --> 00:00:02.000\r\nIt was in\r\n1999\r\n\r\n"
+    for name, head in (("srt", "1\r\n"), ("vtt", "WEBVTT\r\n\r\n")):
+        following = "2\r\n00:00:05.000 --> 00:00:06.000\r\nYes.\r\n"
+        document = read(name, (head + cue + following).encode())
+        assert shown(document.segments) == ["It was in 1999", "Yes."]
 
 
 def test_a_cue_with_damaged_times_is_left_alone():

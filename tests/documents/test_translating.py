@@ -1,3 +1,8 @@
+import re
+from time import process_time
+
+import pytest
+
 from tests.documents.marked import segment_of
 from tformer_cli.documents.projection import Link, words_of
 from tformer_cli.documents.segments import Segment, rendered
@@ -84,3 +89,30 @@ def test_nothing_is_protected_unless_it_is_asked():
     assert shown(translated([Segment("go {a}")], protects=False)[0]) == ["GO {A}"]
     assert shown(translated([Segment("go {a}")])[0]) == ["GO {a}"]
     assert shown(translated([])[0]) == []
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_a_long_line_takes_time_by_its_length(is_copied):
+    n_numbers = 2000
+    line = " ".join(f"The <b>cat</b><v/> is {n}." for n in range(10, 10 + n_numbers))
+    start = process_time()
+    made, _ = translated(
+        [segment_of(line)], lambda text: upper(text if is_copied else re.sub(r"\d", "z", text))
+    )
+    # By the square of its length it was minutes
+    assert process_time() - start < 15
+    assert made.summary.n_restored == (0 if is_copied else n_numbers)
+    assert shown(made) == [re.sub("<B>|</B>|<V/>", lambda tag: tag[0].lower(), line.upper())]
+
+
+def test_requests_say_what_is_copied_in_each_line():
+    job = translating([segment_of("<b>a</b> {x}\n  c {y} d\n\n{z}")], protects=True)
+    found = next(job)
+    assert [(one.text, one.needs_links, one.copied) for one in found] == [
+        ("a {x}", True, ((2, 5),)),
+        ("c {y} d", True, ((2, 5),)),
+        ("{z}", True, ((0, 3),)),
+    ]
+    # Nothing can be aligned: what stands between is asked for, and was counted before
+    pieces = job.send([Answer(one.text) for one in found])
+    assert [(one.text, one.is_piece) for one in pieces] == [("a", True), ("c", True), ("d", True)]

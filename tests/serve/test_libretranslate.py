@@ -234,7 +234,7 @@ def test_html_is_translated_and_its_tags_stay():
     # An attack is text to us; what it was as markup it stays
     attack = "</script><img src=x onerror=alert(1)>"
     assert client.post("/translate", json_={**fields, "q": attack}).json["translatedText"] == attack
-    # By two models nothing is aligned: what stands between tags is translated by itself
+    # Where a model has nothing to align by, what stands between tags is translated by itself
     pivot = Client(FakeService(pivot="fr"))
     page = "<p>the <b>old</b> house {x}</p>"
     found = pivot.post("/translate", json_={**fields, "target": "de", "q": page}).json

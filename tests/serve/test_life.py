@@ -15,6 +15,7 @@ import pytest
 from tests.serve.test_models import all_of, served
 from tests.zoo import ENGLISH
 from tformer_cli.api.model import load_model
+from tformer_cli.documents.answers import links_of
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.kinds.serving import Generating, Translating
 from tformer_cli.serve.cache import MISSING, ResultCache, private_bytes
@@ -309,6 +310,18 @@ def test_a_pivot_translates_twice(zoo):
     assert [one.hypotheses for one in found] == [one.hypotheses for one in second]
     assert [one.source for one in found] == lines
     assert [one.index for one in found] == list(range(len(lines)))
+
+
+def test_a_pivot_links_the_words_of_its_ends(zoo):
+    service = Service({"a": zoo["translate"], "b": zoo["twin"]})
+    lines = ENGLISH[:4]
+    (found,) = served(service, (("a", "b"), "translate", lines, {"settings": {"aligned": True}}))
+    aligners = [service.aligner(name) for name in ("a", "b")]
+    linked = links_of(aligners, found, passes=False)
+    for one, line, links in zip(found, lines, linked, strict=True):
+        assert one.through.source == line
+        assert links
+        assert all(a < b <= len(one.text) and c < d <= len(line) for (a, b), (c, d) in links)
 
 
 def test_routes_are_direct_or_through_the_pivot(zoo, tmp_path):

@@ -2,11 +2,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests.zoo import recipe_of, tformer
 from tformer_cli.errors import RecipeError
 from tformer_cli.fast.native.training import use_native_operations
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.trainer import batch_budget
+from tformer_cli.train import train
+from tformer_cli.trainer import batch_budget, hardware
 from tformer_cli.trainer.batch_budget import (
     PairLengths,
     largest_budget,
@@ -15,7 +17,7 @@ from tformer_cli.trainer.batch_budget import (
 from tformer_cli.trainer.config import TrainingConfig
 from tformer_cli.trainer.memory import free_memory
 
-LENGTHS = PairLengths(source=20, target=30, shortest=5, total=10**6)
+LENGTHS = PairLengths(source=20, target=30, least=(2, 3), shortest=5, total=10**6)
 
 
 def model():
@@ -50,12 +52,43 @@ def test_what_does_not_fit_at_all_is_found_out_at_once():
 
 def test_lengths_count_the_end_of_the_sentence_over_all_corpora():
     lengths = PairLengths.of([Corpus([3, 1], [2, 9]), Corpus([], []), Corpus([4], [1])])
-    assert lengths == PairLengths(source=5, target=10, shortest=4, total=15)
+    assert lengths == PairLengths(source=5, target=10, least=(2, 2), shortest=4, total=15)
 
 
 def test_extremes_hold_the_longest_and_the_most_pairs_within_the_budget():
     assert list(LENGTHS.extremes(600)) == [(20, 20, 30), (30, 20, 20), (120, 5, 5)]
     assert next(LENGTHS.extremes(7))[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("lengths", "shapes"),
+    [
+        ({"source": 20, "target": 2, "least": (3, 2)}, [(3, 20, 2), (20, 3, 2), (15, 4, 2)]),
+        ({"source": 17, "target": 2, "least": (17, 2)}, [(3, 17, 2)] * 3),
+        ({"source": 1, "target": 9, "least": (1, 8)}, [(6, 1, 9), (7, 1, 8), (7, 1, 8)]),
+    ],
+    ids=["labels of texts", "labels of images", "blocks of a text"],
+)
+def test_extremes_keep_the_length_of_a_side_that_has_one(lengths, shapes):
+    assert list(PairLengths(**lengths, shortest=4, total=99).extremes(60)) == shapes
+
+
+@pytest.mark.parametrize("name", ["memory", "classifier", "masked", "images", "tagger"])
+def test_largest_batches_of_every_kind_are_batches(zoo, tmp_path, monkeypatch, name):
+    """A GPU has no kernels, which look over targets that are too many."""
+    tried = []
+
+    def try_all(recipe, prepared):
+        for shape in PairLengths.of(prepared.corpora).extremes(300):
+            batch_budget._add_gradients(prepared.trainer.model, recipe.training, shape, "float32")
+            tried.append(shape)
+        return prepared.started
+
+    monkeypatch.setattr(train, "settle_batches", try_all)
+    monkeypatch.setattr(hardware, "has_fast", lambda: False)
+    (tmp_path / "recipe.toml").write_text(recipe_of(name, zoo.inputs))
+    tformer("train", tmp_path / "recipe.toml", "-o", tmp_path / "run", "-q", "--device", "cpu")
+    assert len(tried) == 3
 
 
 def test_a_budget_for_the_cpu_grows_with_what_is_free_and_leaves_the_model_alone(monkeypatch):
@@ -78,7 +111,7 @@ def test_a_budget_for_the_cpu_grows_with_what_is_free_and_leaves_the_model_alone
 @pytest.mark.parametrize("longest", [5, 20, 65, 128])
 def test_what_rows_are_filled_up_with_makes_no_budget_small(monkeypatch, longest, kernels):
     monkeypatch.setattr(batch_budget, "free_memory", lambda: 10**8)
-    lengths = PairLengths(source=longest, target=longest, shortest=3, total=10**6)
+    lengths = PairLengths(source=longest, target=longest, least=(3, 3), shortest=3, total=10**6)
     found = []
     for library in (None, kernels):
         trained = model()

@@ -24,7 +24,6 @@ from tformer_cli.errors import UsageError
 from tformer_cli.files.cache import as_named
 from tformer_cli.text.lines import (
     MARKUP,
-    OPENERS,
     LineCounts,
     check_file,
     decode_line,
@@ -303,7 +302,7 @@ def warn_of_file_names(texts: Sequence[str], option: str = "-i") -> None:
         if is_file:
             warn(
                 f"{text} is a file; its name is being used as text; "
-                f"use {option} {shlex.quote(text)} for its lines"
+                f"use {option} {shlex.quote(text)} to read it"
             )
             return
 
@@ -375,11 +374,14 @@ def open_stream(output: str | Path) -> int | None:
     return _STREAMS.get(str(output)) if numbered is None else int(numbered[1])
 
 
+COMPRESSORS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}
+"""Programs by the endings of what they write, which files of lines are read with."""
+
+
 def check_not_compressed(output: str | Path) -> None:
     """Refuses names with the ending of a compressed file: reading it again would fail."""
     suffix = Path(output).suffix
-    if suffix in OPENERS:
-        program = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}[suffix]
+    if program := COMPRESSORS.get(suffix):
         raise UsageError(
             f"--output: {output} would not be compressed; name it without {suffix}, or omit "
             f"the option and add | {program} > FILE"

@@ -7,9 +7,9 @@ directory names, token by token.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, count, islice, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,9 @@ from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import UNK_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from tformer_cli.documents.projection import Range
     from tformer_cli.documents.translating import Request
@@ -38,14 +40,20 @@ if TYPE_CHECKING:
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 
+@lru_cache(maxsize=2 * BUFFER_LINES)
+def _protected_line(line: str) -> Segment:
+    """Marks what a line has to copy; asked before its search, and when its translation is there."""
+    return protected(Segment(line))
+
+
 class ModelAnswers:
     """Answers requests by an opened model."""
 
     def __init__(
-        self, opened: Opened, glossary: Sequence[Term] = (), *, protects: bool = True
+        self, opened: Opened, glossary: Sequence[Term] = (), counts: ResultCounts | None = None
     ) -> None:
-        self._opened, self._glossary, self._protects = opened, glossary, protects
-        self.counts = ResultCounts()
+        self._opened, self._glossary = opened, glossary
+        self.counts = counts or ResultCounts()
 
     @cached_property
     def aligner(self) -> Aligner | None:
@@ -56,49 +64,59 @@ class ModelAnswers:
         except UsageError:  # its heads are pruned: markup cuts what is translated
             return None
 
-    def _translator(self, requests: Sequence[Request]) -> Translator:
-        """Returns the translator; where links are needed, its search listens to heads."""
+    def _listening(self, is_needed: Callable[[str], bool]) -> Translator:
+        """Returns the translator, whose search listens to heads for the lines that need it."""
         plain = self._opened.translator
-        if self.aligner is None or not any(one.needs_links for one in requests):
-            return plain
-        return self.aligner.listening(plain)
+        return plain if self.aligner is None else self.aligner.listening(plain, is_needed)
+
+    @cached_property
+    def copying(self) -> Translator:
+        """The translator of lines, of which `restored` takes what it found."""
+        return self._listening(lambda line: bool(_protected_line(line).spans))
 
     def answers(self, requests: Sequence[Request], on_done: Callable[[int], None]) -> list[Answer]:
         """Translates lines; `on_done` is told how many are done."""
-        lines = iter(without_surrogates(one.text) for one in requests)
-        left = iter(requests)
+        lines = [without_surrogates(one.text) for one in requests]
+        needed = {line for line, one in zip(lines, requests, strict=True) if one.needs_links}
+        translator = self._listening(needed.__contains__) if needed else self._opened.translator
         terms = ((line, with_terms(NO_CONSTRAINTS, line, self._glossary)) for line in lines)
+        left = iter(requests)
         found: list[Answer] = []
-        for buffer in self._translator(requests).buffers(terms, BUFFER_LINES):
-            asked = [one.needs_links for one in islice(left, len(buffer))]
-            links = self._links([one for one, needs in zip(buffer, asked, strict=True) if needs])
-            for one, needs in zip(buffer, asked, strict=True):
-                self._count(one)
+        for buffer in translator.buffers(terms, BUFFER_LINES):
+            asked = list(islice(left, len(buffer)))
+            pairs = list(zip(buffer, asked, strict=True))
+            links = self._links([one for one, request in pairs if request.needs_links])
+            for one, request in pairs:
+                # Of a part, the line has been counted
+                if not request.is_piece:
+                    self.counts.add(one)
+                    self._uncount(one, request.copied)
                 flags = tuple(flags_of(one.hypotheses[0], one))
-                found.append(Answer(one.text, links.get(one.index) if needs else (), flags))
+                own = links.get(one.index) if request.needs_links else ()
+                found.append(Answer(one.text, own, flags))
             on_done(len(found))
         return found
 
-    def _count(self, one: Translation) -> None:
-        """Counts a translation; what is copied is no unknown word, whatever the model read."""
-        self.counts.add(one)
-        if not (one.n_unknown and self._protects):
+    def _uncount(self, one: Translation, copied: Sequence[Range]) -> None:
+        """Leaves out of the counts unknown words that are copied, whatever the model read."""
+        if not (one.n_unknown and copied):
             return
         text, place = "", 0
-        for span in protected(Segment(one.source)).spans:
-            text += one.source[place : span.start]
-            place = span.end
+        for start, end in copied:
+            text += one.source[place:start]
+            place = end
         left = self._opened.directory.tokenizer.source.encode(text + one.source[place:])
         self.counts.unknown -= max(0, one.n_unknown - left.count(UNK_ID))
 
     def restored(self, buffer: Sequence[Translation]) -> list[Translation]:
         """Puts what lines have to copy into their best translations."""
-        segments = {one.index: protected(Segment(one.source)) for one in buffer}
+        segments = {one.index: _protected_line(one.source) for one in buffer}
         links = self._links([one for one in buffer if segments[one.index].spans])
         made = []
         for one in buffer:
             segment, (best, *others) = segments[one.index], one.hypotheses
             if segment.spans:
+                self._uncount(one, [(span.start, span.end) for span in segment.spans])
                 text = restored(segment, best.text, links.get(one.index) or ()).text
                 one = replace(one, hypotheses=(replace(best, text=text), *others))
             made.append(one)
@@ -108,12 +126,23 @@ class ModelAnswers:
         """Links the tokens of translations, by the numbers of their lines."""
         if not translations or self.aligner is None:
             return {}
-        found = links_of(self.aligner, translations)
+        found = links_of([self.aligner], translations)
         return {one.index: links for one, links in zip(translations, found, strict=True)}
 
 
+class _Part(NamedTuple):
+    """A part of a translation and what its tokens attended to."""
+
+    targets: list[Range]
+    """Characters of each token of the translation."""
+    sources: list[Range]
+    """Characters of each token of the text."""
+    weights: NDArray[np.float64]
+    """(tokens of the translation, tokens of the text)."""
+
+
 def links_of(
-    aligner: Aligner,
+    aligners: Sequence[Aligner],
     translations: Sequence[Translation],
     *,
     tokenizer: Tokenizer | None = None,
@@ -121,9 +150,81 @@ def links_of(
 ) -> list[list[Link] | None]:
     """Links each token of the best translations with the token of the source it is due to.
 
-    Where the search has not listened, a second pass finds them, with torch; None: there is none.
-    The tokenizer is that of the languages, if a model has several.
+    There is an aligner for each model that the text has passed. Where a search has not listened, a
+    second pass finds out, with torch; None: there is none. The tokenizer is that of the languages,
+    if a model has several.
     """
+    return [
+        None if parts is None else [link for part in parts for link in _linked(part)]
+        for parts in _attended(aligners, translations, tokenizer, passes=passes)
+    ]
+
+
+def _linked(part: _Part) -> Iterator[Link]:
+    for target, row in zip(part.targets, part.weights, strict=True):
+        if row.any() and target[0] < target[1]:
+            yield Link(target, part.sources[int(row.argmax())])
+
+
+def _attended(
+    aligners: Sequence[Aligner],
+    translations: Sequence[Translation],
+    tokenizer: Tokenizer | None,
+    *,
+    passes: bool,
+) -> list[list[_Part] | None]:
+    """Finds what the tokens of translations attended to, through all models."""
+    *before, last = aligners
+    if not before:
+        return _attended_by(last, translations, tokenizer, passes=passes)
+    passed = [one.through for one in translations if one.through is not None]
+    pairs = zip(translations, passed, strict=True)
+    own = [replace(one, source=first.text) for one, first in pairs]
+    firsts = _attended(before, passed, None, passes=passes)
+    seconds = _attended_by(last, own, tokenizer, passes=passes)
+    return [
+        None if first is None or second is None else _composed(first, second)
+        for first, second in zip(firsts, seconds, strict=True)
+    ]
+
+
+def _composed(first: Sequence[_Part], second: Sequence[_Part]) -> list[_Part]:
+    """Joins what two models attended to: the shares that a token has in tokens of the source.
+
+    Their tokens of the text between differ, so the characters that two of these share count.
+    """
+    between = [one for part in first for one in part.targets]
+    sources = [one for part in first for one in part.sources]
+    shares = np.zeros((len(between), len(sources)))
+    row = column = 0
+    for part in first:
+        n_rows, n_columns = part.weights.shape
+        shares[row : row + n_rows, column : column + n_columns] = _normal(part.weights)
+        row, column = row + n_rows, column + n_columns
+    starts, ends = (np.array([one[end] for one in between]) for end in (0, 1))
+    made = []
+    for part in second:
+        own_starts, own_ends = (np.array([[one[end]] for one in part.sources]) for end in (0, 1))
+        common = np.minimum(own_ends, ends) - np.maximum(own_starts, starts)
+        weights = _normal(part.weights) @ _normal(np.maximum(common, 0)) @ shares
+        made.append(_Part(part.targets, sources, weights))
+    return made
+
+
+def _normal(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divides rows by their sums; a row of zeros stays."""
+    shares: NDArray[np.float64] = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
+    return shares
+
+
+def _attended_by(
+    aligner: Aligner,
+    translations: Sequence[Translation],
+    tokenizer: Tokenizer | None,
+    *,
+    passes: bool,
+) -> list[list[_Part] | None]:
+    """Finds what the tokens of one model's translations attended to."""
     from tformer_cli.inspect.alignment import WordTokens
 
     tokenizer = tokenizer or aligner.tokenizer
@@ -149,18 +250,17 @@ def links_of(
         else aligner.search_weights(pairs, heard)
     )
     numbers = count()
-    made: list[list[Link] | None] = []
+    made: list[list[_Part] | None] = []
     for read_parts, targets in zip(ours, theirs, strict=True):
         own = [found.get(next(numbers)) for _ in targets]
+        # The last column is the end of the text, and what was cut off has none
         made.append(
             None
             if any(weights is None for weights in own)
             else [
-                Link(target, places[int(row.argmax())])
+                _Part(part, places[: weights.shape[1] - 1], weights[:, :-1])
                 for places, part, weights in zip(read_parts, targets, own, strict=True)
                 if weights is not None
-                for target, row in zip(part, weights[:, :-1], strict=True)
-                if row.any() and target[0] < target[1]
             ]
         )
     return made

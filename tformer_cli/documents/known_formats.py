@@ -22,7 +22,6 @@ class Format:
     extensions: tuple[str, ...]
     reader: str
     """MODULE:FUNCTION in `documents.formats`; a document of one format loads no other's module."""
-    summary: str
 
     @property
     def read(self) -> Reader:
@@ -32,20 +31,20 @@ class Format:
 
 
 FORMATS = (
-    Format("html", (".html", ".htm", ".xhtml"), "html:read", "web pages"),
-    Format("markdown", (".md", ".markdown"), "markdown:read", "Markdown"),
-    Format("text", (".txt",), "text:read", "plain text; --unwrap joins paragraphs"),
-    Format("docx", (".docx", ".docm", ".dotx"), "office:read_open_xml", "Word"),
-    Format("pptx", (".pptx", ".pptm", ".potx"), "office:read_open_xml", "PowerPoint"),
-    Format("odt", (".odt", ".ott"), "office:read_open_document", "OpenDocument text"),
-    Format("odp", (".odp", ".otp"), "office:read_open_document", "OpenDocument slides"),
-    Format("srt", (".srt",), "subtitles:read_srt", "subtitles"),
-    Format("vtt", (".vtt",), "subtitles:read_vtt", "subtitles of the web (WebVTT)"),
-    Format("po", (".po", ".pot"), "po:read", "gettext messages: empty ones are filled, as fuzzy"),
-    Format("xliff", (".xlf", ".xliff"), "bilingual:read_xliff", "XLIFF: empty targets are filled"),
-    Format("tmx", (".tmx",), "bilingual:read_tmx", "translation memories: a language is added"),
-    Format("json", (".json", ".arb"), "json_paths:read", "strings, all or by path"),
-    Format("epub", (".epub",), "epub:read", "books"),
+    Format("html", (".html", ".htm", ".xhtml"), "html:read"),
+    Format("markdown", (".md", ".markdown"), "markdown:read"),
+    Format("text", (".txt",), "text:read"),
+    Format("docx", (".docx", ".docm", ".dotx"), "office:read_open_xml"),
+    Format("pptx", (".pptx", ".pptm", ".potx"), "office:read_open_xml"),
+    Format("odt", (".odt", ".ott"), "office:read_open_document"),
+    Format("odp", (".odp", ".otp"), "office:read_open_document"),
+    Format("srt", (".srt",), "subtitles:read_srt"),
+    Format("vtt", (".vtt",), "subtitles:read_vtt"),
+    Format("po", (".po", ".pot"), "po:read"),
+    Format("xliff", (".xlf", ".xliff"), "bilingual:read_xliff"),
+    Format("tmx", (".tmx",), "bilingual:read_tmx"),
+    Format("json", (".json", ".arb"), "json_paths:read"),
+    Format("epub", (".epub",), "epub:read"),
 )
 BY_NAME = {one.name: one for one in FORMATS}
 BY_EXTENSION = {extension: one for one in FORMATS for extension in one.extensions}

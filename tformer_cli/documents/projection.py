@@ -8,13 +8,13 @@ cut, no span crosses another, and none is lost: where nothing is aligned, neighb
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import cached_property
+from heapq import heappop, heappush
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
-
-from tformer_cli.documents.segments import with_copied
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,16 +56,41 @@ class Projection:
 def words_of(text: str, cuts: Sequence[int] = (), whole: Sequence[Range] = ()) -> list[Range]:
     """Finds words and marks; words end at `cuts` too, and what is `whole` is one word."""
     kept = sorted(one for one in whole if one[0] < one[1])
+    edges = sorted(set(cuts))
     found: list[Range] = []
     place = 0
     for start, end in [*kept, (len(text), len(text))]:
         for match in _WORD.finditer(text, place, start):
-            inner = [cut for cut in cuts if match.start() < cut < match.end()]
-            found += pairwise([match.start(), *sorted(set(inner)), match.end()])
+            found += pairwise([match.start(), *_between(edges, *match.span()), match.end()])
         if start < end:
             found.append((start, end))
         place = end
     return found
+
+
+def _between(places: Sequence[int], start: int, end: int) -> Sequence[int]:
+    """Returns those of sorted places that lie within a range, its ends left out."""
+    return places[bisect_right(places, start) : bisect_left(places, end)]
+
+
+def with_all_copied(spans: Sequence[Span], copied: Sequence[Span]) -> list[Span]:
+    """Adds protected spans, in order and apart, as `with_copied` adds one; a long line has many."""
+    around = sorted((s.start, s.end) for s in spans if s.behavior in ("once", "repeat"))
+    # Where the first span stands that begins behind a place
+    starts = list(accumulate((one.start for one in spans), max))
+    found: list[Span] = []
+    ends: list[int] = []
+    n_open = done = 0
+    for one in copied:
+        while n_open < len(around) and around[n_open][0] <= one.start:
+            heappush(ends, around[n_open][1])
+            n_open += 1
+        while ends and ends[0] < one.end:
+            heappop(ends)
+        index = bisect_left(starts, one.end)
+        found += [*spans[done:index], replace(one, depth=len(ends))]
+        done = index
+    return [*found, *spans[done:]]
 
 
 def project(
@@ -87,7 +112,9 @@ def project(
     theirs = words_of(text, _cuts_of_names(source.text, text, cuts), list(fixed.values()))
     whole = {fixed[n]: (source.spans[n].start, source.spans[n].end) for n in fixed}
     aligned = _aligned(source.text, ours, text, theirs, links, whole)
-    work = _Work(source, text, ours, theirs, aligned, takes_free)
+    # Where others are to be replaced, none may go around what is copied: it would be lost
+    copied_words = {t for t, one in enumerate(theirs) if one in whole and not takes_free}
+    work = _Work(source, text, ours, theirs, aligned, takes_free, copied_words)
     parents: list[int] = []
     for number, span in enumerate(source.spans):
         del parents[span.depth :]
@@ -95,28 +122,37 @@ def project(
             work.children[parents[-1] if parents else None].append(number)
         parents.append(number)
     work.place(None, (0, len(theirs)))
-    spans = work.spans
     # Words that are copied are never cut: a span has all of one or nothing
-    for number, (start, end) in sorted(fixed.items(), key=lambda one: one[1]):
-        spans = with_copied(spans, replace(source.spans[number], start=start, end=end))
-    return Projection(tuple(spans), work.n_guessed)
+    copied = [
+        replace(source.spans[number], start=start, end=end)
+        for number, (start, end) in sorted(fixed.items(), key=lambda one: one[1])
+    ]
+    return Projection(tuple(with_all_copied(work.spans, copied)), work.n_guessed)
 
 
 def _cuts_of_names(ours: str, theirs: str, cuts: set[int]) -> list[int]:
     """Finds where a span ends within a word that is the same in the translation."""
+    edges = sorted(cuts)
     cut = [
-        (match, inner)
+        (match, [place - match.start() for place in inner])
         for match in _WORD.finditer(ours)
-        if (inner := [c - match.start() for c in cuts if match.start() < c < match.end()])
+        if (inner := _between(edges, *match.span()))
     ]
+    if not cut:
+        return []
+    before, after = _places_of_words(ours), _places_of_words(theirs)
     found = []
     for match, inner in cut:
-        before, after = (
-            [one.start() for one in _WORD.finditer(text) if one[0] == match[0]]
-            for text in (ours, theirs)
-        )
-        if len(before) == len(after):
-            found += [after[before.index(match.start())] + one for one in inner]
+        places, others = before[match[0]], after.get(match[0], ())
+        if len(places) == len(others):
+            found += [others[bisect_left(places, match.start())] + one for one in inner]
+    return found
+
+
+def _places_of_words(text: str) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for match in _WORD.finditer(text):
+        found[match[0]].append(match.start())
     return found
 
 
@@ -136,13 +172,14 @@ def _aligned(
     for start, end in theirs:
         votes: Counter[int] = Counter()
         # A link that begins earlier than this ends before the word
-        for link in by_place[max(0, bisect_right(starts, start - longest) - 1) :]:
+        first = max(0, bisect_right(starts, start - longest) - 1)
+        for number in range(first, len(by_place)):
+            link = by_place[number]
             if link.target[0] >= end:
                 break
             common = min(end, link.target[1]) - max(start, link.target[0])
-            number = _most_common(link.source, ours)
-            if common > 0 and number is not None:
-                votes[number] += common
+            if common > 0 and (own := _most_common(link.source, ours)) is not None:
+                votes[own] += common
         found.append(votes.most_common(1)[0][0] if votes else None)
     same = _unchanged(ours_text, ours, theirs_text, theirs)
     numbers = {one: number for number, one in enumerate(ours)}
@@ -193,6 +230,83 @@ def _unchanged(
     return found
 
 
+class _Scope:
+    """Words of a translation within which spans are placed."""
+
+    def __init__(self, words: Range, aligned: Sequence[int | None]) -> None:
+        self.words = words
+        self.where: dict[int, list[int]] = defaultdict(list)
+        """The words of the translation whose own a source word is, by its number."""
+        for t in range(*words):
+            if (s := aligned[t]) is not None:
+                self.where[s].append(t)
+        self._sources = sorted(self.where)
+
+    def members(self, words: Range) -> list[int]:
+        """Returns the words of the translation whose own lie in a span."""
+        places = range(bisect_left(self._sources, words[0]), bisect_left(self._sources, words[1]))
+        return sorted(t for n in places for t in self.where[self._sources[n]])
+
+    def between(self, words: Range, n_words: int) -> int:
+        """Returns the place between the neighbors of source words, of which there are so many."""
+        behind = bisect_left(self._sources, words[1])
+        ahead = bisect_left(self._sources, words[0]) - 1
+        after = self.where[self._sources[behind]][0] if behind < len(self._sources) else None
+        before = self.where[self._sources[ahead]][-1] + 1 if ahead >= 0 else None
+        if before is not None and after is not None:
+            return min(before, after)
+        # Behind all words, or before them, it stays there
+        if words[1] >= n_words:
+            return self.words[1]
+        found = after if before is None else before
+        return self.words[0] if found is None or words[0] == 0 else found
+
+
+class _Free:
+    """Words of a scope that no span has; a long line asks for them once for each of its spans."""
+
+    def __init__(self, words: Range, taken: set[int], free: list[int]) -> None:
+        self._end, self._taken, self._free = words[1], taken, free
+
+    @cached_property
+    def _edges(self) -> list[int]:
+        """The ends of the runs of words that are taken; asked for when no more are."""
+        ends = {t + 1 for t in self._taken} - self._taken
+        return sorted({self._end, *ends})
+
+    def nearest(self, place: int) -> int | None:
+        """Takes the word next to a place, of two the first; None: there is none."""
+        index = bisect_left(self._free, place)
+        near = range(max(0, index - 1), min(index + 1, len(self._free)))
+        best = min(near, key=lambda n: abs(self._free[n] - place), default=None)
+        return None if best is None else self._free.pop(best)
+
+    def edge(self, place: int) -> int:
+        """Returns the first place from here on that lies between two spans."""
+        if place in self._taken and place - 1 in self._taken and place < self._end:
+            return self._edges[bisect_left(self._edges, place)]
+        return place
+
+
+class _Solid:
+    """Runs of words that what has no text may not stand in."""
+
+    def __init__(self, runs: Sequence[Range]) -> None:
+        self._runs = runs
+        self._around: dict[int, list[int]] = defaultdict(list)
+        for number, (start, end) in enumerate(runs):
+            for word in range(start + 1, end):
+                self._around[word].append(number)
+
+    def outside(self, word: int, *, is_behind: bool) -> int:
+        """Returns the place before, or behind, the run around a word."""
+        last = -1
+        while around := [n for n in self._around.get(word, ()) if n > last]:
+            last = around[0]
+            word = self._runs[last][is_behind]
+        return word
+
+
 @dataclass
 class _Work:
     """Spans that are being placed."""
@@ -203,27 +317,40 @@ class _Work:
     theirs: Sequence[Range]
     aligned: Sequence[int | None]
     takes_free: bool
+    apart: set[int]
+    """Words of the translation that no run may contain besides its own."""
     children: dict[int | None, list[int]] = field(default_factory=lambda: defaultdict(list))
     spans: list[Span] = field(default_factory=list)
     n_guessed: int = 0
 
-    def place(self, parent: int | None, scope: Range, depth: int = 0) -> None:
+    def place(self, parent: int | None, words: Range, depth: int = 0) -> None:
         """Places the spans that stand directly in another, or in none, within its words."""
         numbers = self.children.get(parent, ())
-        filled = {n: words for n in numbers if (words := self._words(n)) is not None}
-        members = {n: self._members(words, scope) for n, words in filled.items()}
+        if not numbers:
+            return
+        scope = _Scope(words, self.aligned)
+        filled = {n: own for n in numbers if (own := self._words[n]) is not None}
+        members = {n: scope.members(own) for n, own in filled.items()}
         owners = {t: n for n, some in members.items() for t in some}
         runs: dict[int, list[Range]] = {}
         for n in filled:
-            runs[n] = self._runs(n, members[n], owners, scope, parent)
+            runs[n] = self._runs(n, members[n], owners, words, parent)
         taken = {t for some in runs.values() for start, end in some for t in range(start, end)}
-        for n, words in filled.items():
+        left = [t for t in range(*words) if t not in taken and not self._is_mark(t)]
+        free = _Free(words, taken, left if self.takes_free else [])
+        for n, own in filled.items():
             if not runs[n]:
                 self.n_guessed += 1
-                runs[n] = self._guessed(words, scope, taken)
-                taken.update(t for start, end in runs[n] for t in range(start, end))
-        placed = [(*self._characters(run, scope), n, run) for n in runs for run in runs[n]]
-        solid = [one for some in runs.values() for one in some]
+                place = scope.between(own, len(self.ours))
+                if (best := free.nearest(place)) is not None:
+                    runs[n] = [(best, best + 1)]
+                    taken.add(best)
+                else:
+                    # Between two words, and not within a run of others
+                    place = free.edge(place)
+                    runs[n] = [(place, place)]
+        placed = [(*self._characters(run, words), n, run) for n in runs for run in runs[n]]
+        solid = _Solid([one for some in runs.values() for one in some])
         for n in numbers:
             if n not in filled:
                 place = self._void(n, scope, solid, parent)
@@ -242,16 +369,19 @@ class _Work:
             self.spans.append(replace(self.source.spans[n], start=place, end=place, depth=depth))
             self._empty(n, place, depth + 1)
 
-    def _words(self, number: int) -> Range | None:
-        """Returns the source words of a span; None: it has none."""
-        span = self.source.spans[number]
-        inside = [n for n, one in enumerate(self.ours) if one[0] < span.end and span.start < one[1]]
-        return (inside[0], inside[-1] + 1) if inside else None
+    @cached_property
+    def _words(self) -> list[Range | None]:
+        """The source words of each span; None: it has none."""
+        starts, ends = [one[0] for one in self.ours], self._ends
+        found = (
+            (bisect_right(ends, one.start), bisect_left(starts, one.end))
+            for one in self.source.spans
+        )
+        return [(first, last) if first < last else None for first, last in found]
 
-    def _members(self, words: Range, scope: Range) -> list[int]:
-        """Returns the words of the translation whose own lie in a span."""
-        own = ((t, self.aligned[t]) for t in range(*scope))
-        return [t for t, s in own if s is not None and words[0] <= s < words[1]]
+    @cached_property
+    def _ends(self) -> list[int]:
+        return [one[1] for one in self.ours]
 
     def _runs(
         self,
@@ -262,15 +392,18 @@ class _Work:
         parent: int | None,
     ) -> list[Range]:
         """Joins words to runs: one, unless the span may be split."""
-        if self._words(n) == self._around(parent) and scope[0] < scope[1]:
+        if self._words[n] == self._around(parent) and scope[0] < scope[1]:
             return [scope]
         splits = self.source.spans[n].behavior == "repeat" and not self.children.get(n)
         runs: list[list[int]] = []
         for t in members:
             gap = range(runs[-1][-1] + 1, t) if runs else range(0)
-            is_free = all(owners.get(g, n) == n for g in gap)
             is_small = all(self.aligned[g] is None for g in gap) if splits else len(gap) <= _GAP
-            if runs and is_free and is_small:
+            if (
+                runs
+                and is_small
+                and all(g not in self.apart and owners.get(g, n) == n for g in gap)
+            ):
                 runs[-1].append(t)
             else:
                 runs.append([t])
@@ -294,62 +427,32 @@ class _Work:
     def _is_mark(self, t: int) -> bool:
         return not any(map(str.isalnum, self.text[slice(*self.theirs[t])]))
 
-    def _guessed(self, words: Range, scope: Range, taken: set[int]) -> list[Range]:
-        """Finds a word that is free near the place where a span's words would be."""
-        place = self._between(words, scope)
-        free = [t for t in range(*scope) if t not in taken and not self._is_mark(t)]
-        if not (free and self.takes_free):
-            # Between two words, and not within a run of others
-            while place in taken and place - 1 in taken and place < scope[1]:
-                place += 1
-            return [(place, place)]
-        best = min(free, key=lambda t: (abs(t - place), t))
-        return [(best, best + 1)]
-
-    def _between(self, words: Range, scope: Range) -> int:
-        """Returns the place between the neighbors of source words."""
-        where: dict[int, list[int]] = defaultdict(list)
-        for t in range(*scope):
-            if (s := self.aligned[t]) is not None:
-                where[s].append(t)
-        after = next((where[s][0] for s in range(words[1], len(self.ours)) if s in where), None)
-        before = next((where[s][-1] + 1 for s in range(words[0] - 1, -1, -1) if s in where), None)
-        if before is not None and after is not None:
-            return min(before, after)
-        # Behind all words, or before them, it stays there
-        if words[1] >= len(self.ours):
-            return scope[1]
-        found = after if before is None else before
-        return scope[0] if found is None or words[0] == 0 else found
-
-    def _void(self, n: int, scope: Range, solid: Sequence[Range], parent: int | None) -> int:
+    def _void(self, n: int, scope: _Scope, solid: _Solid, parent: int | None) -> int:
         """Finds the character before which a span without text goes."""
         place, text = self.source.spans[n].start, self.source.text
         first, last = self._around(parent)
-        number = sum(one[1] <= place for one in self.ours)
+        number = bisect_right(self._ends, place)
+        start, end = scope.words
         # A note stands at the word before it, an image at the one behind it
         is_attached = not text[max(0, place - 1) : place].isspace() and (
             not text[place : place + 1].isalnum()
         )
-        if number <= first or number >= last or scope[0] == scope[1]:
-            word = scope[0] if number <= first else scope[1]
+        if number <= first or number >= last or start == end:
+            word = start if number <= first else end
         else:
             own = number - 1 if is_attached else number
-            found = [t for t in range(*scope) if self.aligned[t] == own]
-            word = self._between((number, number), scope)
-            if found:
+            word = scope.between((number, number), len(self.ours))
+            if found := scope.where.get(own):
                 word = found[-1] + 1 if is_attached else found[0]
-        for start, end in solid:
-            if start < word < end:
-                word = end if is_attached else start
-        if scope[0] < word and (is_attached or word == scope[1]):
+        word = solid.outside(word, is_behind=is_attached)
+        if start < word and (is_attached or word == end):
             return self.theirs[word - 1][1]
-        return self._characters((word, word), scope)[0]
+        return self._characters((word, word), scope.words)[0]
 
     def _around(self, parent: int | None) -> Range:
         """Returns the source words of a span, or of all the text."""
         whole = (0, len(self.ours))
-        return whole if parent is None else self._words(parent) or whole
+        return whole if parent is None else self._words[parent] or whole
 
     def _characters(self, run: Range, scope: Range) -> Range:
         """Returns the characters of a run of words."""

@@ -7,17 +7,24 @@ What it does not copy is put where it wrote something else for it, or between th
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from dataclasses import dataclass, replace
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
-from tformer_cli.documents.projection import Link, Range, project
-from tformer_cli.documents.segments import Segment, Span, with_copied
+from tformer_cli.documents.projection import Link, Range, project, with_all_copied
+from tformer_cli.documents.segments import Segment, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# Not "20th", "1990s", "3 p.m.": their letters are translated, and often the number with them
-_UNIT = r"(?:[kMGTP]i?B|[kMG]?[Hh]z|[kMm]?[WVA]|[kcmµn]?m|[kmµ]?g|[mcd]?[lL]|ms|px|pt|°[CF]?|%)"
+# Not "20th", "1990s", "3 p.m.": their letters are translated, and often the number with them. And
+# not the first sign of a placeholder, as in "10 %(name)s"
+_UNIT = (
+    r"(?:[kMGTP]i?B|[kMG]?[Hh]z|[kMm]?[WVA]|[kcmµn]?m|[kmµ]?g|[mcd]?[lL]|ms|px|pt|°[CF]?|"
+    r"%(?!\([^()\s]*\)[-+#0]*[\d.]*[a-zA-Z]|[-+#.]*\d))"
+)
 _NUMBER = (
     r"(?<![\w.,])\d(?:[\d.,:/'’\u00a0\u202f-]*\d)(?:\s?" + _UNIT + r"(?![\w])|(?![\w]))"
     r"(?!\s?[ap]\.?m\b)"
@@ -50,21 +57,23 @@ _ELIDED = re.compile(r"['’]\w+")
 
 def protected(segment: Segment) -> Segment:
     """Adds a span around each text that has to be copied."""
-    spans: Sequence[Span] = segment.spans
-    for start, end in _found(segment):
-        spans = with_copied(spans, Span(start, end, "protected"))
-    return segment if spans is segment.spans else replace(segment, spans=tuple(spans))
+    copied = [Span(start, end, "protected") for start, end in _found(segment)]
+    if not copied:
+        return segment
+    return replace(segment, spans=tuple(with_all_copied(segment.spans, copied)))
 
 
 def _found(segment: Segment) -> Iterator[Range]:
     """Finds texts that are neither copied already nor cut by markup."""
     spans = segment.spans
-    kept = [one for one in spans if one.behavior == "protected"]
-    edges = {place for one in spans for place in (one.start, one.end)}
+    kept = sorted((one.start, one.end) for one in spans if one.behavior == "protected")
+    reached = [0, *accumulate((end for _, end in kept), max)]
+    edges = sorted({place for one in spans for place in (one.start, one.end)})
     for match in _COPIED.finditer(segment.text):
         start, end = match.span()
-        is_copied = any(one.start < end and start < one.end for one in kept)
-        if not is_copied and not any(start < place < end for place in edges):
+        is_copied = start < reached[bisect_left(kept, (end,))]
+        is_cut = bisect_right(edges, start) < bisect_left(edges, end)
+        if not (is_copied or is_cut):
             yield start, end
 
 
@@ -90,58 +99,129 @@ def restored(source: Segment, text: str, links: Sequence[Link]) -> Restored:
     if not wanted:
         return Restored(text, links, {}, 0)
     found = _copied(wanted, text)
-    missing = [number for number in wanted if number not in found]
+    missing = wanted.keys() - found.keys()
     if not missing:
         return Restored(text, links, found, 0)
     # The places of what was written instead are those of a link's words
-    order = [*wanted]
+    order = {number: place for place, number in enumerate(wanted)}
     flat = replace(
         source, spans=tuple(replace(source.spans[n], opening=str(n), depth=0) for n in order)
     )
-    fixed = {order.index(n): place for n, place in found.items()}
+    fixed = {order[n]: place for n, place in found.items()}
     places = project(flat, text, links, fixed, takes_free=False).spans
+    edits = _Edits(text, links, found)
     for span in reversed(places):
-        number = int(span.opening)
-        if number not in missing:
-            continue
-        if span.start == span.end and (elided := _ELIDED.match(text, max(0, span.start - 1))):
-            span = replace(span, start=elided.end(), end=elided.end())
-        copied = _with_blanks(source, number, wanted[number], text, span)
-        start = span.start + copied.index(wanted[number])
-        text = text[: span.start] + copied + text[span.end :]
-        more = len(copied) - (span.end - span.start)
-        links = [
-            one if a < span.end else Link((a + more, b + more), one.source)
-            for one in links
-            for a, b in (one.target,)
-            if b <= span.start or a >= span.end
-        ]
-        found = {
-            n: (a + more, b + more) if a >= span.end else (a, b) for n, (a, b) in found.items()
-        }
-        found[number] = (start, start + len(wanted[number]))
-    return Restored(text, links, found, len(missing))
+        if (number := int(span.opening)) in missing:
+            edits.put(source, number, span.start, span.end)
+    edits.apply()
+    return Restored(edits.text, edits.links, edits.found, len(missing))
+
+
+class _Edits:
+    """Texts that are put into a translation, from its end on, and applied together.
+
+    A long line has thousands; each by itself would move all that stands behind it.
+    """
+
+    def __init__(self, text: str, links: Sequence[Link], found: Mapping[int, Range]) -> None:
+        self.text, self.links, self.found = text, links, dict(found)
+        self._edits: list[tuple[Range, str, int, Range]] = []
+
+    def put(self, source: Segment, number: int, start: int, end: int) -> None:
+        """Writes a protected span of the source instead of characters that no edit has behind."""
+        if start == end and (elided := self._elided(max(0, start - 1))):
+            start = end = elided
+        if end > self._first:
+            self.apply()
+        span = source.spans[number]
+        wanted = source.text[span.start : span.end]
+        before, behind = self.text[max(0, start - 1) : start], self.text[end : end + 1]
+        is_met = bool(self._edits) and end == self._first
+        if is_met:
+            behind = self._edits[-1][1][0]
+        copied = _with_blanks(source, span, before, behind)
+        # What follows saw only the text before it, not what is put there now
+        if is_met and " " not in copied[-1] + behind and not _behind(source, span).strip():
+            copied += " "
+        place = copied.index(wanted)
+        self._edits.append(((start, end), copied, number, (place, place + len(wanted))))
+
+    @property
+    def _first(self) -> int:
+        """The place up to which the text has no edit."""
+        return self._edits[-1][0][0] if self._edits else len(self.text)
+
+    def _elided(self, start: int) -> int | None:
+        """Finds the end of a word behind an apostrophe."""
+        first = self._first
+        found = _ELIDED.match(self.text, start, first)
+        if self._edits and (first <= start + 1 or (found and found.end() == first)):
+            # The word may go on in what was put behind it
+            joined = _ELIDED.match(self.text[start:first] + self._edits[-1][1])
+            if joined and joined.end() > first - start:
+                self.apply()
+                found = _ELIDED.match(self.text, start)
+        return found and found.end()
+
+    def apply(self) -> None:
+        """Makes the edits, and moves what stands behind each."""
+        edits = self._edits[::-1]
+        starts = [start for (start, _), *_ in edits]
+        ends = [end for (_, end), *_ in edits]
+        longer = (len(copied) - (end - start) for (start, end), copied, *_ in edits)
+        moved = list(accumulate(longer, initial=0))
+        links = []
+        for (a, b), source in self.links:
+            number = bisect_right(ends, a)
+            if number == len(edits) or b <= starts[number]:
+                more = moved[number]
+                links.append(Link((a + more, b + more), source))
+        for n, (a, b) in self.found.items():
+            more = moved[bisect_right(ends, a)]
+            self.found[n] = (a + more, b + more)
+        pieces: list[str] = []
+        place = 0
+        for ((start, end), copied, number, inner), more in zip(edits, moved[:-1], strict=True):
+            pieces += [self.text[place:start], copied]
+            place = end
+            self.found[number] = (inner[0] + start + more, inner[1] + start + more)
+        self.text = "".join([*pieces, self.text[place:]])
+        self.links, self._edits = links, []
 
 
 def _copied(wanted: Mapping[int, str], text: str) -> dict[int, Range]:
     """Finds the protected spans that a translation has, each once; numbers in any notation."""
     found: dict[int, Range] = {}
     taken: list[Range] = []
+    numbers: dict[tuple[str, int], list[Range]] | None = None
+    places: dict[str, Iterator[Range]] = {}
     # A short one may be a part of a long one
     for number, copied in sorted(wanted.items(), key=lambda one: (-len(one[1]), one[0])):
-        places = [match.span() for match in _whole(copied).finditer(text)]
-        if not places and _ANY_NUMBER.fullmatch(copied):
-            notation = _notation(copied)
-            places = [
-                match.span()
-                for match in _ANY_NUMBER.finditer(text)
-                if _notation(match[0]) == notation
-            ]
-        for start, end in places:
-            if not any(a < end and start < b for a, b in taken):
+        if copied not in places:
+            found_first = next(whole := _whole(copied, text), None)
+            if found_first is not None:
+                places[copied] = chain([found_first], whole)
+            elif _ANY_NUMBER.fullmatch(copied):
+                if numbers is None:
+                    numbers = _numbers(text)
+                places[copied] = iter(numbers.get(_notation(copied), ()))
+            else:
+                places[copied] = iter(())
+        # What is taken stays so: of the same text, the search goes on
+        for start, end in places[copied]:
+            index = bisect_left(taken, (end,))
+            if index == 0 or taken[index - 1][1] <= start:
                 found[number] = (start, end)
-                taken.append((start, end))
+                insort(taken, (start, end))
                 break
+    return found
+
+
+def _numbers(text: str) -> dict[tuple[str, int], list[Range]]:
+    """Finds the places of numbers, by their notation."""
+    found: dict[tuple[str, int], list[Range]] = defaultdict(list)
+    for match in _ANY_NUMBER.finditer(text):
+        found[_notation(match[0])].append(match.span())
     return found
 
 
@@ -150,19 +230,40 @@ def _notation(number: str) -> tuple[str, int]:
     return re.sub(r"\D", "", number), len(set(re.sub(r"\d", "", number)))
 
 
-def _whole(copied: str) -> re.Pattern[str]:
-    """Makes a pattern for a text that is no part of a word or number."""
-    before = r"(?<!\w)" if copied[0].isalnum() else ""
-    behind = r"(?!\w)" if copied[-1].isalnum() else ""
-    return re.compile(before + re.escape(copied) + behind)
+def _whole(copied: str, text: str) -> Iterator[Range]:
+    """Finds a text where it is no part of a word, number or address."""
+    place = text.find(copied)
+    while place >= 0:
+        end = place + len(copied)
+        is_part = copied[0].isalnum() and _is_letter(text[max(0, place - 1) : place])
+        # An address that ends in a slash goes on in letters behind it
+        may_go_on = copied[-1].isalnum() or copied[-1] == "/"
+        if not (is_part or (may_go_on and _is_letter(text[end : end + 1]))):
+            yield place, end
+            place = text.find(copied, end)
+        else:
+            place = text.find(copied, place + 1)
 
 
-def _with_blanks(source: Segment, number: int, copied: str, text: str, place: Span) -> str:
-    """Adds spaces where a text had them and would now stand at a word."""
-    span = source.spans[number]
-    before, behind = text[: place.start][-1:], text[place.end :][:1]
-    if not source.text[: span.start][-1:].strip() and before and not before.isspace():
+def _is_letter(letter: str) -> bool:
+    r"""Returns whether it is of a word, as \w is."""
+    return letter.isalnum() or letter == "_"
+
+
+def _behind(source: Segment, span: Span) -> str:
+    return source.text[span.end : span.end + 1]
+
+
+def _with_blanks(source: Segment, span: Span, before: str, behind: str) -> str:
+    """Adds spaces to a copied text where it had them and would now stand at a word."""
+    start, end = span.start, span.end
+    copied = source.text[start:end]
+    own_before, own_behind = source.text[max(0, start - 1) : start], _behind(source, span)
+    # Where a mark stood at it, that may have stayed elsewhere: a word is not to come nearer
+    if (before.isalnum() and not own_before.isalnum()) or (
+        before.strip() and not own_before.strip()
+    ):
         copied = " " + copied
-    if not source.text[span.end :][:1].strip() and behind.isalnum():
+    if behind.isalnum() and not own_behind.isalnum():
         copied += " "
     return copied

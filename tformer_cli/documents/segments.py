@@ -6,6 +6,8 @@ written by its original bytes, so that a document which nobody translates stays 
 
 from __future__ import annotations
 
+import codecs
+import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -158,6 +160,52 @@ class SegmentBuilder:
         return Segment(inner, tuple(spans), self.context, text[:start], text[end:])
 
 
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]*+)(?:\s[^<>]*)?/?>")
+
+_VOID = {"br", "hr", "img", "input", "wbr"}
+
+
+def partners(tags: Sequence[re.Match[str]]) -> dict[int, Literal["open", "close"]]:
+    """Finds the tags that are opened and closed; others (a voice until the end) are void.
+
+    Groups 1 and 2 of a match are the slash of a closing tag and the name.
+    """
+    kinds: dict[int, Literal["open", "close"]] = {}
+    opened: list[int] = []
+    for number, tag in enumerate(tags):
+        if tag[2] and not tag[1]:
+            opened.append(number)
+        elif tag[2] and opened and tags[opened[-1]][2].lower() == tag[2].lower():
+            kinds[opened.pop()] = "open"
+            kinds[number] = "close"
+    return kinds
+
+
+def add_message(
+    builder: SegmentBuilder,
+    text: str,
+    add: Callable[[str], None],
+    written: Callable[[str], str] = str,
+) -> None:
+    """Adds a message, whose tags of HTML are markup, as programs show it.
+
+    `add` takes the text between, and `written` gives what the document has for a tag.
+    """
+    place = 0
+    tags = list(_TAG.finditer(text))
+    kinds = partners(tags)
+    for number, tag in enumerate(tags):
+        add(text[place : tag.start()])
+        if number in kinds:
+            (builder.open if kinds[number] == "open" else builder.close)(written(tag[0]))
+        elif tag[2].lower() in _VOID:
+            builder.void(written(tag[0]))
+        else:  # as in "open <file>", where a word stands for another
+            builder.protected(tag[0], written(tag[0]))
+        place = tag.end()
+    add(text[place:])
+
+
 _BLANKS = " \t\r\n\f"
 _JOINED = re.compile(f"[{_BLANKS}]+")
 
@@ -223,9 +271,14 @@ class Slot:
         return rendered(translated, self.escape).join(blanks)
 
 
-MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-"""Byte order marks."""
-_MARKED = ("utf-8", "utf-16-le", "utf-16-be")
+MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+"""Byte order marks, and the encodings of what follows them."""
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_ENDLESS = re.compile(r"&#[0-9]{1000,};?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +309,7 @@ class TextDocument:
 
 def decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
     """Decodes a file of text without its byte order mark; also returns how to encode it again."""
-    marks = (
-        Encoding(mark, name)
-        for mark, name in zip(MARKS, _MARKED, strict=True)
-        if data.startswith(mark)
-    )
+    marks = (Encoding(mark, name) for mark, name in MARKS.items() if data.startswith(mark))
     encoding = next(marks, Encoding())
     try:
         return data[len(encoding.mark) :].decode(encoding.name), encoding
@@ -270,3 +319,19 @@ def decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
             f"{settings.name}:{line}: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t "
             "UTF-8"
         ) from None
+
+
+def decoded_as(data: bytes, name: str) -> str | None:
+    """Decodes what an encoding can write again, byte for byte; None: it is not in it."""
+    try:
+        text = data.decode(name)
+        # Some write a text in many ways (UTF-7), and some cannot replace what they lack (IDNA)
+        return text if text.encode(name, "xmlcharrefreplace") == data else None
+    except (LookupError, UnicodeError):
+        return None
+
+
+def unescaped(text: str) -> str:
+    """Decodes references as browsers do."""
+    # Python makes no number of so many digits; browsers show this character, too
+    return html.unescape(_ENDLESS.sub("\ufffd", text))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tformer_cli.documents.projection import Link, project
+from tformer_cli.documents.projection import Link, Range, project
 from tformer_cli.documents.protect import protected, restored
 
 if TYPE_CHECKING:
@@ -26,7 +26,11 @@ class Request:
     """A line to translate."""
 
     text: str
-    needs_links: bool
+    needs_links: bool = False
+    copied: tuple[Range, ...] = ()
+    """Characters that are copied, in order."""
+    is_piece: bool = False
+    """True if it is a part of a line that was translated before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +84,21 @@ def translating(
     """Yields lines, is sent their translations, and returns the segments."""
     given = [protected(one) if protects else one for one in segments]
     chosen = {n: one for n, one in enumerate(given) if any(is_text for _, is_text in _pieces(one))}
-    needs: dict[str, bool] = {}
+    lines: dict[str, Request] = {}
     for one in chosen.values():
         needs_links = any(0 < p < len(one.text) for s in one.spans for p in (s.start, s.end))
-        for line in filter(_has_words, _lines(one)):
-            needs[line] = needs.get(line, False) or needs_links
-    answers = yield [Request(*one) for one in needs.items()]
-    by_line = dict(zip(needs, answers, strict=True))
+        for line, copied in _lines(one):
+            if _has_words(line):
+                asked = needs_links or (line in lines and lines[line].needs_links)
+                lines[line] = Request(line, asked, copied)
+    answers = yield list(lines.values())
+    by_line = dict(zip(lines, answers, strict=True))
     joined = {n: _joined(one, by_line) for n, one in chosen.items()}
     cut = {n: _pieces(chosen[n]) for n, one in joined.items() if one.links is None}
     pieces = dict.fromkeys(
         text.strip() for some in cut.values() for text, is_text in some if is_text
     )
-    answers = (yield [Request(one, needs_links=False) for one in pieces]) if pieces else ()
+    answers = (yield [Request(one, is_piece=True) for one in pieces]) if pieces else ()
     by_piece = {one: answer.text for one, answer in zip(pieces, answers, strict=True)}
     summary = Summary(n_segments=len(segments), n_translated=len(chosen))
     written: list[Segment | None] = [None] * len(segments)
@@ -113,9 +119,22 @@ def translating(
     return Translated(written, summary)
 
 
-def _lines(segment: Segment) -> list[str]:
-    """Returns the lines of a segment, without blanks around."""
-    return [line.strip() for line in segment.text.split("\n")]
+def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
+    """Yields the lines of a segment, without blanks around, and what is copied in each."""
+    copied = [(one.start, one.end) for one in segment.spans if one.behavior == "protected"]
+    place = done = 0
+    for line in segment.text.split("\n"):
+        start = place + len(line) - len(line.lstrip())
+        end = place + len(line.rstrip())
+        found: list[Range] = []
+        for a, b in copied[done:]:
+            if a >= end:
+                break
+            found.append((max(a - start, 0), min(b, end) - start))
+            # What goes on in the next line is in that, too
+            done += b <= end
+        yield line.strip(), tuple(one for one in found if one[0] < one[1])
+        place += len(line) + 1
 
 
 def _has_words(line: str) -> bool:

@@ -4,8 +4,8 @@ No writer of XML is used, because it would change quotes, entities and white spa
 a light tree of places in the source, `Unit`s tell what is replaced, and `XmlDocument` splices.
 """
 
-import codecs
 import re
+import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,14 @@ from html.entities import html5
 from typing import Literal
 from xml.parsers import expat
 
-from tformer_cli.documents.segments import Behavior, Segment, SegmentBuilder, walked
+from tformer_cli.documents.segments import (
+    MARKS,
+    Behavior,
+    Segment,
+    SegmentBuilder,
+    decoded_as,
+    walked,
+)
 from tformer_cli.errors import DataError
 
 DEEPEST = 200
@@ -24,13 +31,9 @@ _TOKEN = re.compile(
 )
 _DECLARED = re.compile(r"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
 _NAMESPACE = re.compile(r"""\sxmlns(?::([^\s=]+))?\s*=\s*["']([^"']*)["']""")
+_ATTRIBUTE = re.compile(r"""\s([^\s=/>"']+)\s*=\s*("[^"]*"|'[^']*')""")
 _NAME = re.compile(r"[^\s/>]+")
-_REFERENCE = re.compile(r"&(#[xX]?[0-9a-fA-F]+|\w+);")
-_MARKS = {
-    codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF16_LE: "utf-16-le",
-    codecs.BOM_UTF16_BE: "utf-16-be",
-}
+_REFERENCE = re.compile(r"&(?:#0*+([0-9]{1,7})|#[xX]0*+([0-9a-fA-F]{1,6})|(\w+));")
 
 
 @dataclass(slots=True)
@@ -73,8 +76,16 @@ class Source:
         return self.text[element.inner : element.inner_end]
 
     def attribute(self, element: Element, name: str) -> str | None:
-        found = re.search(rf"""\s{name}\s*=\s*("[^"]*"|'[^']*')""", self.tag(element))
-        return decoded_text(found[1][1:-1]) if found else None
+        place = self.value_place(element, name)
+        return decoded_text(self.text[slice(*place)]) if place else None
+
+    def value_place(self, element: Element, name: str) -> tuple[int, int] | None:
+        """Finds the start and end of an attribute's value."""
+        # From one attribute to the next, or the text of one might be taken for another
+        for found in _ATTRIBUTE.finditer(self.text, element.start, element.inner):
+            if found[1] == name:
+                return found.start(2) + 1, found.end(2) - 1
+        return None
 
     def content(self, element: Element) -> str:
         """Joins the characters in an element, those of elements in it included."""
@@ -92,17 +103,13 @@ def parsed(data: bytes, where: str, namespaces: Mapping[str, str]) -> Source:
     """Reads XML; `namespaces`: the prefix that the caller uses for each address."""
     _check(data, where)
     mark, encoding = next(
-        ((mark, name) for mark, name in _MARKS.items() if data.startswith(mark)), (b"", "")
+        ((mark, name) for mark, name in MARKS.items() if data.startswith(mark)), (b"", "")
     )
     if not encoding:
         declared = _DECLARED.match(data[:200].decode("latin-1"))
         encoding = declared[1] if declared else "utf-8"
-    try:
-        text = data[len(mark) :].decode(encoding)
-        is_same = mark + text.encode(encoding) == data
-    except (UnicodeError, LookupError):
-        is_same = False
-    if not is_same:
+    text = decoded_as(data[len(mark) :], encoding)
+    if text is None:
         raise DataError(
             f"{where}: is not in the encoding {encoding}, which it declares; convert it to UTF-8"
         )
@@ -170,10 +177,11 @@ def decoded_text(raw: str) -> str:
     """Decodes references and sections of characters."""
 
     def decode(found: re.Match[str]) -> str:
-        name = found[1]
-        if name[0] != "#":
-            return html5.get(name + ";", found[0])
-        return chr(int(name.lstrip("#xX"), 16 if name[1] in "xX" else 10))
+        if found[3]:
+            return html5.get(found[3] + ";", found[0])
+        number = int(found[1]) if found[1] else int(found[2], 16)
+        # Subtitles, which nobody has checked, may have a number that no character has
+        return chr(number) if number <= sys.maxunicode else found[0]
 
     pieces = re.split(r"(<!\[CDATA\[.*?\]\]>)", raw, flags=re.DOTALL)
     return "".join(
@@ -300,12 +308,13 @@ def build_unit(
 def peeled(pieces: Sequence[Piece]) -> tuple[int, int]:
     """Finds the first and the last piece that are not markup at the ends of the whole."""
     first, last = 0, len(pieces)
+    closings = _closings(pieces)
     while True:
         if _is_void(pieces[first]):
             first += 1
         elif _is_void(pieces[last - 1]):
             last -= 1
-        elif pieces[first].kind == "open" and _closing(pieces, first) == last - 1:
+        elif closings.get(first) == last - 1:
             first, last = first + 1, last - 1
         else:
             return first, last
@@ -315,14 +324,16 @@ def _is_void(piece: Piece) -> bool:
     return piece.kind == "void" or (piece.kind == "text" and not piece.text.strip())
 
 
-def _closing(pieces: Sequence[Piece], first: int) -> int:
-    """Finds the piece that closes the one at `first`."""
-    depth = 0
-    for number in range(first, len(pieces)):
-        depth += {"open": 1, "close": -1}.get(pieces[number].kind, 0)
-        if depth == 0:
-            return number
-    return -1
+def _closings(pieces: Sequence[Piece]) -> dict[int, int]:
+    """Finds the piece that closes each one that opens."""
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for number, piece in enumerate(pieces):
+        if piece.kind == "open":
+            opened.append(number)
+        elif piece.kind == "close" and opened:
+            found[opened.pop()] = number
+    return found
 
 
 def pair(pieces: list[Piece]) -> list[Piece]:

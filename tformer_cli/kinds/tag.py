@@ -114,7 +114,7 @@ def tag_probabilities(
     from tformer_cli.search.encoding import for_each_text
 
     def compute(numbers: Sequence[int], source: Tensor, mask: Tensor) -> list[list[list[float]]]:
-        shares = model(source, mask).double().softmax(dim=2)
+        shares = model(source, mask).double().softmax(dim=2).cpu()  # one wait for all
         return [row[read[n].places].tolist() for n, row in zip(numbers, shares, strict=True)]
 
     ids = [one.ids for one in read]

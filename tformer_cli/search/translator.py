@@ -95,6 +95,8 @@ class Translation(Several[TranslatedText]):
     """Sentences that were translated one by one; 1 where the line was not split into sentences."""
     unseen: tuple[str, ...] = ()
     """Words of the line that training never saw, if they are most of its words."""
+    through: Translation | None = field(default=None, compare=False, repr=False)
+    """The translation into a language between, which another model translated further."""
 
     @property
     def text(self) -> str:
@@ -182,6 +184,7 @@ class Translator:
         self._seen_words = seen_words
         self._shortlist = shortlist
         self._heads: tuple[CrossHead, ...] = ()
+        self._is_needed: Callable[[str], bool] | None = None
         self.config = config
         self._model = model
         self._tokenizer = tokenizer
@@ -229,10 +232,15 @@ class Translator:
         other._tokenizer = self._tokenizer.for_languages(source, target)
         return other
 
-    def listening(self, heads: Sequence[CrossHead]) -> Translator:
-        """Makes the same translator, whose hypotheses also say what heads attended to."""
+    def listening(
+        self, heads: Sequence[CrossHead], is_needed: Callable[[str], bool] | None = None
+    ) -> Translator:
+        """Makes the same translator, whose hypotheses also say what heads attended to.
+
+        It may be needed for some lines only.
+        """
         other = copy(self)
-        other._heads = tuple(heads)
+        other._heads, other._is_needed = tuple(heads), is_needed
         return other
 
     def with_config(self, config: DecodingConfig) -> Translator:
@@ -271,6 +279,7 @@ class Translator:
         start = self._tokenizer.target.start
         prefixes = self._tokenizer.target.encode_phrases([one.target_prefix for one in demands])
         seed = self._seed if seed is None else seed
+        hears = [self._is_needed is None or self._is_needed(line) for line in lines]
 
         def sentence(i: int, number: int, required: tuple[str, ...]) -> Sentence:
             return self._with_shortlist(
@@ -281,7 +290,7 @@ class Translator:
                     # A prefix is the line's, so only its first part begins with it
                     prefix=start if number else (*start, *prefixes[i]),
                     constraints=self._constraints(demands[i], required),
-                    heads=self._heads,
+                    heads=self._heads if hears[i] else (),
                 )
             )
 

@@ -172,23 +172,22 @@ async def _lines(
     texts = [line.text for line in lines]
     if not way.models or not texts:
         return [Answer(line.text, None if line.needs_links else ()) for line in lines]
-    # By two models, words go together with those of the language between
-    is_aligned = len(way.models) == 1 and any(line.needs_links for line in lines)
-    settings = {**way.settings, "aligned": is_aligned or None}
+    needed = [n for n, line in enumerate(lines) if line.needs_links]
+    settings = {**way.settings, "aligned": bool(needed) or None}
     results = site.results(
         way.models, "translate", texts, settings=settings, priority=priority, deadline=deadline
     )
     async with aclosing(results):
         found = [one async for one in results]
     links = dict[int, Any]()
-    if is_aligned and (aligner := site.service.aligner(way.models[0])) is not None:
-        needed = [n for n, line in enumerate(lines) if line.needs_links]
+    aligners = [one for name in way.models if (one := site.service.aligner(name)) is not None]
+    if needed and len(aligners) == len(way.models):
         codes = [way.settings.get(f"{side}_language") for side in ("source", "target")]
         source, target = (None if code is None else str(code) for code in codes)
-        tokenizer = aligner.tokenizer.for_languages(source, target)
+        tokenizer = aligners[-1].tokenizer.for_languages(source, target)
         # Without a second pass: the service does without torch
         made = await site.apart(
-            links_of, aligner, [found[n] for n in needed], tokenizer=tokenizer, passes=False
+            links_of, aligners, [found[n] for n in needed], tokenizer=tokenizer, passes=False
         )
         links = dict(zip(needed, made, strict=True))
     return [

@@ -518,6 +518,7 @@ def _joined(first: Translation, second: Translation) -> Translation:
         is_truncated=first.is_truncated or second.is_truncated,
         is_too_long=first.is_too_long or second.is_too_long,
         unseen=first.unseen,
+        through=first,
     )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from tformer_cli.errors import RecipeError
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
+from tformer_cli.model.encoder_only import PositionPredictor
 from tformer_cli.model.operations import ROW_MULTIPLE
 from tformer_cli.runtime import is_out_of_memory
 from tformer_cli.text.batching import Batch, collate
@@ -39,6 +40,8 @@ class PairLengths:
 
     source: int
     target: int
+    least: tuple[int, int]
+    """Shortest source and target: images have one length, whatever they are paired with."""
     shortest: int
     """Longer side of the shortest pair."""
     total: int
@@ -47,7 +50,8 @@ class PairLengths:
     @classmethod
     def of(cls, corpora: Sequence[EncodedCorpus]) -> "PairLengths":
         """Measures corpora, at least one of which holds pairs, a block of each at a time."""
-        longest, total, shortest = np.zeros(2, np.int64), np.zeros(2, np.int64), []
+        longest, total = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        shortest, least = [], np.full(2, np.iinfo(np.int64).max)
         for corpus in corpora:
             for start in range(0, len(corpus), _BLOCK):
                 rows = np.arange(start, min(start + _BLOCK, len(corpus)))
@@ -55,9 +59,11 @@ class PairLengths:
                 longest = np.maximum(longest, lengths.max(axis=1))
                 total += lengths.sum(axis=1)
                 shortest.append(int(lengths.max(axis=0).min()))
+                least = np.minimum(least, lengths.min(axis=1))
         return cls(
             source=int(longest[0]),
             target=int(longest[1]),
+            least=(int(least[0]), int(least[1])),
             shortest=min(shortest),
             total=int(total.max()),
         )
@@ -66,7 +72,10 @@ class PairLengths:
         """Yields (B, S, T) of batches that need the most memory within a budget."""
         # Those of the longest pairs, those that are full on both sides, those of the most pairs.
         both = min(self.source, self.target)
-        for source, target in ((self.source, self.target), (both, both), (self.shortest,) * 2):
+        for length in (None, both, self.shortest):
+            # A label is one token, however long the texts of its batch are
+            source = min(self.source, max(self.least[0], length or self.source))
+            target = min(self.target, max(self.least[1], length or self.target))
             yield max(1, budget // max(source, target)), source, target
 
 
@@ -188,6 +197,8 @@ def _batch(n_pairs: int, source: int, target: int, model: Model) -> Batch:
     token = min(TOKEN, model.vocab_size - 1)
     config = model.config
     per_token = config.ids_per_token
+    if isinstance(model, PositionPredictor):  # a corpus of masked texts has them on one side only
+        source = target = max(source, target)
     sides = [[token] * (source - 1) * per_token] * n_pairs, [[token] * (target - 1)] * n_pairs
     return collate(
         *sides,

@@ -7,7 +7,7 @@ import torch
 from tformer_cli.errors import UsageError
 from tformer_cli.model.base import Model
 from tformer_cli.model.stacks import Layer
-from tformer_cli.runtime import check_threads, has_fast, resolve_device
+from tformer_cli.runtime import check_threads, has_fast, prepared, resolve_device
 from tformer_cli.trainer.processes.launch import Launch
 
 
@@ -62,7 +62,7 @@ def _own_gpu(name: str, launch: Launch) -> torch.device:
             f"{launch.local_world_size} processes are on a machine with {n_gpus} GPUs; start "
             "one per GPU, or use cpu"
         )
-    return torch.device("cuda", launch.local_rank)
+    return prepared(torch.device("cuda", launch.local_rank))
 
 
 def compile_layers(model: Model) -> None:

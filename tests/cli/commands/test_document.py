@@ -74,7 +74,18 @@ def test_what_is_protected_is_copied(model, tmp_path):
         (["a.pdf", "-o", "b.pdf"], "a.pdf: a PDF has no text to write into; make text of it with"),
         (["no.pdf", "-o", "b.pdf"], "no.pdf: a PDF has no text to write into"),
         (["no.html", "-o", "b.html"], "no.html: no such file; name a document, or add --document"),
-        (["a.html", "-o", "b.pdf"], "--output: b.pdf: cannot be written; name a file of text"),
+        (["a.html", "-o", "b.pdf"], "b.pdf: html stays html; name a file that ends in .html"),
+        (["-i", "a.html", "-o", "b.docx"], "--output: b.docx: html stays html; name a file that"),
+        (["--document", "html", "-o", "b.md"], "b.md: html stays html; name a file that ends in"),
+        (["--document", "html", "c.txt", "-o", "b.json"], "json: html stays html; name a file"),
+        (["a cat", "-o", "b.pdf"], "--output: b.pdf: cannot be written; name a file of text"),
+        (["-i", "c.txt", "-o", "b.pdf"], "b.pdf: cannot be written; name a file of text"),
+        (["a.html.gz", "-o", "b.html"], "not read compressed; unpack it: gzip -dk a.html.gz"),
+        (["-i", "a.html.gz"], "a.html.gz: documents are not read compressed"),
+        (["d.html", "-o", "b.html"], "d.html: is a directory; name a document, or add --document"),
+        (["-i", "d.html", "-o", "b.html"], "d.html: is a directory; name a file"),
+        (["hi", "a.html", "-o", "b.html"], "a.html: is a document, which is translated by itself"),
+        (["a.html", "-o", "b.html", "--buffer-lines", "9"], "--buffer-lines: lines have it, doc"),
         (["-i", "a.pdf"], "a.pdf: a PDF has no text to write into"),
         (["--document", "htlm"], "--document: there is no format htlm; did you mean html?"),
         (["--document", "html", "a", "b"], "--document: takes one file; name it once"),
@@ -91,11 +102,45 @@ def test_what_is_protected_is_copied(model, tmp_path):
 )  # fmt: skip
 def test_what_is_refused(words, error, model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, data in (("a.pdf", b"%PDF-1.4"), ("a.html", PAGE.encode()), ("bad.html", b"PK\0")):
+    (tmp_path / "d.html").mkdir()
+    page = PAGE.encode()
+    files = {
+        "a.pdf": b"%PDF-1.4",
+        "a.html": page,
+        "bad.html": b"PK\0",
+        "a.html.gz": page,
+        "c.txt": page,
+    }
+    for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    before = {file: file.is_file() and file.read_bytes() for file in tmp_path.iterdir()}
     done = run("translate", model, *words)
     assert done.exit_code == 2, done.stdout
     assert error in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: ")
-    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+    after = {file: file.is_file() and file.read_bytes() for file in tmp_path.iterdir()}
+    assert after == before
+
+
+def test_a_document_is_read_before_the_model(model, page, tmp_path):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_bytes((model / "config.json").read_bytes())
+    out = tmp_path / "b.html"
+    assert "broken" in run("translate", broken, page, "-o", out).stderr
+    page.write_bytes(b"PK\0")
+    assert "a.html: is not text" in run("translate", broken, page, "-o", out).stderr
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "format_"),
+    [("a.html", "b.htm", None), ("a.html", "b", None), ("a.page", "b.page", "html"),
+     ("a.md", "b.md", "text")],
+)  # fmt: skip
+def test_endings_that_fit(name, written, format_, model, tmp_path):
+    file = tmp_path / name
+    file.write_text(PAGE)
+    words = ["--document", format_] if format_ else []
+    done = run("translate", model, file, "-o", tmp_path / written, *words, "-q")
+    assert (done.exit_code, (tmp_path / written).exists()) == (0, True), done.stderr

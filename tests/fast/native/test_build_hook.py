@@ -1,5 +1,6 @@
 """Wheels as pip has them built: of the package itself, with one small C file for the kernels."""
 
+import ast
 import base64
 import hashlib
 import importlib.util
@@ -9,6 +10,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.skipif(not has_both, reason="hatchling or editables is 
 ROOT = Path(__file__).parents[3]
 PROGRAM = "import sys, hatchling.build as b; getattr(b, sys.argv[1])(sys.argv[2])"
 LIBRARIES = "tformer_cli/fast/native/libraries"
+BUILD_ONLY = ("hatchling",)
 ALIAS_FOLDER = "tformer_cli/api/alias"
 
 
@@ -89,8 +92,10 @@ ALIAS = """
 import pathlib, site, sys
 sys.path[:] = [path for path in sys.path if not pathlib.Path(path, "tformer_cli").is_dir()]
 site.addsitedir(sys.argv[1])  # reads its .pth, as of an installation
+before = set(sys.modules)
 import tformer
-heavy = {"torch", "numpy", "tokenizers", "typer", "tformer_cli.api.model"} & set(sys.modules)
+heavy = {"torch", "numpy", "tokenizers", "typer", "importlib.abc", "tformer_cli.api.model"}
+heavy &= set(sys.modules) - before
 import tformer.api.calls, tformer.errors as errors
 from tformer.errors import TformerError
 import tformer_cli.api.calls, importlib, importlib.util, pickle
@@ -202,13 +207,29 @@ def test_the_runtime_has_the_same_files_and_leaves_out_what_is_heavy(make, tmp_p
     assert command.value == "tformer_cli.__main__:main"
     needed = {re.match("[a-z0-9-]+", one)[0] for one in found.requires if ";" not in one}
     assert not needed & set(LEFT_OUT)
-    assert {"numpy", "tokenizers", "typer"} <= needed
+    assert {"markdown-it-py", "numpy", "tokenizers", "typer"} <= needed
     extra = [one for one in found.requires if "extra == 'train'" in one]
     assert sorted(re.match("[a-z]+", one)[0] for one in extra) == sorted(LEFT_OUT)
     for file in found.files:  # the digests of RECORD
         if file.hash is not None:
             digest = hashlib.sha256(file.read_binary()).digest()
             assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == file.hash.value
+
+
+def test_what_is_imported_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [one for some in project["optional-dependencies"].values() for one in some]
+    requirements = (*project["dependencies"], *extras, *BUILD_ONLY)
+    declared = {re.match(r"[\w-]+", one)[0].lower() for one in requirements}
+    owners = metadata.packages_distributions()
+    for file in (ROOT / "tformer_cli").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            for name in (one.partition(".")[0] for one in names):
+                found = {one.lower().replace("_", "-") for one in owners.get(name, ())}
+                # What came only with another package may be gone in its next version
+                assert not found or found & declared or name == "tformer_cli", (file, name)
 
 
 @pytest.mark.slow

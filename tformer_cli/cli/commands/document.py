@@ -1,6 +1,7 @@
 """Documents of `tformer translate`: which file is one, and the work."""
 
 import json
+import shlex
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,8 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from tformer_cli.cli.line_job import FileOptions
 from tformer_cli.cli.progress import line_progress, shares_terminal
-from tformer_cli.cli.streams import STANDARD_STREAM, note, results, warn, warn_of_results
-from tformer_cli.documents.known_formats import REFUSED, Format, format_named, format_of
+from tformer_cli.cli.streams import (
+    COMPRESSORS,
+    STANDARD_STREAM,
+    note,
+    results,
+    warn,
+    warn_of_results,
+)
+from tformer_cli.documents.known_formats import (
+    BY_EXTENSION,
+    REFUSED,
+    Format,
+    format_named,
+    format_of,
+)
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.lines import check_file
 from tformer_cli.wording import count_of
@@ -28,7 +42,11 @@ if TYPE_CHECKING:
 LINES = "lines"
 # Files of lines have this ending, too: they are documents only where that is asked for.
 _PLAIN_TEXT = "text"
-_WRITTEN = "file of text, or of the document's own format"
+_PROBLEMS = {
+    "file": "is a document, which is translated by itself; name no other text",
+    "directory": "is a directory; name a document",
+    "": "no such file; name a document",
+}
 
 
 @dataclass(frozen=True)
@@ -50,44 +68,82 @@ def chosen_document(
     if named_format is not None:
         if texts and (files.input_file is not None or named is None):
             raise UsageError("--document: takes one file; name it once, or omit it for stdin")
-        return ChosenDocument(file, format_named(named_format))
+        return _checked(file, format_named(named_format), files.output)
     is_file = files.input_file is not None and file != STANDARD_STREAM
     # A sentence is a text, though a file may be called so
-    if named is not None and files.input_file is None and files.output != STANDARD_STREAM:
-        is_file = _is_file(named)
-        if not is_file and " " not in named and format_of(named) is not None:
+    if texts and files.input_file is None and files.output != STANDARD_STREAM:
+        is_file = _is_file(texts)
+    found = _format_of(file) if is_file else None
+    if found is not None and (found.name != _PLAIN_TEXT or files.input_file is None):
+        return _checked(file, found, files.output)
+    if PurePath(files.output).suffix.lower() in REFUSED:
+        raise UsageError(f"--output: {files.output}: cannot be written; name a file of text")
+    return None
+
+
+def _format_of(file: str) -> Format | None:
+    """Finds the format of a file by its ending, before that of a compressed file."""
+    path = PurePath(file)
+    return format_of(str(path.with_suffix("")) if path.suffix in COMPRESSORS else file)
+
+
+def _checked(file: str, chosen: Format, output: str) -> ChosenDocument:
+    """Refuses names under which other programs would take the bytes for what they are not."""
+    if program := COMPRESSORS.get(PurePath(file).suffix):
+        raise UsageError(
+            f"{file}: documents are not read compressed; unpack it: {program} -dk "
+            f"{shlex.quote(file)}"
+        )
+    own, suffix = (PurePath(name).suffix.lower() for name in (file, output))
+    # A file of any ending may be read in a format that is named, and keeps its ending
+    if suffix != own and (suffix in REFUSED or BY_EXTENSION.get(suffix, chosen) != chosen):
+        ending = own if own in chosen.extensions else chosen.extensions[0]
+        raise UsageError(
+            f"--output: {output}: {chosen.name} stays {chosen.name}; name a file that ends in "
+            f"{ending}"
+        )
+    return ChosenDocument(file, chosen)
+
+
+def _is_file(texts: list[str]) -> bool:
+    """Returns whether the only text is a file; refuses names of documents among words."""
+    is_one = len(texts) == 1
+    for text in texts:
+        kind = _kind_of_path(text)
+        if is_one and kind == "file":
+            return True
+        # With a blank it is a sentence, unless a file is called so
+        is_name = kind == "file" or (is_one and " " not in text)
+        if is_name and _format_of(text) is not None:
             raise UsageError(
-                f"{named}: no such file; name a document, or add --document lines to "
-                "translate these words"
+                f"{text}: {_PROBLEMS[kind]}, or add --document lines to translate these words"
             )
-    found = format_of(file) if is_file else None
-    if texts and PurePath(files.output).suffix.lower() in REFUSED:
-        raise UsageError(f"--output: {files.output}: cannot be written; name a {_WRITTEN}")
-    if found is None or (found.name == _PLAIN_TEXT and files.input_file is not None):
-        return None
-    return ChosenDocument(file, found)
+    return False
 
 
-def _is_file(name: str) -> bool:
+def _kind_of_path(name: str) -> str:
     try:
-        return Path(name).is_file()
+        return "file" if Path(name).is_file() else "directory" if Path(name).is_dir() else ""
     except (OSError, ValueError):  # longer than a name can be
-        return False
+        return ""
 
 
 def translate_document(
     chosen: ChosenDocument,
     output: str,
+    languages: "Callable[[], Mapping[str, Any]]",
     open_model: "Callable[[], Opened]",
     glossary: "Sequence[Term]",
-    target_language: str,
     *,
     protects: bool,
     summary_file: str | None,
     reading: "Mapping[str, Any]",
     quiet: bool,
 ) -> None:
-    """Translates a document and says what became of it; `reading` are settings of the format."""
+    """Translates a document and says what became of it.
+
+    `reading` are settings of the format, to which the `languages` of the model belong.
+    """
     from tformer_cli.documents.answers import ModelAnswers
     from tformer_cli.documents.segments import ReadSettings
 
@@ -97,18 +153,10 @@ def translate_document(
         # The outputs first: an unwritable one is an error at once, not after the work
         stream = outputs.enter_context(results(output))
         told = outputs.enter_context(results(summary_file)) if summary_file else None
-        opened = open_model()
-        info = opened.directory.info
-        document = chosen.format.read(
-            data,
-            ReadSettings(
-                name="stdin" if chosen.file == STANDARD_STREAM else chosen.file,
-                source_language=info.source_language,
-                target_language=target_language or info.target_language,
-                **reading,
-            ),
-        )
-        answers = ModelAnswers(opened, glossary, protects=protects)
+        name = "stdin" if chosen.file == STANDARD_STREAM else chosen.file
+        # A document that cannot be read is an error before a model is loaded, too
+        document = chosen.format.read(data, ReadSettings(name=name, **languages(), **reading))
+        answers = ModelAnswers(open_model(), glossary)
         is_hidden = quiet or shares_terminal(output)
         made = _translated(document, answers, protects=protects, quiet=is_hidden)
         stream.write(document.write(made.segments))

@@ -158,6 +158,8 @@ def _prepared(
             raise UsageError("--seeds: the recipe needs data.valid, to compare the runs by")
     # The processes of an agent find what it has written
     if own is not None and is_first:
+        if kind.trains:
+            own.check_place()
         own.explain(quiet=quiet)
         if kind.trains:
             own.write(quiet=quiet)
@@ -192,7 +194,7 @@ def _write_result(
             note(own.test_command(run), quiet=quiet)
         write_line(str(run))
         return
-    from tformer_cli.train.seeds import report_seeds
+    from tformer_cli.train.seeds import LEGEND, report_seeds
 
     found = report_seeds(
         next(iter(recipes.values())),
@@ -204,6 +206,7 @@ def _write_result(
     )
     with results(STANDARD_STREAM) as stream:
         write_result(stream, STANDARD_STREAM, "text", found.record, found.document)
+    note(LEGEND, quiet=quiet)
 
 
 def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:

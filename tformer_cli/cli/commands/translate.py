@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
@@ -42,6 +43,7 @@ from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFiles
+    from tformer_cli.kinds.lines.job import ResultCounts
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
     from tformer_cli.search.keywords import SearchOverrides
@@ -354,7 +356,9 @@ class DocumentOptions:
         }
         refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
 
-    def arguments(self, opened: "Opened", alignments: str | None, n_best: int) -> dict[str, Any]:
+    def arguments(
+        self, opened: "Opened", counts: "ResultCounts", alignments: str | None, n_best: int
+    ) -> dict[str, Any]:
         """Returns what puts into translations of lines what they have to copy, if asked to."""
         if not self.protect:
             return {}
@@ -364,10 +368,8 @@ class DocumentOptions:
         )
         from tformer_cli.documents.answers import ModelAnswers
 
-        answers = ModelAnswers(opened)
-        # Its search listens, so that nothing is computed twice
-        translator = answers.aligner and answers.aligner.listening(opened.translator)
-        return {"correct": answers.restored, "translator": translator or opened.translator}
+        answers = ModelAnswers(opened, counts=counts)
+        return {"correct": answers.restored, "translator": answers.copying}
 
 
 # Parameters that leave the results as they are: a run may be resumed under others.
@@ -376,9 +378,19 @@ WITHOUT_EFFECT = frozenset(
 )
 
 
+def languages_of(model: Path, options: TranslatorOptions) -> dict[str, Any]:
+    """Returns the languages of a model as arguments of `ReadSettings`, without opening it."""
+    from tformer_cli.artifacts.config_file import read_config
+    from tformer_cli.kinds.opening import resolved
+
+    config = read_config(resolved(model, options))
+    target = options.target_language or config.target_language
+    return {"source_language": config.source_language, "target_language": target}
+
+
 def refuse_of_lines(job: LargeJobOptions, formats: FormatOptions) -> None:
     """Refuses options that only lines have."""
-    given = given_options(job, formats) - {"buffer_lines"}
+    given = given_options(job, formats)
     why = "lines have it, documents do not; omit it, or add --document lines"
     names = {"output_format": "format"}
     refuse({names.get(name, name): True for name in sorted(given)}, why)
@@ -422,9 +434,9 @@ def translate(
             translate_document(
                 found,
                 files.output,
+                partial(languages_of, model, options),
                 lambda: options.open(model, quiet=quiet, **more, **decoding),
                 constraints.terms(),
-                options.target_language or "",
                 protects=documents.protect is not False,
                 summary_file=documents.summary,
                 reading=documents.reading(),
@@ -459,7 +471,7 @@ def translate(
             max_wait=job.max_wait,
             **{
                 **formats.arguments(opened, quiet=quiet),
-                **documents.arguments(opened, formats.alignments, formats.n_best),
+                **documents.arguments(opened, counts, formats.alignments, formats.n_best),
             },
         )
 

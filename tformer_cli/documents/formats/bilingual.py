@@ -6,6 +6,7 @@ is added where there is none; what has a translation stays, and so do states and
 
 import re
 from collections.abc import Iterator
+from html import escape
 
 from tformer_cli.documents.segments import Behavior, Document, ReadSettings
 from tformer_cli.documents.xml_text import (
@@ -122,7 +123,8 @@ class _Reader:
     def labelled(self, element: Element, attribute: str, language: str) -> Iterator[Edit]:
         """Adds the target's language where a file does not tell it."""
         if language and self._source.attribute(element, attribute) is None:
-            yield Edit(element.inner - 1, element.inner - 1, f' {attribute}="{language}"')
+            place = element.start + 1 + len(self._name(element))
+            yield Edit(place, place, f' {attribute}="{escape(language)}"')
 
     def xliff(
         self, element: Element, unit_name: str, *, keeps_blanks: bool = False
@@ -169,7 +171,7 @@ class _Reader:
                     return None
                 return self._filled(origin, segment.start, segment.end, *self._tags(segment), False)
         last = variants[-1][1]
-        opening = f'<tuv xml:lang="{self._settings.target_language}"><seg>'
+        opening = f'<tuv xml:lang="{escape(self._settings.target_language)}"><seg>'
         opening = self._indent(origins[0]) + opening
         return self._filled(origin, last.end, last.end, opening, "</seg></tuv>", False)
 
@@ -186,8 +188,10 @@ class _Reader:
         return opening, f"</{self._name(element)}>"
 
     def _indent(self, element: Element) -> str:
-        before = self._source.text[: element.start]
-        return before[len(before.rstrip()) :]
+        text, place = self._source.text, element.start
+        while text[place - 1].isspace():  # of a child: a tag stands before it
+            place -= 1
+        return text[place : element.start]
 
     def _filled(
         self, origin: Element, start: int, end: int, opening: str, closing: str, keeps_blanks: bool

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.documents.segments import (
@@ -20,11 +21,13 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Slot,
     decoded,
+    decoded_as,
+    unescaped,
 )
 from tformer_cli.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _REPEATING = (
     "b bdi bdo big cite del dfn em font i ins mark s small span strike strong sub sup time tt u"
@@ -41,17 +44,20 @@ _UNSEEN = ("script", "style", "svg", "template", "noscript", "object", "iframe",
 _COPIED = ("pre", "textarea", "xmp", "listing")
 # In quotes a tag may hold > and <
 _TAG = re.compile(r"""</?[a-zA-Z](?:"[^"]*"|'[^']*'|[^<>"'])*>""")
-_WHOLE = re.compile(
-    rf"<({'|'.join((*_CODE, *_UNSEEN, *_COPIED))})\b[^<>]*(?<!/)>.*?</\1\s*>",
-    re.DOTALL | re.IGNORECASE,
+_WHOLE = re.compile(rf"<({'|'.join((*_CODE, *_UNSEEN, *_COPIED))})\b[^<>]*(?<!/)>", re.IGNORECASE)
+_OTHER = (
+    (re.compile("<!--"), "-->"),
+    (re.compile(r"<!\[CDATA\["), "]]>"),
+    (re.compile(r"<![a-zA-Z\[]"), ">"),
+    (re.compile(r"<\?"), r"\?>"),
+    (re.compile(r"<\?"), ">"),
 )
-_OTHER = re.compile(
-    r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<![a-zA-Z\[][^>]*>|<\?.*?\?>|<\?[^>]*>", re.DOTALL
-)
-# Read as a part of the word before it, a note's number would spoil the translation of that
+"""Beginnings of what is no element, and patterns of their ends; the first that has one is read."""
+# Read as a part of the word before it, a note's number would spoil the translation of that. It has
+# a few tags, or each of many unclosed ones would be read again and again
 _NOTE = re.compile(
-    r"<sup\b[^<>]*>(?:\s*<[a-z][^<>]*>)*\s*(?:[\[(]?\d{1,3}[\])]?|\[\w{1,3}\]|[*†‡]+)\s*"
-    r"(?:</[a-z]+>\s*)*?</sup>",
+    r"<sup\b[^<>]*>(?:\s*<[a-z][^<>]*>){0,8}\s*(?:[\[(]?\d{1,3}[\])]?|\[\w{1,3}\]|[*†‡]+)\s*"
+    r"(?:</[a-z]+>\s*){0,8}?</sup>",
     re.IGNORECASE,
 )
 _NAME = re.compile(r"</?([a-zA-Z][^\s/>]*)")
@@ -106,7 +112,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
 
 def _decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
     """Decodes HTML as a browser does: by its mark, by what it says of itself, or as UTF-8."""
-    if data.startswith(MARKS):
+    if data.startswith(tuple(MARKS)):
         return decoded(data, settings)
     if b"\0" in data:
         raise DataError(f"{settings.name}: is not text; save it as HTML in UTF-8")
@@ -115,14 +121,30 @@ def _decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
     # Browsers, too, read Windows' characters where a page says Latin-1 or ASCII
     said = "cp1252" if said in ("iso-8859-1", "latin-1", "latin1", "us-ascii", "ascii") else said
     for name in (said, "utf-8", "cp1252", "latin-1"):
-        try:
-            text = data.decode(name)
-            # Some encodings write a text in many ways: what is copied would change
-            if text.encode(name) == data:
-                return text, Encoding(b"", name)
-        except (LookupError, UnicodeError):
-            continue
+        if (text := decoded_as(data, name)) is not None:
+            return text, Encoding(b"", name)
     raise AssertionError("Latin-1 has a character for each byte")
+
+
+@dataclass(frozen=True, slots=True)
+class _Block(Slot):
+    """The segment of a block, with its tokens."""
+
+    raws: tuple[str, ...] = ()
+
+    def with_tags(self, tags: Mapping[str, str]) -> _Block:
+        """Writes other tags; what looks like one in a comment or in code is none."""
+        raws = tuple(tags.get(one, one) for one in self.raws)
+        return replace(self, segment=_with_tags(self.segment, tags), raw="".join(raws), raws=raws)
+
+
+def _with_tags(segment: Segment, tags: Mapping[str, str]) -> Segment:
+    def written(opening: str) -> str:
+        tag = opening.rstrip()  # a blank may have been joined to it
+        return tags.get(tag, tag) + opening[len(tag) :]
+
+    spans = (replace(one, opening=written(one.opening)) for one in segment.spans)
+    return replace(segment, spans=tuple(spans))
 
 
 class HtmlDocument:
@@ -130,7 +152,7 @@ class HtmlDocument:
 
     def __init__(self, text: str, encoding: Encoding, settings: ReadSettings) -> None:
         self._encoding = encoding
-        self._parts: list[str | Slot] = []
+        self._parts: list[str | _Block] = []
         self._tags: dict[str, list[tuple[int, int, Segment]]] = {}
         self._language = settings.target_language
         block: list[_Token] = []
@@ -149,24 +171,26 @@ class HtmlDocument:
 
     @property
     def segments(self) -> list[Segment]:
-        blocks = [one.segment for one in self._parts if isinstance(one, Slot)]
+        blocks = [one.segment for one in self._parts if isinstance(one, _Block)]
         return blocks + [segment for some in self._tags.values() for _, _, segment in some]
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         given = iter(translated)
         # The blocks are given first, but are written with the tags behind them
-        blocks = [next(given) for one in self._parts if isinstance(one, Slot)]
+        blocks = [next(given) for one in self._parts if isinstance(one, _Block)]
         tags = {
             raw: self._tag(raw, [next(given) for _ in some]) for raw, some in self._tags.items()
         }
+        is_translated = any(one is not None for one in translated)
         left = iter(blocks)
         written = []
         for one in self._parts:
-            if isinstance(one, Slot):
-                text = one.written(next(left))
-                written.append(_TAG.sub(lambda m: tags.get(m[0], m[0]), text) if tags else text)
+            if isinstance(one, _Block):
+                block = next(left)
+                written.append(one.with_tags(tags).written(block and _with_tags(block, tags)))
             else:
-                written.append(self._in_language(tags.get(one, one)))
+                tag = tags.get(one, one)
+                written.append(self._in_language(tag) if is_translated else tag)
         whole = "".join(written)
         return self._encoding.mark + whole.encode(self._encoding.name)
 
@@ -183,7 +207,7 @@ class HtmlDocument:
         code = self._language
         if not code or not part.startswith("<") or _name(part) != "html" or part[1] == "/":
             return part
-        part = _LANGUAGE.sub(lambda found: found[1] + code, part)
+        part = _LANGUAGE.sub(lambda found: found[1] + html.escape(code), part)
         if code.partition("-")[0] in _FROM_RIGHT and not re.search(r"\bdir\s*=", part):
             part = part[:5] + ' dir="rtl"' + part[5:]
         return part
@@ -227,8 +251,8 @@ class HtmlDocument:
                 builder.open(one.raw, "repeat" if repeats else "once")
             else:
                 builder.close(one.raw)
-        raw = "".join(one.raw for one in chosen)
-        self._parts.append(Slot(builder.build(), raw, self._escaped))
+        raws = tuple(one.raw for one in chosen)
+        self._parts.append(_Block(builder.build(), "".join(raws), self._escaped, raws))
         self._parts += [one.raw for one in tokens[last + 1 :]]
 
     def _add_attributes(self, token: _Token) -> None:
@@ -236,7 +260,7 @@ class HtmlDocument:
         raw, tag = token.raw, token.name
         values = {found[1].lower(): found for found in _ATTRIBUTE.finditer(raw)}
         texts = {
-            name: html.unescape(found[2] or found[3] or found[4] or "")
+            name: unescaped(found[2] or found[3] or found[4] or "")
             for name, found in values.items()
         }
         wanted = set(_READ_ATTRIBUTES)
@@ -259,48 +283,73 @@ class HtmlDocument:
 def _pair(tokens: Sequence[_Token]) -> None:
     """Pairs the tags of elements; those that cross others or lack their other tag stay single."""
     open_tags: list[int] = []
+    counts: Counter[str] = Counter()  # or each closing tag without another would search them all
     for number, one in enumerate(tokens):
         if one.kind == "open":
             open_tags.append(number)
-        elif one.kind == "close":
-            names = [tokens[n].name for n in open_tags]
-            if one.name in names:
-                place = len(names) - 1 - names[::-1].index(one.name)
-                one.pair = open_tags[place]
-                tokens[open_tags[place]].pair = number
-                del open_tags[place:]
+            counts[one.name] += 1
+        elif one.kind == "close" and counts[one.name]:
+            while one.pair is None:
+                opened = tokens[open_tags[-1]]
+                counts[opened.name] -= 1
+                if opened.name == one.name:
+                    one.pair, opened.pair = open_tags[-1], number
+                open_tags.pop()
 
 
 def _tokens(text: str) -> Iterator[_Token]:
     """Cuts HTML into text, tags and what is copied."""
-    place = 0
-    while place < len(text):
-        start = text.find("<", place)
-        if start != place:
-            end = len(text) if start < 0 else start
-            yield _Token(text[place:end], "text", text=html.unescape(text[place:end]))
-            place = end
+    ends = _Ends(text)
+    done = place = 0
+    while (place := text.find("<", place)) >= 0:
+        token = _token_at(text, place, ends)
+        if token is None:
+            place += 1
             continue
-        token = _token_at(text, place)
+        if done < place:
+            yield _Token(text[done:place], "text", text=unescaped(text[done:place]))
         yield token
-        place += len(token.raw)
+        done = place = place + len(token.raw)
+    if done < len(text):
+        yield _Token(text[done:], "text", text=unescaped(text[done:]))
 
 
-def _token_at(text: str, place: int) -> _Token:
-    """Reads what begins with a <."""
-    if found := _OTHER.match(text, place):
-        is_comment = found[0].startswith(("<!--", "<?"))
-        return _Token(found[0], "void" if is_comment else "copied")
-    if found := _WHOLE.match(text, place):
-        name = found[1].lower()
+class _Ends:
+    """The ends in a text; one that does not come any more is not looked for again."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._missing: set[str] = set()
+
+    def behind(self, place: int, pattern: str) -> int | None:
+        """Finds the first end behind a place; None: there is none."""
+        if pattern in self._missing:
+            return None
+        found = re.compile(pattern, re.IGNORECASE).search(self._text, place)
+        if found is None:
+            self._missing.add(pattern)
+            return None
+        return found.end()
+
+
+def _token_at(text: str, place: int, ends: _Ends) -> _Token | None:
+    """Reads what begins with a <; None: it is text."""
+    for beginning, pattern in _OTHER:
+        found = beginning.match(text, place)
+        if found and (end := ends.behind(found.end(), pattern)):
+            is_comment = text.startswith(("<!--", "<?"), place)
+            return _Token(text[place:end], "void" if is_comment else "copied")
+    found = _WHOLE.match(text, place)
+    if found and (end := ends.behind(found.end(), rf"</{found[1].lower()}\s*>")):
+        raw, name = text[place:end], found[1].lower()
         if name in _CODE:
-            return _Token(found[0], "protected", name, _seen(found[0]))
-        return _Token(found[0], "void" if name in _UNSEEN else "copied", name)
+            return _Token(raw, "protected", name, _seen(raw))
+        return _Token(raw, "void" if name in _UNSEEN else "copied", name)
     if found := _NOTE.match(text, place):
         return _Token(found[0], "void")
     found = _TAG.match(text, place)
     if found is None:
-        return _Token("<", "text", text="<")  # one that is text
+        return None
     raw, name = found[0], _name(found[0])
     is_inline = name in _REPEATED or name in _ONCE or name in _INLINE_VOID
     is_void = name in _VOID or (raw.endswith("/>") and name != "a")
@@ -316,7 +365,7 @@ def _token_at(text: str, place: int) -> _Token:
 
 def _seen(raw: str) -> str:
     """Returns what a reader sees of markup."""
-    return html.unescape(_TAG.sub("", raw))
+    return unescaped(_TAG.sub("", raw))
 
 
 def _name(tag: str) -> str:

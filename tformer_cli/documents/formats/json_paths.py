@@ -10,9 +10,11 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Slot,
     TextDocument,
+    add_message,
     decoded,
 )
 from tformer_cli.errors import DataError
+from tformer_cli.text.lines import without_surrogates
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
 _NOTES = ("@", "$")
@@ -22,7 +24,7 @@ _NOTES = ("@", "$")
 def read(data: bytes, settings: ReadSettings) -> Document:
     text, encoding = decoded(data, settings)
     try:
-        json.loads(text)
+        json.loads(text, parse_int=str)  # Python makes no number of thousands of digits
     except json.JSONDecodeError as error:
         raise DataError(f"{settings.name}:{error.lineno}: is not JSON ({error.msg})") from None
     except RecursionError:
@@ -39,11 +41,11 @@ def read(data: bytes, settings: ReadSettings) -> Document:
         else:
             is_read = not any(one.startswith(_NOTES) for one in path)
         builder = SegmentBuilder(".".join(path))
-        builder.text(json.loads(found[0], strict=False))
+        raw = found[0][1:-1]
+        escape = _escaping(raw, ascii_only=escapes)
+        add_message(builder, _value(found[0]), builder.text, escape)
         if is_read and not builder.is_blank:
-            parts.append(text[place : found.start() + 1])
-            raw = found[0][1:-1]
-            parts.append(Slot(builder.build(), raw, _escaping(raw, ascii_only=escapes)))
+            parts += text[place : found.start() + 1], Slot(builder.build(), raw, escape)
             place = found.end() - 1
     return TextDocument([*parts, text[place:]], encoding)
 
@@ -51,6 +53,10 @@ def read(data: bytes, settings: ReadSettings) -> Document:
 def _escaping(raw: str, *, ascii_only: bool) -> Callable[[str], str]:
     slash = "\\/" if "\\/" in raw else "/"
     return lambda text: json.dumps(text, ensure_ascii=ascii_only)[1:-1].replace("/", slash)
+
+
+def _value(raw: str) -> str:
+    return without_surrogates(json.loads(raw, strict=False))
 
 
 def _pattern(path: str) -> re.Pattern[str]:
@@ -88,6 +94,6 @@ def _strings(text: str) -> Iterator[tuple[list[str], re.Match[str]]]:
         elif one == ":":
             is_key = False
         elif is_key:
-            path[-1] = str(json.loads(one, strict=False))
+            path[-1] = _value(one)
         else:
             yield list(path), found

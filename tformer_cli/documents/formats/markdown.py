@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_LINE_END = re.compile(r" *\n")
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _HIDDEN = "\ue000"
 _NOTE_START = re.compile(r"^( {0,3})\[(?=\^[^\]\s]+\]:)", re.MULTILINE)
@@ -220,9 +221,10 @@ class _Walk:
 
     def _newline(self) -> str:
         """Passes the end of a line, and blanks before it; returns it as the document has it."""
-        rest = self._content[self._place :]
-        self._place += len(rest) - len(rest.lstrip(" "))
-        self._take("\n")
+        found = _LINE_END.match(self._content, self._place)
+        if found is None:
+            raise _OtherMarkup
+        self._place = found.end()
         self._line += 1
         return self._between[self._line - 1]
 

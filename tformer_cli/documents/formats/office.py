@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tformer_cli.documents.archives import Archive, ArchiveDocument
-from tformer_cli.documents.segments import Behavior, Document, ReadSettings
+from tformer_cli.documents.segments import Behavior, Document, ReadSettings, SegmentBuilder
 from tformer_cli.documents.xml_text import (
     Element,
     InlineReader,
@@ -20,12 +20,15 @@ from tformer_cli.documents.xml_text import (
     Unit,
     XmlDocument,
     build_unit,
+    decoded_text,
+    escape_like,
     pair,
     parsed,
     parted,
 )
 
 _MICROSOFT = {"wordprocessingml": "w", "drawingml": "a", "presentationml": "p"}
+_DRAWING = {"chart": "c", "picture": "pic", "wordprocessingDrawing": "wp"}
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns"
 NAMESPACES = {
     **{
@@ -33,8 +36,11 @@ NAMESPACES = {
         for name, prefix in _MICROSOFT.items()
     },
     **{f"http://purl.oclc.org/ooxml/{name}/main": prefix for name, prefix in _MICROSOFT.items()},
-    "http://schemas.openxmlformats.org/drawingml/2006/chart": "c",
-    "http://purl.oclc.org/ooxml/drawingml/chart": "c",
+    **{
+        f"http://schemas.openxmlformats.org/drawingml/2006/{name}": prefix
+        for name, prefix in _DRAWING.items()
+    },
+    **{f"http://purl.oclc.org/ooxml/drawingml/{name}": prefix for name, prefix in _DRAWING.items()},
     "http://schemas.openxmlformats.org/package/2006/content-types": "",
     **{f"{_OASIS}:{name}:1.0": name for name in ("text", "table", "presentation", "office")},
     f"{_OASIS}:svg-compatible:1.0": "svg",
@@ -52,6 +58,8 @@ class Dialect:
     """Elements that hold text and nothing else."""
     skipped: frozenset[str]
     """Elements in which nothing is translated: deletions, numbers."""
+    described: frozenset[str] = frozenset()
+    """Elements whose attributes describe a picture to those who do not see it."""
     runs: frozenset[str] = frozenset()
     """Characters with the same properties; none: text stands in the paragraph itself."""
     texts: frozenset[str] = frozenset()
@@ -82,6 +90,8 @@ OPEN_XML = Dialect(
     paragraphs=frozenset({"w:p", "a:p"}),
     plain=frozenset({"c:v", "p:text"}),
     skipped=frozenset({"w:del", "w:moveFrom", "w:pPr", "w:rPr", "a:pPr", "a:rPr", "c:numCache"}),
+    # Word writes the same in two of them, and programs differ in which they read
+    described=frozenset({"wp:docPr", "pic:cNvPr", "p:cNvPr"}),
     runs=frozenset({"w:r", "a:r"}),
     texts=frozenset({"w:t", "a:t"}),
     containers={
@@ -207,11 +217,23 @@ class _PartReader:
         for child in element.children:
             if child.name in self._dialect.skipped:
                 continue
+            if child.name in self._dialect.described:
+                yield from self._descriptions(child)
             if child.name in self._dialect.paragraphs | self._dialect.plain:
                 unit = self._unit(child)
                 if unit:
                     yield unit
             yield from self._found(child)
+
+    def _descriptions(self, element: Element) -> Iterator[Unit]:
+        for name in ("descr", "title"):
+            place = self._source.value_place(element, name)
+            raw = self._source.text[slice(*place)] if place else ""
+            builder = SegmentBuilder(f"{element.name} {name}")
+            builder.text(decoded_text(raw))
+            if place and not builder.is_blank:
+                start, end = place
+                yield Unit(start=start, end=end, segment=builder.build(), escape=_in_quotes(raw))
 
     def _unit(self, paragraph: Element) -> Unit | None:
         if self._dialect.runs and paragraph.name in self._dialect.paragraphs:
@@ -226,6 +248,11 @@ class _PartReader:
         # A text box has paragraphs of its own; what is left are fields
         units = self._dialect.paragraphs | self._dialect.plain
         return "void" if any(one.name in units for one in element.walk()) else "protected"
+
+
+def _in_quotes(raw: str) -> Callable[[str], str]:
+    escape = escape_like(raw)
+    return lambda text: escape(text).replace('"', "&quot;").replace("'", "&apos;")
 
 
 _NOT_SEEN = re.compile(

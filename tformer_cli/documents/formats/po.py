@@ -5,21 +5,23 @@ A segment is a source text (msgid). What has a translation stays; all other byte
 
 import gettext
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tformer_cli.documents.segments import (
+    LINE,
     Document,
     Encoding,
     ReadSettings,
     Segment,
     SegmentBuilder,
+    add_message,
     decoded,
+    decoded_as,
     rendered,
 )
 from tformer_cli.errors import DataError
 
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*"(.*)"\s*$')
 _STRING = re.compile(r'\s*"(.*)"\s*$')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|.)")
@@ -55,6 +57,7 @@ class _Entry:
     fields: list[_Field] = field(default_factory=list)
     comments: list[tuple[int, str]] = field(default_factory=list)
     """Each with its place."""
+    targets: list[_Field] = field(default_factory=list)
 
     def value(self, keyword: str) -> str:
         return next((one.value for one in self.fields if one.keyword == keyword), "")
@@ -62,10 +65,6 @@ class _Entry:
     @property
     def is_fuzzy(self) -> bool:
         return any(_FLAGS.match(line) and "fuzzy" in line for _, line in self.comments)
-
-    @property
-    def targets(self) -> list[_Field]:
-        return [one for one in self.fields if one.keyword.startswith("msgstr")]
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -85,19 +84,19 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     if name.lower().replace("-", "") in ("utf8", "ascii", "charset"):
         text, encoding = decoded(data, settings)
     else:
-        try:
-            text, encoding = data.decode(name), Encoding(name=name)
-        except (LookupError, UnicodeDecodeError):
+        found, encoding = decoded_as(data, name), Encoding(name=name)
+        if found is None:
             raise DataError(
                 f"{settings.name}: is not in {name[:20]}, which it declares; convert it: "
                 "msgconv -t UTF-8"
-            ) from None
+            )
+        text = found
     return PoDocument(text, encoding, list(_entries(text, settings)), settings)
 
 
 def _entries(text: str, settings: ReadSettings) -> Iterator[_Entry]:
     entry, place = _Entry(), 0
-    for number, found in enumerate(_LINE.finditer(text), 1):
+    for number, found in enumerate(LINE.finditer(text), 1):
         line, place = found[0], found.start()
         keyword = _KEYWORD.match(line)
         starts = line.startswith("#") or (keyword and keyword[1] in ("msgctxt", "msgid"))
@@ -108,6 +107,8 @@ def _entries(text: str, settings: ReadSettings) -> Iterator[_Entry]:
             entry.comments.append((place, line))
         elif keyword:
             entry.fields.append(_Field(keyword[1], place, found.end(), [keyword[2]]))
+            if keyword[1].startswith("msgstr"):
+                entry.targets.append(entry.fields[-1])
         elif (string := _STRING.match(line)) and entry.fields:
             entry.fields[-1].strings.append(string[1])
             entry.fields[-1].end = found.end()
@@ -140,12 +141,12 @@ class PoDocument:
         self._name = settings.name
         self._line_end = "\r\n" if "\r\n" in text else "\n"
         header = next((one.value("msgstr") for one in entries if not one.value("msgid")), "")
-        plural = _plural_rule(header)
+        of_one = _form_of_one(header)
         self._fillings = [
             filling
             for entry in entries
             if entry.value("msgid") and (settings.fills_fuzzy or not entry.is_fuzzy)
-            for filling in _fillings(entry, plural)
+            for filling in _fillings(entry, of_one)
         ]
 
     @property
@@ -194,21 +195,21 @@ class PoDocument:
         return (place, place), f"#, fuzzy{self._line_end}"
 
 
-def _plural_rule(header: str) -> Callable[[int], int]:
+def _form_of_one(header: str) -> str:
+    """Returns the keyword of the form for one thing."""
     found = _PLURALS.search(header)
     try:
-        rule: Callable[[int], int] = gettext.c2py(found[1].strip())  # type: ignore[index]
-    except (ValueError, TypeError):
-        return lambda n: int(n != 1)
-    return rule
+        # A rule may fail only when it is used: n%0
+        return f"msgstr[{gettext.c2py(found[1].strip())(1)}]"  # type: ignore[index]
+    except (ValueError, TypeError, ArithmeticError):
+        return "msgstr[0]"
 
 
-def _fillings(entry: _Entry, plural: Callable[[int], int]) -> Iterator[_Filling]:
+def _fillings(entry: _Entry, of_one: str) -> Iterator[_Filling]:
     """Finds the source of each empty target: the singular for the form of one, else the plural."""
     sources = {one.keyword: one for one in entry.fields}
     empty = [one for one in entry.targets if not one.value or entry.is_fuzzy]
-    of_one = f"msgstr[{plural(1)}]"
-    only = sum(one.keyword.startswith("msgstr") for one in entry.fields) == 1
+    only = len(entry.targets) == 1
     for keyword in ("msgid", "msgid_plural"):
         if keyword not in sources:
             continue
@@ -225,12 +226,16 @@ def _fillings(entry: _Entry, plural: Callable[[int], int]) -> Iterator[_Filling]
 
 def _segment(text: str, context: str) -> Segment:
     builder = SegmentBuilder(context)
-    first, *others = _WRAPPED.split(text)
-    builder.text(first)
-    for line in others:
-        builder.text(" ")
-        builder.void("\n")
-        builder.text(line)
+
+    def add(part: str) -> None:
+        first, *others = _WRAPPED.split(part)
+        builder.text(first)
+        for line in others:
+            builder.text(" ")
+            builder.void("\n")
+            builder.text(line)
+
+    add_message(builder, text, add)
     return builder.build()
 
 

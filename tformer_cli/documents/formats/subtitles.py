@@ -5,6 +5,7 @@ between two cues; where it stands in the translation, the text is cut again.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -17,19 +18,23 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Span,
     decoded,
+    partners,
     rendered,
+    unescaped,
 )
-from tformer_cli.documents.xml_text import Piece, decoded_text, escape_like, peeled
+from tformer_cli.documents.xml_text import Piece, escape_like, peeled
 from tformer_cli.errors import DataError
 
 _TIME = r"(?:(\d+):)?(\d+):(\d+)[,.](\d+)"
 _TIMING = re.compile(rf"^[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}[^\r\n]*(?:\r\n?|\n|\Z)", re.MULTILINE)
-_BLANK_LINE = re.compile(r"(?:\r\n?|\n)[ \t]*(?:\r\n?|\n)|\A[ \t]*(?:\r\n?|\n)")
-_NEXT_NUMBER = re.compile(r"(?:\r\n?|\n)[ \t]*(?:\r\n?|\n)\s*\d+[ \t]*(?:[\r\n]|\Z)")
+_BLANK_LINE = re.compile(r"(?:\r\n?+|\n)[ \t]*(?:\r\n?|\n)|\A[ \t]*(?:\r\n?|\n)")
+_BLANKS = re.compile(r"\s++(\d++[ \t]*+(?=[\r\n]|\Z))?")
+"""Blanks, and a number behind them that has a line for itself."""
+_TWO_LINE_ENDS = re.compile(r"(?:\r\n?+|\n)[ \t]*(?:\r\n?|\n)")
 _NUMBER_LINE = re.compile(r"(?:\A|[\r\n])[ \t]*\d+\s*\Z")
-_TAG = re.compile(r"<(/?)([a-zA-Z]+)[^<>]*>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
+_TAG = re.compile(r"<(/?)([a-zA-Z]++)[^<>]*>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
 _LINE = re.compile(r"[^\r\n]+")
-_SPEAKER = re.compile(r"\s*(?:<[^>]*>)*\s*[-\u2010-\u2015]")
+_SPEAKER = re.compile(r"\s*+(?:<[^>]*>)*+\s*+[-\u2010-\u2015]")
 _SENTENCE_END = re.compile(
     r"""[.!?:;\u2026\u3002\uff01\uff1f\u266a)\]"'\u201d\u2019\u00bb\u2014-]\s*$"""
 )
@@ -81,7 +86,8 @@ def _read(data: bytes, settings: ReadSettings, *, is_vtt: bool) -> Document:
 
 
 def _seconds(hours: str | None, minutes: str, seconds: str, fraction: str) -> float:
-    return int(hours or 0) * 3600 + int(minutes) * 60 + float(f"{seconds}.{fraction}")
+    # No integers: a damaged time may have thousands of digits
+    return float(hours or 0) * 3600 + float(minutes) * 60 + float(f"{seconds}.{fraction}")
 
 
 def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
@@ -91,9 +97,9 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
         start, content = timing.end(), text[timing.end() : limit]
         if is_vtt and (blank := _BLANK_LINE.search(content)):
             content = content[: blank.start()]
-        elif not is_vtt and (following := _NEXT_NUMBER.search(content)):
+        elif not is_vtt and (following := _next_number(content)) is not None:
             # A blank line alone ends nothing: many files have them in cues
-            content = content[: following.start()]
+            content = content[:following]
         elif not is_vtt and limit < len(text):
             content = _NUMBER_LINE.sub("", content)
         lines = [(start + one.start(), start + one.end()) for one in _LINE.finditer(content)]
@@ -114,14 +120,23 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
             yield _Cue(start, end, *times, core, around, is_speech=speech)
 
 
+def _next_number(content: str) -> int | None:
+    """Finds the end of the text before a blank line and the number of another cue."""
+    # All blanks are passed at once: a search from each of many would take long
+    for found in _BLANKS.finditer(content):
+        if found[1] and (blank := _TWO_LINE_ENDS.search(content, found.start(), found.start(1))):
+            return blank.start()
+    return None
+
+
 def _pieces(text: str, start: int, end: int, *, is_vtt: bool) -> Iterator[Piece]:
     place = start
     tags = list(_TAG.finditer(text, start, end))
-    partners = _partners(tags)
+    kinds = partners(tags)
     for number, tag in enumerate(tags):
         if tag.start() > place:
             yield _text(text, place, tag.start(), is_vtt=is_vtt)
-        kind = partners.get(number, "void")
+        kind = kinds.get(number, "void")
         yield Piece(kind, tag[0], tag.start(), tag.end(), behavior="repeat")  # type: ignore[arg-type]
         place = tag.end()
     if end > place:
@@ -130,20 +145,7 @@ def _pieces(text: str, start: int, end: int, *, is_vtt: bool) -> Iterator[Piece]
 
 def _text(text: str, start: int, end: int, *, is_vtt: bool) -> Piece:
     raw = text[start:end]
-    return Piece("text", raw, start, end, decoded_text(raw) if is_vtt else raw)
-
-
-def _partners(tags: Sequence[re.Match[str]]) -> dict[int, str]:
-    """Finds the tags that are opened and closed; others (a voice until the end) are void."""
-    kinds: dict[int, str] = {}
-    opened: list[int] = []
-    for number, tag in enumerate(tags):
-        if tag[2] and not tag[1]:
-            opened.append(number)
-        elif tag[2] and opened and tags[opened[-1]][2].lower() == tag[2].lower():
-            kinds[opened.pop()] = "open"
-            kinds[number] = "close"
-    return kinds
+    return Piece("text", raw, start, end, unescaped(raw) if is_vtt else raw)
 
 
 def _groups(cues: Sequence[_Cue]) -> Iterator[list[_Cue]]:
@@ -285,9 +287,12 @@ def _wrapped(text: str, width: int) -> str:
     """Puts line ends in place of spaces so that lines fit and are about equally long."""
     count = -(-len(text) // width)
     characters = list(text)
+    spaces = [place for place, one in enumerate(text) if one == " "]
     for line in range(1, count):
         ideal = line * len(text) / count
-        spaces = [place for place, one in enumerate(characters) if one == " "]
-        if spaces:
-            characters[min(spaces, key=lambda place: abs(place - ideal))] = "\n"
+        # Of the two spaces around it only: a damaged cue may be as long as the file
+        behind = bisect_left(spaces, ideal)
+        near = range(max(behind - 1, 0), min(behind + 1, len(spaces)))
+        if near:
+            characters[spaces.pop(min(near, key=lambda n: abs(spaces[n] - ideal)))] = "\n"
     return "".join(characters)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from tformer_cli.documents.segments import (
+    LINE,
     Document,
     ReadSettings,
     SegmentBuilder,
@@ -13,12 +12,10 @@ from tformer_cli.documents.segments import (
     decoded,
 )
 
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
-
 
 def read(data: bytes, settings: ReadSettings) -> Document:
     text, encoding = decoded(data, settings)
-    lines = _LINE.findall(text)
+    lines = LINE.findall(text)
     parts: list[str | Slot] = []
     place = 0
     while place < len(lines):

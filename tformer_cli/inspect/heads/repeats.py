@@ -107,7 +107,7 @@ def repeat_scores(weights: Tensor, length: int) -> Tensor:
     """Computes (B, H, 4) `SCORES` of weights (B, H, T, T); the second copy is the last L rows."""
     rows = weights[:, :, -length:].double()
     n_keys = rows.shape[-1]
-    queries = torch.arange(n_keys - length, n_keys)
+    queries = torch.arange(n_keys - length, n_keys, device=rows.device)
     offsets = queries - 1, queries - length, queries - length + 1, torch.zeros_like(queries)
     # (B, H, L, K) -> (B, H, L) -> (B, H): of each row the key that the score is of
     means = [

@@ -51,7 +51,7 @@ from tformer_cli.text.lines import buffers
 from tformer_cli.text.pharaoh import GoldLinks, Link, format_links, parse_links
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
@@ -109,13 +109,15 @@ class Aligner:
         """The model, which is made of its weights when it is first asked for."""
         return self._directory.model
 
-    def listening(self, translator: Translator) -> Translator:
+    def listening(
+        self, translator: Translator, is_needed: Callable[[str], bool] | None = None
+    ) -> Translator:
         """Makes a translator whose search listens to the heads, so that no second pass is needed.
 
         Of an ensemble, which has no heads of its own, hypotheses come without, and are aligned by
-        the first model.
+        the first model. It may be needed for some lines only.
         """
-        return translator.listening(self.heads)
+        return translator.listening(self.heads, is_needed)
 
     def align_translations(self, translations: Sequence[Translation]) -> list[list[WordAlignment]]:
         """Aligns every hypothesis of translations, by what its search or a forced pass heard."""

@@ -143,7 +143,9 @@ def layer_logits(
         return model.predicting(states, states.new_ones(states.shape[:2], dtype=torch.bool))
 
     def logits_of(hidden: Tensor) -> Tensor:
-        return model.project(hidden if places is None else hidden[:, list(places)])[0].cpu()
+        if places is not None:
+            hidden = hidden.index_select(1, torch.tensor(places).to(hidden.device))
+        return model.project(hidden)[0].cpu()
 
     with torch.inference_mode(), ExitStack() as hooks:
         layers = [record_module(hooks, layer) for layer in stack.layers]

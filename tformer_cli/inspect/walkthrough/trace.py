@@ -249,25 +249,26 @@ def _project(
     turned = [queries, keys]
     if positions.turns:
         turned = [positions.turned(heads, slice(0, heads.shape[1])) for heads in turned]
+    device = attention.in_projection.weight.device  # where its own terms lie
     with torch.no_grad():
-        given = [heads[None] for heads in turned]
+        given = [heads[None].to(device) for heads in turned]
         if attention.relative is not None:
             given[0] = attention.relative.queries(given[0])
         compared = similarity.queries(given[0]), similarity.keys(given[1])
         own_bias = similarity.bias(*compared)
-        at = torch.arange(keys.shape[1])
+        at = torch.arange(keys.shape[1], device=device)
         bias = attention.position_bias(compared[0], at, at)
         if bias is not None:  # of one sentence
             bias = bias.view(-1, *bias.shape[-2:]).cpu().double()
     if own_bias is not None:
-        own_bias = own_bias[0].expand(n_heads, len(entering), len(memory))
+        own_bias = own_bias[0].expand(n_heads, len(entering), len(memory)).cpu()
     is_changed = positions.turns or attention.relative is not None
     is_changed |= compared[0] is not given[0] or compared[1] is not given[1]
     return _Projected(
         queries,
         keys,
         values,
-        (compared[0][0], compared[1][0]) if is_changed else None,
+        (compared[0][0].cpu(), compared[1][0].cpu()) if is_changed else None,
         similarity.scale,
         own_bias,
         bias,

@@ -1,0 +1,110 @@
+"""Answers of models to the requests of a document: what is counted, heard and linked."""
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+
+from tests.models import LINES
+from tformer_cli.documents.answers import ModelAnswers, links_of
+from tformer_cli.documents.projection import Link
+from tformer_cli.documents.translating import Request
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.search.translator import TranslatedText, Translation
+from tformer_cli.text.tokenizer import UNK_ID
+
+
+class Side:
+    """One side of a tokenizer, whose tokens are what a pattern finds."""
+
+    def __init__(self, pattern=r"\S+", words=""):
+        self.pattern = re.compile(pattern)
+        self.piece_bytes = [word.encode() for word in words.split()]
+
+    def for_parts_of(self, line):
+        return self
+
+    def encode(self, text):
+        return [5 if token.isascii() else UNK_ID for token in self.pattern.findall(text)]
+
+    def encode_with_spans(self, parts):
+        found = [[one.span() for one in self.pattern.finditer(part)] for part in parts]
+        return [([5] * len(spans), spans) for spans in found]
+
+
+def translation(index, source, text="", ids=(), n_ids=(), through=None):
+    best = TranslatedText(text or source.upper(), -1.0, -1.0, tuple(ids), True, (len(ids),))
+    return Translation(index, source, (best,), tuple(n_ids), 1, False, through=through)
+
+
+class Words:
+    """A translator that reads words, of which those in other letters are unknown."""
+
+    def __init__(self):
+        self.side = Side()
+
+    def buffers(self, lines, n_lines):
+        yield [
+            translation(n, line, n_ids=self.side.encode(line)) for n, (line, _) in enumerate(lines)
+        ]
+
+
+def answering(counts=None):
+    tokenizer = SimpleNamespace(source=Side())
+    opened = SimpleNamespace(translator=Words(), directory=SimpleNamespace(tokenizer=tokenizer))
+    answers = ModelAnswers(opened, counts=counts)
+    answers.aligner = None
+    return answers
+
+
+def test_what_is_copied_counts_as_no_unknown_word():
+    answers = answering()
+    lines = [Request("a 😀 b", copied=((2, 3),)), Request("ж 😀", copied=((2, 3),)), Request("я")]
+    answers.answers(lines, lambda n: None)
+    assert (answers.counts.lines, answers.counts.unknown) == (3, 2)
+    # Parts of a line have been counted with it
+    answers.answers([Request("я", is_piece=True)], lambda n: None)
+    assert (answers.counts.lines, answers.counts.unknown) == (3, 2)
+
+
+def test_lines_that_copy_count_the_same():
+    answers = answering()
+    (found,) = Words().buffers([("ж 😀", None), ("я", None)], 2)
+    for one in answers.restored(found):
+        answers.counts.add(one)
+    assert answers.counts.unknown == 2
+
+
+def test_a_search_listens_for_the_lines_that_need_it(model):
+    answers = ModelAnswers(open_model(model))
+    found = answers.copying.translate([LINES[0], f"{LINES[1]} {{x}}"])
+    assert [bool(one.hypotheses[0].attention) for one in found] == [False, True]
+
+
+def aligner(pattern, words, *weights):
+    tokenizer = SimpleNamespace(source=Side(pattern), target=Side(words=words))
+    rows = [np.array(one, dtype=float) for one in weights]
+    return SimpleNamespace(
+        tokenizer=tokenizer, longest=99, search_weights=lambda pairs, heard: dict(enumerate(rows))
+    )
+
+
+def test_links_through_two_models_are_the_product_of_their_attention():
+    # Columns of the text, and its end
+    first = aligner(
+        r"\w+", "le chat noir",
+        [[0.6, 0, 0.1, 0.3], [0, 0, 1, 0], [0, 0.2, 0.1, 0.7]],
+    )  # fmt: skip
+    # The second model cuts the text between otherwise: what "Katze" heeds most is "le", but not
+    # more than "ch" and "at" together
+    second = aligner(
+        r"le|ch|at|noir", "schwarz Katze die x",
+        [[0, 0.2, 0, 0.7, 0.1], [0.4, 0.2, 0.3, 0.1, 0], [0.9, 0, 0, 0.1, 0], [0, 0, 0, 0, 1]],
+    )  # fmt: skip
+    passed = translation(0, "the black cat", "le chat noir", (0, 1, 2))
+    one = translation(0, "the black cat", "schwarz Katze die x", (0, 1, 2, 3), through=passed)
+    (found,) = links_of([first, second], [one], passes=False)
+    assert found == [Link((0, 7), (4, 9)), Link((8, 13), (10, 13)), Link((14, 17), (0, 3))]
+    # Nothing is linked where one of them was not heard
+    second.search_weights = lambda pairs, heard: {}
+    assert links_of([first, second], [one], passes=False) == [None]
