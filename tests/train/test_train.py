@@ -333,7 +333,7 @@ def test_a_limit_of_time_leaves_time_to_validate(make, tmp_path):
         ({"max_minutes": 0.0005}, "max_minutes = 0.0005 is reached"),
     ],
 )
-@pytest.mark.parametrize("schedule", ["linear", "noam"])
+@pytest.mark.parametrize("schedule", ["linear", *slowly("noam")])
 def test_every_limit_ends_the_run(make, tmp_path, limits, reason, schedule):
     changes = {f"training__{key}": value for key, value in limits.items()}
     recipe = make(training__max_steps=0, training__schedule=schedule, **changes)

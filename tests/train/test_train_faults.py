@@ -312,7 +312,7 @@ def disk(tmp_path):
     subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.parametrize("kilobytes", [100, 200, 300, 400])
+@pytest.mark.parametrize("kilobytes", [100, 300, *slowly(200, 400)])
 def test_a_full_disk_leaves_a_run_that_resumes_when_there_is_room(
     recipe, tmp_path, expected, disk, kilobytes
 ):
