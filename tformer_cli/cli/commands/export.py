@@ -99,5 +99,10 @@ def _write(model: Path, output: Path, export_format: Format, adapter: Path | Non
             decoder = f"{cut} | {decoder} | {joined}"
         return f"Marian model; to translate with it, `{decoder}`"
     name = workflow.export_hugging_face(model, output, adapter)
+    if name == "SentenceTransformer":  # of a classifier, which its user takes for one of a class
+        name += (
+            ', whose vectors are the logits of the labels (pooling = "first" and pooler = "tanh" '
+            "give a classifier of transformers)"
+        )
     upload = f"fill in the license in README.md, then `hf upload OWNER/NAME {output}`"
     return f"{name}; to share it, {upload}"
