@@ -56,7 +56,7 @@ CLASSES = (
     "api.results.TokenizedText", "evaluate.evaluate.Evaluation", "train.train.TrainingResult",
 )  # fmt: skip
 API = "\n".join((
-    "# Python API\n\n`import tformer` has these functions; see `tformer guide python`.\n",
+    "# Python API\n\n`tformer guide python` shows how it is used.\n",
     "```{eval-rst}", ".. automodule:: tformer_cli.api.functions",
     *(f".. autoclass:: tformer_cli.{name}" for name in CLASSES),
     ".. automodule:: tformer_cli.errors", "```",
