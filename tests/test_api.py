@@ -20,7 +20,7 @@ import torch
 import tformer_cli
 from tformer_cli.api import inspecting
 from tformer_cli.api import model as loaded_model
-from tformer_cli.api.calls import python_words
+from tformer_cli.api.calls import WORDS, python_words
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.inspect.jobs.heads import inspect_heads
@@ -230,8 +230,8 @@ def test_the_methods_that_are_named_are_those_there_are(
 
 
 def test_refusals_name_arguments_and_methods_not_options(classifier, tmp_path):
-    with pytest.raises(UsageError, match=r"^precision: classifiers do not compute in int8"):
-        tformer_cli.load(classifier, precision="int8")
+    with pytest.raises(UsageError, match=r"^(device|precision): "):  # with or without a GPU
+        tformer_cli.load(classifier, precision="int8", device="cuda")
     labels = tformer_cli.load(classifier, device="cpu")
     with pytest.raises(DataError, match=r'shorten it, or too_long="truncate"$'):
         list(labels.classify(["A man " * 99], too_long="error"))
@@ -525,6 +525,82 @@ def test_only_the_names_of_the_api_are_listed(loaded):
 def test_a_setting_that_is_not_there_is_refused_by_name(model):
     with pytest.raises(UsageError, match=r"^beam: is not a setting .* did you mean beam_size\?$"):
         tformer_cli.load(model, beam=3)
+
+
+def test_words_of_a_setting_are_compared_and_not_their_places(classifier):
+    words = {"too_long": b"split".decode(), "heads": [], "banned": [], "ensemble": []}
+    assert list(tformer_cli.load(classifier, device="cpu", **words).classify(["a"]))
+    # what only equals the default is still looked at
+    with pytest.raises(UsageError, match=r"^threads: must be int, but is False \(bool\)$"):
+        tformer_cli.load(classifier, device="cpu", threads=False)
+
+
+def test_no_argument_that_takes_words_takes_others(loaded):
+    calls = {
+        (call, name): one.annotation
+        for call in (getattr(loaded, name) for name in dir(loaded) if name != "opened")
+        for name, one in inspect.signature(call).parameters.items()
+        if any(word in one.annotation for word in (*WORDS, "Literal["))
+    }
+    assert {name for _, name in calls} == {
+        "convention", "eos", "length_normalization", "mode", "risk", "side", "weights",
+    }  # fmt: skip
+    for call, name in calls:
+        given = (LINES, LINES) if call.__name__ == "score" else (LINES,)
+        with pytest.raises(UsageError, match=rf"^{name}: must be one of .*; found 'zz'$"):
+            call(*given, **{name: "zz"})
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "said"),
+    [
+        ("logits", {"top_k": 0}, "must be at least 1, but is 0"),
+        ("logits", {"top_k": "3"}, "must be int, but is '3' (str)"),
+        ("align", {"threshold": "zz"}, "must be float, but is 'zz' (str)"),
+        ("align", {"threshold": 1.5}, "must be 0 to 1, but is 1.5"),
+        *((call, {"rank": 0}, "must be at least 1, but is 0") for call in ("heads", "flow")),
+        ("report", {"rank": 0}, "must be at least 1, but is 0"),
+        ("heads", {"heads": "cross"}, "is one str; give a list, such as ['cross']"),
+    ],
+)
+def test_numbers_and_lists_are_checked_at_once(loaded, call, given, said):
+    with pytest.raises(UsageError, match=f"^{re.escape(f'{next(iter(given))}: {said}')}$"):
+        getattr(loaded, call)(LINES, **given)
+
+
+def test_what_is_no_name_or_list_is_refused_by_its_argument(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(model)
+    with pytest.raises(UsageError, match=r"^model: is empty; name a directory$"):
+        tformer_cli.load("")
+    for name in ("banned", "ensemble", "heads"):
+        with pytest.raises(UsageError, match=rf"^{name}: is one str; give a list, such as "):
+            tformer_cli.load(model, **{name: "abc"})
+    with pytest.raises(ArtifactError, match=r"^nope"):
+        tformer_cli.load(model, device="cpu", adapter="nope")
+    with pytest.raises(UsageError, match=r"^recipe: is NoneType; give a TOML file, "):
+        tformer_cli.train(None, tmp_path / "run")
+    with pytest.raises(UsageError, match=r"^run: is empty; "):
+        tformer_cli.train("quickstart", "")
+    with pytest.raises(UsageError, match=r"^changes: model.from is \w*Path, which no recipe holds"):
+        tformer_cli.train("quickstart", tmp_path / "run", changes={"model.from": tmp_path})
+    assert not (tmp_path / "run").exists()
+
+
+def test_texts_to_evaluate_may_be_made_while_they_are_read(loaded, classifier):
+    expected = loaded.evaluate(LINES, TARGETS)
+    assert loaded.evaluate(iter(LINES), iter(TARGETS)) == expected
+    assert loaded.evaluate(iter(LINES), iter([iter(TARGETS)])) == expected
+    scored = tformer_cli.evaluate(LINES, TARGETS)
+    assert tformer_cli.evaluate(iter(LINES), iter(TARGETS)) == scored
+    labels = tformer_cli.load(classifier, device="cpu")
+    texts = [line for line in LINES if line]
+    known = [one.label for one in labels.classify(texts)]
+    assert labels.evaluate(iter(texts), iter(known)) == labels.evaluate(texts, known)
+    for references in (None, 3):
+        with pytest.raises(
+            TypeError, match=r"^references: is \w+; give a list of str, a line each$"
+        ):
+            tformer_cli.evaluate(["a"], references)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from tformer_cli.text.config import (
     DataConfig,
     TokenizerConfig,
 )
+from tformer_cli.text.lines import OPENERS
 from tformer_cli.trainer.config import (
     METRICS,
     StartConfig,
@@ -386,19 +387,29 @@ def _read_toml(path: Path) -> dict[str, Any]:
         text = read_bounded(path, LARGEST_RECIPE).decode("utf-8-sig")  # editors may write a mark
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        if path.suffix not in (".toml", ""):  # a text without its translation, most likely
-            raise RecipeError(
-                f"{path}: is not a recipe, which is TOML ({_lower(str(error))}); to train on text, "
-                "name two files: tformer train SOURCE TARGET"
-            ) from None
+        if path.suffix not in (".toml", ""):
+            raise _not_a_recipe(path, _lower(str(error))) from None
         raise RecipeError(f"{path}: is not valid TOML; {_lower(str(error))}") from None
     except RecursionError:
         raise RecipeError(f"{path}: is nested too deeply; check the file") from None
     except UnicodeDecodeError:
+        if path.suffix not in (".toml", ""):
+            is_compressed = path.suffix in OPENERS
+            reason = "it is compressed" if is_compressed else "it is not UTF-8 text"
+            raise _not_a_recipe(path, reason) from None
         raise RecipeError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise RecipeError(f"{path}: cannot be read: {reason}; name another file") from None
+
+
+def _not_a_recipe(path: Path, reason: str) -> RecipeError:
+    """An error about a text without its translation, most likely."""
+    return RecipeError(
+        f"{path}: is not a recipe, which is TOML ({reason}); to train on text, name two files: "
+        "tformer train SOURCE TARGET; a language model takes a recipe: tformer recipes copy "
+        "shakespeare"
+    )
 
 
 def _lower(message: str) -> str:
@@ -414,6 +425,14 @@ def with_preset(model: Any) -> Any:
         known = ", ".join(f'"{preset}"' for preset in PRESETS)
         raise StructureError("model.preset", f"must be one of {known}; found {json.dumps(name)}")
     return {**PRESETS[name], **{key: value for key, value in model.items() if key != "preset"}}
+
+
+def overridden_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns the tables of what overrides alone give."""
+    values: dict[str, Any] = {}
+    for override in overrides:
+        _override(values, override)
+    return values
 
 
 def _override(values: dict[str, Any], override: str) -> None:

@@ -87,6 +87,9 @@ def put(source, target, pairs=()):
         ("the games {x}.", "les jeux olympiques.", ((0, 0), (1, 1), (3, 2)),
          "les jeux {x} olympiques."),
         ("say '{x}'", "dis", ((0, 0),), "dis {x}"),
+        # Two in one place stand as far apart as they did
+        ("go {y} {x}", "va z", ((0, 0), (2, 1)), "va {y} {x}"),
+        ("go {y}{x}", "va z", ((0, 0), (2, 1)), "va {y}{x}"),
         ("at https://a.b/ now", "à https://a.b/ici",
          ((0, 0), *((1, n) for n in range(1, 9)), (2, 9)), "à https://a.b/ ici"),
         # Numbers may be written otherwise

@@ -83,6 +83,9 @@ def test_all_models_of_a_pair_are_found_the_meant_one_first():
     [
         ("en-qq", "no known model translates en to qq; near are en-sq, "),
         ("de-gv", "; through English: de-en and en-gv; `tformer models` lists models by pair"),
+        ("EN-FR", "EN-FR: no such directory, and pairs are written as en-fr; `tformer models`"),
+        ("en_de", "en_de: no such directory, and pairs are written as en-de; `tformer models`"),
+        ("en-en", "en-en: no such directory, and a pair has two languages, such as en-de; `tf"),
         ("bert-base-uncase", "no model has this short name; did you mean bert-base-uncased?"),
     ],
 )
@@ -221,7 +224,18 @@ def test_what_the_hub_has_sent_is_listed_as_here(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert table.downloaded_models() == set()
-    (tmp_path / "hub/models--openai-community--gpt2").mkdir(parents=True)
+    folder = tmp_path / "hub/models--openai-community--gpt2"
+    for path in ("snapshots/1a/config.json", "blobs/2b.incomplete"):
+        (folder / path).parent.mkdir(parents=True)
+        (folder / path).touch()
+    assert table.downloaded_models() == set()
+    (folder / "blobs/2b.incomplete").unlink()  # another file, and the weights were never begun
+    (folder / "snapshots/1a/model.safetensors").symlink_to(folder / "blobs/2b")
+    assert table.downloaded_models() == set()
+    (folder / "blobs/2b").touch()
     assert table.downloaded_models() == {"gpt2"}
+    (folder / "blobs/3c.incomplete").touch()
+    assert table.downloaded_models() == set()
+    (folder / "blobs/3c.incomplete").unlink()
     record = record_of("models", "gpt2", "--format", "json")[0]
     assert (record["hub"], record["downloaded"]) == ("openai-community/gpt2", True)

@@ -12,6 +12,7 @@ from tformer_cli.train.choose import (
     choose,
     estimate,
     expectation,
+    given_limits,
     recipe_text,
 )
 
@@ -87,6 +88,26 @@ def test_a_limit_that_is_given_is_the_limit(limits, given, missing):
     for key, value in given.items():
         assert made[f"training.{key}"] == value
     assert not {f"training.{key}" for key in missing} & made.keys()
+
+
+def test_the_first_of_several_limits_ends_the_run():
+    for limits in ({"steps": 9, "minutes": 30.0}, {"steps": 9, "epochs": 5}, {"steps": 9}):
+        reach = estimate(MULTI30K, Limits(**limits), on_gpu=False)
+        assert reach.steps == pytest.approx(9)
+    assert "about 1 minute of training on two cores" in chosen(MULTI30K, steps=9, minutes=30.0)[1]
+    reach = estimate(MULTI30K, Limits(steps=9000, epochs=2), on_gpu=False)
+    assert reach.epochs == 2
+
+
+def test_a_short_run_reaches_its_learning_rate():
+    warmups = [chosen(MULTI30K, steps=n)[0]["training.warmup_steps"] for n in (1, 30, 200, 8000)]
+    assert warmups == [1, 8, 40, 100]
+
+
+def test_limits_are_found_in_tables():
+    values = {"training": {"max_steps": 10, "max_minutes": 2, "max_epochs": "many"}}
+    assert given_limits(values) == Limits(steps=10, minutes=2)
+    assert given_limits({"training": 3}) == given_limits({}) == Limits()
 
 
 def test_a_run_from_a_model_takes_its_shape_and_tokenizer():

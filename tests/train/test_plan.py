@@ -41,7 +41,7 @@ def corpora(tmp_path):
 def test_a_plan_describes_every_corpus_and_batch(corpora):
     chosen = recipe(corpora, "a.tsv", "b.tsv")
     plan = plan_training(chosen)
-    assert plan.n_sampled == 21
+    assert plan.tokenizer == "a tokenizer trained on the first 21 pairs"
     assert plan.n_parameters == parameter_count(chosen.model, 40)
     assert plan.source_tokens == 2.0
     assert plan.target_tokens == 2.5

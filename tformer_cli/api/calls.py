@@ -7,20 +7,23 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import cache, partial, wraps
+from pathlib import Path
 from threading import RLock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, get_type_hints
 from weakref import WeakSet
 
 from tformer_cli.api.results import Results
 from tformer_cli.errors import TformerError, UsageError
 from tformer_cli.files.cache import as_named
 from tformer_cli.search.keywords import DecodingOverrides, TranslatorOptions
+from tformer_cli.settings import Limits, literal_values, type_problem
+from tformer_cli.text.lines import check_lines, given_lines
 from tformer_cli.wording import did_you_mean, suggestions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +39,10 @@ def called(function: Callable[P, R]) -> Callable[P, R]:
         for name in options:
             if name not in known:
                 raise _unknown(function.__name__, name, known)
+        # More than there are: Python says so
+        for name, value in (*zip(known, args, strict=False), *options.items()):
+            if problem := _problem(value, name, function):
+                raise UsageError(f"{name}: {problem}")
         with in_python():
             found = function(*args, **options)
         if isinstance(found, Results) and not any(
@@ -45,6 +52,39 @@ def called(function: Callable[P, R]) -> Callable[P, R]:
         return found
 
     return call
+
+
+def _problem(value: object, name: str, function: Callable[..., Any]) -> str:
+    """Says why a value is no word or list that an argument takes; empty: it may be one."""
+    if function.__annotations__.get(name) in ONLY_LISTS and isinstance(value, str | Path):
+        what = "str" if isinstance(value, str) else "path"
+        return f"is one {what}; give a list, such as [{value!r}]"
+    kind = _kind_of_words(function, name)
+    return type_problem(value, kind) if literal_values(kind) else ""
+
+
+@cache
+def _kind_of_words(function: Callable[..., Any], name: str) -> Any:  # noqa: ANN401 - a type
+    """The type of an argument, if it is a `Literal` or one of ours; else None."""
+    annotation = str(function.__annotations__.get(name))
+    # Of each argument alone, and once it is given: others have types that nothing here imports
+    words = {
+        one: getattr(importlib.import_module(module), one)
+        for one, module in WORDS.items()
+        if one in annotation
+    }
+    if not words and "Literal[" not in annotation:
+        return None
+    one = type("_Argument", (), {"__annotations__": {name: annotation}})
+    return get_type_hints(one, {"Literal": Literal}, words)[name]
+
+
+def check_number(name: str, value: object, kind: type, limits: Limits) -> None:
+    """Refuses what is no number that an argument takes."""
+    if problem := type_problem(value, kind):
+        raise UsageError(f"{name}: {problem}")
+    if not limits.hold(value):
+        raise UsageError(f"{name}: must be {limits.words}, but is {value}")
 
 
 def _unknown(function: str, name: str, known: tuple[str, ...]) -> Exception:
@@ -63,10 +103,13 @@ def search_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in arguments.items() if name in known and one is not None}
 
 
-def as_streams(references: Sequence[str] | Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """Returns the lists of references, of which there may be one."""
-    is_one = not isinstance(references, str) and all(isinstance(one, str) for one in references)
-    return [references] if is_one else references  # type: ignore[list-item]
+def as_streams(references: Iterable[str] | Iterable[Iterable[str]]) -> list[list[str]]:
+    """Reads the lists of references, of which there may be one."""
+    check_lines(references, "references")
+    found = list(references)
+    if all(isinstance(one, str) for one in found):
+        return [cast("list[str]", found)]
+    return [list(given_lines(one, f"references[{number}]")) for number, one in enumerate(found)]
 
 
 @contextmanager
@@ -91,6 +134,16 @@ def _argument(option: re.Match[str]) -> str:
     return name if option[2] is None else f'{name}="{option[2]}"'
 
 
+ONLY_LISTS = ("Sequence[str]", "Sequence[Path]")
+"""Types of arguments that a string would satisfy, a letter each."""
+WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "CaptureMode": "tformer_cli.heads.names",
+        "Convention": "tformer_cli.inspect.alignment",
+        "WeightingName": "tformer_cli.inspect.weighting.weighting",
+    }
+)
+"""Words that arguments take and nothing else checks, and the modules that have them."""
 _OPTION = re.compile(r"(?<![\w/])--([a-z][a-z-]*[a-z])(?: (truncate|error)\b)?")
 ARGUMENTS: Mapping[str, str] = MappingProxyType({"stop": "stops", "target": "targets"})
 """Arguments that are not called as the options are."""

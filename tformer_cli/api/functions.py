@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 from tformer_cli.api.calls import as_streams, called
 from tformer_cli.errors import UsageError
 from tformer_cli.search.opening import OpeningSettings
+from tformer_cli.text.lines import given_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Literal
 
     from tformer_cli.api.model import LoadedModel
@@ -63,15 +65,29 @@ def load(
     given = locals()
     from tformer_cli.api.model import load_model
 
+    _check_named("model", model)
+    _check_named("adapter", adapter)
+    given["adapter"] = None if adapter is None else Path(adapter)
+    given["ensemble"] = [Path(one) for one in ensemble]
     # Models of other kinds refuse settings of the search: they get those that were given
     return load_model(
         given.pop("model"),
-        **{name: one for name, one in given.items() if one is not _default(name)},
+        **{name: one for name, one in given.items() if not _is_default(name, one)},
     )
 
 
-def _default(name: str) -> object:
-    return getattr(OpeningSettings, name, None)
+def _is_default(name: str, value: object) -> bool:
+    """Returns whether a setting is as if not given; what is equal, but of another type, is not."""
+    default = getattr(OpeningSettings, name, None)
+    if default == ():
+        return isinstance(value, list | tuple) and not value
+    return type(value) is type(default) and value == default
+
+
+def _check_named(argument: str, path: object) -> None:
+    # An empty path is that of the current directory
+    if path == "":
+        raise UsageError(f"{argument}: is empty; name a directory")
 
 
 @called
@@ -111,6 +127,8 @@ def train(
     from tformer_cli.train.start import completion
     from tformer_cli.train.train import train as run_recipe
 
+    _check_kind(recipe, Recipe)
+    _check_named("run", run)
     changed = dict(changes or {})
     if start is not None:
         changed["model.from"] = str(start)
@@ -118,7 +136,7 @@ def train(
     complete = completion(run, tell or (lambda _: None), fresh=fresh, kept=kept)
     if isinstance(recipe, Path | str):
         # A string of JSON, a number and a list are those of TOML, too
-        overrides = [f"{key}={json.dumps(value)}" for key, value in changed.items()]
+        overrides = [f"{key}={_written(key, value)}" for key, value in changed.items()]
         recipe = load_recipe(str(recipe), overrides, complete)
     elif changed:
         raise UsageError(
@@ -135,10 +153,27 @@ def train(
     )
 
 
+def _check_kind(recipe: object, resolved: type) -> None:
+    if not isinstance(recipe, resolved | Mapping | Path | str):
+        raise UsageError(
+            f"recipe: is {type(recipe).__name__}; give a TOML file, the name of a recipe, or tables"
+        )
+
+
+def _written(key: str, value: object) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"changes: {key} is {type(value).__name__}, which no recipe holds; give text, a "
+            "number, or a list of them"
+        ) from None
+
+
 @called
 def evaluate(
-    hypotheses: Sequence[str],
-    references: Sequence[str] | Sequence[Sequence[str]],
+    hypotheses: Iterable[str],
+    references: Iterable[str] | Iterable[Iterable[str]],
     *,
     lowercase: bool = False,
     tokenize: str = "13a",
@@ -157,6 +192,5 @@ def evaluate(
     """
     from tformer_cli.evaluate.evaluate import score_hypotheses
 
-    return score_hypotheses(
-        hypotheses, as_streams(references), lowercase=lowercase, tokenize=tokenize
-    )
+    texts = list(given_lines(hypotheses, "hypotheses"))
+    return score_hypotheses(texts, as_streams(references), lowercase=lowercase, tokenize=tokenize)

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from tformer_cli.api.calls import called, in_python, new_lock, search_given
+from tformer_cli.api.calls import called, check_number, in_python, new_lock, search_given
 from tformer_cli.api.results import AlignedPair, Results
 from tformer_cli.artifacts.config_file import COMMANDS, TRANSLATORS
 from tformer_cli.errors import ArtifactError
@@ -16,7 +16,7 @@ from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.search.opening import overridden
 from tformer_cli.search.translator import BUFFER_LINES
-from tformer_cli.settings import type_problem
+from tformer_cli.settings import at_least, between, type_problem
 from tformer_cli.text.lines import check_lines, given_lines
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ class InspectedModel:
             UsageError: if `heads` select nothing or a setting is impossible.
             DataError: while it is read, if a line is too long or the sides differ in length.
         """
+        check_number("rank", rank, int, at_least(1))
         given = {"heads": heads, "mode": mode, "rank": rank, "weights": weights}
         settings = {"n_best": rank, **search_given(locals())}
         from tformer_cli.inspect.pages import notebook_page
@@ -154,6 +155,7 @@ class InspectedModel:
         """
         from tformer_cli.inspect.views.flow import VIEW, FlowOptions
 
+        check_number("rank", rank, int, at_least(1))
         settings = {"n_best": rank, "beam_size": beam_size, "length_penalty": length_penalty}
         return self._viewed(VIEW, FlowOptions(rank=rank), lines, targets, settings)
 
@@ -184,6 +186,7 @@ class InspectedModel:
         """
         from tformer_cli.inspect.views.logits import VIEW, LogitsOptions
 
+        check_number("top_k", top_k, int, at_least(1))
         settings = {"beam_size": beam_size, "length_penalty": length_penalty}
         return self._viewed(VIEW, LogitsOptions(top_k=top_k, lens=lens), lines, targets, settings)
 
@@ -221,6 +224,7 @@ class InspectedModel:
         from tformer_cli.inspect.jobs.report import TASKS, inspect_report
         from tformer_cli.inspect.view import ReportOptions
 
+        check_number("rank", rank, int, at_least(1))
         options = ReportOptions(
             heads=tuple(heads), step=tuple(steps), mode=mode, rank=rank, ablation=ablation
         )
@@ -261,6 +265,8 @@ class InspectedModel:
         from tformer_cli.inspect.alignment import LinkRule
         from tformer_cli.inspect.jobs.align import Aligner, align_pairs, read_pairs
 
+        if threshold is not None:
+            check_number("threshold", threshold, float, between(0, 1))
         opened = self._searching(TRANSLATORS, {})
         rule = LinkRule(threshold=threshold, keeps_eos=eos == "keep")
         aligner = Aligner(opened.directory, heads, convention, rule)

@@ -22,7 +22,7 @@ from tformer_cli.kinds.lines.score import PAIRS_AT_ONCE, score_pairs
 from tformer_cli.kinds.opening import open_model, resolved
 from tformer_cli.search.opening import generation_config, split_options
 from tformer_cli.search.translator import BUFFER_LINES
-from tformer_cli.text.lines import given_lines
+from tformer_cli.text.lines import check_lines, given_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -309,8 +309,8 @@ class LoadedModel(InspectedModel):
     @called
     def evaluate(
         self,
-        lines: Sequence[str | Path | NDArray[np.uint8]],
-        references: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        lines: Iterable[str | Path | NDArray[np.uint8]],
+        references: Iterable[str] | Iterable[Iterable[str]] | None = None,
         *,
         lowercase: bool = False,
         tokenize: str = "13a",
@@ -353,12 +353,13 @@ class LoadedModel(InspectedModel):
 
         opened = self._opened_for("translate")
         opened = replace(opened, search=self._translator(opened, {"n_best": 1, **search}))
-        texts, streams = cast("Sequence[str]", lines), as_streams(_required(references))
+        texts = list(given_lines(cast("Iterable[str]", lines)))
+        streams = as_streams(_required(references))
         with self._lock:
             return evaluate_model(opened, texts, streams, lowercase=lowercase, tokenize=tokenize)
 
     def _measured(
-        self, texts: Sequence[str], references: Sequence[Any] | None
+        self, texts: Sequence[str], references: Iterable[Any] | None
     ) -> LabelEvaluation | TextEvaluation[Any]:
         """Evaluates a model that does not translate."""
         from tformer_cli.evaluate import evaluate as work
@@ -368,7 +369,8 @@ class LoadedModel(InspectedModel):
             raise UsageError("references: the model predicts the texts themselves; omit them")
         with self._lock:
             if measured_by == "labels":
-                return work.evaluate_classifier(opened, texts, _required(references))
+                check_lines(_required(references), "references")
+                return work.evaluate_classifier(opened, texts, list(_required(references)))
             if measured_by == "text":
                 return work.evaluate_texts(opened, texts)
             # The kernels do not give the probabilities of hidden tokens

@@ -136,9 +136,13 @@ class _Edits:
         span = source.spans[number]
         wanted = source.text[span.start : span.end]
         before, behind = self.text[max(0, start - 1) : start], self.text[end : end + 1]
-        if self._edits and end == self._first:
+        is_met = bool(self._edits) and end == self._first
+        if is_met:
             behind = self._edits[-1][1][0]
         copied = _with_blanks(source, span, before, behind)
+        # What follows saw only the text before it, not what is put there now
+        if is_met and " " not in copied[-1] + behind and not _behind(source, span).strip():
+            copied += " "
         place = copied.index(wanted)
         self._edits.append(((start, end), copied, number, (place, place + len(wanted))))
 
@@ -246,11 +250,15 @@ def _is_letter(letter: str) -> bool:
     return letter.isalnum() or letter == "_"
 
 
+def _behind(source: Segment, span: Span) -> str:
+    return source.text[span.end : span.end + 1]
+
+
 def _with_blanks(source: Segment, span: Span, before: str, behind: str) -> str:
     """Adds spaces to a copied text where it had them and would now stand at a word."""
     start, end = span.start, span.end
     copied = source.text[start:end]
-    own_before, own_behind = source.text[max(0, start - 1) : start], source.text[end : end + 1]
+    own_before, own_behind = source.text[max(0, start - 1) : start], _behind(source, span)
     # Where a mark stood at it, that may have stayed elsewhere: a word is not to come nearer
     if (before.isalnum() and not own_before.isalnum()) or (
         before.strip() and not own_before.strip()

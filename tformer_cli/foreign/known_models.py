@@ -22,6 +22,7 @@ _NAME = re.compile(r"[\w.+-]+")
 _HERE = Path(__file__).parent
 _ENGLISH = "en"
 _MOST_NAMED = 4
+_WEIGHTS = (".safetensors", ".bin")
 # Of Firefox's models, in the order of the columns of their table.
 _PARTS = ("model.{}.intgemm.alphas.bin", "lex.50.50.{}.s2t.bin", "vocab.{}.spm")
 
@@ -106,9 +107,23 @@ def downloaded_models() -> set[str]:
         model.name
         for model in known_models()
         if (
-            is_whole(model) if model.files else f"models--{model.hub.replace('/', '--')}" in folders
+            is_whole(model)
+            if model.files
+            else _folder(model) in folders and _is_whole_folder(hub / _folder(model))
         )
     }
+
+
+def _folder(model: KnownModel) -> str:
+    return f"models--{model.hub.replace('/', '--')}"
+
+
+def _is_whole_folder(folder: Path) -> bool:
+    """Returns whether the hub's library has fetched the weights and begun no file that it lacks."""
+    # It fetches several files at once, into blobs, and links each from a snapshot when it is whole
+    if any(folder.glob("blobs/*.incomplete")):
+        return False
+    return any(one.exists() for end in _WEIGHTS for one in folder.glob(f"snapshots/*/*{end}"))
 
 
 def languages_of(pair: str) -> tuple[str, str] | None:
@@ -134,6 +149,10 @@ def check_pair(name: str, beginning: str = "no such directory, and ") -> None:
     """Refuses what looks like a pair, or nearly like a short name, with the nearest ones."""
     if not _NAME.fullmatch(name):
         return
+    # Before similar names: these look alike for any two languages
+    meant = name.lower().replace("_", "-")
+    if meant != name and models_for(meant):
+        raise ArtifactError(f"{name}: {beginning}pairs are written as {meant}; {TABLE}")
     match = PAIR.fullmatch(name)
     names = {model.name for model in known_models()}
     pairs = {pair for model in known_models() for pair in model.pairs}
@@ -146,6 +165,8 @@ def check_pair(name: str, beginning: str = "no such directory, and ") -> None:
             )
         return
     source, target = match.groups()
+    if source == target:
+        raise ArtifactError(f"{name}: {beginning}a pair has two languages, such as en-de; {TABLE}")
     beside = sorted(p for p in pairs if p.split("-")[0] == source or p.split("-")[1] == target)
     first = [pair for pair in beside if _ENGLISH in pair.split("-")]
     near = list(dict.fromkeys([*suggestions(name, beside), *first, *beside]))[:_MOST_NAMED]

@@ -1,5 +1,7 @@
 """Two aligned files, or a table of pairs, made into held-out sets and a recipe.
 
+Where the second file or column has few different lines, they are labels of a classifier.
+
 `read_own_text` looks at the files and refuses what cannot be trained on; nothing is written.
 `write_own_text` splits them into RUN/data and writes the chosen recipe beside it, so that the same
 command finds both again: a run that has begun keeps its recipe, whatever a newer version chooses.
@@ -7,18 +9,25 @@ command finds both again: a run that has begun keeps its recipe, whatever a newe
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tformer_cli.artifacts.config_file import CONFIG
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs, is_same
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.files.atomic import write_text
-from tformer_cli.files.regular_file import MIB, hash_file, read_bounded
-from tformer_cli.quality.clean_data import REPORT
+from tformer_cli.files.atomic import aside_of, not_writable, replaceable_directory, write_text
+from tformer_cli.files.regular_file import MIB, hash_file, read_regular
+from tformer_cli.quality.clean_data import REPORT, check_output
 from tformer_cli.quality.examine import Progress
+from tformer_cli.quality.facts import LABELED
 from tformer_cli.quality.given import GivenData, ending_of, given_data, plain_name
-from tformer_cli.quality.split_data import SplitReport, TooFewApartError, set_names, split_data
+from tformer_cli.quality.split_data import (
+    SCHEMA,
+    SplitReport,
+    TooFewApartError,
+    set_names,
+    split_data,
+)
 from tformer_cli.recipe import has_run, recipe_names
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus
@@ -39,6 +48,8 @@ FIRST_LINE = "Chosen by tformer train from the size of the text and the limits o
 FEWEST = 200
 """Pairs of a text that leave something to learn from beside the held-out sets."""
 MOST_HELD_OUT, SHARE_HELD_OUT, LEAST_HELD_OUT = 1000, 1 / 25, 8
+MOST_LABELS, EXAMPLES_A_LABEL = 100, 10
+"""Different lines of a side that are labels: at most as many, each of as many examples."""
 TABLE = ".tsv"
 LARGEST = MIB
 """Bytes of a chosen recipe."""
@@ -81,6 +92,10 @@ def names_own_text(recipe: str, target: str | None) -> bool:
         return ending_of(recipe) == TABLE
     if recipe in recipe_names() or ending_of(recipe) == ".toml":
         raise UsageError(f"TARGET: the recipe {recipe} names its own text; omit {target}")
+    # Aligned by their lines, a table would be text with tabs in it
+    for table, other in ((recipe, target), (target, recipe)):
+        if ending_of(table) == TABLE:
+            raise UsageError(f"TARGET: {table} is a table of pairs; omit {other}")
     return True
 
 
@@ -93,21 +108,40 @@ def read_own_text(files: Sequence[str], run: Path) -> OwnText:
     check_outputs([place], inputs)
     given = given_data(files)
     # A pass over everything: different line counts would else be found after minutes of work
-    n_pairs = target_bytes = 0
+    n_pairs = source_bytes = target_bytes = 0
+    lines: tuple[set[str], ...] = (set(), set())
     for pair in read_corpus(given.data.train[0]):
         if pair.source.strip() and pair.target.strip():
             n_pairs += 1
+            source_bytes += len(pair.source.encode("utf-8", "replace"))
             target_bytes += len(pair.target.encode("utf-8", "replace"))
+            for known, text in zip(lines, pair, strict=True):
+                if len(known) <= MOST_LABELS:
+                    known.add(text.strip())
     names = ", ".join(files)
     if n_pairs < FEWEST:
         raise DataError(
             f"{names}: {count_of(n_pairs, 'pair')} with text on both sides leave nothing to hold "
             f"out; give {FEWEST} or more, or fine-tune by a recipe: tformer recipes copy template"
         )
+    n_source, n_labels = (
+        len(known) if 1 < len(known) <= min(MOST_LABELS, n_pairs // EXAMPLES_A_LABEL) else 0
+        for known in lines
+    )
+    if n_source:
+        first, *others = files
+        order = f"{others[0]} {first}" if others else "the column of texts first"
+        raise DataError(
+            f"{names}: the source has only {n_source} different lines, which look like labels; "
+            f"for a classifier give {order}"
+        )
+    if n_labels:
+        given = replace(given, kind=LABELED, languages=(given.languages[0], ""))
     # By their names and content: another way to write a path is no other text
     hashes = ((visible(Path(file).name), hash_file(Path(file))) for file in files)
     header = (FIRST_LINE, *(f"{name}: SHA-256 {content}" for name, content in hashes))
-    size = CorpusSize(n_pairs=n_pairs, target_bytes=target_bytes)
+    n_bytes = source_bytes if n_labels else target_bytes
+    size = CorpusSize(n_pairs=n_pairs, target_bytes=n_bytes, n_labels=n_labels)
     return OwnText(given=given, size=size, header=header)
 
 
@@ -120,26 +154,51 @@ def choose_recipe(
     fresh: bool,
     on_gpu: bool,
     fine_tunes: bool,
+    preset: str = "",
     overridden: Sequence[str] = (),
 ) -> Chosen:
     """Chooses the recipe of runs in a directory, or finds that of runs that have begun."""
     begun = None if fresh or not any(map(has_run, runs)) else _begun(own, run)
     earlier = _text_of(run / CHOSEN)
     if earlier and FIRST_LINE not in earlier:
-        raise UsageError(f"--output: {run / CHOSEN} is another file; name another directory")
+        raise _another_file(run / CHOSEN)
     if begun is None and not fresh and (run / CONFIG).exists():
         raise UsageError(f"--output: {run} holds a model but not a run; name another directory")
     if begun is not None:
         return Chosen(text=begun)
-    reach = estimate(own.size, limits, on_gpu=on_gpu)
+    reach = estimate(own.size, limits, on_gpu=on_gpu, fine_tunes=fine_tunes, preset=preset)
     settings = choose(own.size, limits, reach, fine_tunes=fine_tunes)
-    chosen = tuple(one for one in settings if one.key not in overridden)
-    size = f"{own.size.n_pairs:,} pairs, about {own.size.target_tokens:,.0f} target tokens"
+    # A table that is given replaces all keys that were chosen for it
+    chosen = tuple(
+        one
+        for one in settings
+        if not any(f"{one.key}.".startswith(f"{key}.") for key in overridden)
+    )
+    tokens = "tokens of texts" if own.size.n_labels else "target tokens"
+    size = f"{own.size.n_pairs:,} pairs, about {own.size.target_tokens:,.0f} {tokens}"
     return Chosen(
         text=recipe_text([*own.header, size], [*_data(own, run), *chosen]),
         choices=tuple(one for one in chosen if one.why),
         expected=expectation(own.size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes),
     )
+
+
+def check_place(run: Path) -> None:
+    """Refuses a place where the sets of a run cannot be written, before anything is computed."""
+    data = run / DATA
+    replaceable_directory(data)
+    check_output(data, SCHEMA)
+    # Only making one tells: the first user may write anywhere, but not into every file system
+    aside = aside_of(data)
+    missing = [path for path in (aside, *aside.parents) if not path.exists()]
+    try:
+        aside.mkdir(parents=True)
+    except OSError as error:
+        raise not_writable(data, error) from None
+    finally:
+        for path in missing:
+            with suppress(OSError):  # it was not made, or holds something by now
+                path.rmdir()
 
 
 def is_written(run: Path, chosen: Chosen) -> bool:
@@ -178,16 +237,26 @@ def _begun(own: OwnText, run: Path) -> str:
     text, advice = _text_of(run / CHOSEN), "use another directory, or --fresh to start over"
     if not text:
         raise UsageError(f"{run}: holds a run that was begun by a recipe; {advice}")
-    if any(f"# {line}" not in text.splitlines() for line in own.header):
+    # In their order: the languages exchanged are another translation
+    header = [f"# {line}" for line in own.header]
+    if [line for line in text.splitlines() if line in header] != header:
         raise UsageError(f"{run}: the run was begun with other text than {own.files}; {advice}")
     return text
 
 
 def _text_of(path: Path) -> str:
+    """Reads a chosen recipe; empty: there is none."""
     try:
-        return read_bounded(path, LARGEST).decode("utf-8", "replace")
-    except OSError:
+        return read_regular(path, LARGEST).decode("utf-8", "replace")
+    except (FileNotFoundError, NotADirectoryError):
         return ""
+    except OSError:
+        # A directory, or what is too long or may not be read: nothing that was written here
+        raise _another_file(path) from None
+
+
+def _another_file(path: Path) -> UsageError:
+    return UsageError(f"--output: {path} is another file; name another directory")
 
 
 def _data(own: OwnText, run: Path) -> list[Choice]:
@@ -199,7 +268,7 @@ def _data(own: OwnText, run: Path) -> list[Choice]:
             ("source", data.source_language, data.train[0].source),
             ("target", data.target_language, data.train[0].target),
         )
-        if code
+        if code and not (side == "target" and own.size.n_labels)
     ]
     keys = ("source", "target") if data.train[0].source else ("tsv",)
     sets = [

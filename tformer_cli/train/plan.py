@@ -39,8 +39,8 @@ UNKNOWN_BUDGET = 4096
 class Plan:
     """Estimates for a run from a sample of its data."""
 
-    n_sampled: int
-    """Pairs looked at, of each training corpus together."""
+    tokenizer: str
+    """The tokenizer that cut the sample, in words."""
     n_parameters: int
     """Trainable parameters, if the vocabulary reaches its full size."""
     vocab_size: int
@@ -62,8 +62,8 @@ class Plan:
             return
         yield f"parameters: {self.n_parameters:,} with a vocabulary of {self.vocab_size:,}"
         yield (
-            f"tokens per sentence, by a tokenizer trained on the first {self.n_sampled:,} "
-            f"pairs: {self.source_tokens:.1f} source, {self.target_tokens:.1f} target"
+            f"tokens per sentence, by {self.tokenizer}: {self.source_tokens:.1f} source, "
+            f"{self.target_tokens:.1f} target"
         )
         shapes = ", ".join(f"{b}×({s}, {t})" for b, s, t in self.batch_shapes)
         yield f"batches, sentences×(source, target) positions: {shapes}"
@@ -126,7 +126,9 @@ def plan_training(recipe: Recipe) -> Plan:
     n_tokens = sum(batch.n_source_tokens + batch.n_target_tokens for batch in batches)
     vocab_size = _vocab_size(recipe, tokenizer)
     return Plan(
-        n_sampled=len(sample),
+        tokenizer=f"the tokenizer of {recipe.tokenizer.path}"
+        if recipe.tokenizer.path
+        else f"a tokenizer trained on the first {len(sample):,} pairs",
         n_parameters=parameter_count(recipe.model, vocab_size),
         vocab_size=vocab_size,
         source_tokens=float(lengths[:, 0].mean()),

@@ -2,12 +2,15 @@
 
 import gzip
 import json
+import tomllib
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.commands import output_of, record_of, refused, run
 from tests.recipes import tiny_translator
+from tformer_cli.cli.commands.train_text import TextRun
 from tformer_cli.corpora.grammar.generate import generate_corpus
 from tformer_cli.errors import DataError
 from tformer_cli.quality.minhash import HeldOut
@@ -16,17 +19,20 @@ from tformer_cli.text.lines import read_lines
 from tformer_cli.train.choose import Limits
 from tformer_cli.train.own_text import choose_recipe, is_written, read_own_text, write_own_text
 
-TINY = [
+
+def settings(*keys):
+    return [part for key in keys for part in ("--set", key)]
+
+
+SHORT = [
     *("--max-steps", "2", "--device", "cpu", "--threads", "1"),
-    *(
-        part
-        for key in (
-            *("model.d_model=16", "model.n_heads=2", "model.d_ff=16", "model.n_encoder_layers=1"),
-            *("model.n_decoder_layers=1", "tokenizer.vocab_size=300", "decoding.max_length=6"),
-            *("decoding.beam_size=1", "validation.max_sentences=2", "training.precision=float32"),
-        )
-        for part in ("--set", key)
-    ),
+    *settings("model.d_model=16", "model.n_heads=2", "model.d_ff=16", "model.n_encoder_layers=1"),
+    *settings("tokenizer.vocab_size=300", "training.precision=float32"),
+]
+TINY = [
+    *SHORT,
+    *settings("model.n_decoder_layers=1", "decoding.max_length=6", "decoding.beam_size=1"),
+    *settings("validation.max_sentences=2"),
 ]
 """Options that make a run of a second."""
 
@@ -114,6 +120,10 @@ def test_another_limit_or_other_text_is_another_run(text, trained, tmp_path):
         *("train", source, other, "-o", directory, *TINY),
         says=f"{directory}: the run was begun with other text than {source}, {other}; use another",
     )
+    refused(
+        *("train", *reversed(text), "-o", directory, *TINY),
+        says=f"{directory}: the run was begun with other text than {text[1]}, {text[0]}; use",
+    )
     recipe = tmp_path / "recipe"
     recipe.mkdir()
     (recipe / "recipe.toml").write_bytes((directory / "recipe.toml").read_bytes())
@@ -124,6 +134,110 @@ def test_another_limit_or_other_text_is_another_run(text, trained, tmp_path):
     refused("train", *text, "-o", tmp_path / "taken", *TINY, says="chosen.toml is another file")
     (tmp_path / "taken/chosen.toml").rename(tmp_path / "taken/config.json")
     refused("train", *text, "-o", tmp_path / "taken", *TINY, says="holds a model but not a run")
+
+
+def test_what_lies_in_the_place_of_the_chosen_recipe_stays(text, tmp_path):
+    said = "chosen.toml is another file; name another directory"
+    chosen = tmp_path / "long/chosen.toml"
+    chosen.parent.mkdir()
+    chosen.write_bytes(b"x" * (1 << 20) + b"y")
+    (tmp_path / "folder/chosen.toml").mkdir(parents=True)
+    for name in ("long", "folder"):
+        refused("train", *text, "-o", tmp_path / name, *TINY, says=said)
+        assert [one.name for one in (tmp_path / name).iterdir()] == ["chosen.toml"]
+    assert chosen.stat().st_size == (1 << 20) + 1
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_choices_are_told(text, tmp_path):
+    (tmp_path / "taken/data").mkdir(parents=True)
+    (tmp_path / "taken/data/mine.txt").write_text("mine\n")
+    for place, said in (
+        (tmp_path / "taken", "data holds other files; name a new directory"),
+        ("/dev/null/x", "data: cannot be written (not a directory)"),
+    ):
+        assert "chose" not in refused("train", *text, "-o", place, *TINY, says=said)
+    assert [one.name for one in tmp_path.iterdir()] == ["taken"]
+
+
+def test_overrides_decide_as_the_options_do(text, tmp_path):
+    def told(*options):
+        made = tmp_path / f"run-{len([*tmp_path.iterdir()])}"
+        done = run("train", *text, "-o", made, "--dry-run", "--device", "cpu", *options)
+        assert done.exit_code == 0, done.stderr
+        return done.stderr.replace(str(made), "").splitlines()
+
+    by_option = told("--max-steps", "10")
+    by_key = told("--set", "training.max_steps=10")
+    assert [line for line in by_option if "max_steps = " not in line] == by_key
+    in_time = told("--set", "training.max_minutes=0.2")[-1]
+    assert in_time.startswith("expect about 1 minute of training, the limit; ")
+    for given in ("model.preset=small", 'model={preset="small"}'):
+        said = "\n".join(told("--max-steps", "1500", "--set", given))
+        assert "model.preset" not in said
+        assert "training.learning_rate = 0.006 best of those tried" in " ".join(said.split())
+    assert "model.dropout" not in said  # the table of the user has taken the place of all of it
+
+
+def test_arguments_that_are_no_two_texts_say_what_to_name(text, tmp_path):
+    table = tmp_path / "p.tsv"
+    table.write_text("a\tb\n" * 300)
+    for files in ((table, text[1]), (text[1], table)):
+        said = f"TARGET: {table} is a table of pairs; omit {text[1]}"
+        refused("train", *files, "-o", tmp_path / "mine", says=said)
+    said = "(it is compressed); to train on text, name two files: tformer train SOURCE TARGET; a l"
+    refused("train", text[0], "-o", tmp_path / "mine", says=said)
+
+
+@pytest.fixture
+def labeled(text, tmp_path):
+    """The texts, a label for each, and a table of both."""
+    labels, table = tmp_path / "all.label", tmp_path / "all.tsv"
+    lines = lines_of(text[1])
+    labels.write_text("".join(f"{number % 6}\n" for number in range(len(lines))))
+    table.write_text("".join(f"{line}\t{number % 6}\n" for number, line in enumerate(lines)))
+    return text[1], labels, table
+
+
+def test_labels_make_a_classifier(labeled, tmp_path):
+    texts, labels, table = labeled
+    for name, files in (("files", (texts, labels)), ("table", (table,))):
+        done = run("train", *files, "-o", tmp_path / name, *SHORT)
+        assert done.exit_code == 0, done.stderr
+        assert (
+            "5,000 questions (the recipe trec) gave 82 % so, and 96 % --from MiniLM" in done.stderr
+        )
+        recipe = tomllib.loads((tmp_path / name / "chosen.toml").read_text())
+        assert recipe["task"] == {"kind": "classify"}
+        assert "target_language" not in recipe["data"]
+        data = tmp_path / name / "data"
+        if name == "files":
+            command = f"-i {data}/test.fr --reference {data}/test.label"
+            tested = output_of("evaluate", tmp_path / name, *command.split(), "-q")
+            assert tested.startswith("accuracy")
+            # by their texts: that a label stands in all sets links no examples
+            held_out = lines_of(data / "test.fr") + lines_of(data / "valid.fr")
+            assert not {*held_out} & {*lines_of(data / "train.fr")}
+        else:
+            command = f"-i <(cut -f 1 {data}/test.tsv) --reference <(cut -f 2 {data}/test.tsv)"
+        assert f"evaluate {tmp_path / name} {command}" in done.stderr
+
+
+def test_a_classifier_keeps_what_its_model_knows(labeled, zoo, tmp_path):
+    done = run("train", *labeled[:2], "-o", tmp_path / "mine", "--from", zoo["masked"], "--dry-run")
+    assert done.exit_code == 0, done.stderr
+    assert "gave 96 % from MiniLM" in done.stderr
+    assert "training.optimizer = adamw" in done.stderr
+    assert "model.preset" not in done.stderr
+
+
+def test_labels_first_are_no_texts(labeled, tmp_path):
+    texts, labels, table = labeled
+    swapped = tmp_path / "swapped.tsv"
+    swapped.write_text("".join("\t".join(one.split("\t")[::-1]) + "\n" for one in lines_of(table)))
+    for files, order in (((labels, texts), f"{texts} {labels}"), ((swapped,), "the column of te")):
+        said = "the source has only 6 different lines, which look like labels; for a classifier g"
+        refused("train", *files, "-o", tmp_path / "mine", says=said)
+        refused("train", *files, "-o", tmp_path / "mine", says=order)
 
 
 def test_files_of_the_run_are_no_input_of_it(trained):
@@ -156,6 +270,8 @@ def test_a_new_start_and_a_model_to_start_from(text, trained, tmp_path):
     assert (recipe.model.d_model, recipe.tokenizer.vocab_size) == (16, 300)
     assert recipe.training.learning_rate == 5e-4
     assert recipe.start.model == str(directory)
+    shown = output_of("train", *text, "-o", tuned, "--from", directory, *limits, "--dry-run")
+    assert f"# tokens per sentence, by the tokenizer of {directory}" in shown
 
 
 def test_a_table_of_pairs_is_split_too(text, tmp_path):
@@ -169,6 +285,11 @@ def test_a_table_of_pairs_is_split_too(text, tmp_path):
     assert not is_written(tmp_path / "run", chosen)
     write_own_text(own, tmp_path / "run", chosen)
     assert is_written(tmp_path / "run", chosen)
+    told = TextRun(own=own, chosen=chosen, run=tmp_path / "run").test_command(Path("a run"))
+    columns = [f"<(cut -f {number} {tmp_path}/run/data/test.tsv)" for number in (1, 2)]
+    assert told == (
+        f"test it: tformer evaluate 'a run' --source {columns[0]} --reference {columns[1]}"
+    )
     recipe = load_recipe(str(tmp_path / "run" / "chosen.toml"))
     assert [one.tsv for one in (*recipe.data.train, *recipe.data.valid)] == [
         "train.tsv", "valid.tsv",
@@ -205,8 +326,10 @@ def test_text_of_one_sentence_cannot_be_held_out(tmp_path):
 def test_runs_of_several_seeds_are_scored_on_the_test_set(text, tmp_path):
     directory = tmp_path / "mine"
     command = ["train", *text, "-o", directory, *TINY, "--seeds", "1, 3"]
-    shown = output_of(*command)
+    done = run(*command)
+    shown = done.stdout
     assert "2 seeds, 24 test examples" in shown
+    assert "p: the chance of such a difference from the first run" in done.stderr
     report = json.loads((directory / "seeds.json").read_text())
     assert report["runs"] == ["seed-1", "seed-3"]
     assert [one["name"] for one in report["measures"]] == ["BLEU", "chrF2"]
@@ -239,6 +362,10 @@ def test_seeds_of_a_recipe_are_scored_on_its_validation_set(tmp_path):
     assert not (tmp_path / "runs" / "recipe.toml").exists()
     for given in ("1", "1,1", "1,x", "1,,2", "-1,2"):
         refused(*command, given, says=f'--seeds: "{given}" are not several seeds; write 1,2,3')
+    for given, named in ((str(1 << 63), str(1 << 63)), ("1" * 5000, f"{'1' * 39}…")):
+        refused(
+            *command, f"1,{given}", says=f"--seeds: each must be below 2^63, but one is {named}"
+        )
     refused(*command, "1,2", "--seed", "3", says="--seed, --seeds: exclude each other")
     refused(*command, "1,2", "--processes", "2", says="--seeds: trains in one process")
     bare = ["--set", "data.valid=[]", "--fresh", "--yes"]

@@ -92,8 +92,10 @@ ALIAS = """
 import pathlib, site, sys
 sys.path[:] = [path for path in sys.path if not pathlib.Path(path, "tformer_cli").is_dir()]
 site.addsitedir(sys.argv[1])  # reads its .pth, as of an installation
+before = set(sys.modules)
 import tformer
-heavy = {"torch", "numpy", "tokenizers", "typer", "tformer_cli.api.model"} & set(sys.modules)
+heavy = {"torch", "numpy", "tokenizers", "typer", "importlib.abc", "tformer_cli.api.model"}
+heavy &= set(sys.modules) - before
 import tformer.api.calls, tformer.errors as errors
 from tformer.errors import TformerError
 import tformer_cli.api.calls, importlib, importlib.util, pickle

@@ -47,7 +47,8 @@ RECIPE_OR_SOURCE = argument(
 )
 TARGET = argument(
     "TARGET",
-    "Its translation, a line for each line of SOURCE.",
+    "Its translation, a line for each line of SOURCE; or labels of its lines, then a classifier "
+    "is trained.",
     default=None,
     shown="none",
     role="reads_file",
@@ -158,6 +159,8 @@ def _prepared(
             raise UsageError("--seeds: the recipe needs data.valid, to compare the runs by")
     # The processes of an agent find what it has written
     if own is not None and is_first:
+        if kind.trains:
+            own.check_place()
         own.explain(quiet=quiet)
         if kind.trains:
             own.write(quiet=quiet)
@@ -192,7 +195,7 @@ def _write_result(
             note(own.test_command(run), quiet=quiet)
         write_line(str(run))
         return
-    from tformer_cli.train.seeds import report_seeds
+    from tformer_cli.train.seeds import LEGEND, report_seeds
 
     found = report_seeds(
         next(iter(recipes.values())),
@@ -204,6 +207,7 @@ def _write_result(
     )
     with results(STANDARD_STREAM) as stream:
         write_result(stream, STANDARD_STREAM, "text", found.record, found.document)
+    note(LEGEND, quiet=quiet)
 
 
 def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:

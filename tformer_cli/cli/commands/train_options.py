@@ -20,11 +20,15 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import is_live, note
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
     from tformer_cli.cli.commands.train_text import TextRun
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.processes.launch import Group
+
+LARGEST_SEED = (1 << 63) - 1
+"""As of training.seed, which alone would be blamed on --seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,22 +90,33 @@ class RecipeOptions:
     ) -> "TextRun | None":
         """Reads the text that the arguments name, and chooses a recipe; None: they name one."""
         from tformer_cli.cli.commands.train_text import text_run
-        from tformer_cli.train.choose import Limits
 
         return text_run(
             files,
             run,
             runs,
-            Limits(
-                minutes=self.minutes or 0.0,
-                steps=self.max_steps or 0,
-                epochs=self.max_epochs or 0,
-            ),
+            self._all_overrides(self._of_options()),
             device=device,
             fresh=fresh,
-            fine_tunes=self.start is not None or "model.from" in self.overridden,
             overridden=self.overridden,
         )
+
+    def _of_options(self) -> dict[str, tuple[str, object]]:
+        """The keys that options give, each with its option and the value."""
+        changes = {
+            # --set reads TOML, where a string of JSON is a string, too
+            "model.from": ("--from", self.start and json.dumps(str(self.start))),
+            "training.max_steps": ("--max-steps", self.max_steps),
+            "training.max_epochs": ("--max-epochs", self.max_epochs),
+            "training.max_minutes": ("--max-time", self.minutes),
+            "training.seed": ("--seed", self.seed),
+            "training.precision": ("--precision", self.precision.replace("auto", "") or None),
+        }
+        return {key: one for key, one in changes.items() if one[1] is not None}
+
+    def _all_overrides(self, given: dict[str, tuple[str, object]]) -> list[str]:
+        """The overrides of `--set`, and after them those of options."""
+        return [*(self.overrides or ()), *(f"{key}={value}" for key, (_, value) in given.items())]
 
     def load(
         self, name: str, run: Path, *, fresh: bool, quiet: bool, text: str | None = None
@@ -110,25 +125,13 @@ class RecipeOptions:
         from tformer_cli.recipe import load_recipe
         from tformer_cli.train.start import completion
 
-        minutes = self.minutes
-        changes = {
-            # --set reads TOML, where a string of JSON is a string, too
-            "model.from": ("--from", self.start and json.dumps(str(self.start))),
-            "training.max_steps": ("--max-steps", self.max_steps),
-            "training.max_epochs": ("--max-epochs", self.max_epochs),
-            "training.max_minutes": ("--max-time", minutes),
-            "training.seed": ("--seed", self.seed),
-            "training.precision": ("--precision", self.precision.replace("auto", "") or None),
-        }
-        given = {key: one for key, one in changes.items() if one[1] is not None}
-        overrides = self.overrides or []
+        given = self._of_options()
         # What the recipe says beside --from gives way to the model; what --set says does not
         kept = set(self.overridden)
         say = partial(note, quiet=quiet)
         complete = completion(run, say, fresh=fresh, kept=None if self.start is None else kept)
-        overrides = [*overrides, *(f"{key}={value}" for key, (_, value) in given.items())]
         options = {key: one[0] for key, one in given.items()}
-        return load_recipe(name, overrides, complete, options, text)
+        return load_recipe(name, self._all_overrides(given), complete, options, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +238,12 @@ class RunOptions:
 
         seeds = [one.strip() for one in self.seeds.split(",")]
         are_numbers = all(one.isascii() and one.isdecimal() for one in seeds)
+        # First their digits are counted: of thousands Python makes no number
+        for seed in seeds if are_numbers else ():
+            if len(seed) > len(str(LARGEST_SEED)) or int(seed) > LARGEST_SEED:
+                raise UsageError(
+                    f"--seeds: each must be below 2^63, but one is {visible(seed, 40)}"
+                )
         if not are_numbers or len({*map(int, seeds)}) < max(2, len(seeds)):
             raise UsageError(f'--seeds: "{self.seeds}" are not several seeds; write 1,2,3')
         if changes.seed is not None:

@@ -1,7 +1,7 @@
 """`tformer train SOURCE TARGET`: the user's own text in the place of a recipe."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.config import CorpusConfig
-    from tformer_cli.train.choose import Limits
     from tformer_cli.train.own_text import Chosen, OwnText
 
 
@@ -36,6 +35,13 @@ class TextRun:
         """The recipe with the files as they are, of which a dry run looks at a sample."""
         files = self.own.given.data.train
         return replace(recipe, data=replace(recipe.data, directory="", train=files, valid=files))
+
+    def check_place(self) -> None:
+        """Refuses a place that cannot be written, unless a run that resumes has all."""
+        from tformer_cli.train.own_text import check_place, is_written
+
+        if not is_written(self.run, self.chosen):
+            check_place(self.run)
 
     def write(self, *, quiet: bool) -> None:
         """Writes the held-out sets and the recipe, unless a run that resumes has them."""
@@ -74,24 +80,29 @@ class TextRun:
     def test_command(self, run: Path) -> str:
         """Names the test set, and the command that scores a run on it."""
         test = self.test
-        if not test.source:
-            return f"the test set is {test.tsv}"
-        words = ["tformer", "evaluate", str(run), "--source", test.source]
-        return f"test it: {shlex.join([*words, '--reference', test.target])}"
+        source, target = shlex.quote(test.source), shlex.quote(test.target)
+        if test.tsv:  # `evaluate` reads no tables; shells make files of columns
+            table = shlex.quote(test.tsv)
+            source, target = (f"<(cut -f {column} {table})" for column in (1, 2))
+        option = "-i" if self.own.size.n_labels else "--source"
+        run_quoted = shlex.quote(str(run))
+        return f"test it: tformer evaluate {run_quoted} {option} {source} --reference {target}"
 
 
 def text_run(
     files: tuple[str, str | None],
     run: Path,
     runs: Iterable[Path],
-    limits: "Limits",
+    overrides: Sequence[str],
     *,
     device: str,
     fresh: bool,
-    fine_tunes: bool,
-    overridden: list[str],
+    overridden: Sequence[str],
 ) -> TextRun | None:
-    """Reads the files that the arguments name, and chooses a recipe; None: they name a recipe."""
+    """Reads the files that the arguments name, and chooses a recipe; None: they name a recipe.
+
+    The keys that are overridden are those of `--set`; overrides hold what the options give, too.
+    """
     # A recipe's name alone: nothing else is looked at, or imported
     if files[1] is None and not files[0].casefold().endswith((".tsv", ".gz", ".xz", ".bz2")):
         return None
@@ -99,8 +110,14 @@ def text_run(
 
     if not names_own_text(*files):
         return None
+    from tformer_cli.recipe import overridden_values
+    from tformer_cli.train.choose import given_limits
     from tformer_cli.trainer.processes.launch import launched
 
+    values = overridden_values(overrides)
+    model = values.get("model")
+    model = model if isinstance(model, dict) else {}
+    preset = model.get("preset")
     place = launched()
     if place.world_size > 1 and not place.agent:
         raise UsageError(
@@ -111,10 +128,11 @@ def text_run(
         own,
         run,
         runs,
-        limits,
+        given_limits(values),
         fresh=fresh,
         on_gpu=_is_gpu(device),
-        fine_tunes=fine_tunes,
+        fine_tunes="from" in model,
+        preset=preset if isinstance(preset, str) else "",
         overridden=overridden,
     )
     return TextRun(own=own, chosen=chosen, run=run)

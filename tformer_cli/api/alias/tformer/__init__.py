@@ -5,15 +5,15 @@ This folder is no part of the package that it lies in: an install puts it beside
 
 import sys
 from importlib import import_module
-from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, cast
 
 import tformer_cli
 
 if TYPE_CHECKING:  # a type checker does not see that the module is replaced
+    from importlib.abc import InspectLoader, Loader, MetaPathFinder
+
     from tformer_cli import LoadedModel as LoadedModel
     from tformer_cli import TformerError as TformerError
     from tformer_cli import __version__ as __version__
@@ -21,14 +21,21 @@ if TYPE_CHECKING:  # a type checker does not see that the module is replaced
     from tformer_cli import load as load
     from tformer_cli import train as train
 
+    class _Importer(MetaPathFinder, Loader):
+        pass
+else:
+    # The import system asks for methods only, and the module of their classes takes as long to
+    # import as tformer itself
+    _Importer = object
 
-class _Alias(MetaPathFinder, Loader):
+
+class _Alias(_Importer):
     """Imports ``tformer.X`` as ``tformer_cli.X``: a second copy would have classes of its own."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
         if not name.startswith("tformer."):
             return None
-        found = find_spec(_original(name))
+        found = _found(name)
         if found is None:
             return None
         is_package = found.submodule_search_locations is not None
@@ -48,8 +55,14 @@ class _Alias(MetaPathFinder, Loader):
 
     def get_code(self, fullname: str) -> CodeType | None:
         """Returns the code of a module, which ``python -m tformer`` runs."""
-        found = find_spec(_original(fullname))
+        found = _found(fullname)
         return cast("InspectLoader", found.loader).get_code(found.name) if found else None
+
+
+def _found(name: str) -> ModuleSpec | None:
+    from importlib.util import find_spec  # as many programs never ask for tformer.X
+
+    return find_spec(_original(name))
 
 
 def _original(name: str) -> str:
