@@ -214,7 +214,8 @@ class Causes:
                 for kind in stacks_of(into.model):
                     labels = self.labels[side][kind]
                     yield _stream_map(direction, kind, into, source, pairs[kind], labels)
-        yield from self._head_maps(strongest)
+        if self.patches or "zero" in self.methods:
+            yield from self._head_maps(strongest)
 
     def _head_maps(self, strongest: Sequence[HeadId]) -> Iterator[EffectMap]:
         direction = "patch" if self.patches else "zero"

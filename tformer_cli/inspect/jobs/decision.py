@@ -34,10 +34,10 @@ from tformer_cli.inspect.jobs.report import subject_of
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import check_gaps
 from tformer_cli.inspect.views.decision import (
+    METHODS,
     VIEW,
     DecisionOptions,
     DecisionRecord,
-    Method,
     TokenEffect,
 )
 from tformer_cli.inspect.views.flow import read_flow
@@ -47,7 +47,6 @@ from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.wording import count_of
 
 CORPUS_LINES = 64  # Lines of a corpus that is averaged over or drawn from; more change little
-_METHODS: tuple[Method, ...] = ("zero", "mean", "resample", "patch", "direct", "edges", "gradients")
 
 
 def inspect_decision(
@@ -70,6 +69,10 @@ def inspect_decision(
         raise UsageError(
             f"SENTENCE: there are {count_of(len(sentences), 'sentence')}; give one, or two that "
             "are decided differently"
+        )
+    if unknown := set(settings.method) - set(METHODS):
+        raise UsageError(
+            f'--method: "{min(unknown)}" is not a method; the methods are {", ".join(METHODS)}'
         )
     if "patch" in settings.method and len(sentences) == 1:
         raise UsageError("--method patch: takes values of another sentence; give OTHER")
@@ -139,7 +142,7 @@ class _Finder:
         corpus: Iterable[str] | None,
         logits: LogitsRecord,
     ) -> DecisionRecord:
-        methods = set(self._settings.method) or set(_METHODS)
+        methods = set(self._settings.method) or set(METHODS)
         probe, others = probes[0], probes[1:]
         notes: list[str] = []
         pool = None
@@ -162,7 +165,7 @@ class _Finder:
             for part in causes.of_heads(place, numbers)
         ]
         heads.sort(key=lambda part: -abs(part.cause))
-        layers = list(causes.of_layers())
+        layers = [part for part in causes.of_layers() if part.effects]
         rest = None
         if terms is not None:  # Heads are parts, selected or not
             known = {part.id for part in layers} | {str(one) for one in head_layout(self._model)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from tformer_cli.inspect.data import picked, plain
 from tformer_cli.inspect.view import WITH_OUTPUT, Selections, View
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "tformer.decision/1"
 Method = Literal["zero", "mean", "resample", "patch", "direct", "edges", "gradients"]
+METHODS: tuple[Method, ...] = get_args(Method)
 EFFECTS = {
     "zero": "the part computes nothing",
     "mean": "its mean over positions",
