@@ -20,29 +20,29 @@ PACKAGE = ROOT / "tformer_cli"
 BUDGET = {
     ".": 1748,
     "api": 1454,
-    "artifacts": 2328,
+    "artifacts": 2331,
     "bulk": 1787,
-    "cli": 10232,
+    "cli": 10248,
     "corpora": 3025,
     "distill": 1568,
-    "documents": 4472,
+    "documents": 4512,
     "evaluate": 1787,
-    "fast": 3843,
+    "fast": 3860,
     "files": 857,
-    "foreign": 11157,
+    "foreign": 11547,
     "guide": 126,
     "heads": 709,
     "inspect": 12320,
-    "kinds": 3716,
+    "kinds": 3741,
     "metrics": 726,
     "model": 4061,
     "quality": 2653,
     "search": 5270,
     "serve": 5306,
     "show": 1977,
-    "tests": 74311,
+    "tests": 74988,
     "text": 6089,
-    "train": 2232,
+    "train": 2302,
     "trainer": 5079,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
@@ -50,9 +50,9 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 443
+MODULES = 445
 LONG_FUNCTIONS = 9
-CIRCLES = 0
+CIRCLES = 1
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""
 

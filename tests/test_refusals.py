@@ -137,8 +137,8 @@ def test_a_command_refuses(place, zoo, monkeypatch, line, says):
 
 PROGRAM = """
 import json, sys
-sys.modules["ctranslate2"] = sys.modules["resvg_py"] = None  # as if they were not installed
-sys.modules["uvicorn"] = None
+for name in ("ctranslate2", "onnx", "resvg_py", "uvicorn"):
+    sys.modules[name] = None  # as if they were not installed
 from typer.testing import CliRunner
 from tformer_cli.cli.app import app
 HEAVY = ("torch", "datasets", "transformers", "pyarrow")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,11 +31,13 @@ from tformer_cli.files.atomic import check_free, directory_aside, write_text
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.foreign.ctranslate2.exporting import EXPORT, ORIGIN, export_ctranslate2
 from tformer_cli.foreign.hugging_face import decoders, encoders, pipelines, translators, vision
+from tformer_cli.foreign.hugging_face.family import written_labels
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.runtime import require_fast
 from tformer_cli.settings import unknown_setting
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.tokenizer import PAD_ID
 
 if TYPE_CHECKING:
     from tformer_cli.foreign.hugging_face.family import Family
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
 
 # tasks whose models Hugging Face's library gets
 EXPORTED: tuple[TaskKind, ...] = tuple(TASKS)
+# tasks whose models compute in int8
+QUANTIZED: tuple[TaskKind, ...] = (*TRANSLATORS, "classify", "tag", "masked", "image", "embed")
+# tasks whose models become an ONNX graph
+GRAPHS: tuple[TaskKind, ...] = ("classify", "tag", "masked", "embed")
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 
@@ -70,13 +76,13 @@ def export_int8(
 ) -> tuple[int, int]:
     """Writes a model directory whose matrices are 8-bit integers, whole or not at all.
 
-    It translates and scores as `--precision int8` does with the model itself, to the last bit.
+    It computes as `--precision int8` does with the model itself, to the last bit.
     """
     require_fast("--format int8")
     from tformer_cli.fast.products import quantized_matrices
 
-    directory = _opened(model, output, adapter)
-    weights = directory.model.state_dict()
+    directory = _opened(model, output, adapter, tasks=QUANTIZED)
+    weights = directory.any_model.state_dict()
     integers = named_integers(weights, quantized_matrices(weights))
     _save(directory, Path(output), integers, "int8")
     before, after = ((place / WEIGHTS).stat().st_size for place in (directory.path, Path(output)))
@@ -166,6 +172,29 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
     return name
 
 
+def export_onnx(model: Path | str, output: Path | str, adapter: Path | None = None) -> str:
+    """Writes an ONNX graph of an encoder with its tokenizer; returns the names of its outputs."""
+    from tformer_cli.foreign import onnx_graph
+    from tformer_cli.foreign.hugging_face.layout import encoder_layout
+
+    directory = _opened(model, output, adapter, tasks=GRAPHS)
+    if directory.config.reads_images:
+        raise UsageError(
+            f"{directory.path}: reads images; export with --format huggingface, whose library has "
+            "what prepares them"
+        )
+    layout = encoder_layout(directory)
+    labels = written_labels(directory.info.labels)
+    texts = {
+        CONFIG: _json({"pad_token_id": layout.ids[PAD_ID], **labels}),
+        "README.md": model_card(directory, "ONNX graph"),
+    }
+    save = onnx_graph.graph_writer(directory, layout)
+    longest = directory.config.max_positions
+    _write(Path(output), texts, {}, {}, layout, longest, lambda path: save(path / onnx_graph.GRAPH))
+    return " and ".join(onnx_graph.outputs_of(directory))
+
+
 def _write(
     output: Path,
     texts: Mapping[str, str],
@@ -173,6 +202,7 @@ def _write(
     files: Mapping[str, bytes],
     layout: Layout | None,
     longest: int,
+    write_more: Callable[[Path], object] = lambda _: None,
 ) -> None:
     """Writes the files of an export, by their paths in its directory."""
     if layout is not None:
@@ -193,6 +223,7 @@ def _write(
             write_text(aside / file, text)
         for file, tensors in weights.items():
             save_tensors(aside / file, tensors, {"format": "pt"})
+        write_more(aside)
 
 
 def _check(directory: ModelDirectory, family: Family, name: str) -> None:
@@ -262,6 +293,17 @@ model = SentenceTransformer(".")  # this directory, or its name on the hub
 _LOGITS = """\
 logits = model.encode(["A text"])  # its vectors are the logits of the labels
 print([model[0].auto_model.config.id2label[int(row.argmax())] for row in logits])"""
+_ONNX = """\
+```python
+import onnxruntime
+from transformers import AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+graph = onnxruntime.InferenceSession("model.onnx")
+batch = tokenizer(["A text"], padding=True, truncation=True, return_tensors="np")
+names = [one.name for one in graph.get_inputs()]
+print(graph.run(None, {{name: batch[name] for name in names}}))
+```"""
 _GENERATE = """\
 batch = tokenizer({text}, return_tensors="pt"{padding})
 {target}print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))"""
@@ -276,7 +318,7 @@ def model_card(directory: ModelDirectory, name: str) -> str:
     images = "image-" if config.reads_images and config.head == "none" else ""
     head = [
         "---",
-        f"library_name: {'sentence-' if _is_pipeline(config, name) else ''}transformers",
+        f"library_name: {_library(config, name)}",
         f"pipeline_tag: {images}{_PIPELINES[task_kind(config)]}",
         *(["language:", *codes] if codes else []),
         "tags:",
@@ -314,6 +356,12 @@ def model_card(directory: ModelDirectory, name: str) -> str:
     return "\n\n".join([*blocks, *_recipe(directory.path)]) + "\n"
 
 
+def _library(config: ModelConfig, name: str) -> str:
+    if name == "ONNX graph":
+        return "onnx"
+    return "sentence-transformers" if _is_pipeline(config, name) else "transformers"
+
+
 def _is_pipeline(config: ModelConfig, name: str) -> bool:
     is_bare = config.is_encoder_only and config.head == "none" and not config.reads_images
     return is_bare or name == pipelines.CLASS
@@ -321,6 +369,8 @@ def _is_pipeline(config: ModelConfig, name: str) -> bool:
 
 def _example(directory: ModelDirectory, name: str) -> str:
     config, tokenizer = directory.config, directory.tokenizer
+    if name == "ONNX graph":
+        return _ONNX.format()
     if _is_pipeline(config, name):
         use = _LOGITS if config.head == "labels" else 'print(model.encode(["A text", "Another"]))'
         return _SENTENCES.format(use=use)
