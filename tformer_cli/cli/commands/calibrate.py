@@ -96,7 +96,9 @@ def calibrate(
         report = workflow.calibrate(opened, sources, references, settings, progress.update)
     warn_of_bytes(read)
     if opened.translator.has_shortlist:
-        warn("MODEL has a shortlist, so translations that it did not choose were left out")
+        warn(
+            "MODEL has a shortlist: no translation is broken, only sources; or use --shortlist none"
+        )
     if texts.output_format == "json":
         write_line(json.dumps(report.record(), ensure_ascii=False))
     else:
