@@ -5,6 +5,8 @@ from shutil import which
 
 import pytest
 
+CONTRAST = "color-contrast"
+
 
 @contextmanager
 def chromium():
@@ -19,10 +21,11 @@ def chromium():
         browser.close()
 
 
-def violations(page, *rules):
+def violations(page, *rules, without=None):
     """Returns what axe-core finds against its rules, or some of them, and where."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     only = {"runOnly": list(rules)} if rules else {}
+    only |= {"rules": {without: {"enabled": False}}} if without else {}
     found = axe.run(page, options={"resultTypes": ["violations"], **only}).response["violations"]
     return [
         (one["id"], node["html"][:200], node["failureSummary"])

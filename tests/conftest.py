@@ -3,7 +3,9 @@ import json
 import os
 import sys
 from functools import cache
+from itertools import count
 from pathlib import Path
+from threading import Lock
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from tokenizers import Tokenizer
 from typer.main import get_command
 
 from tests.models import save_random
+from tformer_cli.corpora.grammar.generate import generate_corpus
 from tformer_cli.fast.native.build import find_compiler
 from tformer_cli.fast.native.library import SWITCH, KernelsUnavailable, load_library
 from tformer_cli.runtime import prepare_cpu
@@ -68,6 +71,14 @@ def a_glance_at_the_hardware():
 
 
 @pytest.fixture(scope="session", autouse=True)
+def threads_that_end_at_once():
+    """A thread that prepares batches ahead looks this often whether its training has ended."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tformer_cli.text.lines.WAIT_SECONDS", 0.01)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def words_drawn_once():
     """Each run draws what BPE-dropout makes of the same words: a fifth of what it computes.
 
@@ -83,6 +94,37 @@ def words_drawn_once():
             "tformer_cli.text.joint_tokenizer.BpeDropout",
             lambda tokenizer, dropout, seed: drawn(tokenizer.to_str(), dropout, seed),
         )
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sentences_made_once():
+    """Each run makes the same sentences of the grammar, and again to measure its heads on others.
+
+    `corpora/grammar` tests that a seed alone decides them.
+    """
+
+    @cache
+    def begun(n_pairs, seed):
+        return [], generate_corpus(n_pairs, seed)
+
+    def made_again(kept, rest):
+        for number in count():
+            with lock:  # one thread at a time may run a generator
+                if number == len(kept):
+                    kept.append(next(rest, None))
+            if kept[number] is None:
+                return
+            yield kept[number]
+
+    def made(n_pairs, seed=1):
+        is_small = n_pairs <= 5000  # others would fill the memory
+        return made_again(*begun(n_pairs, seed)) if is_small else generate_corpus(n_pairs, seed)
+
+    lock = Lock()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("corpora.grammar.generate", "inspect.jobs.align"):
+            patch.setattr(f"tformer_cli.{module}.generate_corpus", made)
         yield
 
 

@@ -230,8 +230,8 @@ def test_the_methods_that_are_named_are_those_there_are(
 
 
 def test_refusals_name_arguments_and_methods_not_options(classifier, tmp_path):
-    with pytest.raises(UsageError, match=r"^precision: classifiers do not compute in int8"):
-        tformer_cli.load(classifier, precision="int8")
+    with pytest.raises(UsageError, match=r"^(device|precision): "):  # with or without a GPU
+        tformer_cli.load(classifier, precision="int8", device="cuda")
     labels = tformer_cli.load(classifier, device="cpu")
     with pytest.raises(DataError, match=r'shorten it, or too_long="truncate"$'):
         list(labels.classify(["A man " * 99], too_long="error"))

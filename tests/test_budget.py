@@ -5,8 +5,7 @@ its budget; a new feature brings a budget of its own and says what it made needl
 """
 
 import ast
-import io
-import tokenize
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,42 +18,43 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 1719,
-    "api": 1346,
-    "artifacts": 2328,
+    ".": 1748,
+    "api": 1454,
+    "artifacts": 2331,
     "bulk": 1787,
-    "cli": 10141,
+    "cli": 10248,
     "corpora": 3025,
     "distill": 1568,
-    "documents": 4019,
+    "documents": 4512,
     "evaluate": 1787,
-    "fast": 3843,
+    "fast": 3860,
     "files": 857,
-    "foreign": 11136,
+    "foreign": 11547,
     "guide": 126,
     "heads": 709,
-    "inspect": 12315,
-    "kinds": 3716,
+    "inspect": 12320,
+    "kinds": 3741,
     "metrics": 726,
     "model": 4061,
     "quality": 2653,
-    "search": 5260,
+    "search": 5270,
     "serve": 5306,
     "show": 1977,
-    "tests": 73225,
+    "tests": 74988,
     "text": 6089,
-    "train": 2144,
-    "trainer": 5068,
+    "train": 2302,
+    "trainer": 5079,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
 SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 443
+MODULES = 445
 LONG_FUNCTIONS = 9
-CIRCLES = 0
-_DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
+CIRCLES = 1
+_COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
+"""Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +71,16 @@ class Size:
         return Size(**{key: value + getattr(other, key) for key, value in vars(self).items()})
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text("utf-8"))))
+
+
 def size_of(path: Path) -> Size:
-    """Counts the lines of a file, of its docstrings, and its comments other than directives."""
+    """Counts the lines of a file, of its docstrings, and its comments."""
     text = path.read_text("utf-8")
-    comments = docstrings = long_functions = 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT and not token.string.startswith(_DIRECTIVES):
-            comments += 1
-    for node in ast.walk(ast.parse(text)):
+    docstrings = long_functions = 0
+    for node in nodes_of(path):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             # a string that stands alone documents what is above it
             if isinstance(node.value.value, str):
@@ -89,7 +91,7 @@ def size_of(path: Path) -> Size:
         files=1,
         lines=text.count("\n"),
         docstrings=docstrings,
-        comments=comments,
+        comments=len(_COMMENT.findall(text)),
         long_functions=long_functions,
     )
 
@@ -99,14 +101,16 @@ def python_files(folder: Path) -> Iterator[Path]:
 
 
 @cache
-def sizes() -> dict[str, Size]:
+def sizes(*, in_full: bool = False) -> dict[str, Size]:
     """The size of each folder of the package, of the modules at its top ("."), and of the tests."""
     found: dict[str, Size] = defaultdict(Size)
     for path in python_files(PACKAGE):
         inside = path.relative_to(PACKAGE)
         found[inside.parts[0] if len(inside.parts) > 1 else "."] += size_of(path)
     for path in python_files(ROOT / "tests"):
-        found["tests"] += size_of(path)
+        # Their lines are all that has a budget
+        lines = Size(files=1, lines=path.read_text("utf-8").count("\n"))
+        found["tests"] += size_of(path) if in_full else lines
     return dict(found)
 
 
@@ -120,7 +124,7 @@ def module_imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, path in names.items():
         found[name] = set()
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 parts = {f"{node.module}.{one.name}" for one in node.names}
                 found[name] |= ((parts & names.keys()) or {node.module}) & names.keys() - {name}
@@ -184,7 +188,7 @@ def table() -> Iterator[str]:
     """Yields the sizes as a table of Markdown."""
     yield "| folder | files | lines | budget | docstrings | comments/100 | long functions |"
     yield "|---|---|---|---|---|---|---|"
-    found = dict(sizes())
+    found = dict(sizes(in_full=True))
     tests = found.pop("tests")
     budgets = {**BUDGET, "**package**": sum(BUDGET.values()) - BUDGET["tests"]}
     rows = [*sorted(found.items()), ("**package**", sum(found.values(), Size())), ("tests", tests)]

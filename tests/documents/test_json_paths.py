@@ -83,3 +83,16 @@ def test_errors(data, message):
     with pytest.raises(DataError) as caught:
         read("json", data)
     assert str(caught.value).startswith(message)
+
+
+def test_tags_of_messages_are_markup():
+    """Programs show many messages as HTML."""
+    message = r"Open <b>the \"old\" file<\/b> or<br\/> go <a href=\"\/x\">home<\/a>, <name>. 1 < 2"
+    text = f'{{"a": "{message}"}}'
+    document = read("json", text.encode())
+    (segment,) = document.segments
+    assert segment.text == 'Open the "old" file or go home, <name>. 1 < 2'
+    assert [one.behavior for one in segment.spans] == ["repeat", "void", "repeat", "protected"]
+    assert document.write(document.segments).decode() == text
+    made = translated(document, {segment.text: segment.text.replace("home", "heim")})
+    assert made.decode() == text.replace("home", "heim")

@@ -141,3 +141,12 @@ def test_a_message_that_does_not_end_is_read_once():
     assert shown(read("po", text.encode()).segments) == ["a"]
     # minutes if each line asks all before it for a translation
     assert time.process_time() - begin < 10
+
+
+def test_tags_of_messages_are_markup():
+    data = HEADER + '\nmsgid "Open <b>the</b> <a href=\\"x\\">file</a>."\nmsgstr ""\n'
+    document = read("po", data.encode())
+    (segment,) = document.segments
+    assert segment.text == "Open the file."
+    made = translated(document, {segment.text: "Open the File."}).decode()
+    assert 'msgstr "Open <b>the</b> <a href=\\"x\\">File</a>."' in made

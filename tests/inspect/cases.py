@@ -1,5 +1,6 @@
 """One case of each kind: a model, two inputs, and what the model itself computes of them."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,6 +94,12 @@ PREDICTING += (*POOLINGS,)
 ONE_A_KIND = ("language_model", "classifier", "masked", "class")
 
 
+@cache  # the tests of a model look at the same records, and change none
+def read(view, path, item, settings):
+    (record,) = inspect_view(view, path, [item], settings=dict(settings))
+    return record
+
+
 class Case(NamedTuple):
     """A model, two inputs, and what is said of its kind."""
 
@@ -117,8 +124,7 @@ class Case(NamedTuple):
         return load_model_directory(self.path, tasks=tuple(TASKS))
 
     def read(self, view="heads", item=0, **settings):
-        (record,) = inspect_view(view, self.path, self.items[item : item + 1], settings=settings)
-        return record
+        return read(view, self.path, self.items[item], tuple(settings.items()))
 
     def rows(self, record, model=None):
         """(P, V) log-probabilities by a pass of the model, and (P) what stands there."""

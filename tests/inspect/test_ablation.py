@@ -51,8 +51,10 @@ def no_gates(model):
     return all(attention.gate is None for _, _, attention in attentions(model))
 
 
-@pytest.mark.parametrize("largest_positions", [1, 100, 1 << 20])
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"decoder_cell": "ssru"}])
+@pytest.mark.parametrize(
+    ("largest_positions", "changes"),
+    [(1, {}), (100, {}), (1 << 20, {}), (100, {"norm": "pre"}), (100, {"decoder_cell": "ssru"})],
+)
 def test_all_heads_together_are_as_one_at_a_time(one_thread, changes, largest_positions):
     model, batch = small_model(**changes), made_batch()
     heads = list(head_layout(model))[::-1]

@@ -45,7 +45,7 @@ def translations(model, sentences, config, batch_tokens, known=None):
         (66, 3, 130, {"decoder_cell": "ssru", "output_bias": True, "embedding_norm": True}),
     ],
 )
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("beam_size", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_line_alone_equals_the_line_in_a_batch(
     d_model, n_heads, d_ff, changes, beam_size, n_threads, repeatable_products
 ):

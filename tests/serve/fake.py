@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 from urllib.parse import urlencode
@@ -75,7 +74,7 @@ class FakeService:
         self.asked.append(
             SimpleNamespace(
                 name=name, verb=verb, texts=list(texts), settings=dict(settings or {}),
-                constraints=constraints, priority=priority, seconds=deadline - time.monotonic(),
+                constraints=constraints, priority=priority, deadline=deadline,
             )
         )  # fmt: skip
         if self.fails is not None:

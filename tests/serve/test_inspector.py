@@ -209,8 +209,10 @@ def test_the_process_answers_dies_and_is_begun_again(translator):
         assert [event["event"] for event in wrong] == ["error"]
         # Files of this machine are the operator's to know
         assert wrong[0]["message"] == "the model cannot be inspected; the log says why"
+        os.kill(first, signal.SIGSTOP)  # or it might answer before it dies
         waiting = asyncio.create_task(gathered(inspector, translator, want=["off", "report"]))
-        await asyncio.sleep(0.05)
+        while not inspector._waiting:
+            await asyncio.sleep(0.01)
         os.kill(first, signal.SIGKILL)
         assert {"event": "error", "message": DIED} in await waiting
         assert await gathered(inspector, translator, want=["heads"]) != []
@@ -250,12 +252,9 @@ def test_who_leaves_is_computed_for_no_longer_and_rest_ends_the_process(tmp_path
                 break
         assert event["event"] == "done"
         pid = inspector.pid
-        for _ in range(100):
-            await asyncio.sleep(0.05)
-            if inspector.pid is None:
-                break
-        assert inspector.pid is None
         assert pid is not None
+        while inspector.pid is not None:  # `run` bounds the time
+            await asyncio.sleep(0.01)
 
     run(scenario, idle_seconds=0.2, command=(sys.executable, "-c", SLOW))
 

@@ -331,6 +331,9 @@ def test_a_second_signal_ends_workers_at_once(zoo):
             server.process.terminate()
             time.sleep(0.3)
             assert server.process.poll() is None
+            while server.process.poll() is None:  # two that come together are one
+                server.process.terminate()
+                time.sleep(0.1)
             assert server.end()[0] == 143
         finally:
             with suppress(ProcessLookupError):
@@ -434,7 +437,7 @@ def test_half_open_connections_end(server):
 
 
 def test_who_does_not_read_an_answer_is_left(monkeypatch):
-    closed = asyncio.run(_unread(monkeypatch))
+    closed = asyncio.run(asyncio.wait_for(_unread(monkeypatch), SECONDS))
     assert closed == ["abort", "close"]
 
 
@@ -442,7 +445,6 @@ async def _unread(monkeypatch):
     """Lets a client stop reading, and another one go on in time; returns what ended for whom."""
     closed = []
     monkeypatch.setattr(run, "STUCK_SECONDS", 0.02)
-    monkeypatch.setattr(run, "HEADER_SECONDS", 0.05)
     config = uvicorn.Config(lambda *_: None, lifespan="off", ws="none", log_config=None)
     config.load()
     transport = SimpleNamespace(
@@ -450,16 +452,16 @@ async def _unread(monkeypatch):
         abort=lambda: closed.append("abort"), close=lambda: closed.append("close"),
     )  # fmt: skip
     for is_read in (False, True):
+        # Who does not read is left long before, and who reads would be, were it not noticed
+        monkeypatch.setattr(run, "HEADER_SECONDS", 0.05 if is_read else 60.0)
         one = run.TimedProtocol(config=config, server_state=ServerState(), app_state={})
         one.connection_made(transport)
         one.pause_writing()
         if is_read:
             one.resume_writing()
-        await asyncio.sleep(0.04)
-        if not is_read:
-            one._stop_waiting()
-    await asyncio.sleep(0.04)
-    one.connection_lost(RuntimeError())
+        while len(closed) <= is_read:
+            await asyncio.sleep(0.01)
+        one.connection_lost(RuntimeError())
     return closed
 
 
@@ -554,11 +556,12 @@ def test_a_client_that_leaves_ends_its_work(zoo):
             f"POST /translate HTTP/1.1\r\nHost: {server.host}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
-        with socket.create_connection((server.host, server.port)) as one:
-            one.sendall(head.encode() + body)
-            time.sleep(0.05)
         until = time.monotonic() + SECONDS
-        while "tformer_disconnected_total 1\n" not in server.get("metrics"):
+        while "tformer_disconnected_total 0\n" in server.get("metrics"):
             assert time.monotonic() < until
-            time.sleep(0.05)
-        assert "tformer_queue_requests 0\n" in server.get("metrics")
+            # Again, where this process stalls until all is answered
+            with socket.create_connection((server.host, server.port)) as one:
+                one.sendall(head.encode() + body)
+                time.sleep(0.05)
+        while "tformer_queue_requests 0\n" not in server.get("metrics"):
+            assert time.monotonic() < until

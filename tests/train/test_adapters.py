@@ -10,6 +10,7 @@ from torch.nn import functional
 from typer.testing import CliRunner
 
 from tests.kinds.test_without_torch import without_torch
+from tests.slowly import slowly
 from tests.watched_training import crash_at, sha256
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
@@ -213,7 +214,7 @@ def test_adapters_alone_are_trained_saved_and_merged(make, tmp_path, model):
     ],
     ids=["dropout and ema", "muon"],
 )
-@pytest.mark.parametrize("by_kernels", ["0", "1"])
+@pytest.mark.parametrize("by_kernels", ["1", *slowly("0")])
 def test_the_run_resumes_exactly_without_the_model(
     make, tmp_path, model, monkeypatch, changes, by_kernels
 ):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.recipes import LEARNING, recipe_maker
+from tests.slowly import slowly
 from tests.watched_training import at, digest, interrupt
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
@@ -56,7 +57,7 @@ def started(recipe):
     return initial_model(recipe, recipe.tokenizer.vocab_size)
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("kind", ["bert", *slowly("roberta")])
 @pytest.mark.parametrize("head", ["ForMaskedLM", "Model", "ForSequenceClassification"])
 def test_a_head_of_its_own_is_put_on_an_encoder(make, tmp_path, head, kind):
     own = {"labels": ["down", "up"]} if "Class" in head else {}

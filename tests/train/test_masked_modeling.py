@@ -10,6 +10,7 @@ import torch
 from tests.commands import output_of, record_of
 from tests.commands import run as ran
 from tests.recipes import LEARNING, SHAPE, recipe_maker
+from tests.slowly import slowly
 from tests.watched_training import check_a_stop_leaves_no_trace
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
@@ -72,8 +73,8 @@ def test_a_run_learns_what_belongs_together_and_fills_gaps(make, tmp_path):
     "changes",
     [
         {},
-        {"data": {"text": "stream"}, "tokenizer": {"algorithm": "char"}},
         {"tokenizer": {"algorithm": "bpe", "vocab_size": 290, "bpe_dropout": 0.2}},
+        *slowly({"data": {"text": "stream"}, "tokenizer": {"algorithm": "char"}}),
     ],
     ids=str,
 )

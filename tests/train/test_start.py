@@ -10,6 +10,7 @@ from tests.foreign.hugging_face.test_importing import marian, multilingual
 from tests.foreign.marian.test_importing import OPTIONS, weights, write
 from tests.foreign.marian.test_importing import VARIANTS as MARIAN
 from tests.foreign.test_peft import write_adapter
+from tests.slowly import slowly
 from tests.watched_training import crash_at, sha256
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
@@ -176,7 +177,7 @@ def test_weights_that_change_after_the_recipe_was_read_are_refused(make, tmp_pat
     assert not run.exists()
 
 
-@pytest.mark.parametrize("variant", ["post-norm", "ssru", "separate"])
+@pytest.mark.parametrize("variant", ["ssru", *slowly("post-norm", "separate")])
 def test_a_foreign_model_is_imported_and_trained(make, tmp_path, variant):
     options = {**OPTIONS, **MARIAN[variant]}
     source, run, said = write(tmp_path / "marian", weights(options), options), tmp_path / "run", []
@@ -249,7 +250,7 @@ AVERAGES = {
 
 
 @pytest.mark.parametrize("changes", AVERAGES.values(), ids=AVERAGES)
-@pytest.mark.parametrize("by_kernels", ["0", "1"])
+@pytest.mark.parametrize("by_kernels", ["1", *slowly("0")])
 def test_frozen_weights_keep_their_bits_and_have_no_state(
     make, tmp_path, model, monkeypatch, changes, by_kernels
 ):
@@ -393,7 +394,7 @@ def ids_of(path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["post-norm", "ssru", "separate", "opus", "opus two", "m2m", "nllb", "mbart"]
+    "kind", ["ssru", "opus two", "m2m", *slowly("post-norm", "separate", "opus", "nllb", "mbart")]
 )
 def test_imported_models_learn_new_tokens(make, tmp_path, kind):
     source, run = foreign(tmp_path / "foreign", kind), tmp_path / "run"

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.recipes import tiny_translator
+from tests.slowly import slowly
 from tests.watched_training import Watcher, at, crash, crash_at, digest
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
@@ -179,10 +180,12 @@ def test_r_drop_and_growing_batches_resume_exactly(make, tmp_path):
     [
         {"positions": "rotary", "activation": "swish", "d_head": 6, "tied_embeddings": "inputs"},
         {"positions": "relative", "similarity": "dot", "norm_kind": "rms", "gated": True},
-        {"positions": "alibi", "similarity": "cosine", "n_key_heads": 1},
-        {"positions": "segments"},
-        {"positions": "none", "similarity": "additive", "activation": "gelu-tanh"},
-        {"similarity": "distance", "projections": False},
+        *slowly(
+            {"positions": "alibi", "similarity": "cosine", "n_key_heads": 1},
+            {"positions": "segments"},
+            {"positions": "none", "similarity": "additive", "activation": "gelu-tanh"},
+            {"similarity": "distance", "projections": False},
+        ),
     ],
     ids=str,
 )
@@ -257,7 +260,7 @@ def test_a_checkpoint_that_the_system_cannot_read_now_is_left_alone(make, tmp_pa
     assert digest(run) == digest(whole)
 
 
-@pytest.mark.parametrize("n_writes", [1, 4, 9, 14])
+@pytest.mark.parametrize("n_writes", [4, 14, *slowly(1, 9)])
 def test_a_full_disk_fails_the_run_and_leaves_it_resumable(
     make, tmp_path, monkeypatch, whole, n_writes
 ):
@@ -330,7 +333,7 @@ def test_a_limit_of_time_leaves_time_to_validate(make, tmp_path):
         ({"max_minutes": 0.0005}, "max_minutes = 0.0005 is reached"),
     ],
 )
-@pytest.mark.parametrize("schedule", ["linear", "noam"])
+@pytest.mark.parametrize("schedule", ["linear", *slowly("noam")])
 def test_every_limit_ends_the_run(make, tmp_path, limits, reason, schedule):
     changes = {f"training__{key}": value for key, value in limits.items()}
     recipe = make(training__max_steps=0, training__schedule=schedule, **changes)

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.recipes import SHAPE, recipe_maker
+from tests.slowly import slowly
 from tests.watched_training import Watcher, at, crash, digest
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
@@ -157,8 +158,12 @@ MOMENTS = "before", "between", "after", "log", "later"
 
 
 @pytest.mark.parametrize(
-    ("moment", "bad"), [*product(MOMENTS, [(1, 2, 3), (7, 11)]), ("after", (0, 1, 2))]
-)
+    ("moment", "bad"),
+    [
+        *product(MOMENTS, [(7, 11)]), ("between", (1, 2, 3)),
+        *slowly(*((one, (1, 2, 3)) for one in MOMENTS if one != "between"), ("after", (0, 1, 2))),
+    ],
+)  # fmt: skip
 def test_a_run_killed_around_a_rollback_ends_as_an_uninterrupted_one(
     recipe, tmp_path, monkeypatch, known, places, bad_steps, bad, moment
 ):
@@ -307,7 +312,7 @@ def disk(tmp_path):
     subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.parametrize("kilobytes", [100, 200, 300, 400])
+@pytest.mark.parametrize("kilobytes", [100, 300, *slowly(200, 400)])
 def test_a_full_disk_leaves_a_run_that_resumes_when_there_is_room(
     recipe, tmp_path, expected, disk, kilobytes
 ):
@@ -356,7 +361,7 @@ def test_missing_or_changed_data_are_named_before_a_resumption(recipe, data, exp
     assert result(run) == expected
 
 
-@pytest.mark.parametrize("n_flushes", [7, 13, 22, 31])
+@pytest.mark.parametrize("n_flushes", [13, 31, *slowly(7, 22)])
 def test_a_kill_while_a_checkpoint_is_written_leaves_no_trace(
     recipe, tmp_path, expected, n_flushes
 ):
@@ -455,8 +460,17 @@ def flip(file):
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json"])
-@pytest.mark.parametrize("damage", [flip, lambda file: os.truncate(file, 50)])
+def cut(file):
+    os.truncate(file, 50)
+
+
+@pytest.mark.parametrize(
+    ("damage", "file"),
+    [
+        (flip, "model.safetensors"), (cut, "optimizer.safetensors"), (cut, "state.json"),
+        *slowly((cut, "model.safetensors"), (flip, "optimizer.safetensors"), (flip, "state.json")),
+    ],
+)  # fmt: skip
 def test_a_damaged_checkpoint_is_passed_over(recipe, tmp_path, expected, file, damage):
     run = tmp_path / "run"
     train_until_crash(recipe, run)

@@ -68,7 +68,7 @@ class ModelDirectory:
     decoding: DecodingConfig
     info: ModelInfo
     weight_type: WeightType = "float32"
-    """Type of its stored weights; a model of "int8" can only translate and score."""
+    """Type of its stored weights; one of "int8" can neither be trained nor inspected."""
 
     @cached_property
     def any_model(self) -> Transformer | EncoderOnly:
@@ -293,9 +293,9 @@ def make_model(
     }
     model.load_state_dict(tensors, assign=True)  # copies to "meta" are lost
     model.eval().requires_grad_(requires_grad=False)
-    if in_integers and isinstance(model, Transformer):
+    if in_integers:
         require_fast("int8 weights")
-        from tformer_cli.fast.products import use_integers
+        from tformer_cli.fast.products import encode_in_integers, use_integers
         from tformer_cli.fast.quantized import QuantizedMatrix
 
         pairs = ((name, arrays[name], arrays[f"{name}{SCALE}"]) for name in in_integers)
@@ -303,5 +303,8 @@ def make_model(
             name: QuantizedMatrix(torch.from_numpy(integers), torch.from_numpy(scale))
             for name, integers, scale in pairs
         }
-        use_integers(model, matrices)
+        if isinstance(model, Transformer):
+            use_integers(model, matrices)
+        else:
+            encode_in_integers(model, matrices)
     return model

@@ -300,6 +300,10 @@ def check_words(values: Mapping[str, Any], *, is_chosen: bool) -> None:
             check_device_name(device)
         except ValueError as error:
             raise UsageError(f"--device: {error}") from None
+    if values.get("export_format") == "onnx" and None in map(find_spec, ("onnx", "onnxscript")):
+        raise UsageError(
+            "--format onnx: the packages are not installed; pip install 'tformer[onnx]'"
+        )
     if values.get("export_format") == "ctranslate2" and find_spec("ctranslate2") is None:
         from tformer_cli.artifacts.config_file import TRANSLATORS, check_task, read_config
 

@@ -92,8 +92,7 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
     for paragraph in description.split("\n\n"):
         console.print(Padding(_styled(" ".join(paragraph.split())), (1, 1, 0, 1)))
     console.print()
-    commands = list(_commands(ctx)) if isinstance(command, TyperGroup) else []
-    for panels in (commands, list(_parameters(ctx))):
+    for panels in (list(commands_by_panel(ctx)), list(parameters_by_panel(ctx))):
         indent = _indent([rows for _, rows in panels], width)
         for title, rows in panels:
             body = Text("\n").join(_lines(console, rows, width - 4, indent))
@@ -186,8 +185,10 @@ def _usage_of(argument: TyperArgument) -> str:
     return name if argument.required else f"[{name}]"
 
 
-def _commands(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:  # noqa: ANN401 - click's
-    """Yields the panels of a group's commands, each with its summary."""
+def commands_by_panel(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:  # noqa: ANN401
+    """Yields the panels of a group's commands, each with its summary; of a command none."""
+    if not hasattr(ctx.command, "commands"):
+        return
     panels: dict[str, list[tuple[str, str]]] = {title: [] for title in COMMAND_PANELS}
     for name in ctx.command.list_commands(ctx):
         command = ctx.command.get_command(ctx, name)
@@ -197,7 +198,7 @@ def _commands(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:  # noqa:
     yield from ((title, rows) for title, rows in panels.items() if rows)
 
 
-def _parameters(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:  # noqa: ANN401 - click's
+def parameters_by_panel(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:  # noqa: ANN401
     """Yields the panels of a command's arguments and options: of each its name and its sentence."""
     parameters = ctx.command.get_params(ctx)
     arguments = [one for one in parameters if isinstance(one, TyperArgument)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.options import (
+    DecodingPrecisionOption,
     DeviceOption,
     OutputOption,
     QuietOption,
@@ -162,9 +163,7 @@ class LineJob(FileOptions):
         min=0.0,
     )
     device: DeviceOption = "auto"
-    precision: Literal["auto", "float32", "bfloat16"] = option_field(
-        "auto", "Precision to compute in. auto is float32."
-    )
+    precision: DecodingPrecisionOption = "auto"
     threads: ThreadsOption = 0
     quiet: QuietOption = False
 

@@ -160,6 +160,52 @@ class SegmentBuilder:
         return Segment(inner, tuple(spans), self.context, text[:start], text[end:])
 
 
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]*+)(?:\s[^<>]*)?/?>")
+
+_VOID = {"br", "hr", "img", "input", "wbr"}
+
+
+def partners(tags: Sequence[re.Match[str]]) -> dict[int, Literal["open", "close"]]:
+    """Finds the tags that are opened and closed; others (a voice until the end) are void.
+
+    Groups 1 and 2 of a match are the slash of a closing tag and the name.
+    """
+    kinds: dict[int, Literal["open", "close"]] = {}
+    opened: list[int] = []
+    for number, tag in enumerate(tags):
+        if tag[2] and not tag[1]:
+            opened.append(number)
+        elif tag[2] and opened and tags[opened[-1]][2].lower() == tag[2].lower():
+            kinds[opened.pop()] = "open"
+            kinds[number] = "close"
+    return kinds
+
+
+def add_message(
+    builder: SegmentBuilder,
+    text: str,
+    add: Callable[[str], None],
+    written: Callable[[str], str] = str,
+) -> None:
+    """Adds a message, whose tags of HTML are markup, as programs show it.
+
+    `add` takes the text between, and `written` gives what the document has for a tag.
+    """
+    place = 0
+    tags = list(_TAG.finditer(text))
+    kinds = partners(tags)
+    for number, tag in enumerate(tags):
+        add(text[place : tag.start()])
+        if number in kinds:
+            (builder.open if kinds[number] == "open" else builder.close)(written(tag[0]))
+        elif tag[2].lower() in _VOID:
+            builder.void(written(tag[0]))
+        else:  # as in "open <file>", where a word stands for another
+            builder.protected(tag[0], written(tag[0]))
+        place = tag.end()
+    add(text[place:])
+
+
 _BLANKS = " \t\r\n\f"
 _JOINED = re.compile(f"[{_BLANKS}]+")
 

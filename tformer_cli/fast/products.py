@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +99,23 @@ def use_integers(model: Transformer, matrices: dict[str, QuantizedMatrix]) -> No
     if model.output_projection is not None:
         weight = model.output_projection.weight.to("meta")
         model.output_projection.weight = nn.Parameter(weight, requires_grad=False)
+
+
+def encode_in_integers(model: Model, matrices: dict[str, QuantizedMatrix]) -> None:
+    """Lets the layers of an encoder on the CPU multiply by integers; see `use_integers`.
+
+    Its embedding and its head become what the integers stand for: a text has one vector, or a few,
+    so products of integers would save nothing there.
+    """
+    layers = _linears(model)
+    for name, matrix in matrices.items():
+        owner = model.get_submodule(name.removesuffix(".weight"))
+        weight = matrix.dequantized()
+        if name.startswith("encoder.") and owner in layers.values():
+            linear = cast("Linear", owner)
+            linear.product = QuantizedProduct(matrix, linear.bias)
+            weight = weight.to("meta")  # nothing can be computed with it by mistake
+        owner.weight = nn.Parameter(weight, requires_grad=False)
 
 
 def _linears(model: Model) -> dict[str, Linear]:

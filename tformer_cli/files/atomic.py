@@ -219,8 +219,8 @@ def directory_aside(path: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         yield aside
-        for file in aside.iterdir():
-            flush_file(file)
+        for file in aside.rglob("*"):
+            (flush_directory if file.is_dir() else flush_file)(file)
         flush_directory(aside)
         remove_tree(path)
         aside.rename(path)

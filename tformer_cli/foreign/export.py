@@ -1,10 +1,12 @@
 """A model in another form: for another engine or library, or with int8 weights."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.artifacts.config_file import (
     CONFIG,
@@ -29,16 +31,26 @@ from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.atomic import check_free, directory_aside, write_text
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.foreign.ctranslate2.exporting import EXPORT, ORIGIN, export_ctranslate2
-from tformer_cli.foreign.hugging_face import decoders, encoders, translators, vision
-from tformer_cli.foreign.hugging_face.family import Family
+from tformer_cli.foreign.hugging_face import decoders, encoders, pipelines, translators, vision
+from tformer_cli.foreign.hugging_face.family import written_labels
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.runtime import require_fast
 from tformer_cli.settings import unknown_setting
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.tokenizer import PAD_ID
+
+if TYPE_CHECKING:
+    from tformer_cli.foreign.hugging_face.family import Family
+    from tformer_cli.foreign.hugging_face.layout import Layout
+    from tformer_cli.model.config import ModelConfig
 
 # tasks whose models Hugging Face's library gets
 EXPORTED: tuple[TaskKind, ...] = tuple(TASKS)
+# tasks whose models compute in int8
+QUANTIZED: tuple[TaskKind, ...] = (*TRANSLATORS, "classify", "tag", "masked", "image", "embed")
+# tasks whose models become an ONNX graph
+GRAPHS: tuple[TaskKind, ...] = ("classify", "tag", "masked", "embed")
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 
@@ -65,13 +77,13 @@ def export_int8(
 ) -> tuple[int, int]:
     """Writes a model directory whose matrices are 8-bit integers, whole or not at all.
 
-    It translates and scores as `--precision int8` does with the model itself, to the last bit.
+    It computes as `--precision int8` does with the model itself, to the last bit.
     """
     require_fast("--format int8")
     from tformer_cli.fast.products import quantized_matrices
 
-    directory = _opened(model, output, adapter)
-    weights = directory.model.state_dict()
+    directory = _opened(model, output, adapter, tasks=QUANTIZED)
+    weights = directory.any_model.state_dict()
     integers = named_integers(weights, quantized_matrices(weights))
     _save(directory, Path(output), integers, "int8")
     before, after = ((place / WEIGHTS).stat().st_size for place in (directory.path, Path(output)))
@@ -129,7 +141,8 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
     """Writes a directory that Hugging Face's library loads; returns the class that loads it.
 
     The table of the model's family is read backwards. One of tformer's tokenizers is stored in the
-    format of Hugging Face `tokenizers`, which needs no SentencePiece.
+    format of Hugging Face `tokenizers`, which needs no SentencePiece. Encoders that no class pools
+    as they are pooled here become a pipeline of sentence-transformers.
     """
     directory = _opened(model, output, adapter, tasks=EXPORTED)
     config = directory.config
@@ -141,33 +154,78 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
         module = translators
     family = module.family_of(directory)
     head = config.head if config.is_encoder_only else ""
+    if pipelines.is_written(config, family):
+        head = "none"
     name: str = family.classes[head]
     _check(directory, family, name)
     parts = module.write(directory, family)
-    files = dict(parts.files)
-    texts = {
-        CONFIG: _json({"architectures": [name], "model_type": family.model_type, **parts.settings}),
-        "README.md": model_card(directory, name),
-    }
-    if parts.layout is not None:
-        files |= parts.layout.files
-        limits = {
-            "model_input_names": ["input_ids", "attention_mask"],
-            "model_max_length": config.max_positions,
-            "clean_up_tokenization_spaces": False,
-        }
-        texts["tokenizer_config.json"] = _json({**parts.layout.settings, **limits})
+    settings = {"architectures": [name], "model_type": family.model_type, **parts.settings}
+    weights: dict[str, Mapping[str, Any]] = {}
+    weights[WEIGHTS] = family.prefixed(parts.weights, has_head=head != "none")
+    if head == "none" and config.head == "labels":
+        name = pipelines.CLASS
+    texts = {CONFIG: _json(settings), "README.md": model_card(directory, name)}
+    if parts.pipeline is not None:
+        texts |= {file: _json(content) for file, content in parts.pipeline.texts.items()}
+        weights |= parts.pipeline.weights
     if parts.generation is not None:
         texts["generation_config.json"] = _json(parts.generation)
-    weights = family.prefixed(parts.weights, has_head=head != "none")
+    _write(Path(output), texts, weights, parts.files, parts.layout, config.max_positions)
+    return name
+
+
+def export_onnx(model: Path | str, output: Path | str, adapter: Path | None = None) -> str:
+    """Writes an ONNX graph of an encoder with its tokenizer; returns the names of its outputs."""
+    from tformer_cli.foreign import onnx_graph
+    from tformer_cli.foreign.hugging_face.layout import encoder_layout
+
+    directory = _opened(model, output, adapter, tasks=GRAPHS)
+    if directory.config.reads_images:
+        raise UsageError(
+            f"{directory.path}: reads images; export with --format huggingface, whose library has "
+            "what prepares them"
+        )
+    layout = encoder_layout(directory)
+    labels = written_labels(directory.info.labels)
+    texts = {
+        CONFIG: _json({"pad_token_id": layout.ids[PAD_ID], **labels}),
+        "README.md": model_card(directory, "ONNX graph"),
+    }
+    save = onnx_graph.graph_writer(directory, layout)
+    longest = directory.config.max_positions
+    _write(Path(output), texts, {}, {}, layout, longest, lambda path: save(path / onnx_graph.GRAPH))
+    return " and ".join(onnx_graph.outputs_of(directory))
+
+
+def _write(
+    output: Path,
+    texts: Mapping[str, str],
+    weights: Mapping[str, Mapping[str, Any]],
+    files: Mapping[str, bytes],
+    layout: Layout | None,
+    longest: int,
+    write_more: Callable[[Path], object] = lambda _: None,
+) -> None:
+    """Writes the files of an export, by their paths in its directory."""
+    if layout is not None:
+        files = {**files, **layout.files}
+        limits = {
+            "model_input_names": ["input_ids", "attention_mask"],
+            "model_max_length": longest,
+            "clean_up_tokenization_spaces": False,
+        }
+        texts = {**texts, "tokenizer_config.json": _json({**layout.settings, **limits})}
     # beside its place first, so that an interrupted export leaves nothing
-    with directory_aside(Path(output)) as aside:
+    with directory_aside(output) as aside:
+        for file in (*files, *texts, *weights):
+            (aside / file).parent.mkdir(exist_ok=True)
         for file, content in files.items():
             (aside / file).write_bytes(content)
         for file, text in texts.items():
             write_text(aside / file, text)
-        save_tensors(aside / WEIGHTS, weights, {"format": "pt"})
-    return name
+        for file, tensors in weights.items():
+            save_tensors(aside / file, tensors, {"format": "pt"})
+        write_more(aside)
 
 
 def _check(directory: ModelDirectory, family: Family, name: str) -> None:
@@ -175,15 +233,27 @@ def _check(directory: ModelDirectory, family: Family, name: str) -> None:
     config = directory.config
     unknown = unknown_setting(config, family.known)
     if unknown is not None:
-        # only translation models can be written in CTranslate2's format
-        translates = not (config.is_encoder_only or config.is_decoder_only)
-        way = "export with --format ctranslate2" if translates else "use it here"
+        way = "export with --format ctranslate2"  # which only translation models can be
+        if config.is_encoder_only or config.is_decoder_only:
+            way = "use it here"
+        if config.is_encoder_only and not config.reads_images:
+            way = f"{_way(unknown, family)}, or export with --format onnx"
         raise UsageError(f"{directory.path}: {name} of Hugging Face has no {unknown}; {way}")
     if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
         raise UsageError(
             f"{directory.path}: some heads are pruned, but {name} of Hugging Face needs the same "
             "number in every layer; export the unpruned model"
         )
+
+
+def _way(unknown: str, family: Family) -> str:
+    """Says which values of a setting an encoder's family has."""
+    setting = unknown.partition(" ")[0]
+    if setting == "embedding_norm" and family.fixed[setting]:
+        return 'train with embedding_norm = true or norm = "pre"'
+    values = family.known.get(setting, ())
+    shown = " or ".join(json.dumps(one) for one in values) if isinstance(values, Iterable) else ""
+    return f"train with {setting} = {shown}" if shown else f"train without {setting}"
 
 
 def _json(values: Mapping[str, Any]) -> str:
@@ -215,6 +285,27 @@ path = "."  # this directory, or its name on the hub
 model = {model}.from_pretrained(path)
 {use}
 ```"""
+_SENTENCES = """\
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer(".")  # this directory, or its name on the hub
+{use}
+```"""
+_LOGITS = """\
+logits = model.encode(["A text"])  # its vectors are the logits of the labels
+print([model[0].auto_model.config.id2label[int(row.argmax())] for row in logits])"""
+_ONNX = """\
+```python
+import onnxruntime
+from transformers import AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+graph = onnxruntime.InferenceSession("model.onnx")
+batch = tokenizer(["A text"], padding=True, truncation=True, return_tensors="np")
+names = [one.name for one in graph.get_inputs()]
+print(graph.run(None, {{name: batch[name] for name in names}}))
+```"""
 _GENERATE = """\
 batch = tokenizer({text}, return_tensors="pt"{padding})
 {target}print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))"""
@@ -229,7 +320,7 @@ def model_card(directory: ModelDirectory, name: str) -> str:
     images = "image-" if config.reads_images and config.head == "none" else ""
     head = [
         "---",
-        "library_name: transformers",
+        f"library_name: {_library(config, name)}",
         f"pipeline_tag: {images}{_PIPELINES[task_kind(config)]}",
         *(["language:", *codes] if codes else []),
         "tags:",
@@ -267,8 +358,24 @@ def model_card(directory: ModelDirectory, name: str) -> str:
     return "\n\n".join([*blocks, *_recipe(directory.path)]) + "\n"
 
 
+def _library(config: ModelConfig, name: str) -> str:
+    if name == "ONNX graph":
+        return "onnx"
+    return "sentence-transformers" if _is_pipeline(config, name) else "transformers"
+
+
+def _is_pipeline(config: ModelConfig, name: str) -> bool:
+    is_bare = config.is_encoder_only and config.head == "none" and not config.reads_images
+    return is_bare or name == pipelines.CLASS
+
+
 def _example(directory: ModelDirectory, name: str) -> str:
     config, tokenizer = directory.config, directory.tokenizer
+    if name == "ONNX graph":
+        return _ONNX.format()
+    if _is_pipeline(config, name):
+        use = _LOGITS if config.head == "labels" else 'print(model.encode(["A text", "Another"]))'
+        return _SENTENCES.format(use=use)
     about = {"tokenizer": "tokenizer", "tokenizer_class": "Tokenizer", "source": "", "model": name}
     if config.is_encoder_only and config.reads_images:
         about |= {"tokenizer": "processor", "tokenizer_class": "ImageProcessor"}

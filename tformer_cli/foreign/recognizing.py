@@ -20,9 +20,9 @@ from tformer_cli.foreign.ctranslate2 import importing as ctranslate2
 from tformer_cli.foreign.foreign_model import ForeignModel
 from tformer_cli.foreign.formats.weight_files import read_checkpoint
 from tformer_cli.foreign.hugging_face import decoders, encoders, translators, vision
-from tformer_cli.foreign.hugging_face.encoders import Pipeline, read_pipeline
 from tformer_cli.foreign.hugging_face.families import FAMILIES
 from tformer_cli.foreign.hugging_face.family import Source, Task, open_source
+from tformer_cli.foreign.hugging_face.pipelines import Pipeline, read_pipeline
 from tformer_cli.foreign.keys import read_json_file
 from tformer_cli.foreign.marian import importing as marian
 from tformer_cli.foreign.marian.layout import find_source
@@ -158,7 +158,7 @@ def _read_sentences(path: Path) -> ForeignModel:
     if family is None or family.task != "encoder":
         raise ArtifactError(
             f"{file}: model_type = {json.dumps(settings.get('model_type'))[:60]} is not supported; "
-            "import a BERT, RoBERTa, DistilBERT or ELECTRA"
+            "import a BERT, RoBERTa, DistilBERT, ELECTRA or MegatronBERT"
         )
     source = open_source(pipeline.path, family, settings)
     source.notes = [*pipeline.notes, *source.notes]

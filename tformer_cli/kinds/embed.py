@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tformer_cli.artifacts.config_file import MODELS
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.kind import Kind
 from tformer_cli.runtime import has_fast
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened, Opening
     from tformer_cli.model.base import Model
-    from tformer_cli.model.config import Precision
 
 
 OfLines = tuple[Callable[..., list[Any]], Mapping[str, Any]]
@@ -34,17 +33,20 @@ class Embed(Kind):
         from tformer_cli.kinds.stored_model import DirectoryModel, Opened, choose_precision
 
         stored, weights, settings = opening.directory, opening.weights, opening.settings
-        if settings.precision not in ("auto", "float32", "bfloat16"):
-            what = MODELS[self.name]
-            raise UsageError(f"--precision: {what} do not compute in {settings.precision}; omit it")
-        chosen: Precision = "bfloat16" if settings.precision == "bfloat16" else "float32"
-        choose_precision(stored, chosen, opening.place)  # refuses weights in int8
-        is_fast = opening.place == "cpu" and chosen == "float32" and has_fast()
+        chosen = choose_precision(stored, settings.precision, opening.place)
+        in_integers = chosen == "int8"
+        is_fast = opening.place == "cpu" and chosen != "bfloat16" and has_fast()
 
         def load() -> Model:
             settings.prepare_torch()
             encoder = stored.encoder
-            if is_fast:  # packed matrices are multiplied faster, to the same bits
+            if in_integers and stored.weight_type != "int8":  # else they are its weights already
+                from tformer_cli.fast.products import encode_in_integers, quantized_matrices
+
+                # who gives an opened directory may go on to use its model
+                encoder = encoder if weights is not None else deepcopy(encoder)
+                encode_in_integers(encoder, quantized_matrices(encoder.state_dict()))
+            elif is_fast and not in_integers:  # packed matrices are faster, to the same bits
                 from tformer_cli.fast.products import pack_layers
 
                 pack_layers(encoder)
@@ -57,15 +59,15 @@ class Embed(Kind):
         from tformer_cli.fast.native_encoder import compiled_encoder
         from tformer_cli.search.pooled import LabelHead, TokenHead
 
-        on_cpu = DirectoryModel(opened.directory, weights, in_integers=False)
+        on_cpu = DirectoryModel(opened.directory, weights, in_integers=in_integers)
         compiled = compiled_encoder(on_cpu, settings.tell, settings.threads)
         if isinstance(compiled, str):  # the reason why they cannot
             return opened
         head: LabelHead | TokenHead | None = None  # vectors need none
         if stored.config.n_outputs:
-            head = LabelHead(stored.config, weights.arrays)
+            head = LabelHead(stored.config, on_cpu.head_arrays())
         elif stored.config.head == "tokens":
-            head = TokenHead(stored.config, weights.arrays)
+            head = TokenHead(stored.config, on_cpu.head_arrays())
         return replace(opened, compiled=compiled, head=head)
 
     def serving(self, opened: Opened, verb: Verb) -> Serving:

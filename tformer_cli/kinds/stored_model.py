@@ -73,6 +73,29 @@ class DirectoryModel:
         yield arrays if is_stored else in_integers(arrays, self.release)
         self.weights.free_pages()
 
+    def head_arrays(self) -> Mapping[str, NDArray[Any]]:
+        """Returns the weights of an encoder's head: in int8 the numbers that integers stand for.
+
+        A text has one vector, or a few, so products of integers would save nothing there.
+        """
+        from tformer_cli.artifacts.weights_file import SCALE
+
+        arrays = self.weights.arrays
+        if not self.in_integers:
+            return arrays
+        names = ("pooler.", "transform", "output_", "source_embedding.")
+        found: Mapping[str, NDArray[Any]] = {
+            name: array for name, array in arrays.items() if name.startswith(names)
+        }
+        if self.directory.weight_type != "int8":
+            from tformer_cli.fast.native.weights import in_integers
+
+            found = in_integers(found, lambda _: None)
+        return {
+            name: array if array.dtype != "int8" else array * found[f"{name}{SCALE}"][:, None]
+            for name, array in found.items()
+        }
+
     def release(self, array: NDArray[Any]) -> None:
         self.weights.free_pages(array)
 

@@ -1,5 +1,7 @@
 """Two aligned files, or a table of pairs, made into held-out sets and a recipe.
 
+Where the second file or column has few different lines, they are labels of a classifier.
+
 `read_own_text` looks at the files and refuses what cannot be trained on; nothing is written.
 `write_own_text` splits them into RUN/data and writes the chosen recipe beside it, so that the same
 command finds both again: a run that has begun keeps its recipe, whatever a newer version chooses.
@@ -7,7 +9,7 @@ command finds both again: a run that has begun keeps its recipe, whatever a newe
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tformer_cli.artifacts.config_file import CONFIG
@@ -17,6 +19,7 @@ from tformer_cli.files.atomic import aside_of, not_writable, replaceable_directo
 from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.quality.clean_data import REPORT, check_output
 from tformer_cli.quality.examine import Progress
+from tformer_cli.quality.facts import LABELED
 from tformer_cli.quality.given import GivenData, ending_of, given_data, plain_name
 from tformer_cli.quality.split_data import (
     SCHEMA,
@@ -105,11 +108,12 @@ def read_own_text(files: Sequence[str], run: Path) -> OwnText:
     check_outputs([place], inputs)
     given = given_data(files)
     # A pass over everything: different line counts would else be found after minutes of work
-    n_pairs = target_bytes = 0
+    n_pairs = source_bytes = target_bytes = 0
     lines: tuple[set[str], ...] = (set(), set())
     for pair in read_corpus(given.data.train[0]):
         if pair.source.strip() and pair.target.strip():
             n_pairs += 1
+            source_bytes += len(pair.source.encode("utf-8", "replace"))
             target_bytes += len(pair.target.encode("utf-8", "replace"))
             for known, text in zip(lines, pair, strict=True):
                 if len(known) <= MOST_LABELS:
@@ -120,17 +124,24 @@ def read_own_text(files: Sequence[str], run: Path) -> OwnText:
             f"{names}: {count_of(n_pairs, 'pair')} with text on both sides leave nothing to hold "
             f"out; give {FEWEST} or more, or fine-tune by a recipe: tformer recipes copy template"
         )
-    # No such pair shares no sentence with others, which splitting would find out after minutes
-    for side, known in zip(("source", "target"), lines, strict=True):
-        if 1 < len(known) <= min(MOST_LABELS, n_pairs // EXAMPLES_A_LABEL):
-            raise DataError(
-                f"{names}: the {side} has only {len(known)} different lines, which look like "
-                "labels; train a classifier by a recipe: tformer guide classifying"
-            )
+    n_source, n_labels = (
+        len(known) if 1 < len(known) <= min(MOST_LABELS, n_pairs // EXAMPLES_A_LABEL) else 0
+        for known in lines
+    )
+    if n_source:
+        first, *others = files
+        order = f"{others[0]} {first}" if others else "the column of texts first"
+        raise DataError(
+            f"{names}: the source has only {n_source} different lines, which look like labels; "
+            f"for a classifier give {order}"
+        )
+    if n_labels:
+        given = replace(given, kind=LABELED, languages=(given.languages[0], ""))
     # By their names and content: another way to write a path is no other text
     hashes = ((visible(Path(file).name), hash_file(Path(file))) for file in files)
     header = (FIRST_LINE, *(f"{name}: SHA-256 {content}" for name, content in hashes))
-    size = CorpusSize(n_pairs=n_pairs, target_bytes=target_bytes)
+    n_bytes = source_bytes if n_labels else target_bytes
+    size = CorpusSize(n_pairs=n_pairs, target_bytes=n_bytes, n_labels=n_labels)
     return OwnText(given=given, size=size, header=header)
 
 
@@ -155,7 +166,7 @@ def choose_recipe(
         raise UsageError(f"--output: {run} holds a model but not a run; name another directory")
     if begun is not None:
         return Chosen(text=begun)
-    reach = estimate(own.size, limits, on_gpu=on_gpu, preset=preset)
+    reach = estimate(own.size, limits, on_gpu=on_gpu, fine_tunes=fine_tunes, preset=preset)
     settings = choose(own.size, limits, reach, fine_tunes=fine_tunes)
     # A table that is given replaces all keys that were chosen for it
     chosen = tuple(
@@ -163,7 +174,8 @@ def choose_recipe(
         for one in settings
         if not any(f"{one.key}.".startswith(f"{key}.") for key in overridden)
     )
-    size = f"{own.size.n_pairs:,} pairs, about {own.size.target_tokens:,.0f} target tokens"
+    tokens = "tokens of texts" if own.size.n_labels else "target tokens"
+    size = f"{own.size.n_pairs:,} pairs, about {own.size.target_tokens:,.0f} {tokens}"
     return Chosen(
         text=recipe_text([*own.header, size], [*_data(own, run), *chosen]),
         choices=tuple(one for one in chosen if one.why),
@@ -256,7 +268,7 @@ def _data(own: OwnText, run: Path) -> list[Choice]:
             ("source", data.source_language, data.train[0].source),
             ("target", data.target_language, data.train[0].target),
         )
-        if code
+        if code and not (side == "target" and own.size.n_labels)
     ]
     keys = ("source", "target") if data.train[0].source else ("tsv",)
     sets = [

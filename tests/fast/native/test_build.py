@@ -127,12 +127,6 @@ def test_a_program_that_cannot_be_started(sources, tmp_path):
         build([LEVEL], tmp_path / "made", compiler=gone, sources=sources)
 
 
-def test_the_kernels_compile_without_warnings(compiler, tmp_path):
-    """Those of the highest level, which are in place; `library_of` builds the others in earnest."""
-    level = levels_of_processor()[-1]
-    build([level], tmp_path, compiler=compiler, extra=("-O0", *module.STRICT))
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="loads the sanitizers before all else")
 @pytest.mark.parametrize(
     ("index", "message"),

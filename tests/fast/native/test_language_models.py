@@ -124,7 +124,7 @@ CONTINUATIONS = [
     for number, name in enumerate(SHAPES)
     for is_quantized in (False, True)
     # What is drawn depends on probabilities alone: one way for each model, all for each number
-    for settings in (*SEARCHES, DRAWINGS[(number + 2 * is_quantized) % 4])
+    for settings in (*SEARCHES[is_quantized:], DRAWINGS[(number + 2 * is_quantized) % 4])
 ]
 
 

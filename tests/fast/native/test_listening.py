@@ -43,8 +43,11 @@ def flat(sources, found):
     return [source for source, _ in pairs], [one for _, one in pairs]
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize(
+    ("shape", "beam_size"),
+    [(shape, (4, 1)[n % 2]) for n, shape in enumerate(SHAPES.values())],
+    ids=SHAPES,
+)
 def test_rows_are_those_of_a_forced_pass_and_listening_changes_no_bit(kernels, shape, beam_size):
     model, sources = make_model(**shape), make_sources(9)
     assert layout_of(model.config) == head_layout(model)

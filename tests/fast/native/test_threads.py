@@ -51,20 +51,19 @@ def test_a_sleeping_team_is_added_once_and_changes_no_byte():
     assert same == digest
 
 
-def test_a_command_bounds_the_spinning_but_not_what_the_user_chose(tmp_path):
+def test_a_command_bounds_the_spinning(tmp_path):
     """The OpenMP library itself tells what it was set to when torch loaded it."""
     command = [sys.executable, "-m", "tformer_cli", "train", "quickstart", "--dry-run"]
     kept = {name: value for name, value in os.environ.items() if "SPIN" not in name}
-    for chosen, told in [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7")]:
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=kept | chosen | {"OMP_DISPLAY_ENV": "verbose"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert f"GOMP_SPINCOUNT = '{told}'" in done.stderr
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=kept | {"OMP_DISPLAY_ENV": "verbose"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "GOMP_SPINCOUNT = '3000'" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])

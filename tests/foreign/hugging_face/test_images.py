@@ -24,7 +24,7 @@ from tests.oracles import vit
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
-from tformer_cli.foreign.export import EXPORTED, export_hugging_face
+from tformer_cli.foreign.export import EXPORTED, export_hugging_face, export_onnx
 from tformer_cli.foreign.hugging_face.families import VIT
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.model.config import ModelConfig
@@ -132,6 +132,12 @@ def test_a_crop_that_is_rounded_as_timm_does_it_is_refused(tmp_path):
     scaling = Scaling(size=vit.SIZE, resize=(15,), odd_margins="even")
     with pytest.raises(UsageError, match="as timm does, often a pixel off Hugging Face's"):
         export_hugging_face(own(tmp_path / "ours", scaling=scaling), tmp_path / "b")
+
+
+def test_a_graph_of_an_image_encoder_is_refused(tmp_path):
+    ours = own(tmp_path / "ours", head="none", n_labels=0)
+    with pytest.raises(UsageError, match="reads images; export with --format huggingface"):
+        export_onnx(ours, tmp_path / "b")
 
 
 def test_every_setting_is_known_or_refused():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.slowly import slowly
 from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.artifacts.model_directory import store_alignment
 from tformer_cli.inspect.capture import forced
@@ -63,8 +64,9 @@ def check_same(ours, theirs, tolerance):
 
 
 @pytest.mark.parametrize("heads", HEADS, ids=" ".join)
-@pytest.mark.parametrize("convention", [None, "naive", "shift"])
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize(
+    ("convention", "beam_size"), [(None, 4), ("naive", 1), ("shift", 4), *slowly(("naive", 4))]
+)
 def test_what_was_heard_aligns_as_a_forced_pass_does(model, passes, heads, convention, beam_size):
     opened = open_model(
         model, device="cpu", n_best=beam_size, beam_size=beam_size, split_sentences="rule"

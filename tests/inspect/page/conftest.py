@@ -2,17 +2,13 @@
 
 import html
 import json
-import os
 import re
-import subprocess
 from dataclasses import dataclass
-from shutil import which
 from urllib.parse import unquote
 
 import pytest
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-NOISE = re.compile(r"\bINFO:CONSOLE\b|\bERROR:CONSOLE\b|Uncaught|Content Security Policy")
+from tests.chromium import chromium
 
 
 @dataclass(frozen=True)
@@ -36,45 +32,36 @@ class Visit:
         return html.unescape(re.sub(r"<[^>]*>", "", inner))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    found = next(filter(None, map(which, (os.environ.get("BROWSER", ""), *BROWSERS))), None)
-    if found is None:
-        pytest.skip("there is no Chromium to open pages with")
-    return found
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture
 def visit(browser, tmp_path):
     """Opens a page from the disk, with no network, and waits until its script has run."""
 
-    def visit_page(text, address="", script="", size="1280,900"):
+    def visit_page(text, address="", script="", size=(1280, 900)):
         if script:
             before, end, after = text.rpartition("})();\n</script>")
             assert end
             text = before + script + end + after
         path = tmp_path / "page.html"
         path.write_text(text, encoding="utf-8")
-        run = subprocess.run(
-            [
-                browser,
-                "--headless=new",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--no-first-run",
-                "--host-resolver-rules=MAP * ~NOTFOUND",
-                f"--user-data-dir={tmp_path / 'profile'}",
-                f"--window-size={size}",
-                "--enable-logging=stderr",
-                "--virtual-time-budget=120000",
-                "--dump-dom",
-                f"{path.as_uri()}{address}",
-            ],
-            capture_output=True,
-            check=True,
-            timeout=120,
-        )
-        said = run.stderr.decode("utf-8", "replace").splitlines()
-        return Visit(run.stdout.decode("utf-8"), [line for line in said if NOISE.search(line)])
+        # A context for each visit, as pages keep their theme and the like
+        viewport = dict(zip(("width", "height"), size, strict=True))
+        with browser.new_context(offline=True, viewport=viewport) as context:
+            page, console = context.new_page(), []
+            page.on("pageerror", lambda error: console.append(str(error)))
+            page.on("console", lambda message: console.append(message.text))
+            page.goto(f"{path.as_uri()}{address}")
+            if script:
+                page.wait_for_selector("#selftest", state="attached")
+            # What the page's own script left for the next frame
+            page.evaluate(
+                "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
+            )
+            return Visit(page.content(), console)
 
     return visit_page

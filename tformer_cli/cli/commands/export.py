@@ -14,7 +14,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free
 
 TOKENIZER = "tokenizer.json"
-Format = Literal["ctranslate2", "huggingface", "marian", "int8", "tformer"]
+Format = Literal["ctranslate2", "huggingface", "marian", "onnx", "int8", "tformer"]
 
 
 def export(
@@ -30,8 +30,9 @@ def export(
     export_format: Format = option_field(
         "ctranslate2",
         "ctranslate2: a model for that engine. huggingface: a directory for that library and hub. "
-        "marian: files for that tool. int8: a tformer model directory, quantized to a quarter of "
-        "the size. tformer: a model directory with --adapter added to the weights.",
+        "marian: files for that tool. onnx: a graph of an encoder, classifier or tagger. int8: a "
+        "tformer model directory, quantized to a quarter of the size. tformer: a model directory "
+        "with --adapter added to the weights.",
         "--format",
     ),
     quantization: Literal["float32", "float16", "bfloat16", "int16", "int8"] | None = option_field(
@@ -42,15 +43,16 @@ def export(
     adapter: AdapterOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Export a model to CTranslate2, Hugging Face, Marian or int8.
+    """Export a model to CTranslate2, Hugging Face, Marian, ONNX or int8.
 
     The ctranslate2 directory is loaded by that engine's Translator, which reads and writes the
     pieces of `tformer tokenize`. The huggingface directory is loaded by AutoModelForSeq2SeqLM and
     AutoTokenizer of that library, that of a language model by AutoModelForCausalLM, others by the
     class that is named; its README.md is a model card, in which you fill in the license. The marian
     directory needs Marian 1.12, which for one of tformer's own models reads and writes the same
-    pieces. The int8 model is a model directory for translate, evaluate, score and benchmark; its
-    translations are those of `--precision int8` with MODEL.
+    pieces. The onnx directory has model.onnx, whose inputs are input_ids and attention_mask, and a
+    tokenizer for AutoTokenizer. The int8 model is a model directory for translate, evaluate, score,
+    benchmark, classify, tag, fill and embed; it computes what `--precision int8` does with MODEL.
 
     Examples:
         tformer export runs/quickstart --format int8 -o quickstart-int8
@@ -90,6 +92,9 @@ def _write(model: Path, output: Path, export_format: Format, adapter: Path | Non
     if export_format == "int8":
         before, after = workflow.export_int8(model, output, adapter)
         return f"int8 weights, {after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
+    if export_format == "onnx":
+        outputs = workflow.export_onnx(model, output, adapter)
+        return f"ONNX graph that gives {outputs}; README.md shows its use"
     if export_format == "marian":
         workflow.export_marian(model, output, adapter)
         decoder, tokenizer = f"marian-decoder -c {output / 'decoder.yml'}", output / TOKENIZER
@@ -99,5 +104,10 @@ def _write(model: Path, output: Path, export_format: Format, adapter: Path | Non
             decoder = f"{cut} | {decoder} | {joined}"
         return f"Marian model; to translate with it, `{decoder}`"
     name = workflow.export_hugging_face(model, output, adapter)
+    if name == "SentenceTransformer":  # of a classifier, which its user takes for one of a class
+        name += (
+            ', whose vectors are the logits of the labels (pooling = "first" and pooler = "tanh" '
+            "give a classifier of transformers)"
+        )
     upload = f"fill in the license in README.md, then `hf upload OWNER/NAME {output}`"
     return f"{name}; to share it, {upload}"

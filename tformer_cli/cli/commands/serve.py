@@ -60,6 +60,8 @@ def serve(
     from tformer_cli.serve.security import is_loopback, read_keys
 
     keys = read_keys(settings.api_key_file)
+    if not settings.host.strip():  # a script's unset variable: a socket would take any address
+        raise UsageError("--host: is empty; name an address of this machine, or omit it")
     if not (keys or is_loopback(settings.host)):
         warn(f"--host: whoever reaches {settings.host} can use the models; add --api-key-file")
     from tformer_cli.foreign.import_model import resolve_model

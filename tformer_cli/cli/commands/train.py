@@ -47,7 +47,8 @@ RECIPE_OR_SOURCE = argument(
 )
 TARGET = argument(
     "TARGET",
-    "Its translation, a line for each line of SOURCE.",
+    "Its translation, a line for each line of SOURCE; or labels of its lines, then a classifier "
+    "is trained.",
     default=None,
     shown="none",
     role="reads_file",

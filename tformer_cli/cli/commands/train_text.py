@@ -84,8 +84,9 @@ class TextRun:
         if test.tsv:  # `evaluate` reads no tables; shells make files of columns
             table = shlex.quote(test.tsv)
             source, target = (f"<(cut -f {column} {table})" for column in (1, 2))
+        option = "-i" if self.own.size.n_labels else "--source"
         run_quoted = shlex.quote(str(run))
-        return f"test it: tformer evaluate {run_quoted} --source {source} --reference {target}"
+        return f"test it: tformer evaluate {run_quoted} {option} {source} --reference {target}"
 
 
 def text_run(

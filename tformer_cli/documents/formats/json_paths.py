@@ -10,6 +10,7 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Slot,
     TextDocument,
+    add_message,
     decoded,
 )
 from tformer_cli.errors import DataError
@@ -40,11 +41,11 @@ def read(data: bytes, settings: ReadSettings) -> Document:
         else:
             is_read = not any(one.startswith(_NOTES) for one in path)
         builder = SegmentBuilder(".".join(path))
-        builder.text(_value(found[0]))
+        raw = found[0][1:-1]
+        escape = _escaping(raw, ascii_only=escapes)
+        add_message(builder, _value(found[0]), builder.text, escape)
         if is_read and not builder.is_blank:
-            parts.append(text[place : found.start() + 1])
-            raw = found[0][1:-1]
-            parts.append(Slot(builder.build(), raw, _escaping(raw, ascii_only=escapes)))
+            parts += text[place : found.start() + 1], Slot(builder.build(), raw, escape)
             place = found.end() - 1
     return TextDocument([*parts, text[place:]], encoding)
 

@@ -15,6 +15,7 @@ from tformer_cli.documents.segments import (
     ReadSettings,
     Segment,
     SegmentBuilder,
+    add_message,
     decoded,
     decoded_as,
     rendered,
@@ -225,12 +226,16 @@ def _fillings(entry: _Entry, of_one: str) -> Iterator[_Filling]:
 
 def _segment(text: str, context: str) -> Segment:
     builder = SegmentBuilder(context)
-    first, *others = _WRAPPED.split(text)
-    builder.text(first)
-    for line in others:
-        builder.text(" ")
-        builder.void("\n")
-        builder.text(line)
+
+    def add(part: str) -> None:
+        first, *others = _WRAPPED.split(part)
+        builder.text(first)
+        for line in others:
+            builder.text(" ")
+            builder.void("\n")
+            builder.text(line)
+
+    add_message(builder, text, add)
     return builder.build()
 
 

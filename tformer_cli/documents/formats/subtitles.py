@@ -18,6 +18,7 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Span,
     decoded,
+    partners,
     rendered,
     unescaped,
 )
@@ -131,11 +132,11 @@ def _next_number(content: str) -> int | None:
 def _pieces(text: str, start: int, end: int, *, is_vtt: bool) -> Iterator[Piece]:
     place = start
     tags = list(_TAG.finditer(text, start, end))
-    partners = _partners(tags)
+    kinds = partners(tags)
     for number, tag in enumerate(tags):
         if tag.start() > place:
             yield _text(text, place, tag.start(), is_vtt=is_vtt)
-        kind = partners.get(number, "void")
+        kind = kinds.get(number, "void")
         yield Piece(kind, tag[0], tag.start(), tag.end(), behavior="repeat")  # type: ignore[arg-type]
         place = tag.end()
     if end > place:
@@ -145,19 +146,6 @@ def _pieces(text: str, start: int, end: int, *, is_vtt: bool) -> Iterator[Piece]
 def _text(text: str, start: int, end: int, *, is_vtt: bool) -> Piece:
     raw = text[start:end]
     return Piece("text", raw, start, end, unescaped(raw) if is_vtt else raw)
-
-
-def _partners(tags: Sequence[re.Match[str]]) -> dict[int, str]:
-    """Finds the tags that are opened and closed; others (a voice until the end) are void."""
-    kinds: dict[int, str] = {}
-    opened: list[int] = []
-    for number, tag in enumerate(tags):
-        if tag[2] and not tag[1]:
-            opened.append(number)
-        elif tag[2] and opened and tags[opened[-1]][2].lower() == tag[2].lower():
-            kinds[opened.pop()] = "open"
-            kinds[number] = "close"
-    return kinds
 
 
 def _groups(cues: Sequence[_Cue]) -> Iterator[list[_Cue]]:

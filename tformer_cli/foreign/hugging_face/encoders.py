@@ -1,16 +1,16 @@
-"""Encoders of the library, both ways: BERT, RoBERTa, DistilBERT, ELECTRA, with and without heads.
+"""Encoders of the library, both ways: those of BERT's family, with and without heads.
 
 The vector of token type 0 is added to every position, for texts are single sentences here, and an
 export leaves it there; RoBERTa's first text position is row 2 of its table. The weights tell the
 head: rows of tokens, labels, or none; only the class tells a tagger's labels from those of texts.
-Models with WordPiece are exported as BERT, or as what they
-came from; with BPE on bytes as RoBERTa. Pipelines of sentence-transformers (5.1, models/Pooling.py)
-are an encoder, a pooling, and perhaps a norm.
+Pre-norm models are exported as MegatronBERT, others as BERT, or as
+what they came from, those with BPE on bytes as RoBERTa; see `pipelines` for sentence-transformers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,34 +26,26 @@ from tformer_cli.foreign.hugging_face.family import (
     finish,
     label_names,
     named_weights,
+    position_rows,
     written_labels,
 )
-from tformer_cli.foreign.keys import (
-    USED,
-    Keys,
-    no_effect,
-    noted,
-    number,
-    only,
-    parse_json,
-    read_bytes,
-    read_json_file,
-    rows_of,
-    shown,
-)
+from tformer_cli.foreign.hugging_face.pipelines import is_written, write_pipeline
+from tformer_cli.foreign.hugging_face.tokenizers import read_exported
+from tformer_cli.foreign.keys import number, shown
+from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.text.foreign_pieces import BytePieceTokenizer
 from tformer_cli.text.tokenizer import PAD_ID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.foreign.formats.mapped_file import Array
     from tformer_cli.foreign.hugging_face.layout import Layout
-    from tformer_cli.model.config import Head, Pooling
+    from tformer_cli.foreign.hugging_face.pipelines import Pipeline
+    from tformer_cli.model.config import Head
 
 _PARTS = ("weight", "bias")
 # settings of a BERT whose config.json is older than `model_type`
@@ -74,7 +66,9 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         "words",
     )
     file, family, reader = source.file, source.family, source.reader
-    vocabulary = read_encoder_vocabulary(file.parent, lowercase=pipeline.lowercase)
+    vocabulary = read_exported(file.parent) or read_encoder_vocabulary(
+        file.parent, lowercase=pipeline.lowercase
+    )
     longest = pipeline.longest or (vocabulary.longest if pipeline.is_sentence else 0)
     embedding = reader.take(f"{family.outer['source_embedding']}.weight")
     rows = vocabulary.rows(len(embedding), str(file))
@@ -183,22 +177,18 @@ def _head(source: Source, embedding: Array) -> tuple[Head, dict[str, Array]]:
 
 
 def family_of(directory: ModelDirectory) -> Family:
+    """Returns the family whose layers are those of an encoder."""
     config, origin = directory.config, directory.info.origin
     kind = "roberta" if isinstance(directory.tokenizer, BytePieceTokenizer) else "bert"
     for name in ("distilbert", "electra"):
         came_from = origin is not None and origin.kind.endswith(FAMILIES[name].title)
         if kind == "bert" and came_from and config.head in FAMILIES[name].classes:
             kind = name
-    family = FAMILIES[kind]
+    family = FAMILIES["megatron-bert" if config.norm == "pre" else kind]
     if config.head not in family.classes:
         raise UsageError(
             f"{directory.path}: {family.title} of Hugging Face has no taggers that read words as "
             "they are read here; use it here"
-        )
-    if config.head == "labels" and (config.pooler, config.pooling) != (family.pooler, "first"):
-        raise UsageError(
-            f"{directory.path}: {family.classes[config.head]} of Hugging Face has another pooler "
-            f'or pooling (pooling = "first", pooler = "{family.pooler}"); use it here'
         )
     return family
 
@@ -208,35 +198,53 @@ def write(directory: ModelDirectory, family: Family) -> Parts:
 
     config, labels = directory.config, directory.info.labels
     layout = encoder_layout(directory)
+    has_pipeline = is_written(config, family)
+    head = "none" if has_pipeline else config.head
+    is_tied = config.tied_embeddings == "all" and not (head == "tokens" and config.scale_embeddings)
     settings = {
         **family.write(config),
         "vocab_size": layout.sizes[0],
         "max_position_embeddings": config.max_positions + _offset(family, layout),
         "pad_token_id": layout.ids[PAD_ID],
-        "tie_word_embeddings": config.tied_embeddings == "all",
+        "tie_word_embeddings": is_tied,
         **(written_labels(labels) if labels else {}),
     }
-    return Parts(settings=settings, weights=_weights(directory, family, layout), layout=layout)
+    return Parts(
+        settings=settings,
+        weights=_weights(directory, family, layout, head),
+        layout=layout,
+        pipeline=write_pipeline(directory) if has_pipeline else None,
+    )
 
 
-def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[str, Tensor]:
+def _weights(
+    directory: ModelDirectory, family: Family, layout: Layout, head: Head
+) -> dict[str, Tensor]:
     import torch
 
     config, outer = directory.config, family.outer
-    ours = directory.encoder.state_dict()
-    rows = ours["encoder_input.positions.table"]
+    encoder = directory.encoder
+    ours = encoder.state_dict()
+    rows = position_rows(encoder.encoder_input, config)
     before = rows.new_zeros(_offset(family, layout), config.d_model)
+    embedding = layout.ordered(ours["source_embedding.weight"])
+    # √D scales only the embeddings: a matrix that the output shares becomes two
+    scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
     found = {
-        f"{outer['source_embedding']}.weight": layout.ordered(ours["source_embedding.weight"]),
+        f"{outer['source_embedding']}.weight": embedding * scale,
         f"{outer['positions']}.weight": torch.cat([before, rows]),
         **named_weights(family, config, ours, len(layout.ids), directory.path),
     }
     if "token_types" in outer:
         found[f"{outer['token_types']}.weight"] = rows.new_zeros(1, config.d_model)
-    for name, theirs in _head_names(family, config.head).items():
-        is_of_tokens = config.head == "tokens" and name.startswith("output_")
-        if name in ours:
-            found[theirs] = layout.ordered(ours[name]) if is_of_tokens else ours[name]
+    shapes = parameter_shapes(replace(config, bias=True), len(layout.ids))
+    for name, theirs in _head_names(family, head).items():
+        is_of_tokens = head == "tokens" and name.startswith("output_")
+        if name in ours or name.endswith("bias"):  # the classes always have biases
+            one = ours[name] if name in ours else torch.zeros(shapes[name])
+            found[theirs] = layout.ordered(one) if is_of_tokens else one
+        elif is_of_tokens and scale != 1.0:
+            found[theirs] = embedding
         if is_of_tokens and name == "output_bias":
             found[f"{family.heads['tokens']['output']}.bias"] = found[theirs]
     return found
@@ -245,144 +253,3 @@ def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[
 def _offset(family: Family, layout: Layout) -> int:
     """Rows of the table of positions before the first token's."""
     return layout.ids[PAD_ID] + 1 if family.counts_from_padding else 0
-
-
-MODULES = Keys(
-    "modules.json",
-    "sentence-transformers",
-    {"type": USED, "path": USED, **rows_of("idx name", no_effect("the order is that of the list"))},
-)
-TRANSFORMER = Keys(
-    "sentence_bert_config.json",
-    "sentence-transformers",
-    {
-        "max_seq_length": USED,
-        "do_lower_case": USED,
-        "transformer_task": only(None, "feature-extraction"),
-        "modality_config": only(
-            None, {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-        ),
-        "module_output_name": only(None, "token_embeddings"),
-        "unpad_inputs": no_effect("how batches are computed"),
-    },
-)
-POOLING = Keys(
-    "1_Pooling/config.json",
-    "sentence-transformers",
-    {
-        **rows_of(
-            "pooling_mode pooling_mode_cls_token pooling_mode_mean_tokens pooling_mode_max_tokens"
-            " pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens"
-            " pooling_mode_lasttoken",
-            USED,
-        ),
-        **rows_of("word_embedding_dimension embedding_dimension", no_effect("the width says it")),
-        "include_prompt": no_effect("there are no prompts"),
-    },
-)
-NORMALIZE = Keys("2_Normalize/config.json", "sentence-transformers", {})
-PIPELINE = Keys(
-    "config_sentence_transformers.json",
-    "sentence-transformers",
-    {
-        "__version__": no_effect("the origin of the model"),
-        "model_type": only(None, "SentenceTransformer"),
-        "similarity_fn_name": noted("vectors are written, and none is compared", "cosine"),
-        "prompts": USED,
-        "default_prompt_name": USED,
-        "truncate_dim": only(None),
-    },
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pipeline:
-    """Pooling of an encoder's states by sentence-transformers."""
-
-    path: Path
-    pooling: Pooling = "mean"
-    unit_length: bool = False
-    longest: int = 0  # tokens of the longest text (0: as long as there are positions)
-    lowercase: bool = False  # texts are made small before they are cut
-    files: tuple[Path, ...] = ()
-    notes: list[str] = field(default_factory=list)
-    is_sentence: bool = False
-
-
-def read_pipeline(path: Path) -> Pipeline:
-    """Reads the modules of sentence-transformers; a directory without them is the encoder."""
-    file = path / "modules.json"
-    if not file.is_file():
-        return Pipeline(path=path)
-    notes: list[str] = []
-    try:
-        found = parse_json(read_bytes(file))
-        for one in found:
-            notes += MODULES.read(file, one)
-        modules = [(str(one["type"]).rpartition(".")[2], path / str(one["path"])) for one in found]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise ArtifactError(f"{file}: is not a list of modules; download it again") from None
-    kinds = [kind for kind, _ in modules]
-    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
-        raise ArtifactError(
-            f"{file}: the modules {', '.join(kinds)[:60]} are not supported, only Transformer, "
-            "Pooling and Normalize; import another model"
-        )
-    if not all(inner.resolve().is_relative_to(path.resolve()) for _, inner in modules):
-        raise ArtifactError(f"{file}: names a directory that is not in it; download it again")
-    tables = [
-        (modules[1][1] / "config.json", POOLING),
-        (modules[0][1] / "sentence_bert_config.json", TRANSFORMER),
-        (path / PIPELINE.file, PIPELINE),
-        *((inner / "config.json", NORMALIZE) for _, inner in modules[2:]),
-    ]
-    values: dict[str, dict[str, Any]] = {}
-    for one, table in tables:
-        values[table.file] = read_json_file(one) if one.is_file() or table is POOLING else {}
-        notes += table.read(one, values[table.file])
-    pooling_file = tables[0][0]
-    settings = values[TRANSFORMER.file]
-    notes += _prompts(path / PIPELINE.file, values[PIPELINE.file])
-    longest = settings.get("max_seq_length")
-    return Pipeline(
-        path=modules[0][1],
-        pooling=_pooling_of(pooling_file, values[POOLING.file]),
-        unit_length="Normalize" in kinds,
-        longest=longest if type(longest) is int else 0,
-        lowercase=settings.get("do_lower_case") is True,
-        files=(file, *(one for one, _ in tables if one.is_file())),
-        notes=notes,
-        is_sentence=True,
-    )
-
-
-def _prompts(file: Path, values: Mapping[str, Any]) -> list[str]:
-    """Refuses a prompt that is put before every text; notes those that a caller chooses."""
-    prompts, name = values.get("prompts") or {}, values.get("default_prompt_name")
-    if not isinstance(prompts, dict):
-        raise ArtifactError(f"{file}: prompts is not an object; download it again")
-    if name is not None and prompts.get(str(name)) != "":
-        raise ArtifactError(
-            f"{file}: default_prompt_name = {shown(name)} puts a text before every text, which is "
-            "not supported; set it to null and write the text before yours"
-        )
-    named = [shown(one) for one in prompts if prompts[one]][:4]
-    if not named:
-        return []
-    return [f"prompts ({', '.join(named)}) are not put before texts; write them before yours"]
-
-
-def _pooling_of(file: Path, settings: Mapping[str, Any]) -> Pooling:
-    known: Mapping[str, Pooling] = {
-        "pooling_mode_mean_tokens": "mean",
-        "pooling_mode_cls_token": "first",
-    }
-    modes = [n for n, value in settings.items() if n.startswith("pooling_mode_") and value is True]
-    if not modes and settings.get("pooling_mode") in ("mean", "cls"):
-        return "mean" if settings["pooling_mode"] == "mean" else "first"
-    if len(modes) != 1 or modes[0] not in known:
-        raise ArtifactError(
-            f"{file}: {', '.join(modes)[:100] or 'its pooling'} is not supported, only the mean or "
-            "the first token's state; import another model"
-        )
-    return known[modes[0]]

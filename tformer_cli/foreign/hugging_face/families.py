@@ -38,7 +38,7 @@ ACTIVATIONS = {
 }
 
 
-# --- Encoders: post-norm, with learned positions and a norm of the embeddings.
+# --- Encoders: post-norm with a norm of the embeddings, or pre-norm without; learned positions.
 
 _ENCODER_ROWS: KeyRows = {
     **LABELS,
@@ -72,6 +72,11 @@ _ENCODER_ALSO: Mapping[str, Container[Any]] = {
     "activation_dropout": (0.0,),
     "head": ("labels", "tags", "tokens", "none"),
     "pooling": ("mean", "first"),
+    "pooler": ("none", "tanh", "relu"),  # one that no class has is a module of a pipeline
+    # of models that were trained here: an export folds them into its tables
+    "positions": ("learned", "sinusoidal", "table"),
+    "scale_embeddings": (False, True),
+    "bias": (True, False),
 }
 # ends of the names of the library's classes, by the head of the model
 HEAD_CLASSES: Mapping[str, str] = {
@@ -157,6 +162,21 @@ _BERT = Family(
     ignored=r".*position_ids",
     prefix="bert.",
     unprefixed=("cls.", "classifier."),
+    zero_biases=True,
+)
+_MEGATRON = replace(
+    _BERT,
+    model_type="megatron-bert",
+    title="MegatronBERT",
+    classes=_encoder_classes("MegatronBert"),
+    fixed={**_ENCODER_FIXED, "embedding_norm": False, "norm": "pre"},
+    modules=_layers(
+        "encoder.layer.{n}.",
+        "attention.self.query attention.self.key attention.self.value",
+        *("attention.output.dense", "attention.ln"),
+        *("intermediate.dense", "output.dense", "ln"),
+        final_norm="encoder.ln",
+    ),
 )
 _ROBERTA = replace(
     _BERT,
@@ -210,6 +230,7 @@ _DISTILBERT = Family(
     ignored=r".*position_ids",
     prefix="distilbert.",
     unprefixed=("pre_classifier.", "classifier.", "vocab_"),
+    zero_biases=True,
 )
 
 
@@ -814,7 +835,7 @@ TIMM_VIT = replace(
     ignored="",
     prefix="",
 )
-_ENCODERS = (_BERT, _ROBERTA, _DISTILBERT, _ELECTRA)
+_ENCODERS = (_BERT, _MEGATRON, _ROBERTA, _DISTILBERT, _ELECTRA)
 _TRANSLATORS = (MARIAN, PEGASUS, _M2M, _MBART, T5, _MT5)
 FAMILIES: Mapping[str, Family] = {
     one.model_type: one for one in (*_ENCODERS, *_TRANSLATORS, _GPT2, _LLAMA, _QWEN2, VIT, DINOV2)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.foreign.formats.mapped_file import Array
     from tformer_cli.foreign.hugging_face.layout import Layout
+    from tformer_cli.foreign.hugging_face.pipelines import Written
     from tformer_cli.model.config import ModelConfig, Pooler
     from tformer_cli.model.embedding import PositionedEmbedding
     from tformer_cli.text.tokenizer import Tokenizer
@@ -160,6 +161,7 @@ class Parts:
     layout: Layout | None = None  # the vocabulary; None: of images
     generation: Mapping[str, Any] | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
+    pipeline: Written | None = None  # modules of sentence-transformers that stand on an encoder
 
 
 @dataclass(kw_only=True)

@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any
 
 import torch
+from tokenizers import AddedToken, processors
 from tokenizers import Tokenizer as HuggingFaceTokenizer
-from tokenizers import processors
 from torch import Tensor
 
 from tformer_cli.artifacts.config_file import TOKENIZER
@@ -136,6 +136,9 @@ def encoder_layout(directory: ModelDirectory) -> Layout:
             "tokenize_chinese_chars": rules.chinese,
         }
         return Layout(ids=ids, files={"vocab.txt": lines.encode()}, settings=settings)
+    if isinstance(tokenizer, JointTokenizer):
+        _check_no_new_tokens(tokenizer)
+        return _joint(tokenizer, behind=SPECIAL_PIECES[EOS_ID])
     if not isinstance(tokenizer, BytePieceTokenizer) or not tokenizer.mask:
         raise UsageError(
             f"{directory.path}: --format huggingface cannot write its kind of tokenizer "
@@ -172,11 +175,7 @@ def layout_of(directory: ModelDirectory, kind: str) -> Layout:
     tokenizer = directory.tokenizer
     if kind == "t5" and (ids := original_ids(directory)):
         return _t5(directory, tokenizer, ids)
-    if tokenizer.new_tokens:
-        raise UsageError(
-            f"--format: the library would cut the new tokens {', '.join(tokenizer.new_tokens)}; "
-            "export with --format ctranslate2"
-        )
+    _check_no_new_tokens(tokenizer)
     if isinstance(tokenizer, JointTokenizer):
         return _joint(tokenizer, behind=SPECIAL_PIECES[EOS_ID])
     if isinstance(tokenizer, SentencePieceTokenizer):
@@ -215,6 +214,14 @@ def _t5(directory: ModelDirectory, tokenizer: Tokenizer, ids: list[int]) -> Layo
     return Layout(ids=tuple(ids), files={}, settings={"tokenizer_class": "ByT5Tokenizer"})
 
 
+def _check_no_new_tokens(tokenizer: Tokenizer) -> None:
+    if tokenizer.new_tokens:
+        raise UsageError(
+            f"--format: the library would cut the new tokens {', '.join(tokenizer.new_tokens)}; "
+            "export with --format ctranslate2"
+        )
+
+
 def _joint(tokenizer: JointTokenizer, *, before: str = "", behind: str = "") -> Layout:
     """The tokenizer as it is, with special tokens around every text."""
     made = HuggingFaceTokenizer.from_str(tokenizer.to_json())
@@ -226,6 +233,13 @@ def _joint(tokenizer: JointTokenizer, *, before: str = "", behind: str = "") -> 
             pair=f"{before} $A $B {behind}".strip(),
             special_tokens=[(piece, SPECIAL_PIECES.index(piece)) for piece in around],
         )
+    # "</s>" in a text is four characters, not the token
+    special: dict[str, Any] = {"split_special_tokens": True}
+    if tokenizer.mask:
+        # found in normalized text, for each part of a text that is cut before would get a space
+        made.add_tokens([AddedToken(tokenizer.mask, normalized=True, special=True)])
+        # the library finds either all special tokens in a text or none
+        special = {"split_special_tokens": False, "mask_token": tokenizer.mask}
     return Layout(
         ids=tuple(range(tokenizer.vocab_size)),
         files={TOKENIZER: (made.to_str(pretty=True) + "\n").encode()},
@@ -235,8 +249,7 @@ def _joint(tokenizer: JointTokenizer, *, before: str = "", behind: str = "") -> 
             "unk_token": unk,
             "bos_token": bos,
             "eos_token": eos,
-            # "</s>" in a text is four characters, not the token
-            "split_special_tokens": True,
+            **special,
         },
     )
 

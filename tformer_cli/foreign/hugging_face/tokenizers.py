@@ -26,7 +26,7 @@ from tformer_cli.foreign.hugging_face.keys import (
 )
 from tformer_cli.foreign.hugging_face.spm_tokenizers import check_whole
 from tformer_cli.foreign.keys import read_bytes, read_json_file
-from tformer_cli.text.joint_tokenizer import JointTokenizer
+from tformer_cli.text.joint_tokenizer import MASK, JointTokenizer
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages, SentencePieceTokenizer
 from tformer_cli.text.tokenizer import UNK_ID, Tokenizer
@@ -94,10 +94,37 @@ class Vocabulary:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """One of tformer's own tokenizers, in a directory that it has exported."""
+
+    joint: JointTokenizer
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+    longest: int = 0  # the table of positions says it
+
+    def rows(self, size: int, where: str) -> VocabularyOrder:
+        if size != self.joint.vocab_size:
+            raise ArtifactError(
+                f"{where}: has {size:,} rows, but {self.files[0]} {self.joint.vocab_size:,} "
+                "entries; use this model's own files"
+            )
+        return VocabularyOrder(tuple(range(size)), tuple(self.joint.pieces(range(size))))
+
+    def tokenizer(self, rows: VocabularyOrder, where: str) -> Tokenizer:  # noqa: ARG002 - as others have it
+        return self.joint
+
+
 def read_vocabulary(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
-    exported = _read_exported(path)
+    exported = read_exported(path)
     if exported is not None:
-        return exported
+        return Vocabulary(
+            source={},
+            target={},
+            files=exported.files,
+            joint=exported.joint,
+            notes=exported.notes,
+        )
     if settings["model_type"] == "marian":
         return _read_marian(path, settings)
     if settings["model_type"] == "pegasus":
@@ -143,19 +170,25 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
     )
 
 
-def _read_exported(path: Path) -> Vocabulary | None:
+def read_exported(path: Path) -> Exported | None:
     """Reads the tokenizer of a directory that tformer has exported; None: it has another."""
     file = path / "tokenizer.json"
     if not file.is_file():
         return None
+    data = read_json_file(file)
     # what stands behind a text is decided here by the model, not by the tokenizer
-    data = {**read_json_file(file), "post_processor": None}
+    data["post_processor"] = None
+    added = data.get("added_tokens")
+    if isinstance(added, list):  # to other libraries the piece of gaps is an added token
+        data["added_tokens"] = [
+            one for one in added if not (isinstance(one, dict) and one.get("content") == MASK)
+        ]
     try:
         joint = JointTokenizer.parse(json.dumps(data, ensure_ascii=False), str(file))
     except DataError:
         return None
     _, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["exported"])
-    return Vocabulary(source={}, target={}, files=(file, *files), joint=joint, notes=tuple(notes))
+    return Exported(joint=joint, files=(file, *files), notes=tuple(notes))
 
 
 def _read_pegasus(path: Path) -> Vocabulary:

@@ -1,0 +1,76 @@
+"""ONNX graphs of encoders, computed by ONNX Runtime."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tests.foreign.own import own_model
+from tests.models import tokenizer_of
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.export import EXPORTED, export_onnx
+from tformer_cli.search.source_batches import source_batch
+
+pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+onnxruntime = pytest.importorskip("onnxruntime")
+transformers = pytest.importorskip("transformers")
+
+SHAPE = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 2, "n_decoder_layers": 0,
+         "max_positions": 24}  # fmt: skip
+LINES = ["A dog in the street.", " Two men", "a", "a long one " * 20]
+LABELS = ("no", "yes", "maybe")
+OWN = {
+    "classifier": {"n_labels": 3, "norm": "pre"},
+    "tagger": {"head": "tags", "n_labels": 3, "positions": "rotary", "norm_kind": "rms"},
+    "gaps": {"head": "tokens", "activation": "gelu", "positions": "relative"},
+    "vectors": {"head": "none", "unit_length": True, "positions": "alibi", "pooling": "first"},
+}  # fmt: skip
+
+
+def compared(path, ours):
+    """The largest difference of a graph's last output from a model, for all lines and for one."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    graph = onnxruntime.InferenceSession(path / "model.onnx")
+    most = 0.0
+    for lines in (LINES, LINES[2:3]):
+        batch = tokenizer(lines, padding=True, truncation=True, return_tensors="np")
+        given = {name: batch[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
+        *_, found = graph.run(None, given)
+        longest = ours.config.longest_source
+        ids = [one[:longest] for one in ours.tokenizer.source.encode_batch(lines)]
+        with torch.inference_mode():
+            expected = ours.encoder(*source_batch(ids, ours.config.max_positions, "cpu")).numpy()
+        if found.ndim == 3:  # batches here are padded to other lengths
+            mask = given["attention_mask"].astype(bool)
+            found, expected = found[mask], expected[:, : mask.shape[1]][mask]
+        most = max(most, float(np.abs(found - expected).max()))
+    return most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OWN)
+def test_a_graph_computes_the_same(tmp_path, case):
+    tokenizer = tokenizer_of().with_mask() if case == "gaps" else tokenizer_of()
+    labels = LABELS if "n_labels" in OWN[case] else ()
+    own_model(tmp_path / "ours", tokenizer, {**SHAPE, **OWN[case]}, info=ModelInfo(labels=labels))
+    export_onnx(tmp_path / "ours", tmp_path / "graph")
+    ours = load_model_directory(tmp_path / "ours", tasks=EXPORTED)
+    assert compared(tmp_path / "graph", ours) <= 1e-4
+    named = json.loads((tmp_path / "graph" / "config.json").read_text())["id2label"]
+    assert list(named.values()) == list(labels)
+
+
+def test_an_imported_encoder_keeps_its_ids(tmp_path, zoo):
+    outputs = export_onnx(zoo["sentences"], tmp_path / "graph")
+    assert outputs == "token_embeddings and sentence_embedding"
+    ours = load_model_directory(zoo["sentences"], tasks=EXPORTED)
+    assert compared(tmp_path / "graph", ours) <= 1e-4
+
+
+def test_other_models_are_refused(tmp_path, zoo):
+    for name in ("images", "translate"):
+        with pytest.raises(ArtifactError, match=r"this takes classifiers, taggers, masked"):
+            export_onnx(zoo[name], tmp_path / "graph")

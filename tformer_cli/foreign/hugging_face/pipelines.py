@@ -1,0 +1,253 @@
+"""Pipelines of sentence-transformers, both ways: an encoder, a pooling, and what stands on it.
+
+Sources: sentence-transformers 5.1 and 6.2, models/Pooling.py and models/Dense.py. What is read is
+an encoder, its pooling and perhaps a norm. What is written may also be a classifier that no class
+of transformers computes: its labels' rows are a Dense module, whose vectors are the logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.keys import (
+    USED,
+    Keys,
+    no_effect,
+    noted,
+    only,
+    parse_json,
+    read_bytes,
+    read_json_file,
+    rows_of,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.foreign.hugging_face.family import Family
+    from tformer_cli.model.config import ModelConfig, Pooling
+
+
+MODULES = Keys(
+    "modules.json",
+    "sentence-transformers",
+    {"type": USED, "path": USED, **rows_of("idx name", no_effect("the order is that of the list"))},
+)
+TRANSFORMER = Keys(
+    "sentence_bert_config.json",
+    "sentence-transformers",
+    {
+        "max_seq_length": USED,
+        "do_lower_case": USED,
+        "transformer_task": only(None, "feature-extraction"),
+        "modality_config": only(
+            None, {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+        ),
+        "module_output_name": only(None, "token_embeddings"),
+        "unpad_inputs": no_effect("how batches are computed"),
+    },
+)
+POOLING = Keys(
+    "1_Pooling/config.json",
+    "sentence-transformers",
+    {
+        **rows_of(
+            "pooling_mode pooling_mode_cls_token pooling_mode_mean_tokens pooling_mode_max_tokens"
+            " pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens"
+            " pooling_mode_lasttoken",
+            USED,
+        ),
+        **rows_of("word_embedding_dimension embedding_dimension", no_effect("the width says it")),
+        "include_prompt": no_effect("there are no prompts"),
+    },
+)
+NORMALIZE = Keys("2_Normalize/config.json", "sentence-transformers", {})
+PIPELINE = Keys(
+    "config_sentence_transformers.json",
+    "sentence-transformers",
+    {
+        "__version__": no_effect("the origin of the model"),
+        "model_type": only(None, "SentenceTransformer"),
+        "similarity_fn_name": noted("vectors are written, and none is compared", "cosine"),
+        "prompts": USED,
+        "default_prompt_name": USED,
+        "truncate_dim": only(None),
+    },
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """Pooling of an encoder's states by sentence-transformers."""
+
+    path: Path
+    pooling: Pooling = "mean"
+    unit_length: bool = False
+    longest: int = 0  # tokens of the longest text (0: as long as there are positions)
+    lowercase: bool = False  # texts are made small before they are cut
+    files: tuple[Path, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    is_sentence: bool = False
+
+
+def read_pipeline(path: Path) -> Pipeline:
+    """Reads the modules of sentence-transformers; a directory without them is the encoder."""
+    file = path / "modules.json"
+    if not file.is_file():
+        return Pipeline(path=path)
+    notes: list[str] = []
+    try:
+        found = parse_json(read_bytes(file))
+        for one in found:
+            notes += MODULES.read(file, one)
+        modules = [(str(one["type"]).rpartition(".")[2], path / str(one["path"])) for one in found]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise ArtifactError(f"{file}: is not a list of modules; download it again") from None
+    kinds = [kind for kind, _ in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
+        raise ArtifactError(
+            f"{file}: the modules {', '.join(kinds)[:60]} are not supported, only Transformer, "
+            "Pooling and Normalize; import another model"
+        )
+    if not all(inner.resolve().is_relative_to(path.resolve()) for _, inner in modules):
+        raise ArtifactError(f"{file}: names a directory that is not in it; download it again")
+    tables = [
+        (modules[1][1] / "config.json", POOLING),
+        (modules[0][1] / "sentence_bert_config.json", TRANSFORMER),
+        (path / PIPELINE.file, PIPELINE),
+        *((inner / "config.json", NORMALIZE) for _, inner in modules[2:]),
+    ]
+    values: dict[str, dict[str, Any]] = {}
+    for one, table in tables:
+        values[table.file] = read_json_file(one) if one.is_file() or table is POOLING else {}
+        notes += table.read(one, values[table.file])
+    pooling_file = tables[0][0]
+    settings = values[TRANSFORMER.file]
+    notes += _prompts(path / PIPELINE.file, values[PIPELINE.file])
+    longest = settings.get("max_seq_length")
+    return Pipeline(
+        path=modules[0][1],
+        pooling=_pooling_of(pooling_file, values[POOLING.file]),
+        unit_length="Normalize" in kinds,
+        longest=longest if type(longest) is int else 0,
+        lowercase=settings.get("do_lower_case") is True,
+        files=(file, *(one for one, _ in tables if one.is_file())),
+        notes=notes,
+        is_sentence=True,
+    )
+
+
+def _prompts(file: Path, values: Mapping[str, Any]) -> list[str]:
+    """Refuses a prompt that is put before every text; notes those that a caller chooses."""
+    prompts, name = values.get("prompts") or {}, values.get("default_prompt_name")
+    if not isinstance(prompts, dict):
+        raise ArtifactError(f"{file}: prompts is not an object; download it again")
+    if name is not None and prompts.get(str(name)) != "":
+        raise ArtifactError(
+            f"{file}: default_prompt_name = {shown(name)} puts a text before every text, which is "
+            "not supported; set it to null and write the text before yours"
+        )
+    named = [shown(one) for one in prompts if prompts[one]][:4]
+    if not named:
+        return []
+    return [f"prompts ({', '.join(named)}) are not put before texts; write them before yours"]
+
+
+def _pooling_of(file: Path, settings: Mapping[str, Any]) -> Pooling:
+    modes = [n for n, value in settings.items() if n.startswith("pooling_mode_") and value is True]
+    if not modes and settings.get("pooling_mode") in ("mean", "cls"):
+        return "mean" if settings["pooling_mode"] == "mean" else "first"
+    if len(modes) != 1 or modes[0] not in _POOLINGS:
+        raise ArtifactError(
+            f"{file}: {', '.join(modes)[:100] or 'its pooling'} is not supported, only the mean or "
+            "the first token's state; import another model"
+        )
+    return _POOLINGS[modes[0]]
+
+
+CLASS = "SentenceTransformer"  # loads a pipeline
+
+
+def is_written(config: ModelConfig, family: Family) -> bool:
+    """Tells whether a model is exported as a pipeline, for no class has its pooling and head."""
+    if not config.is_encoder_only or config.reads_images:
+        return False
+    if config.head == "none":  # a class would lose how states become a vector
+        return True
+    return config.head == "labels" and (config.pooler, config.pooling) != (family.pooler, "first")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """The files of a pipeline besides those of its encoder, by their paths in the directory."""
+
+    texts: Mapping[str, Any]
+    weights: Mapping[str, Mapping[str, Tensor]]
+
+
+_ACTIVATIONS = {
+    "tanh": "torch.nn.modules.activation.Tanh",
+    "relu": "torch.nn.modules.activation.ReLU",
+}
+_NO_ACTIVATION = "torch.nn.modules.linear.Identity"
+_POOLINGS: Mapping[str, Pooling] = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "first",
+}
+
+
+def write_pipeline(directory: ModelDirectory) -> Written:
+    config = directory.config
+    dense = _dense(directory)
+    kinds = ["Transformer", "Pooling", *["Dense"] * len(dense)]
+    if config.head == "none" and config.unit_length:
+        kinds.append("Normalize")
+    # the encoder lies in the directory itself, so that transformers finds it, too
+    paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], 1))]
+    modules = [
+        # the names of release 2 to 5, which later ones know, too
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+    ]
+    pooling = {mode: pooled == config.pooling for mode, pooled in _POOLINGS.items()}
+    texts: dict[str, Any] = {
+        "modules.json": modules,
+        TRANSFORMER.file: {"max_seq_length": config.max_positions, "do_lower_case": False},
+        POOLING.file: {"word_embedding_dimension": config.d_model, **pooling},
+    }
+    weights = {}
+    for path, (settings, tensors) in zip(paths[2:], dense, strict=False):
+        texts[f"{path}/config.json"] = settings
+        weights[f"{path}/model.safetensors"] = tensors
+    return Written(texts=texts, weights=weights)
+
+
+def _dense(directory: ModelDirectory) -> list[tuple[dict[str, Any], dict[str, Tensor]]]:
+    """The pooler and the labels' rows of a classifier as modules: their settings and weights."""
+    config = directory.config
+    if config.head != "labels":
+        return []
+    ours = directory.encoder.state_dict()
+    found = [("output_projection.weight", "output_bias", _NO_ACTIVATION)]
+    if config.pooler != "none":
+        found.insert(0, ("pooler.weight", "pooler.bias", _ACTIVATIONS[config.pooler]))
+    modules = []
+    for matrix, bias, activation in found:
+        tensors = {"linear.weight": ours[matrix], "linear.bias": ours.get(bias)}
+        n_outputs, n_inputs = ours[matrix].shape
+        settings = {
+            "in_features": n_inputs,
+            "out_features": n_outputs,
+            "bias": bias in ours,
+            "activation_function": activation,
+        }
+        stored = {n: one.clone().contiguous() for n, one in tensors.items() if one is not None}
+        modules.append((settings, stored))
+    return modules
