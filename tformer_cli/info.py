@@ -7,7 +7,15 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tformer_cli.artifacts.config_file import SHORTLIST, TOKENIZER, WEIGHTS, ConfigFile, read_config
+from tformer_cli.artifacts.config_file import (
+    DOUBT,
+    SHORTLIST,
+    TOKENIZER,
+    WEIGHTS,
+    ConfigFile,
+    read_config,
+)
+from tformer_cli.artifacts.doubt_file import Calibration, read_calibration
 from tformer_cli.artifacts.shortlist_file import read_shortlist
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.files.cache import as_named
@@ -38,6 +46,7 @@ class ModelDetails:
     languages: tuple[str, ...]
     """Codes of the languages that it has tokens for."""
     shortlist: Shortlist | None
+    doubt: Calibration | None
     weight_type: str
     """Type of most of its stored weights."""
     n_model_bytes: int
@@ -99,6 +108,11 @@ class ModelDetails:
             "imported_from": origin and {"kind": origin.kind, "source": origin.source},
             "started_from": config.start and config.start.model,
             "weight_type": self.weight_type,
+            **(
+                {}
+                if self.doubt is None
+                else {"doubt": {"lines": self.doubt.lines, **self.doubt.scores}}
+            ),
             "bytes": {"model": self.n_model_bytes, "directory": self.n_bytes},
             "tformer_version": config.tformer_version,
         }
@@ -119,6 +133,7 @@ def model_details(path: Path) -> ModelDetails:
     recipe = _if_readable(path / RECIPE, lambda file: load_recipe(str(file)), problems)
     progress = _if_readable(path / METRICS_FILE, lambda _: _last_report(path), problems)
     shortlist = _if_readable(path / SHORTLIST, lambda file: read_shortlist(file, *sizes), problems)
+    doubt = _if_readable(path / DOUBT, lambda _: read_calibration(path), problems)
     return ModelDetails(
         path=path,
         config=config,
@@ -126,6 +141,7 @@ def model_details(path: Path) -> ModelDetails:
         algorithm=tokenizer.algorithm,
         languages=tokenizer.language_codes,
         shortlist=shortlist,
+        doubt=doubt,
         weight_type=weight_type,
         n_model_bytes=n_weight_bytes + n_other_bytes,
         n_bytes=sum(file.stat().st_size for file in files),

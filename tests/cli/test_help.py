@@ -135,9 +135,10 @@ def test_commands_stand_in_panels():
     assert names[:6] == ["quickstart", "guide", "recipes", "models", "make-corpus", "help"]
     assert names[6:11] == ["train", "distill", "plot", "data", "tokenize"]
     assert names[11:16] == ["translate", "translate-corpus", "evaluate", "compare", "score"]
-    assert names[16:21] == ["classify", "tag", "generate", "fill", "embed"]
-    assert names[21:27] == ["info", "import", "export", "shortlist", "serve", "benchmark"]
-    assert names[27] == "inspect-heads"
+    assert names[16] == "calibrate"
+    assert names[17:22] == ["classify", "tag", "generate", "fill", "embed"]
+    assert names[22:28] == ["info", "import", "export", "shortlist", "serve", "benchmark"]
+    assert names[28] == "inspect-heads"
 
 
 def test_common_options_come_first():

@@ -301,7 +301,7 @@ HEADS: Mapping[Head, TaskKind] = {
 }
 """Kinds of encoders of texts by what stands on them."""
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
-SHORTLIST, FREQUENCIES = "shortlist.safetensors", "frequencies.json"
+SHORTLIST, FREQUENCIES, DOUBT = "shortlist.safetensors", "frequencies.json", "doubt.json"
 LARGEST_CONFIG = 1 << 20
 
 

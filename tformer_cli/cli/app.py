@@ -225,6 +225,7 @@ COMMANDS = {
     "evaluate": TRANSLATE,
     "compare": TRANSLATE,
     "score": TRANSLATE,
+    "calibrate": TRANSLATE,
 }
 COMMANDS |= {verb: OTHER_TASKS for verb in get_args(Verb) if verb not in COMMANDS}
 COMMANDS |= dict.fromkeys(("info", "import", "export", "shortlist", "serve", "benchmark"), DEPLOY)

@@ -182,6 +182,7 @@ class CompiledSearch:
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         config: DecodingConfig,
+        heads: tuple[CrossHead, ...] = (),
     ) -> list[Hypothesis]:
         """See `PreparedScoring`."""
         native = self._present()
@@ -194,13 +195,17 @@ class CompiledSearch:
         stop = ctypes.c_int(0)
 
         def score(batch: Sequence[int]) -> list[Hypothesis]:
-            steps = native.score(
-                [sources[index] for index in batch], [targets[index] for index in batch], stop=stop
-            )
-            return [
-                scored_hypothesis(targets[index], values, config)
-                for index, values in zip(batch, steps, strict=True)
+            own, theirs = ([some[index] for index in batch] for some in (sources, targets))
+            steps = native.score(own, theirs, stop=stop)
+            scored = [
+                scored_hypothesis(target, values, config)
+                for target, values in zip(theirs, steps, strict=True)
             ]
+            if not heads:
+                return scored
+            heard = native.attend(own, theirs, heads, stop=stop)
+            pairs = zip(scored, heard, strict=True)
+            return [replace(one, attention=SourceAttention(heads, rows)) for one, rows in pairs]
 
         results = dict(side_by_side(score, batches, n_workers, stop, lambda: None))
         return [results[index] for index in range(len(sources))]

@@ -17,6 +17,7 @@ from tformer_cli.artifacts.config_file import (
     WeightType,
     task_kind,
 )
+from tformer_cli.artifacts.doubt_file import copy_calibration
 from tformer_cli.artifacts.model_directory import (
     ModelDirectory,
     load_model_directory,
@@ -122,6 +123,7 @@ def _save(
         )
         if weight_type == "int8":
             copy_shortlist(directory.path, aside)
+            copy_calibration(directory.path, aside)
 
 
 def export_marian(model: Path | str, output: Path | str, adapter: Path | None = None) -> None:

@@ -173,8 +173,12 @@ class PreparedScoring(Protocol):
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         config: DecodingConfig,
+        heads: tuple[CrossHead, ...] = (),
     ) -> list[Hypothesis]:
-        """Scores N translations of N sources, in token ids without special tokens."""
+        """Scores N translations of N sources, in token ids without special tokens.
+
+        They carry the attention of `heads`, as a search that listens to these gives it.
+        """
 
 
 class SearchEngine(Protocol):
@@ -282,6 +286,7 @@ class Searcher:
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         config: DecodingConfig,
+        heads: tuple[CrossHead, ...] = (),
     ) -> list[Hypothesis]:
         """Scores translations that are given; see `PreparedScoring`.
 
@@ -300,7 +305,7 @@ class Searcher:
             prepared = self._prepared.get(engine.name)
             if reason is None and isinstance(prepared, PreparedScoring):
                 try:
-                    return prepared.score(sources, targets, settings)
+                    return prepared.score(sources, targets, settings, heads)
                 except EngineUnavailableError as error:
                     reason = self._leave_aside(engine, error)
             reasons[engine.name] = reason or "it scores nothing that is given"

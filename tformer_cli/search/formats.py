@@ -7,7 +7,8 @@ jsonl  an object for a line; with several hypotheses they are listed in it
 moses  ``index ||| translation ||| LogProbability= … Length= … ||| score``, a line a hypothesis
 =====  ==========================================================================================
 
-An alignment is one more column of tsv, one more field of moses, and "alignment" in jsonl.
+An alignment is one more column of tsv, one more field of moses, and "alignment" in jsonl. The doubt
+of a calibrated model is a column of tsv before it, and "doubt" in jsonl.
 
 Besides text and score, "jsonl" has on request the tokens' scores of a hypothesis and warning signs:
 
@@ -20,6 +21,7 @@ improbable     its tokens have a mean log-probability below -2.5, a perplexity a
 dropped        it has fewer sentences than the source, and is shorter by more than half of the share
                that they had in it
 unseen         most of the source's words were never seen in training
+doubt          with the doubt: it is wrong at least as probably as not
 =============  ==================================================================================
 
 "length" and "improbable" are signs of a hallucination. All are cheap guesses to sort output by, no
@@ -30,7 +32,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from tformer_cli.errors import DataError
 from tformer_cli.search.sentences import split_sentences
@@ -46,6 +48,14 @@ LARGEST_RATIO, LARGEST_EXTRA, SMALLEST_RATIO = 2.5, 10, 0.2
 LEAST_MEAN = -2.5
 
 
+class Doubter(Protocol):
+    """Says how probably a translation is wrong, as `inspect.doubt.Doubter` does."""
+
+    def doubt(self, hypothesis: TranslatedText, translation: Translation, /) -> float: ...
+    def fields(self, hypothesis: TranslatedText, translation: Translation, /) -> dict[str, Any]: ...
+    def is_doubtful(self, doubt: float, /) -> bool: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Details:
     """Details of every hypothesis besides its text and score."""
@@ -54,6 +64,8 @@ class Details:
     """Its token ids with their log-probabilities; the last is that of the end of sentence."""
     flags: bool = False
     """A list of warning signs, empty for most."""
+    doubter: Doubter | None = None
+    """Adds the probability that it is wrong, and a flag where that is high."""
 
     def of(self, hypothesis: TranslatedText, translation: Translation) -> dict[str, Any]:
         """Returns what is asked for, as fields of a JSON object."""
@@ -63,6 +75,10 @@ class Details:
             fields["token_log_probabilities"] = list(hypothesis.token_log_probabilities)
         if self.flags:
             fields["flags"] = flags_of(hypothesis, translation)
+        if self.doubter is not None:
+            fields |= self.doubter.fields(hypothesis, translation)
+            if self.flags and self.doubter.is_doubtful(fields["doubt"]):
+                fields["flags"].append("doubt")
         return fields
 
 
@@ -87,6 +103,9 @@ def format_lines(
         return [json.dumps({**(passed_through or {}), **ours}, ensure_ascii=False)]
     line_of, separator = (_tsv_line, "\t") if output_format == "tsv" else (_moses_line, " ||| ")
     lines = [line_of(translation, hypothesis) for hypothesis in translation.hypotheses]
+    if details.doubter is not None:  # only of tsv, whose columns are for a program to cut
+        doubts = (details.doubter.doubt(one, translation) for one in translation.hypotheses)
+        lines = [f"{line}\t{doubt:.4f}" for line, doubt in zip(lines, doubts, strict=True)]
     if alignments is None:
         return lines
     return [

@@ -13,7 +13,7 @@ from tformer_cli.runtime import autocast, check_threads
 from tformer_cli.search.beam_search import beam_search, diverse_beam_search
 from tformer_cli.search.config import ANY_SEARCH, PLAIN_SEARCH
 from tformer_cli.search.constraints import satisfying_search
-from tformer_cli.search.engine import EngineUnavailableError, PromptedModel
+from tformer_cli.search.engine import EngineUnavailableError, PromptedModel, Sentence
 from tformer_cli.search.hypothesis import SourceAttention, length_divisor, longest_translation
 from tformer_cli.search.models import ShortlistedModel
 from tformer_cli.search.processors import StepRows, make_processors, process
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.model.config import Precision
     from tformer_cli.search.config import DecodingConfig
-    from tformer_cli.search.engine import DecodingModel, Sentence
+    from tformer_cli.search.engine import DecodingModel
     from tformer_cli.search.hypothesis import CrossHead, Hypothesis
     from tformer_cli.search.processors import ScoreProcessor
 
@@ -117,12 +117,16 @@ class TorchSearch:
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         config: DecodingConfig,
+        heads: tuple[CrossHead, ...] = (),
     ) -> list[Hypothesis]:
         """See `PreparedScoring`."""
         if not takes_targets(self._model):
             raise EngineUnavailableError("it scores with a single model")
         with self._computing():
-            return score_pairs(self._model, sources, targets, config, device=self._device)
+            scored = score_pairs(self._model, sources, targets, config, device=self._device)
+        sentences = [Sentence(tokens=tuple(source), heads=heads) for source in sources]
+        found = self._listened(sentences, [[one] for one in scored], config)
+        return [one for (one,) in found]
 
     def _searched(
         self, sentences: Sequence[Sentence], config: DecodingConfig

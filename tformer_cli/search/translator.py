@@ -212,6 +212,11 @@ class Translator:
         """Returns the sentences that a line is translated in; a blank line itself."""
         return [text for text, _ in self._sentences(line)] or [line]
 
+    @property
+    def has_shortlist(self) -> bool:
+        """True if its probabilities are relative to a shortlist's tokens."""
+        return self._shortlist is not None
+
     def of_sentences(self) -> Translator:
         """Makes the same translator for lines that `sentences` has split."""
         other = copy(self)
@@ -374,8 +379,11 @@ class Translator:
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[Hypothesis]:
-        """Scores translations that are given, in token ids, as the search scores its own."""
-        return self._searcher.score(sources, targets, self.config)
+        """Scores translations that are given, in token ids, as the search scores its own.
+
+        A translator that listens says what its heads attended to.
+        """
+        return self._searcher.score(sources, targets, self.config, self._heads)
 
     def stream(
         self, lines: Iterable[str | tuple[str, LineConstraints]], buffer_lines: int = BUFFER_LINES

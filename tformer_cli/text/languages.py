@@ -164,7 +164,7 @@ _WORDS = re.compile(rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]+")
 
 def frequent_words(lines: Iterable[str]) -> list[str]:
     """Returns the most frequent words of a text, in small letters, sorted."""
-    counts = Counter(word.casefold() for line in lines for word in _words_of_line(line))
+    counts = Counter(word.casefold() for line in lines for word in words_in(line))
     # of the same frequency the first in the alphabet: the same corpora in another order are equal
     kept = sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS]
     return sorted(kept)
@@ -172,10 +172,10 @@ def frequent_words(lines: Iterable[str]) -> list[str]:
 
 def mostly_unseen(line: str, seen: Container[str]) -> tuple[str, ...]:
     """Returns the words of a line that training never saw, if they are over half of all."""
-    words = _words_of_line(line)
+    words = words_in(line)
     unseen = [word for word in words if word.casefold() not in seen]
     return tuple(unseen) if 2 * len(unseen) > len(words) else ()
 
 
-def _words_of_line(line: str) -> list[str]:
+def words_in(line: str) -> list[str]:
     return _WORDS.findall(normalize("NFC", line))

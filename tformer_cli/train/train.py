@@ -17,6 +17,7 @@ from torch import Tensor
 from tformer_cli.artifacts.adapter_directory import ADAPTER, save_adapter
 from tformer_cli.artifacts.config_file import (
     CONFIG,
+    DOUBT,
     FREQUENCIES,
     TOKENIZER,
     WEIGHTS,
@@ -560,7 +561,7 @@ def _clear(run: Path) -> None:
     """Removes what an earlier run wrote, and nothing else that lies there."""
     for directory in ("checkpoints", TENSORBOARD, ADAPTER):
         remove_tree(run / directory)
-    records = (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, FREQUENCIES, IMPORTED)
+    records = (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, FREQUENCIES, DOUBT, IMPORTED)
     for name in (*records, CONFIG, WEIGHTS):
         (run / name).unlink(missing_ok=True)
 

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -200,6 +200,12 @@ class FormatOptions:
         "Add flags for repetition, dropped sentences, unseen words and hallucination to jsonl.",
         panel="Formats",
     )
+    doubt: bool = option_field(
+        False,
+        "Add the probability that the translation is wrong to tsv or jsonl, and those of its words "
+        "to jsonl; needs a model that `tformer calibrate` has seen.",
+        panel="Formats",
+    )
 
     def check(self) -> None:
         """Refuses details that the format cannot hold."""
@@ -213,6 +219,8 @@ class FormatOptions:
                 "--alignments: text output has no place for them; choose --format tsv, jsonl or "
                 "moses"
             )
+        if self.output_format not in ("tsv", "jsonl"):
+            refuse({"doubt": self.doubt or None}, "has a place in tsv and jsonl; add --format")
         if self.output_format != "jsonl":
             given = {"token_scores": self.token_scores or None, "flags": self.flags or None}
             refuse(given, "only jsonl has a place for them; add --format jsonl")
@@ -221,18 +229,30 @@ class FormatOptions:
         """Returns them as arguments of `translated_text`: the translator, and what aligns."""
         from tformer_cli.search.formats import Details
 
-        arguments = {
+        arguments: dict[str, Any] = {
             "translator": opened.translator,
             "output_format": self.output_format,
             "input_format": self.input_format,
             "lists_hypotheses": self.n_best > 1,
             "details": Details(token_scores=self.token_scores, flags=self.flags),
         }
+        if self.doubt:
+            from tformer_cli.inspect.doubt import Doubter
+
+            doubter = Doubter(opened.directory)
+            arguments["details"] = replace(arguments["details"], doubter=doubter)
+            arguments["translator"] = opened.translator.listening(doubter.heads)
         if self.alignments is None:
             return arguments
         from tformer_cli.inspect.jobs.align import Aligner
 
         aligner = Aligner(opened.directory)
+        # A search listens to one choice of heads
+        if self.doubt and aligner.heads != doubter.heads:
+            raise UsageError(
+                "--doubt: was calibrated by other heads than --alignments reads; run `tformer "
+                "calibrate` again, or omit one of the two"
+            )
         note(f"aligning by {aligner.choice}", quiet=quiet)
         return {
             **arguments,
@@ -357,13 +377,17 @@ class DocumentOptions:
         refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
 
     def arguments(
-        self, opened: "Opened", counts: "ResultCounts", alignments: str | None, n_best: int
+        self, opened: "Opened", counts: "ResultCounts", formats: FormatOptions
     ) -> dict[str, Any]:
         """Returns what puts into translations of lines what they have to copy, if asked to."""
         if not self.protect:
             return {}
         refuse(
-            {"alignments": alignments, "n_best": n_best if n_best > 1 else None},
+            {
+                "alignments": formats.alignments,
+                "n_best": formats.n_best if formats.n_best > 1 else None,
+                "doubt": formats.doubt or None,
+            },
             "does not go with --protect, which changes the best translation; omit one of the two",
         )
         from tformer_cli.documents.answers import ModelAnswers
@@ -424,6 +448,8 @@ def translate(
         tformer translate runs/quickstart page.html -o page.fr.html
     """
     formats.check()
+    if formats.doubt:
+        refuse({"ensemble": ensemble.ensemble}, "--doubt knows the attention of one model; omit it")
     # Before a model is loaded: a wrong value is an error at once
     more = {**ensemble.arguments(), **constraints.arguments()}
     if documents.may_be_meant(text, files):
@@ -471,7 +497,7 @@ def translate(
             max_wait=job.max_wait,
             **{
                 **formats.arguments(opened, quiet=quiet),
-                **documents.arguments(opened, counts, formats.alignments, formats.n_best),
+                **documents.arguments(opened, counts, formats),
             },
         )
 

@@ -1,0 +1,244 @@
+"""Signals of doubt worked by hand, and calibration through the command."""
+
+import json
+import shutil
+from math import log
+
+import numpy as np
+import pytest
+
+from tests.commands import run
+from tests.zoo import ENGLISH, FRENCH
+from tformer_cli.artifacts.doubt_file import read_calibration
+from tformer_cli.inspect.doubt import SIGNALS, Doubter, Masses, Part, Usual, parts_of, signals_of
+from tformer_cli.inspect.jobs.calibrate import BROKEN_SOURCES, BROKEN_TARGETS
+from tformer_cli.kinds.opening import open_model
+
+
+def part(**changes):
+    made = {
+        "steps": np.log([0.5, 0.25, 0.5]),
+        "attention": np.array([[0.8, 0.1, 0.1], [0.6, 0.2, 0.2], [1.0, 0.0, 0.0]]),
+        "source_ids": (5, 6), "target_ids": (7, 8),
+        "source_words": ("Ada", "slept."), "target_words": ("Ada", "dort", "3"),
+    }  # fmt: skip
+    return Part(**{**made, **changes})
+
+
+def signals(one, *, masses=(), lengths=(), log_ratio=0.0, seen=None):
+    values = signals_of(one, Usual(log_ratio, Masses(masses, lengths), seen))
+    return dict(zip([signal.name for signal in SIGNALS], values, strict=True))
+
+
+def test_signals_are_those_of_the_formulas():
+    found = signals(part(), seen={"slept"}, log_ratio=log(2))
+    assert found["probability"] == pytest.approx(log(0.5 * 0.25 * 0.5) / 3)
+    assert found["lowest"] == pytest.approx(log(0.25))
+    assert found["spread"] == pytest.approx(log(2) * 2**0.5 / 3)
+    # Masses 0.8, 0.1, 0.1: half of |0.8 - 1/3| + 2 · |0.1 - 1/3|
+    assert found["wass-to-unif"] == pytest.approx(7 / 15)
+    assert found["ignored"] == 0
+    entropies = [-sum(p * log(p) for p in row if p) for row in part().attention.tolist()]
+    assert found["entropy"] == pytest.approx(np.mean(entropies))
+    assert found["length"] == pytest.approx(log(2))
+    assert found["unseen"] == 0.5
+    assert found["pieces"] == 0
+    assert found["copied"] == 0.5
+    assert found["repeated"] == 0
+    looped = part(target_ids=(1, 2, 3, 4, 9, 1, 2, 3, 4, 1, 2, 3, 4))
+    assert signals(looped)["repeated"] == 2
+    assert signals(part(attention=np.array([[0.95, 0.05, 0.0]] * 3)))["ignored"] == 0.5
+
+
+def moved(one, other):
+    """W₁ of two distributions on the line: carries what is too much from place to place."""
+    size, carried, cost = max(len(one), len(other)), 0.0, 0.0
+    for place in range(size):
+        carried += one[place] if place < len(one) else 0.0
+        carried -= other[place] if place < len(other) else 0.0
+        cost += abs(carried)
+    return cost  # fmt: skip
+
+
+def test_wass_to_data_is_the_mean_distance_of_the_nearest_as_long():
+    random = np.random.default_rng(1)
+    masses = [random.dirichlet(np.ones(size)) for size in (3, 5, 7, 4, 9, 6, 3, 8)]
+    lengths = [10, 10, 11, 10, 10, 9, 10, 30]
+    for size in (2, 5, 12):
+        own = random.dirichlet(np.ones(size))
+        distances = [moved(own, one) for one in masses[:-1]]  # the last is too long
+        nearest = np.mean(sorted(distances)[:4]) / size
+        assert Masses(masses, lengths).distance(own, 10) == pytest.approx(nearest)
+    # Nothing is as long as 50: the four nearest in length are compared
+    near = [7, 2, 0, 1, 3, 4, 6]
+    furthest = [moved(own, masses[number]) for number in near]
+    assert Masses(masses, lengths).distance(own, 50) == pytest.approx(
+        np.mean(sorted(furthest)[:4]) / size
+    )
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    for name, lines in (("en", ENGLISH), ("fr", FRENCH)):
+        odd = [f"{line} {n}" for n in range(8) for line in lines]
+        (folder / f"held.{name}").write_text("".join(f"{line}\n" for line in odd), newline="")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def calibrated(zoo, texts, tmp_path_factory):
+    path = tmp_path_factory.mktemp("calibrated") / "m"
+    shutil.copytree(zoo["translate"], path)
+    done = calibrate(path, texts)
+    assert done.exit_code == 0, done.stderr
+    return path, json.loads(done.stdout)
+
+
+def calibrate(path, texts, *options):
+    held = ["-i", texts / "held.en", "--reference", texts / "held.fr"]
+    return run("calibrate", path, *held, "--below", 0, "--format", "json", "-q", *options)
+
+
+def test_a_report_has_every_kind_and_every_number(calibrated):
+    path, report = calibrated
+    kinds = [one["kind"] for one in report["kinds"]]
+    assert kinds == ["chrF", *BROKEN_SOURCES, *BROKEN_TARGETS]
+    assert (report["lines"], report["wrong"], report["kinds"][0]["auroc"]) == (64, 0, None)
+    assert all(0 <= one["auroc"] <= 1 for one in report["kinds"][1:])
+    assert report["signals"].keys() == {signal.name for signal in SIGNALS}
+    found = read_calibration(path)
+    assert found.scores["auroc"] == pytest.approx(report["measures"]["auroc"]["doubt"], abs=1e-6)
+    assert run("info", path).stdout.count("calibrated by 64 lines: AUROC") == 1
+
+
+def test_the_same_text_and_seed_give_the_same_file(calibrated, texts, zoo, tmp_path):
+    for seed in (1, 2):
+        shutil.copytree(zoo["translate"], tmp_path / f"m{seed}")
+        assert calibrate(tmp_path / f"m{seed}", texts, "--seed", seed).exit_code == 0
+    first, second = ((tmp_path / f"m{seed}" / "doubt.json").read_bytes() for seed in (1, 2))
+    assert first == (calibrated[0] / "doubt.json").read_bytes() != second
+
+
+def test_what_is_read_by_force_is_what_a_search_heard(zoo):
+    heads, given = [(0, 0), (0, 1)], {"device": "cpu", "split_sentences": "none"}
+    translator = open_model(zoo["translate"], **given).translator.listening(heads)
+    found = translator.translate(ENGLISH)
+    targets = [one.hypotheses[0].token_ids for one in found]
+    for engine in ("tformer", "torch"):
+        same = open_model(zoo["translate"], engine=engine, **given).translator
+        forced = same.listening(heads).score([one.source_ids for one in found], targets)
+        for one, other in zip(found, forced, strict=True):
+            steps = one.hypotheses[0].token_log_probabilities
+            assert other.token_log_probabilities == pytest.approx(steps, abs=1e-4)
+            heard = one.hypotheses[0].attention[0].weights
+            assert other.attention.weights == pytest.approx(heard, abs=1e-5)
+    assert same.score([(5, 6)], [(7,)])[0].attention is None
+
+
+def test_doubt_changes_no_translation(calibrated, zoo):
+    path, _ = calibrated
+    lines = "".join(f"{line}\n" for line in [*ENGLISH, "", " ".join(ENGLISH)])
+    plain, doubted = (
+        [json.loads(line) for line in done.stdout.splitlines()]
+        for done in (
+            run("translate", path, "--format", "jsonl", "--flags", "-q", *more, stdin=lines)
+            for more in ([], ["--doubt"])
+        )
+    )
+    for one, other in zip(plain, doubted, strict=True):
+        doubt, words = other.pop("doubt"), other.pop("word_probabilities")
+        assert ("doubt" in other["flags"]) == (doubt >= 0.5)
+        other["flags"] = [flag for flag in other["flags"] if flag != "doubt"]
+        assert one == other
+        assert 0 <= doubt <= 1
+        assert [word for word, _ in words] == other["translation"].split()
+    assert (doubted[len(ENGLISH)]["translation"], plain[-1]["index"]) == ("", len(ENGLISH) + 1)
+    tsv = run("translate", path, "--format", "tsv", "--doubt", "-q", "--alignments", "pharaoh",
+              stdin=lines).stdout  # fmt: skip
+    columns = [line.split("\t") for line in tsv.splitlines()]
+    assert {len(one) for one in columns} == {6}
+    again = run("translate", path, "--format", "jsonl", "--doubt", "-q", stdin=lines).stdout
+    expected = [json.loads(line)["doubt"] for line in again.splitlines()]
+    assert [float(one[4]) for one in columns] == expected
+
+
+def test_the_doubt_of_several_sentences_is_that_of_the_worst(calibrated):
+    path, _ = calibrated
+    opened = open_model(path, device="cpu", split_sentences="rule")
+    doubter = Doubter(opened.directory)
+    translator = opened.translator.listening(doubter.heads)
+    (line,) = translator.translate([ENGLISH[-1]])
+    assert line.n_parts == 2
+    alone = translator.translate(list(line.parts))
+    each = [doubter.doubt(one.hypotheses[0], one) for one in alone]
+    assert doubter.doubt(line.hypotheses[0], line) == max(each)
+    parts = list(parts_of(line.hypotheses[0], line, opened.directory.tokenizer.target))
+    assert sum(len(one.steps) for one in parts) == len(line.hypotheses[0].token_log_probabilities)
+
+
+def test_words_have_the_product_of_their_tokens(calibrated):
+    path, _ = calibrated
+    done = run("translate", path, "A man sleeps.", "--format", "jsonl", "--doubt", "--token-scores")
+    record = json.loads(done.stdout)
+    product = np.prod([value for _, value in record["word_probabilities"]])
+    # The end of sentence belongs to no word
+    assert product == pytest.approx(
+        np.exp(sum(record["token_log_probabilities"][:-1])), abs=1e-3, rel=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"step": 7}, "was calibrated at step 7, and is now of step 1; run `tformer calibrate"),
+        ({"signals": ["a"] * len(SIGNALS)}, "was calibrated by other signals; run `tformer cal"),
+        ({"means": [0.0]}, "do not belong together; remove it, and run `tformer calibrate` again"),
+        ({"deviations": [0.0] * len(SIGNALS)}, "numbers that cannot be; remove it"),
+        ({"heads": "all"}, "doubt.json: heads: must be"),
+        ({"new": 1}, "doubt.json: new: unknown key"),
+    ],
+)
+def test_another_calibration_is_refused(calibrated, tmp_path, change, says):
+    shutil.copytree(calibrated[0], tmp_path / "m")
+    file = tmp_path / "m" / "doubt.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    done = run("translate", tmp_path / "m", "A dog.", "--format", "tsv", "--doubt")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert says in done.stderr
+    # Without --doubt nobody asks for it
+    assert run("translate", tmp_path / "m", "A dog.").exit_code == 0
+
+
+def test_other_heads_are_not_heard_at_the_same_time(calibrated, tmp_path):
+    shutil.copytree(calibrated[0], tmp_path / "m")
+    file = tmp_path / "m" / "doubt.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "heads": [[0, 0]]}))
+    words = ["translate", tmp_path / "m", "A dog.", "--format", "tsv", "--doubt"]
+    assert run(*words).exit_code == 0
+    assert "--doubt: was calibrated by other heads" in run(*words, "--alignments", "soft").stderr
+
+
+def test_what_changes_a_translation_afterwards_has_no_doubt(calibrated):
+    words = ["translate", calibrated[0], "A dog.", "--format", "tsv", "--doubt", "--protect"]
+    assert "--doubt: does not go with --protect" in run(*words).stderr
+
+
+def test_calibration_goes_along_with_an_export(calibrated, tmp_path):
+    done = run("export", calibrated[0], "--format", "int8", "-o", tmp_path / "int8", "-q")
+    assert done.exit_code == 0, done.stderr
+    kept = (tmp_path / "int8" / "doubt.json").read_bytes()
+    assert kept == (calibrated[0] / "doubt.json").read_bytes()
+    words = ["translate", tmp_path / "int8", "A dog.", "--format", "tsv", "--doubt", "-q"]
+    assert len(run(*words).stdout.split("\t")) == 5
+
+
+def test_too_little_text_and_nothing_right_are_refused(zoo, texts, tmp_path):
+    shutil.copytree(zoo["translate"], tmp_path / "m")
+    few = tmp_path / "few"
+    few.write_text("a\n" * 9)
+    held = ["-i", few, "--reference", few]
+    assert "--source: has 9 pairs with text" in run("calibrate", tmp_path / "m", *held).stderr
+    done = calibrate(tmp_path / "m", texts, "--below", 1)
+    assert "--below: all of 64 lines have a chrF below 1" in done.stderr
+    assert not (tmp_path / "m" / "doubt.json").exists()

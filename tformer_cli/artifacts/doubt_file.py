@@ -1,0 +1,82 @@
+"""`doubt.json` of a model directory: how its translations' signals become P(wrong).
+
+`tformer calibrate` writes it; numbers and names only.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tformer_cli.artifacts.config_file import DOUBT, read_json
+from tformer_cli.errors import ArtifactError
+from tformer_cli.files.atomic import write_text
+from tformer_cli.structure import StructureError, structure
+
+SCHEMA = "tformer.doubt/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A fitted model of doubt: z = Σ weight · (signal - mean) / deviation + intercept."""
+
+    schema: str
+    step: int
+    """Step of the model's training that it was fitted at."""
+    heads: tuple[tuple[int, int], ...]
+    """Layer and head of the cross-attention that was listened to."""
+    signals: tuple[str, ...]
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+    weights: tuple[float, ...]
+    intercept: float
+    log_ratio: float
+    """Mean of log (target tokens / source tokens) of right translations."""
+    masses: tuple[tuple[float, ...], ...]
+    """Attention to each source token of some right translations, for Wass-to-Data."""
+    lengths: tuple[int, ...]
+    """Target tokens of these."""
+    lines: int
+    below: float
+    """Lines whose sentence chrF was below this were wrong."""
+    broken: float
+    """Share of lines broken on purpose that was assumed."""
+    scores: Mapping[str, float]
+    """AUROC, calibration error and the like on lines that it was not fitted to."""
+
+
+def store_calibration(path: Path, calibration: Calibration) -> None:
+    """Writes it into a model directory; all else stays as it is."""
+    text = json.dumps(asdict(calibration), separators=(",", ":"), ensure_ascii=False)
+    write_text(path / DOUBT, text + "\n")
+
+
+def read_calibration(path: Path) -> Calibration | None:
+    """Reads that of a model directory; None: it was never calibrated."""
+    file = path / DOUBT
+    if not file.exists():
+        return None
+    values = read_json(path, file)
+    try:
+        found = structure(Calibration, values)
+    except StructureError as error:
+        raise _damaged(file, str(error)) from None
+    sizes = {len(one) for one in (found.signals, found.means, found.deviations, found.weights)}
+    if found.schema != SCHEMA or len(sizes) > 1 or len(found.masses) != len(found.lengths):
+        raise _damaged(file, "its parts do not belong together")
+    numbers = (*found.means, *found.deviations, *found.weights, found.intercept, found.log_ratio)
+    # What divides by 0 or infinity would be no probability, and no error either
+    if not all(map(math.isfinite, numbers)) or not all(one > 0 for one in found.deviations):
+        raise _damaged(file, "holds numbers that cannot be")
+    return found
+
+
+def _damaged(file: Path, problem: str) -> ArtifactError:
+    return ArtifactError(f"{file}: {problem}; remove it, and run `tformer calibrate` again")
+
+
+def copy_calibration(model: Path, other: Path) -> None:
+    """Copies it, if there is one, to another directory of the same model."""
+    if (model / DOUBT).is_file():
+        write_text(other / DOUBT, (model / DOUBT).read_text("utf-8"))

@@ -1,0 +1,399 @@
+"""Fitting doubt to a model: held-out lines, those broken on purpose, and what their signals say.
+
+A line is wrong if the chrF of its translation with the reference is low, or if it was broken. All
+numbers of the report are of lines that the fit has not seen: the lines are divided into five parts,
+and each is judged by a fit to the other four. The probabilities need no second step of calibration:
+the fit is a logistic regression, which is Platt's scaling of a weighted sum of signals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan
+from random import Random
+from string import ascii_lowercase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tformer_cli.artifacts.doubt_file import SCHEMA, Calibration, store_calibration
+from tformer_cli.errors import DataError
+from tformer_cli.inspect.doubt import (
+    SIGNALS,
+    Masses,
+    Part,
+    Usual,
+    parts_of,
+    signals_of,
+    standardized,
+)
+from tformer_cli.inspect.jobs.align import Aligner
+from tformer_cli.metrics.calibration import (
+    auroc,
+    calibration_error,
+    error_at,
+    fit_logistic,
+    logistic,
+)
+from tformer_cli.metrics.scores import make_metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tformer_cli.inspect.alignment import Numbers
+    from tformer_cli.kinds.stored_model import Opened
+    from tformer_cli.search.translator import Translator
+
+N_FOLDS = 5
+MOST_MASSES = 256
+"""Distributions of attention that are kept for Wass-to-Data."""
+LEAST_LINES, LEAST_OF_KIND = 50, 10
+COVERAGES = (50, 80, 90)
+NATURAL = "chrF"
+
+
+def _replaced(text: str, share: float, random: Random, is_letter: Callable[[str], bool]) -> str:
+    """Puts random letters in the place of a share of a text's letters."""
+    return "".join(
+        random.choice(ascii_lowercase) if is_letter(one) and random.random() < share else one
+        for one in text
+    )
+
+
+def _unseen(source: str, _: str, random: Random) -> str:
+    words = source.split()
+    chosen = random.sample(range(len(words)), (len(words) + 1) // 2)
+    for place in chosen:
+        words[place] = _replaced(words[place], 1.0, random, str.isalpha)
+    return " ".join(words)
+
+
+def _noise(source: str, _: str, random: Random) -> str:
+    return _replaced(source, 0.3, random, lambda one: not one.isspace())
+
+
+def _shuffled(source: str, _: str, random: Random) -> str:
+    words = source.split()
+    return " ".join(random.sample(words, len(words)))
+
+
+BROKEN_SOURCES: Mapping[str, Callable[[str, str, Random], str]] = {
+    "unseen words": _unseen,
+    "wrong language": lambda _, reference, __: reference,
+    "noise": _noise,
+    "shuffled words": _shuffled,
+}
+"""Sources that no model can translate, made of a source and its reference."""
+BROKEN_TARGETS = ("dropped sentence", "cut translation", "other translation")
+"""Translations that the model would not have chosen; it is made to read them."""
+
+
+class Item(NamedTuple):
+    """A translation whose doubt is known."""
+
+    line: int
+    kind: str
+    """`NATURAL`, or how it was broken."""
+    is_wrong: bool
+    part: Part
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationSettings:
+    """What counts as wrong."""
+
+    below: float = 0.3
+    broken: float = 0.1
+    seed: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindReport:
+    """How well doubt tells broken lines of one kind from right ones."""
+
+    kind: str
+    lines: int
+    auroc: float
+    """NaN where nothing of the kind is wrong."""
+    auroc_of_probability: float
+
+    def record(self) -> dict[str, Any]:
+        # JSON has no NaN
+        scores = {"auroc": self.auroc, "auroc_of_probability": self.auroc_of_probability}
+        told = {name: None if isnan(value) else value for name, value in scores.items()}
+        return {"kind": self.kind, "lines": self.lines, **told}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationReport:
+    """How well doubt tells what is wrong, beside the log-probability a token."""
+
+    lines: int
+    wrong: int
+    """Lines as they were given whose chrF is low."""
+    kinds: tuple[KindReport, ...]
+    """The given lines first; `NATURAL` tells wrong ones among them from right ones."""
+    measures: Mapping[str, tuple[float, float]]
+    """Each measure of doubt and of the probability."""
+    signals: Mapping[str, tuple[float, float]]
+    """Each signal's own AUROC on all lines, and its weight in the fit."""
+
+    def record(self) -> dict[str, Any]:
+        columns = ("doubt", "probability")
+        return {
+            "schema": "tformer.calibration/1",
+            "lines": self.lines,
+            "wrong": self.wrong,
+            "kinds": [one.record() for one in self.kinds],
+            "measures": {
+                name: dict(zip(columns, values, strict=True))
+                for name, values in self.measures.items()
+            },
+            "signals": {
+                name: {"auroc": values[0], "weight": values[1]}
+                for name, values in self.signals.items()
+            },
+        }
+
+
+def calibrate(
+    opened: Opened,
+    sources: Sequence[str],
+    references: Sequence[str],
+    settings: CalibrationSettings,
+    progress: Callable[[int], None] = lambda done: None,  # noqa: ARG005 - the default is silent
+) -> CalibrationReport:
+    """Fits doubt to held-out lines, and stores it in the model's directory."""
+    heads = Aligner(opened.directory).heads
+    # Sentences by themselves are judged by themselves, as lines of one sentence are here
+    translator = opened.translator.listening(heads).of_sentences()
+    pairs = [(a, b) for a, b in zip(sources, references, strict=True) if a.strip() and b.strip()]
+    if len(pairs) < LEAST_LINES:
+        raise DataError(
+            f"--source: has {len(pairs)} pairs with text, too few to calibrate; give at least "
+            f"{LEAST_LINES}, better 1,000"
+        )
+    given = _given(translator, opened, pairs, settings, progress)
+    items = [*given, *_broken(translator, opened, pairs, given, settings, progress)]
+    if all(one.is_wrong for one in given):
+        raise DataError(
+            f"--below: all of {len(given)} lines have a chrF below {settings.below:g}; choose a "
+            "lower one, or another --reference"
+        )
+    kept = [one for one in given if not one.is_wrong]
+    kept = Random(settings.seed).sample(kept, min(MOST_MASSES, len(kept)))
+    log_ratio = float(np.mean([one.part.log_ratio for one in kept]))
+    x = _signals(items, kept, log_ratio, opened)
+    y = np.array([one.is_wrong for one in items], np.float64)
+    weights = _weights(items, settings.broken)
+    means, deviations, fitted = _fit(x, y, weights)
+    report = _report(items, x, y, weights, fitted)
+    store_calibration(
+        opened.directory.path,
+        Calibration(
+            schema=SCHEMA,
+            step=opened.directory.info.step,
+            heads=heads,
+            signals=tuple(signal.name for signal in SIGNALS),
+            means=tuple(means.tolist()),
+            deviations=tuple(deviations.tolist()),
+            weights=tuple(fitted[:-1].tolist()),
+            intercept=float(fitted[-1]),
+            log_ratio=log_ratio,
+            masses=tuple(tuple(np.round(one.part.mass, 5).tolist()) for one in kept),
+            lengths=tuple(len(one.part.target_ids) for one in kept),
+            lines=len(given),
+            below=settings.below,
+            broken=settings.broken,
+            scores={name: round(values[0], 6) for name, values in report.measures.items()},
+        ),
+    )
+    return report
+
+
+def _found(
+    translator: Translator, opened: Opened, lines: Sequence[str]
+) -> Iterator[tuple[str, Part] | None]:
+    """Translates lines; those that are longer than the model takes are left out."""
+    for buffer in translator.buffers(lines):
+        for one in buffer:
+            parts = list(parts_of(one.hypotheses[0], one, opened.directory.tokenizer.target))
+            yield (one.text, parts[0]) if len(parts) == 1 else None
+
+
+def _given(
+    translator: Translator,
+    opened: Opened,
+    pairs: Sequence[tuple[str, str]],
+    settings: CalibrationSettings,
+    progress: Callable[[int], None],
+) -> list[Item]:
+    """Translates the lines as they are, and compares the translations with the references."""
+    chrf, items = make_metric("chrf"), []
+    found = _found(translator, opened, [source for source, _ in pairs])
+    for line, (one, (_, reference)) in enumerate(zip(found, pairs, strict=True)):
+        progress(line + 1)
+        if one is not None:
+            score = chrf.sentence_score(one[0], [reference]).score / 100
+            items.append(Item(line, NATURAL, score < settings.below, one[1]))
+    return items
+
+
+def _broken(
+    translator: Translator,
+    opened: Opened,
+    pairs: Sequence[tuple[str, str]],
+    given: Sequence[Item],
+    settings: CalibrationSettings,
+    progress: Callable[[int], None],
+) -> Iterator[Item]:
+    """Breaks lines in each way, as many as make a quarter of all, and at least some."""
+    random, done = Random(settings.seed), len(pairs)
+    n_each = min(len(pairs), max(LEAST_OF_KIND, len(pairs) // len(BROKEN_SOURCES)))
+    for kind, broken in BROKEN_SOURCES.items():
+        chosen = sorted(random.sample(range(len(pairs)), n_each))
+        lines = [broken(*pairs[line], random) for line in chosen]
+        for line, one in zip(chosen, _found(translator, opened, lines), strict=True):
+            done += 1
+            progress(done)
+            if one is not None:
+                yield Item(line, kind, True, one[1])
+    # Forced scores are relative to all tokens, those of a search to its shortlist: the
+    # difference alone would tell the two apart
+    if not translator.has_shortlist:
+        for kind in BROKEN_TARGETS:
+            yield from _forced(
+                translator, opened, kind, random.sample(given, min(n_each, len(given)))
+            )
+
+
+def _forced(
+    translator: Translator, opened: Opened, kind: str, chosen: Sequence[Item]
+) -> Iterator[Item]:
+    """Lets the model read translations that are not those of their sources."""
+    longest = opened.config.max_positions - 1
+    made = []
+    for one, other in zip(chosen, [*chosen[1:], *chosen[:1]], strict=True):
+        own, theirs = one.part, other.part
+        source, target, words = own.source_ids, own.target_ids, own.source_words
+        if kind == "dropped sentence":
+            source, words = (*source, *theirs.source_ids), (*words, *theirs.source_words)
+        elif kind == "cut translation":
+            target = target[: len(target) // 2]
+        else:
+            target = theirs.target_ids
+        if (
+            len(source) <= longest
+            and len(target) <= longest
+            and (source, target)
+            != (
+                own.source_ids,
+                own.target_ids,
+            )
+        ):
+            made.append((one.line, source, target, words))
+    side = opened.directory.tokenizer.target
+    scored = translator.score([one[1] for one in made], [one[2] for one in made])
+    texts = side.decode_batch([one[2] for one in made])
+    for (line, source, target, words), found, text in zip(made, scored, texts, strict=True):
+        if found.attention is not None:
+            part = Part(
+                steps=np.array(found.token_log_probabilities),
+                attention=found.attention.weights.astype(np.float64),
+                source_ids=source,
+                target_ids=target,
+                source_words=words,
+                target_words=tuple(text.split()),
+            )
+            yield Item(line, kind, True, part)
+
+
+def _signals(
+    items: Sequence[Item], kept: Sequence[Item], log_ratio: float, opened: Opened
+) -> Numbers:
+    """(N, D) the signals of items; a line is not compared with its own distribution."""
+    from tformer_cli.artifacts.shortlist_file import load_seen_words
+
+    seen = load_seen_words(opened.directory.path)
+
+    def usual(others: Sequence[Item]) -> Usual:
+        masses = [one.part.mass.tolist() for one in others]
+        return Usual(log_ratio, Masses(masses, [len(one.part.target_ids) for one in others]), seen)
+
+    every, own = usual(kept), {one.line for one in kept}
+    without = {line: usual([one for one in kept if one.line != line]) for line in own}
+    return np.array([signals_of(one.part, without.get(one.line, every)) for one in items])
+
+
+def _weights(items: Sequence[Item], broken: float) -> Numbers:
+    """(N) what each item stands for, so that a share `broken` of all is broken on purpose."""
+    is_broken = np.array([one.kind != NATURAL for one in items])
+    weights: Numbers = np.where(
+        is_broken, broken / is_broken.sum(), (1 - broken) / (~is_broken).sum()
+    )
+    return weights * len(items)
+
+
+def _fit(x: Numbers, y: Numbers, weights: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    means, deviations = x.mean(axis=0), x.std(axis=0)
+    deviations = np.where(deviations > 0, deviations, 1.0)  # a signal that says nothing
+    return means, deviations, fit_logistic(standardized(x, means, deviations), y, weights)
+
+
+def _crossed(x: Numbers, y: Numbers, weights: Numbers, folds: Numbers) -> Numbers:
+    """(N) P(wrong) of each item by a fit to the lines of the other parts."""
+    found = np.zeros(len(y))
+    for fold in range(N_FOLDS):
+        out = folds == fold
+        means, deviations, fitted = _fit(x[~out], y[~out], weights[~out])
+        z = standardized(x[out], means, deviations) @ fitted[:-1] + fitted[-1]
+        found[out] = logistic(z)
+    return found
+
+
+def _report(
+    items: Sequence[Item], x: Numbers, y: Numbers, weights: Numbers, fitted: Numbers
+) -> CalibrationReport:
+    # By lines: a line and what was broken of it are in one part
+    folds = np.array([one.line % N_FOLDS for one in items])
+    kinds = np.array([one.kind for one in items])
+    is_given = kinds == NATURAL
+    both = [_crossed(columns, y, weights, folds) for columns in (x, x[:, :1])]
+    rows = []
+    for kind in dict.fromkeys(kinds.tolist()):
+        some = is_given if kind == NATURAL else (is_given & (y == 0)) | (kinds == kind)
+        doubt, probability = (auroc(p[some], y[some]) for p in both)
+        rows.append(
+            KindReport(
+                kind=kind,
+                lines=int((kinds == kind).sum()),
+                auroc=doubt,
+                auroc_of_probability=probability,
+            )
+        )
+
+    def measured(measure: Callable[[Numbers], float]) -> tuple[float, float]:
+        first, second = map(measure, both)
+        return first, second
+
+    measures = {
+        "auroc": measured(lambda p: auroc(p, y, weights)),
+        "calibration_error": measured(lambda p: calibration_error(p, y, weights)),
+        "calibration_error_given": measured(lambda p: calibration_error(p[is_given], y[is_given])),
+    } | {
+        f"error_at_{percent}": measured(
+            lambda p, share=percent / 100: error_at(share, p[is_given], y[is_given])  # type: ignore[misc]
+        )
+        for percent in COVERAGES
+    }
+    signals = {
+        signal.name: (auroc(np.sign(weight) * x[:, n], y, weights), float(weight))
+        for n, (signal, weight) in enumerate(zip(SIGNALS, fitted[:-1], strict=True))
+    }
+    return CalibrationReport(
+        lines=int(is_given.sum()),
+        wrong=int(y[is_given].sum()),
+        kinds=tuple(rows),
+        measures=measures,
+        signals=signals,
+    )
