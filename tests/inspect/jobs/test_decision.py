@@ -67,6 +67,25 @@ def test_translations_part_at_the_first_difference(zoo):
     assert any("without a partner" in note for note in record.notes)
 
 
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("language_model", ("The old", "A dog")),
+        ("memory", ("The old", "A dog")),
+        ("bert_classifier", ("The old", "A dog")),
+        ("masked", ("A <mask> dog.", "The <mask> house.")),
+    ],
+)
+def test_two_texts_of_every_kind_are_decided_apart(zoo, name, texts):
+    record = inspect_decision(zoo[name], texts)
+    check(record)
+    assert record.d[0] > 0 > record.d[1]
+    directions = {one.direction for one in record.maps}
+    assert directions == {"patch", "back"}
+    for one in record.heads:
+        assert {"patch", "back", "direct", "estimate"} < one.effects.keys()
+
+
 def test_matching_positions():
     assert matched([1, 2, 3, 4], [1, 5, 3, 4]) == [(0, 0), (1, 1), (2, 2), (3, 3)]
     assert matched([1, 2, 3, 4], [1, 5, 6, 3, 4]) == [(0, 0), (2, 3), (3, 4)]

@@ -1,5 +1,6 @@
 """`tformer inspect-decision`: why a model writes one word and not another."""
 
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Unpack
@@ -28,31 +29,38 @@ from tformer_cli.kinds import reads_names
 from tformer_cli.text.lines import LineCounts, check_file
 
 
-@takes_opening_options
-def inspect_decision(
-    model: ModelArgument,
-    text: TextsArgument = None,
-    *,
-    source: SourceOption = None,
+@dataclass(frozen=True, kw_only=True)
+class WordOptions:
+    """Words between which is decided, and texts that values are drawn from."""
+
     target: str | None = option_field(
         None,
         "A, the word or piece that is decided for, or a label; of a tagger the word whose label is "
         "looked at.",
         shown="what the model decides for",
         metavar="TEXT",
-    ),
+    )
     foil: str | None = option_field(
         None,
         "B, the word, piece or label that is decided against.",
         shown="that of OTHER, else the second most probable",
         metavar="TEXT",
-    ),
+    )
     corpus: Path | None = option_field(
         None,
         "Sentences whose positions mean and resample are of; the first 64 are read.",
         shown="the sentences given",
         role="reads_file",
-    ),
+    )
+
+
+@takes_opening_options
+def inspect_decision(
+    model: ModelArgument,
+    text: TextsArgument = None,
+    *,
+    source: SourceOption = None,
+    words: WordOptions,
     options: DecisionOptions,
     output_format: Annotated[str | None, view_format_option(VIEW)] = None,
     output: OutputOption = STANDARD_STREAM,
@@ -75,6 +83,7 @@ def inspect_decision(
     """
     chosen = view_format(VIEW, output_format, output)
     check_model(model, VIEW.tasks)
+    corpus = words.corpus
     if not text:
         check_stdin_is_read_once([source or STANDARD_STREAM, corpus and str(corpus)])
     if corpus is not None and str(corpus) != STANDARD_STREAM:
@@ -92,8 +101,8 @@ def inspect_decision(
     record = decide(
         opened,
         sentences,
-        target=target,
-        foil=foil,
+        target=words.target,
+        foil=words.foil,
         corpus=others,
         settings=options,
         seed=opening["seed"],
