@@ -10,6 +10,7 @@ from typing import Any
 
 import tomli_w
 
+from tformer_cli.artifacts.config_file import HEADS
 from tformer_cli.settings import type_problem
 from tformer_cli.wording import count_of, visible
 
@@ -189,7 +190,7 @@ def _classifier(
 ) -> Iterator[Choice]:
     """Chooses the settings of a classifier of texts, those of the recipe `trec`."""
     yield Choice(
-        key="task.kind", value="classify", why=f"{size.n_labels} different lines are labels"
+        key="task.kind", value=HEADS["labels"], why=f"{size.n_labels} different lines are labels"
     )
     if fine_tunes:
         rate, optimizer = (1e-4, "adamw"), "keeps what the model knows"

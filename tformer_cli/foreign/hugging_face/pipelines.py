@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tformer_cli.artifacts.config_file import TASKS, task_kind
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.keys import (
     USED,
@@ -177,7 +178,8 @@ CLASS = "SentenceTransformer"  # loads a pipeline
 
 def is_written(config: ModelConfig, family: Family) -> bool:
     """Tells whether a model is exported as a pipeline, for no class has its pooling and head."""
-    if not config.is_encoder_only or config.reads_images:
+    # A pipeline reads tokens, which images have none of
+    if TASKS[task_kind(config)].head is None or config.patch_size:
         return False
     if config.head == "none":  # a class would lose how states become a vector
         return True
