@@ -344,7 +344,8 @@ def _fit(
 ) -> tuple[Numbers, Numbers, Numbers]:
     # By the given lines: beside those of other lines' translations all others would look alike
     means, deviations = x[is_given].mean(axis=0), x[is_given].std(axis=0)
-    deviations = np.where(deviations > 0, deviations, 1.0)  # a signal that says nothing
+    for unit in (x.std(axis=0), 1.0):  # of what no given line has; of what says nothing
+        deviations = np.where(deviations > 0, deviations, unit)
     return means, deviations, fit_logistic(terms_of(x, means, deviations), y, weights, L2)
 
 
