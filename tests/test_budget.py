@@ -18,31 +18,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 1748,
+    ".": 1764,
     "api": 1454,
-    "artifacts": 2331,
+    "artifacts": 2413,
     "bulk": 1787,
-    "cli": 10250,
+    "cli": 10513,
     "corpora": 3025,
     "distill": 1568,
     "documents": 4512,
     "evaluate": 1787,
-    "fast": 3860,
+    "fast": 3865,
     "files": 857,
-    "foreign": 11547,
+    "foreign": 11549,
     "guide": 126,
     "heads": 709,
-    "inspect": 12320,
+    "inspect": 14668,
     "kinds": 3741,
-    "metrics": 726,
-    "model": 4061,
+    "metrics": 835,
+    "model": 4071,
     "quality": 2653,
-    "search": 5270,
+    "search": 5306,
     "serve": 5306,
     "show": 1977,
-    "tests": 74986,
+    "tests": 75852,
     "text": 6089,
-    "train": 2302,
+    "train": 2303,
     "trainer": 5079,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
@@ -50,8 +50,8 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 445
-LONG_FUNCTIONS = 9
+MODULES = 458
+LONG_FUNCTIONS = 10
 CIRCLES = 1
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""

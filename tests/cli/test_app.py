@@ -41,7 +41,7 @@ NO_PATHS = {
     *("TEXT", "NAME", "PROMPT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS", "CODE"),
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
     *("MIN:MAX", "HOST", "HOST:PORT", "URL", "SECONDS", "CODE-CODE", "COLUMN", "FIELD"),
-    *("SPLIT", "CONFIG", "CHECK", "LANG-LANG", "FORMAT|lines", "KEY", "N,N"),
+    *("SPLIT", "CONFIG", "CHECK", "METHOD", "LANG-LANG", "FORMAT|lines", "KEY", "N,N"),
     *("|".join(words) for words in (MetricName, get_args(Engine), get_args(PrecisionChoice))),
 }
 """What texts are called that name neither a file nor a directory."""

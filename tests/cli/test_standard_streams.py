@@ -140,6 +140,7 @@ READERS = {
     "inspect-flow": ["inspect-flow", "MODEL"],
     "inspect-align": ["inspect-align", "MODEL"],
     "inspect-report": ["inspect-report", "MODEL", "-o", "REPORT"],
+    "inspect-decision": ["inspect-decision", "MODEL", "--method", "zero"],
     "inspect-diff": ["inspect-diff", "MODEL", "MODEL"],
     "tokenize encode": ["tokenize", "encode", "MODEL"],
     "tokenize stats": ["tokenize", "stats", "MODEL", "-"],

@@ -41,6 +41,7 @@ from tformer_cli.evaluate.evaluate import Evaluation, score_hypotheses
 from tformer_cli.heads.names import HeadId
 from tformer_cli.heads.roles import ROLES
 from tformer_cli.inspect.heads.repeats import SCORES, HeadRepeats, Repeats
+from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.jobs.diff import inspect_diff
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.reader import CorpusInspector
@@ -64,6 +65,7 @@ from tformer_cli.inspect.views.corpus import (
     CorpusView,
     RepeatsView,
 )
+from tformer_cli.inspect.views.decision import DecisionOptions, DecisionView
 from tformer_cli.inspect.views.diff import DiffView
 from tformer_cli.inspect.views.flow import FlowOptions, FlowView
 from tformer_cli.inspect.views.heads import HeadsOptions, HeadsView
@@ -280,6 +282,7 @@ def draw(models, chart, report, biased):
 
     logits, flow = view("logits", lens=True), view("flow")
     step = view("step", token="0", head="cross.1.15")  # noqa: S106
+    decision = inspect_decision(model, [SOURCE])
     diff = inspect_diff(model, other, [SOURCE], targets=[TARGET])
     corpus = CorpusInspector(open_model(model, device="cpu", precision="float32", n_best=1))
     assert list(corpus.read([SOURCE, TARGET], [TARGET, SOURCE]))
@@ -336,6 +339,7 @@ def draw(models, chart, report, biased):
             of(FlowView(), flow, FlowOptions(method=name)) for name in ("alti", "rollout")
         ],
         "StepView": [of(StepView(), one) for one in (step, replace(step, quiz=make_quiz(step, 1)))],
+        "DecisionView": [of(DecisionView(), decision, DecisionOptions())],
         "DiffView": [of(DiffView(), diff)],
         "CorpusView": [
             of(CorpusView(), CorpusRecord(summaries=summaries, rare_reason=f"no {LONG}"))

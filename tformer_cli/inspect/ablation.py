@@ -47,19 +47,26 @@ from tformer_cli.text.tokenizer import PAD_ID
 
 
 @contextmanager
-def gated(model: Inspected, gates: Mapping[Place, Tensor]) -> Iterator[None]:
-    """Sets gates, broadcastable to (B, H, Q, E); whatever happens, those from before come back."""
-    places = [
-        (a, gates[kind, layer]) for kind, layer, a in attentions(model) if (kind, layer) in gates
-    ]
-    before: list[Tensor | None] = [attention.gate for attention, _ in places]
+def gated(
+    model: Inspected, gates: Mapping[Place, Tensor], shifts: Mapping[Place, Tensor] | None = None
+) -> Iterator[None]:
+    """Sets gates, and what is added after them, each broadcastable to (B, H, Q, E).
+
+    Whatever happens, those from before come back.
+    """
+    shifts = shifts or {}
+    places = {(kind, layer): a for kind, layer, a in attentions(model)}
+    edited = [places[place] for place in {**gates, **shifts}]
+    before = [(attention.gate, attention.shift) for attention in edited]
     try:
-        for attention, gate in places:
-            attention.gate = gate
+        for place, gate in gates.items():
+            places[place].gate = gate
+        for place, shift in shifts.items():
+            places[place].shift = shift
         yield
     finally:
-        for (attention, _), earlier in zip(places, before, strict=True):
-            attention.gate = earlier
+        for attention, (gate_before, shift_before) in zip(edited, before, strict=True):
+            attention.gate, attention.shift = gate_before, shift_before
 
 
 @contextmanager
@@ -173,7 +180,7 @@ def losses_without_each(
     measure: Measure = losses_of,
 ) -> tuple[Tensor, Tensor]:
     """Computes each sentence's loss without each head, the rest of the model as it is."""
-    shared = _Shared.of(model, batch)
+    shared = SharedStates.of(model, batch)
     whole = measure(model, shared.last, batch.target_output)
     n_heads = {(kind, layer): a.n_heads for kind, layer, a in attentions(model)}
     longest = max(batch.source_mask.shape[1], batch.target_input.shape[1])
@@ -183,24 +190,26 @@ def losses_without_each(
         for some in _chunks(list(members), n_together):
             gates = gates_of_each(n_heads[place], [h.head for h in some], batch.n_sentences)
             with gated(model, {place: gates.to(batch.source.device)}):
-                hidden = shared.rest(model, place, len(some))
+                below = shared.entering(*place).repeat(len(some), 1, 1)
+                hidden = shared.rest(model, *place, below)
             found = measure(model, hidden, batch.target_output.repeat(len(some), 1))
             without |= zip(some, found.view(len(some), *whole.shape), strict=True)
     return whole.cpu(), torch.stack([without[head] for head in heads]).cpu()
 
 
 @dataclass(frozen=True)
-class _Shared:
+class SharedStates:
     """Hidden states below each layer, which all ablations of a batch share."""
 
     batch: Batch
-    below_encoder: tuple[Tensor, ...]  # Input (B, S, D) of each encoder layer
+    below_encoder: tuple[Tensor, ...]
+    """Input (B, S, D) of each encoder layer, then the output of the last one."""
     memory: Tensor  # (B, S, D); of a language model (B, S, 0)
-    below_decoder: tuple[Tensor, ...]  # Input (B, T, D) of each decoder layer
+    below_decoder: tuple[Tensor, ...]  # Likewise (B, T, D) of the decoder
     last: Tensor  # (B, T, D) with all heads; of a classifier (B, 1, D), the pooled ones
 
     @classmethod
-    def of(cls, model: Inspected, batch: Batch) -> "_Shared":
+    def of(cls, model: Inspected, batch: Batch) -> "SharedStates":
         """Runs the model once, all heads on, and records what enters each layer."""
         with ExitStack() as hooks:
 
@@ -214,31 +223,50 @@ class _Shared:
                 last = model.predicting(memory, batch.source_mask)
             else:
                 last = model.decode_hidden(batch.target_input, memory, batch.source_mask)
-        below_encoder, below_decoder = (
-            tuple(layer.inputs[0] for layer in layers) for layers in (encoder, decoder)
-        )
-        return cls(batch, below_encoder, memory, below_decoder, last)
 
-    def rest(self, model: Inspected, place: tuple[Kind, int], n_copies: int) -> Tensor:
-        """Runs copies of the batch from a layer on: (copies·B, T, D) last hidden states."""
-        kind, start = place
+        def states(layers: list[ModuleRecord]) -> tuple[Tensor, ...]:
+            after = [layer.output for layer in layers[-1:] if layer.output is not None]
+            return (*(layer.inputs[0] for layer in layers), *after)
+
+        return cls(batch, states(encoder), memory, states(decoder), last)
+
+    def entering(self, kind: Kind, layer: int) -> Tensor:
+        """Gives what enters a layer; of one behind the last, what left that."""
+        return (self.below_encoder if kind == "enc" else self.below_decoder)[layer]
+
+    def rest(
+        self,
+        model: Inspected,
+        kind: Kind,
+        first: int,
+        hidden: Tensor,
+        below_decoder: Tensor | None = None,
+    ) -> Tensor:
+        """Runs rows (R·B, …, D), copies of the batch, from what enters a layer of a stack on.
+
+        Returns the last hidden states (R·B, T, D). The decoder reads the batch's target, or what
+        `below_decoder` has in place of its embeddings.
+        """
+        n_copies = len(hidden) // self.batch.n_sentences
         source_mask = self.batch.source_mask.repeat(n_copies, 1)
         mask = key_mask(source_mask)
         if isinstance(model, EncoderOnly):
             mask = model.mask_of(source_mask)
         if kind == "enc":
-            hidden = self.below_encoder[start].repeat(n_copies, 1, 1)
-            memory, start = model.encoder(hidden, mask, first=start), 0
+            memory = model.encoder(hidden, mask, first=first)
+            if isinstance(model, EncoderOnly):
+                return model.predicting(memory, source_mask)
+            first, hidden = 0, self.below_decoder[0].repeat(n_copies, 1, 1)
+            hidden = hidden if below_decoder is None else below_decoder
         else:
             memory = self.memory.repeat(n_copies, 1, 1)
         if isinstance(model, EncoderOnly):
-            return model.predicting(memory, source_mask)
-        hidden = self.below_decoder[start].repeat(n_copies, 1, 1)
+            raise TypeError(f"{kind}: an encoder alone has no decoder")
         n_targets, device, remembered = hidden.shape[1], hidden.device, model.config.memory
         causal = causal_mask(n_targets, device)
         if remembered:
             causal = segment_mask(0, n_targets, model.max_positions, remembered, device)
-        return model.decoder(hidden, causal, memory, mask, first=start)
+        return model.decoder(hidden, causal, memory, mask, first=first)
 
 
 @torch.inference_mode()

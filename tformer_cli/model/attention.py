@@ -235,6 +235,9 @@ class MultiHeadAttention(nn.Module):
     """Factors ξ on each head's weighted values before W_O, broadcastable to (B, H, Q, E): (H, 1, 1)
     for all sentences, (B, H, 1, 1) for each its own; 0 switches a head off. None: nothing is
     multiplied."""
+    shift: Tensor | None = None
+    """Numbers added after the gate, broadcastable likewise: where the gate is 0 they replace what a
+    head computed. None: nothing is added."""
 
     def __init__(
         self,
@@ -297,10 +300,15 @@ class MultiHeadAttention(nn.Module):
         return bool(self._listeners)
 
     @property
+    def is_edited(self) -> bool:
+        """True if there is a gate or a shift."""
+        return self.gate is not None or self.shift is not None
+
+    @property
     def is_plain(self) -> bool:
         """True if this is the paper's plain formula: no bias, dropout, gate, tap or shared keys."""
         has_dropout = self.training and self.dropout_rate > 0.0
-        is_watched = bool(self._listeners) or self.gate is not None
+        is_watched = bool(self._listeners) or self.is_edited
         is_papers = self.is_scaled_product and self.n_key_heads == self.n_heads
         return (
             is_papers
@@ -472,6 +480,8 @@ class MultiHeadAttention(nn.Module):
         # After the taps, which are to see what a head computes even where it is switched off
         if self.gate is not None:
             context = context * self.gate.to(context.dtype)
+        if self.shift is not None:
+            context = context + self.shift.to(context.dtype)
         # (B, H, Q, E) -> (B, Q, H, E) -> (B, Q, H·E) -> (B, Q, D)
         return self.out_projection(context.transpose(1, 2).flatten(2))
 

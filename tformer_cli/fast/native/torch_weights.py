@@ -64,7 +64,7 @@ def unsupported_state(modules: Sequence[nn.Module]) -> str | None:
         # Only the matrix is packed
         if isinstance(module, Linear) and module.low_ranks is not None:
             return "it has adapters"
-        if isinstance(module, MultiHeadAttention) and (module.gate is not None or module.has_taps):
+        if isinstance(module, MultiHeadAttention) and (module.is_edited or module.has_taps):
             return "attention is tapped or gated"
         if isinstance(module, MultiHeadAttention) and not module.is_scaled_product:
             return "queries and keys are compared otherwise"

@@ -1,0 +1,145 @@
+"""Decisions of every kind of model, found by words and by pairs of sentences."""
+
+import json
+
+import pytest
+
+from tests.commands import output_of, record_of
+from tformer_cli.errors import UsageError
+from tformer_cli.inspect.decisions.decision import matched
+from tformer_cli.inspect.jobs.decision import inspect_decision
+from tformer_cli.inspect.views.decision import VIEW, DecisionOptions
+
+PAIR = ("The old house.", "A dog.")
+ONE = {
+    "translate": ("The old house.",),
+    "opus": ("The old house.",),
+    "variant": ("The old house.",),
+    "language_model": ("The old",),
+    "memory": ("The old house is",),
+    "classifier": ("A good dog.",),
+    "masked": ("A <mask> dog.",),
+    "tagger": ("A good dog.",),
+}
+
+
+@pytest.fixture(scope="module")
+def found(zoo, request):
+    return inspect_decision(zoo[request.param], ONE[request.param])
+
+
+def check(record):
+    assert record.direct_residual < 1e-5
+    assert record.integrated_missing < 0.02
+    assert record.heads
+    assert abs(record.heads[0].cause) >= abs(record.heads[-1].cause)
+    assert record.ids[0] != record.ids[1]
+    line = json.loads(json.dumps(VIEW.line(record)))
+    assert line["schema"] == "tformer.decision/1"
+    return line
+
+
+@pytest.mark.parametrize("found", [*ONE], indirect=True)
+def test_every_kind_decides_for_what_it_gives(found):
+    line = check(found)
+    if not found.sentences[0].has_both_sides:  # A beam may write what is not the most probable
+        assert found.d[0] > 0
+    assert {"zero", "mean", "resample"} < found.heads[0].effects.keys()
+    assert len(line["sentences"]) == 1
+    assert len(found.edges) == 10
+    for token in found.tokens:
+        assert token.alti is None or 0 <= token.alti <= 1
+
+
+def test_translations_part_at_the_first_difference(zoo):
+    record = inspect_decision(zoo["translate"], PAIR)
+    first, second = (one.captured.target_ids for one in record.sentences)
+    place = record.position
+    assert first[:place] == second[:place]
+    assert (first[place], second[place]) == record.ids
+    assert record.d[0] > 0 > record.d[1]
+    assert {"patch", "back"} < record.heads[0].effects.keys()
+    check(record)
+    # Behind the last layer the state at the position that decides is all there is
+    (states,) = (one for one in record.maps if (one.direction, one.kind) == ("patch", "dec")
+                 and one.rows[-1] == "out of dec")  # fmt: skip
+    assert states.values[-1][place] == pytest.approx(record.d[1] - record.d[0], abs=1e-4)
+    assert any("without a partner" in note for note in record.notes)
+
+
+def test_matching_positions():
+    assert matched([1, 2, 3, 4], [1, 5, 3, 4]) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert matched([1, 2, 3, 4], [1, 5, 6, 3, 4]) == [(0, 0), (2, 3), (3, 4)]
+    assert matched([1, 1], [1, 1, 1]) == [(0, 0), (1, 1)]
+    assert matched([], [1]) == []
+
+
+def test_words_name_a_place_in_a_translation(zoo):
+    path = zoo["translate"]
+    free = inspect_decision(path, PAIR[:1], settings=DecisionOptions(method=("zero",)))
+    written = free.sentences[0].target.split()[-1]
+    record = inspect_decision(path, PAIR[:1], target=written, foil="maison",
+                              settings=DecisionOptions(method=("direct",)))  # fmt: skip
+    assert record.d[0] > 0
+    turned = inspect_decision(path, PAIR[:1], target="maison", foil=written,
+                              settings=DecisionOptions(method=("direct",)))  # fmt: skip
+    assert turned.ids == record.ids[::-1]
+    assert turned.d[0] == pytest.approx(-record.d[0], abs=1e-6)
+    assert free.tokens == free.edges == ()
+    assert free.rest is None
+    with pytest.raises(UsageError, match="is not in"):
+        inspect_decision(path, PAIR[:1], target="nowhere")
+
+
+def test_labels_and_their_words(zoo):
+    def decided(**words):
+        settings = DecisionOptions(method=("zero",))
+        return inspect_decision(zoo["classifier"], ("A good dog.",), settings=settings, **words)
+
+    own = decided()
+    assert own.names[0] == own.sentences[0].target
+    last = next(one for one in ("bad", "fair", "good") if one not in own.names)
+    assert decided(foil=last).names == (own.names[0], last)
+    turned = decided(target=last, foil=own.names[0])
+    assert turned.d[0] == pytest.approx(-decided(foil=last).d[0], abs=1e-6)
+    with pytest.raises(UsageError, match="is what is decided for"):
+        decided(foil=own.names[0])
+    with pytest.raises(UsageError, match="the labels are"):
+        inspect_decision(zoo["classifier"], ("A good dog.",), foil="worst")
+    tagger = zoo["tagger"]
+    for place, word in enumerate(["A", "good", "dog."]):
+        record = inspect_decision(tagger, ("A good dog.",), target=word,
+                                  settings=DecisionOptions(method=("zero",)))  # fmt: skip
+        gap = record.sentences[0].gaps[place]
+        assert (record.position, record.ids[0]) == (gap.position, gap.id)
+
+
+def test_a_corpus_and_a_seed_decide_what_is_drawn(zoo, tmp_path):
+    (tmp_path / "text").write_text("A man sleeps.\nTwo dogs run in the snow.\n")
+    given = ["inspect-decision", zoo["translate"], "A dog.", "--method", "resample"]
+    given += ["--method", "mean", "--heads", "cross", "--format", "jsonl", "-q"]
+    own, drawn, again, other = (
+        record_of(*given, *more)
+        for more in (
+            [],
+            ["--corpus", tmp_path / "text"],
+            ["--corpus", tmp_path / "text"],
+            ["--corpus", tmp_path / "text", "--seed", "2"],
+        )
+    )
+    assert drawn == again
+    assert "2 lines of the corpus" in drawn["notes"][0]
+    effects = [
+        {head["id"]: head["effects"] for head in one["heads"]} for one in (own, drawn, other)
+    ]
+    assert all(name.startswith("cross.") for name in effects[0])
+    head = next(iter(effects[0]))
+    assert effects[0][head]["mean"] != effects[1][head]["mean"] == effects[2][head]["mean"]
+    assert effects[1][head]["resample"] != effects[2][head]["resample"]
+
+
+def test_text_of_images(zoo):
+    photos = sorted((zoo.inputs / "photos").rglob("*.png"))
+    shown = output_of("inspect-decision", zoo["images"], *photos[:1], "--format", "text", "-q")
+    assert "as the label" in shown
+    assert "heads by cause" in shown

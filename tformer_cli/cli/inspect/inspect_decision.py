@@ -1,0 +1,102 @@
+"""`tformer inspect-decision`: why a model writes one word and not another."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Unpack
+
+from tformer_cli.artifacts.config_file import check_model, read_config
+from tformer_cli.cli.inspect.inspect_view import (
+    OpeningArguments,
+    SourceOption,
+    TextsArgument,
+    emit_view,
+    open_model,
+    takes_opening_options,
+    view_format,
+    view_format_option,
+)
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, option_field
+from tformer_cli.cli.streams import (
+    STANDARD_STREAM,
+    check_stdin_is_read_once,
+    file_lines,
+    input_lines,
+    warn_of_bytes,
+)
+from tformer_cli.inspect.views.decision import VIEW, DecisionOptions
+from tformer_cli.kinds import reads_names
+from tformer_cli.text.lines import LineCounts, check_file
+
+
+@takes_opening_options
+def inspect_decision(
+    model: ModelArgument,
+    text: TextsArgument = None,
+    *,
+    source: SourceOption = None,
+    target: str | None = option_field(
+        None,
+        "A, the word or piece that is decided for, or a label; of a tagger the word whose label is "
+        "looked at.",
+        shown="what the model decides for",
+        metavar="TEXT",
+    ),
+    foil: str | None = option_field(
+        None,
+        "B, the word, piece or label that is decided against.",
+        shown="that of OTHER, else the second most probable",
+        metavar="TEXT",
+    ),
+    corpus: Path | None = option_field(
+        None,
+        "Sentences whose positions mean and resample are of; the first 64 are read.",
+        shown="the sentences given",
+        role="reads_file",
+    ),
+    options: DecisionOptions,
+    output_format: Annotated[str | None, view_format_option(VIEW)] = None,
+    output: OutputOption = STANDARD_STREAM,
+    quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
+) -> None:
+    """Find what makes a model write one word and not another.
+
+    TEXT is one sentence or two. Of two the decision is where their translations part, between the
+    words A and B written there; of one it is where A is least sure, or at --target. Every head,
+    layer, attention weight and token has its effect on d = logit(A) - logit(B): with the part
+    changed (ablation, patching from the other sentence), or by its own share of d. Heads that turn
+    the decision have a !. Of a language model it is the next token after TEXT; of a classifier the
+    label; of a masked model a gap; of a tagger the label of a word.
+
+    Examples:
+        tformer inspect-decision runs/quickstart "It was too tired." "It was too wide."
+        tformer inspect-decision runs/quickstart "The animal was tired." --target fatigué
+        tformer inspect-decision runs/ratings "not too terrible" --foil bad --method zero --top 5
+    """
+    chosen = view_format(VIEW, output_format, output)
+    check_model(model, VIEW.tasks)
+    if not text:
+        check_stdin_is_read_once([source or STANDARD_STREAM, corpus and str(corpus)])
+    if corpus is not None and str(corpus) != STANDARD_STREAM:
+        check_file(corpus)
+    counts = LineCounts()
+    names = reads_names(read_config(model).model)
+    lines = input_lines(text, source, counts, "--source", quiet=quiet, takes_names=names)
+    # One more than two, so that more are an error
+    sentences = list(islice(lines, 3))
+    others = None if corpus is None else file_lines(str(corpus), counts, quiet=quiet)
+
+    from tformer_cli.inspect.jobs.decision import inspect_decision as decide
+
+    opened = open_model(model, opening, quiet=quiet, tasks=VIEW.tasks)
+    record = decide(
+        opened,
+        sentences,
+        target=target,
+        foil=foil,
+        corpus=others,
+        settings=options,
+        seed=opening["seed"],
+    )
+    emit_view(VIEW, [record], chosen, output, options)
+    warn_of_bytes(counts)

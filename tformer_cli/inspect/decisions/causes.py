@@ -1,0 +1,303 @@
+"""The causes of a decision, part by part: which are measured, and how they are told."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tformer_cli.heads.gates import Place
+from tformer_cli.heads.names import HeadId, Kind, by_layer
+from tformer_cli.inspect.decisions.attribution import Slopes, slopes_of
+from tformer_cli.inspect.decisions.decision import matched
+from tformer_cli.inspect.decisions.probing import (
+    EVERYWHERE,
+    Pairs,
+    Pool,
+    Probe,
+    stacks_of,
+)
+from tformer_cli.inspect.views.decision import EdgeEffect, EffectMap, Part
+from tformer_cli.model.encoder_only import PositionPredictor
+
+N_DRAWS = 8  # Random replacements of a part, whose effects are averaged
+N_ATTENDED = 3  # Tokens named that a head attends to
+LEAST_ATTENDED = 0.05
+EDGES_CHECKED = 10  # Attention weights with the largest estimates, which are knocked out
+Labels = Mapping[Kind, Sequence[str]]  # Of the positions of each stack
+
+
+def stack_of(kind: Kind) -> Kind:
+    """The stack that a kind of attention is in, whose positions its queries are at."""
+    return "enc" if kind == "enc" else "dec"
+
+
+def keys_of(kind: Kind) -> Kind:
+    """The stack whose positions the keys of a kind of attention are at."""
+    return "dec" if kind == "dec" else "enc"
+
+
+def pairs_of(first: Probe, second: Probe) -> dict[Kind, Pairs]:
+    """Matches the positions of two texts by their tokens, in each stack.
+
+    The last positions of a decoder match, whatever their tokens: both decide there.
+    """
+    found: dict[Kind, Pairs] = {}
+    for kind in stacks_of(first.model):
+        both = first.decision, second.decision
+        ids = [one.source_ids if kind == "enc" else one.prefix_ids for one in both]
+        lengths = [one.states.entering(kind, 0).shape[1] for one in (first, second)]
+        if kind == "dec":
+            last = lengths[0] - 1, lengths[1] - 1
+            found[kind] = [*matched(ids[0][:-1], ids[1][:-1]), last]
+        elif lengths == [len(one) for one in ids]:
+            found[kind] = matched(*ids)
+        else:  # Patches of images, of which all have as many
+            found[kind] = [(place, place) for place in range(lengths[0])]
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Causes:
+    """Measures the parts of a model by some methods."""
+
+    probe: Probe
+    other: Probe | None
+    labels: tuple[Labels, ...]  # Of each text
+    methods: frozenset[str]
+    pool: Pool | None  # For mean and resample
+    terms: Mapping[str, float] | None  # The direct terms
+    slopes: Slopes = field(init=False)
+    pairs: dict[Kind, Pairs] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slopes", slopes_of(self.probe))
+        pairs = {} if self.other is None else pairs_of(self.probe, self.other)
+        object.__setattr__(self, "pairs", pairs)
+
+    @property
+    def patches(self) -> bool:
+        return self.other is not None and "patch" in self.methods
+
+    def unmatched(self) -> Iterator[str]:
+        """Tells which tokens have no partner in the other text, and so are not patched."""
+        for kind, pairs in self.pairs.items():
+            for side, name in enumerate(("SENTENCE", "OTHER")):
+                partnered = {pair[side] for pair in pairs}
+                labels = self.labels[side][kind]
+                alone = [one for place, one in enumerate(labels) if place not in partnered]
+                if alone and self.patches:
+                    yield f"without a partner, so never patched, of {name}: {' '.join(alone)}"
+
+    def of_heads(self, place: Place, numbers: Sequence[int]) -> list[Part]:
+        """Measures heads of one layer, each alone."""
+        effects = self._of_attention(place, numbers)
+        new = self._transplant(place)
+        effects["estimate"] = self.slopes.of_change(self.probe, place, new).sum(dim=1)[[*numbers]]
+        by_position = self.slopes.of_change(self.probe, place, None).abs()
+        weights = self.probe.values.taps[place].weights()[0]
+        parts = []
+        for row, number in enumerate(numbers):
+            head = HeadId(*place, number)
+            at = self._looked_at(head, by_position[number])
+            keys = self.labels[0][keys_of(head.kind)]
+            most = weights[number, at].topk(min(N_ATTENDED, len(keys)))
+            told = {name: values[row].item() for name, values in effects.items()}
+            if self.terms is not None and str(head) in self.terms:
+                told["direct"] = self.terms[str(head)]
+            parts.append(
+                Part(
+                    id=str(head),
+                    kind=head.kind,
+                    layer=head.layer,
+                    head=number,
+                    effects=told,
+                    at=self.labels[0][stack_of(head.kind)][at],
+                    attends=tuple(
+                        (keys[key], weight)
+                        for key, weight in zip(
+                            most.indices.tolist(), most.values.tolist(), strict=True
+                        )
+                        if weight >= LEAST_ATTENDED
+                    ),
+                )
+            )
+        return parts
+
+    def _looked_at(self, head: HeadId, by_position: Tensor) -> int:
+        """Chooses the query: where the decision falls, or where the head matters most to it."""
+        is_there = head.kind != "enc" or isinstance(self.probe.model, PositionPredictor)
+        return self.probe.decision.position if is_there else int(by_position.argmax())
+
+    def _of_attention(self, place: Place, heads: Sequence[int | slice]) -> dict[str, Tensor]:
+        """Computes (N) effects of each method on heads, each alone, or on all of them."""
+        context = self.probe.values.context(place)
+        patch = self._transplant(place)
+        new = self._replacements("heads", place, context, patch)
+        changes = [
+            (head, EVERYWHERE, one) for values in new.values() for one in values for head in heads
+        ]
+        found = self.probe.replaced(place, changes).view(-1, len(heads))
+        effects = _means(new, found)
+        if self.other is not None and patch is not None:
+            back = self.other.transplant(place, self.probe, self._pairs_back(place[0]))
+            effects["back"] = self.other.replaced(
+                place, [(head, EVERYWHERE, back) for head in heads]
+            )
+        return effects
+
+    def _replacements(
+        self, part: str, place: Place, own: Tensor, patch: Tensor | None
+    ) -> dict[str, list[Tensor | None]]:
+        """Makes what each method puts in the place of a part's own values; None: nothing."""
+        new: dict[str, list[Tensor | None]] = {}
+        if "zero" in self.methods:
+            new["zero"] = [None]
+        if self.pool is not None:
+            for name, n_draws in (("mean", 0), ("resample", N_DRAWS)):
+                if name in self.methods:
+                    new[name] = [*self.pool.replacements(part, place, own, n_draws)]
+        if patch is not None:
+            new["patch"] = [patch]
+        return new
+
+    def _transplant(self, place: Place) -> Tensor | None:
+        if self.other is None or not self.patches:
+            return None
+        return self.probe.transplant(place, self.other, self.pairs[stack_of(place[0])])
+
+    def _pairs_back(self, kind: Kind) -> Pairs:
+        return [(j, i) for i, j in self.pairs[stack_of(kind)]]
+
+    def of_layers(self) -> Iterator[Part]:
+        """Measures the heads of each layer together, and each feed-forward layer."""
+        terms = self.terms or {}
+        for kind, stack in stacks_of(self.probe.model).items():
+            for number in range(len(stack.layers)):
+                for place, tap in self.probe.values.taps.items():
+                    n_heads = tap.context.shape[1]
+                    if (stack_of(place[0]), place[1]) == (kind, number) and n_heads:
+                        heads = [str(HeadId(*place, head)) for head in range(n_heads)]
+                        own = [terms[name] for name in heads if name in terms]
+                        effects = self._of_attention(place, [EVERYWHERE])
+                        name = f"{place[0]}.{number}"
+                        yield _layer(name, place, effects, sum(own) if own else None)
+                name, place = f"{kind}.{number}.ff", (kind, number)
+                yield _layer(name, place, self._of_fed(place), terms.get(name))
+
+    def _of_fed(self, place: Place) -> dict[str, Tensor]:
+        probe, own = self.probe, self.probe.values.fed(place)
+        patch = back = None
+        if self.other is not None and self.patches:
+            theirs = self.other.values.fed(place)
+            patch, back = own.clone(), theirs.clone()
+            for i, j in self.pairs[place[0]]:
+                patch[i], back[j] = theirs[j], own[i]
+        new = self._replacements("fed", place, own, patch)
+        effects: dict[str, Tensor] = {}
+        if new:
+            nothing = torch.zeros_like(own)
+            rows = [nothing if one is None else one for values in new.values() for one in values]
+            effects = _means(new, probe.with_fed(place, torch.stack(rows))[:, None])
+        if self.other is not None and back is not None:
+            effects["back"] = self.other.with_fed(place, back[None])
+        return effects
+
+    def maps(self, strongest: Sequence[HeadId]) -> Iterator[EffectMap]:
+        """Measures single positions: of the stream between layers, and of the strongest heads."""
+        if self.other is not None and self.patches:
+            both = (
+                ("patch", self.probe, self.other, self.pairs),
+                ("back", self.other, self.probe, {k: self._pairs_back(k) for k in self.pairs}),
+            )
+            for side, (direction, into, source, pairs) in enumerate(both):
+                for kind in stacks_of(into.model):
+                    labels = self.labels[side][kind]
+                    yield _stream_map(direction, kind, into, source, pairs[kind], labels)
+        if self.patches or "zero" in self.methods:
+            yield from self._head_maps(strongest)
+
+    def _head_maps(self, strongest: Sequence[HeadId]) -> Iterator[EffectMap]:
+        direction = "patch" if self.patches else "zero"
+        for stack in stacks_of(self.probe.model):
+            names, values = [], []
+            labels = self.labels[0][stack]
+            places = range(len(labels))
+            if self.patches:
+                places = sorted(pair[0] for pair in self.pairs[stack])  # type: ignore[assignment]
+            for place, numbers in by_layer(strongest).items():
+                if stack_of(place[0]) != stack:
+                    continue
+                new = self._transplant(place)
+                changes = [(number, [position], new) for number in numbers for position in places]
+                found = self.probe.replaced(place, changes)
+                names += [str(HeadId(*place, number)) for number in numbers]
+                values += found.view(len(numbers), -1).tolist()
+            if names:
+                yield EffectMap(
+                    name=f"{direction}: heads at one position",
+                    direction=direction,
+                    kind=stack,
+                    rows=tuple(names),
+                    columns=tuple(labels),
+                    values=tuple(_spread(row, places, len(labels)) for row in values),
+                )
+
+    def edges(self, selected: Sequence[HeadId]) -> Iterator[EdgeEffect]:
+        """Knocks the attention weights out that matter most by their estimates, one at a time."""
+        estimated: list[tuple[float, Place, tuple[int, int, int]]] = []
+        for place, numbers in by_layer(selected).items():
+            estimates = self.slopes.of_edges(self.probe, place)[numbers]
+            most = estimates.flatten().abs().topk(min(EDGES_CHECKED, estimates.numel())).indices
+            for flat in most.tolist():
+                number, cell = divmod(flat, estimates[0].numel())
+                i, j = divmod(cell, estimates.shape[2])
+                value = estimates[number, i, j].item()
+                estimated.append((value, place, (numbers[number], i, j)))
+        estimated.sort(key=lambda one: -abs(one[0]))
+        for value, place, (head, i, j) in estimated[:EDGES_CHECKED]:
+            kind = place[0]
+            yield EdgeEffect(
+                head=str(HeadId(*place, head)),
+                query=self.labels[0][stack_of(kind)][i],
+                key=self.labels[0][keys_of(kind)][j],
+                positions=(i, j),
+                weight=self.probe.values.taps[place].weights()[0, head, i, j].item(),
+                estimate=value,
+                effect=self.probe.without_edges(place, [[(head, i, j)]]).item(),
+            )
+
+
+def _layer(name: str, place: Place, effects: Mapping[str, Tensor], term: float | None) -> Part:
+    told = {key: value.item() for key, value in effects.items()}
+    told |= {} if term is None else {"direct": term}
+    return Part(id=name, kind=place[0], layer=place[1], head=None, effects=told)
+
+
+def _means(new: Mapping[str, Sequence[object]], found: Tensor) -> dict[str, Tensor]:
+    """Takes the mean over the replacements of each method, whose effects (R, N) stand in a row."""
+    parts = torch.split(found, [len(values) for values in new.values()])
+    return {name: part.mean(dim=0) for name, part in zip(new, parts, strict=True)}
+
+
+def _stream_map(
+    direction: str, kind: Kind, into: Probe, source: Probe, pairs: Pairs, labels: Sequence[str]
+) -> EffectMap:
+    n_layers = len(stacks_of(into.model)[kind].layers)
+    values = [into.patched(kind, layer, source, pairs).tolist() for layer in range(n_layers + 1)]
+    return EffectMap(
+        name=f"{direction}: residual stream of {kind} at one position",
+        direction=direction,
+        kind=kind,
+        rows=(*(f"into {kind}.{layer}" for layer in range(n_layers)), f"out of {kind}"),
+        columns=tuple(labels),
+        values=tuple(_spread(row, [i for i, _ in pairs], len(labels)) for row in values),
+    )
+
+
+def _spread(
+    values: Sequence[float], places: Sequence[int], n_columns: int
+) -> tuple[float | None, ...]:
+    """Puts values at their positions, and None at the others."""
+    known = dict(zip(places, values, strict=True))
+    return tuple(known.get(place) for place in range(n_columns))

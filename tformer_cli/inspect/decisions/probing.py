@@ -1,0 +1,231 @@
+"""A decision measured again with a part of the model changed: its causes.
+
+A part is a head, all heads of a layer, a feed-forward layer, a single attention weight, or the
+residual stream at a position. An effect is d with the part changed less d as it is, in logits;
+d = logit(A) − logit(B). What a part computes is replaced by
+
+- nothing, its mean, or what it computes at random positions of other texts (ablation),
+- what it computes in another text at the matching position (activation patching: Vig et al. 2020,
+  "Causal Mediation Analysis"; Meng et al. 2022; Zhang & Nanda 2024, "Towards Best Practices").
+
+Heads are changed by gate and shift of their layer (`MultiHeadAttention`): ξ·z + δ. So one attention
+weight a_ij of a head is knocked out by δ_i = −a_ij·v_j after the softmax, the others as they are;
+all weights of a head knocked out are the head switched off. States between layers are handed to the
+layer that they enter. No hook changes anything, and no layer below a change is computed twice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tformer_cli.heads.gates import Place
+from tformer_cli.heads.names import Inspected, Kind
+from tformer_cli.inspect.ablation import LARGEST_POSITIONS, SharedStates, gated
+from tformer_cli.inspect.capture.forced import tapped_attentions
+from tformer_cli.inspect.capture.observed import ModuleRecord, record_module
+from tformer_cli.inspect.decisions.decision import Decision
+from tformer_cli.model.attention import AttentionTap
+from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.stacks import Stack
+from tformer_cli.text.batching import Batch
+
+EVERYWHERE = slice(None)
+Pairs = Sequence[tuple[int, int]]  # Matching positions of two texts
+Change = tuple[int | slice, Sequence[int] | slice, Tensor | None]
+"""A head, or all of them, the positions where it is changed, and what (H, Q, E) heads compute
+instead; None: nothing."""
+
+
+def stacks_of(model: Inspected) -> dict[Kind, Stack[Any]]:
+    """The stacks that a model has, by the kind of their self-attention."""
+    stacks: dict[Kind, Stack[Any]] = {}
+    if model.config.n_encoder_layers:
+        stacks["enc"] = model.encoder
+    if not isinstance(model, EncoderOnly):
+        stacks["dec"] = model.decoder
+    return stacks
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Values of all parts of a model for one text."""
+
+    states: SharedStates
+    taps: Mapping[Place, AttentionTap]
+    feed_forwards: Mapping[Place, ModuleRecord]
+    cells: Mapping[Place, ModuleRecord]  # Of recurrent units
+
+    def context(self, place: Place) -> Tensor:
+        """(H, Q, E) what the heads of a layer compute."""
+        return self.taps[place].context[0]
+
+    def fed(self, place: Place) -> Tensor:
+        """(T, D) what a feed-forward layer computes."""
+        output = self.feed_forwards[place].output
+        assert output is not None  # noqa: S101 - each is called in every pass
+        return output[0]
+
+
+@torch.no_grad()
+def computed(model: Inspected, batch: Batch) -> Computed:
+    """Runs a batch of one text once, as it is."""
+    with (
+        tapped_attentions(model, recompute=lambda tap: tap) as taps,
+        ExitStack() as hooks,
+    ):
+        layers: dict[Place, Any] = {
+            (kind, number): layer
+            for kind, stack in stacks_of(model).items()
+            for number, layer in enumerate(stack.layers)
+        }
+        fed = {place: record_module(hooks, one.feed_forward) for place, one in layers.items()}
+        cells = {
+            place: record_module(hooks, one.recurrence)
+            for place, one in layers.items()
+            if one.recurrence is not None
+        }
+        states = SharedStates.of(model, batch)
+    return Computed(states, taps, fed, cells)
+
+
+class Probe:
+    """A decision of a model, measured with parts of the model changed."""
+
+    def __init__(
+        self, model: Inspected, decision: Decision, largest_positions: int = LARGEST_POSITIONS
+    ) -> None:
+        self.model, self.decision = model, decision
+        self.values = computed(model, decision.batch)
+        self.states = self.values.states
+        self.d = decision.of(model, self.states.last).item()
+        longest = max(one.shape[1] for one in (*self.states.below_encoder[:1], self.states.last))
+        self.n_together = max(1, largest_positions // longest)
+
+    @torch.no_grad()
+    def edited(
+        self, place: Place, n_rows: int, edit: Callable[[range], tuple[Tensor | None, Tensor]]
+    ) -> Tensor:
+        """Computes (R) effects of gates and shifts, which `edit` makes of some rows at a time."""
+        found = []
+        for some in _chunks(n_rows, self.n_together):
+            gate, shift = edit(some)
+            below = self.states.entering(*place).repeat(len(some), 1, 1)
+            with gated(self.model, {} if gate is None else {place: gate}, {place: shift}):
+                hidden = self.states.rest(self.model, *place, below)
+            found.append(self.decision.of(self.model, hidden) - self.d)
+        return torch.cat(found).cpu() if found else torch.empty(0, dtype=torch.float64)
+
+    def replaced(self, place: Place, changes: Sequence[Change]) -> Tensor:
+        """Computes (R) effects of changes of a layer's heads, one at a time."""
+        context = self.values.context(place)
+
+        def edit(some: range) -> tuple[Tensor, Tensor]:
+            gate = context.new_ones(len(some), *context.shape[:2], 1)
+            shift = context.new_zeros(len(some), *context.shape)
+            for row, (head, positions, new) in enumerate(changes[some.start : some.stop]):
+                # A slice is a view, so that what is set in it is set in the gate
+                heads = slice(head, head + 1) if isinstance(head, int) else head
+                gate[row, heads][:, positions] = 0.0
+                if new is not None:
+                    shift[row, heads][:, positions] = new[heads][:, positions]
+            return gate, shift
+
+        return self.edited(place, len(changes), edit)
+
+    def without_edges(
+        self, place: Place, edges: Sequence[Sequence[tuple[int, int, int]]]
+    ) -> Tensor:
+        """Computes (R) effects of attention weights (head, i, j) that are knocked out together."""
+        tap = self.values.taps[place]
+        weights = tap.weights()[0]
+
+        def edit(some: range) -> tuple[None, Tensor]:
+            shift = tap.context.new_zeros(len(some), *tap.context.shape[1:])
+            for number, removed in enumerate(edges[some.start : some.stop]):
+                for head, i, j in removed:
+                    shift[number, head, i] -= weights[head, i, j] * tap.value[0, head, j]
+            return None, shift
+
+        return self.edited(place, len(edges), edit)
+
+    @torch.no_grad()
+    def with_states(self, kind: Kind, layer: int, states: Tensor) -> Tensor:
+        """Computes (R) effects of states (R, T, D) that enter a layer, or leave the last one."""
+        found = [
+            self.decision.of(
+                self.model,
+                self.states.rest(self.model, kind, layer, states[some.start : some.stop]),
+            )
+            for some in _chunks(len(states), self.n_together)
+        ]
+        return (torch.cat(found) - self.d).cpu()
+
+    @torch.no_grad()
+    def with_fed(self, place: Place, new: Tensor) -> Tensor:
+        """Computes (R) effects of outputs (R, T, D) of a feed-forward layer."""
+        kind, number = place
+        layer = stacks_of(self.model)[kind].layers[number]
+        after = self.states.entering(kind, number + 1)
+        if layer.is_pre_norm:
+            states = after - self.values.fed(place) + new
+        else:
+            states = layer.feed_forward_norm(self.values.feed_forwards[place].inputs[0] + new)
+        return self.with_states(kind, number + 1, states)
+
+    def patched(self, kind: Kind, layer: int, other: "Probe", pairs: Pairs) -> Tensor:
+        """Computes (P) effects of the other text's state at one position each, by pairs."""
+        own, theirs = (one.states.entering(kind, layer) for one in (self, other))
+        states = own.repeat(len(pairs), 1, 1)
+        for row, (i, j) in enumerate(pairs):
+            states[row, i] = theirs[0, j]
+        return self.with_states(kind, layer, states)
+
+    def transplant(self, place: Place, other: "Probe", pairs: Pairs) -> Tensor:
+        """(H, Q, E) what the heads compute, in the other text where positions have a partner."""
+        new = self.values.context(place).clone()
+        for i, j in pairs:
+            new[:, i] = other.values.context(place)[:, j]
+        return new
+
+
+def _chunks(n_rows: int, size: int) -> Iterator[range]:
+    for start in range(0, n_rows, size):
+        yield range(start, min(start + size, n_rows))
+
+
+class Pool:
+    """Values of parts at the positions of some texts, which replace other values."""
+
+    def __init__(self, texts: Sequence[Computed], seed: int) -> None:
+        self._texts, self._seed = texts, seed
+        self._joined: dict[tuple[str, Place], Tensor] = {}
+
+    def _rows(self, part: str, place: Place) -> Tensor:
+        """(N, H, E) or (N, D) values at all positions."""
+        if (part, place) not in self._joined:
+            values = [
+                one.context(place).transpose(0, 1) if part == "heads" else one.fed(place)
+                for one in self._texts
+            ]
+            self._joined[part, place] = torch.cat(values)
+        return self._joined[part, place]
+
+    def replacements(self, part: str, place: Place, like: Tensor, n_draws: int) -> list[Tensor]:
+        """Makes replacements like (…, T, ·): 0 draws give the mean, else each has random rows."""
+        rows = self._rows(part, place)
+        if not n_draws:
+            # (H, E) -> (H, 1, E), or (D) -> (1, D)
+            return [rows.mean(dim=0).unsqueeze(-2).expand_as(like)]
+        generator = torch.Generator().manual_seed(self._seed)
+        n_positions = like.shape[-2]
+        drawn = torch.randint(len(rows), (n_draws, n_positions), generator=generator)
+        picked = [rows[one.to(rows.device)] for one in drawn]
+        return [one.transpose(0, 1) if part == "heads" else one for one in picked]
+
+    @property
+    def n_positions(self) -> int:
+        return sum(one.states.last.shape[1] for one in self._texts)

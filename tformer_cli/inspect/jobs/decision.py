@@ -1,0 +1,249 @@
+"""One or two sentences in; a decision of the model and its causes out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Unpack
+
+from torch import Tensor
+
+from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.heads.names import HeadId, Kind, by_layer, head_layout
+from tformer_cli.heads.selectors import select_heads
+from tformer_cli.inspect.ablation import batch_of, to_device
+from tformer_cli.inspect.capture.forced import longest_side
+from tformer_cli.inspect.decisions.attribution import Slopes, direct_terms, integrated
+from tformer_cli.inspect.decisions.causes import Causes, Labels
+from tformer_cli.inspect.decisions.decision import (
+    Chosen,
+    Decision,
+    Words,
+    decision_of,
+    parting,
+)
+from tformer_cli.inspect.decisions.probing import Computed, Pool, Probe, computed
+from tformer_cli.inspect.jobs.heads import HeadInspector
+from tformer_cli.inspect.jobs.reader import (
+    InspectionOptions,
+    corpus_pairs,
+    is_written,
+    open_for_inspection,
+)
+from tformer_cli.inspect.jobs.report import subject_of
+from tformer_cli.inspect.record import HeadsRecord
+from tformer_cli.inspect.view import check_gaps
+from tformer_cli.inspect.views.decision import (
+    METHODS,
+    VIEW,
+    DecisionOptions,
+    DecisionRecord,
+    TokenEffect,
+)
+from tformer_cli.inspect.views.flow import read_flow
+from tformer_cli.inspect.views.logits import LogitsRecord, read_logits
+from tformer_cli.inspect.weighting.maps import can_roll_out
+from tformer_cli.kinds.stored_model import Opened
+from tformer_cli.wording import count_of
+
+CORPUS_LINES = 64  # Lines of a corpus that is averaged over or drawn from; more change little
+
+
+def inspect_decision(
+    model: Path | str | ModelDirectory | Opened,
+    sentences: Sequence[str],
+    *,
+    target: str | None = None,
+    foil: str | None = None,
+    corpus: Iterable[str] | None = None,
+    settings: DecisionOptions | None = None,
+    **options: Unpack[InspectionOptions],
+) -> DecisionRecord:
+    """Finds what in a model makes it decide for one word and not another; see `DecisionOptions`.
+
+    Of two sentences the decision is where the translations part, of one where it is closest,
+    unless it is named.
+    """
+    settings = settings or DecisionOptions()
+    if not 1 <= len(sentences) <= 2:
+        raise UsageError(
+            f"SENTENCE: there are {count_of(len(sentences), 'sentence')}; give one, or two that "
+            "are decided differently"
+        )
+    if unknown := set(settings.method) - set(METHODS):
+        raise UsageError(
+            f'--method: "{min(unknown)}" is not a method; the methods are {", ".join(METHODS)}'
+        )
+    if "patch" in settings.method and len(sentences) == 1:
+        raise UsageError("--method patch: takes values of another sentence; give OTHER")
+    opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
+    finder = _Finder(opened, sentences, settings, options.get("seed", 1))
+    return finder.explained(target, foil, corpus)
+
+
+class _Finder:
+    """Measures step by step; see `inspect_decision`."""
+
+    def __init__(
+        self, opened: Opened, sentences: Sequence[str], settings: DecisionOptions, seed: int
+    ) -> None:
+        self._opened, self._settings, self._seed = opened, settings, seed
+        self._subject = subject_of(opened.directory)
+        self._model = self._subject.model
+        self._selected = select_heads(settings.heads, head_layout(self._model))
+        inspector = HeadInspector(opened)
+        self._records = [inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
+        for record in self._records:
+            if record.maps is None:
+                raise DataError("SENTENCE: is blank; give a sentence")
+            check_gaps(record)
+
+    def explained(
+        self, target: str | None, foil: str | None, corpus: Iterable[str] | None
+    ) -> DecisionRecord:
+        found = [
+            read_logits(self._model, one, self._subject.labels, n_top=2, with_lens=False)
+            for one in self._records
+        ]
+        side = self._opened.directory.tokenizer.target
+        if len(found) == 2 and target is None and foil is None:
+            chosen = parting(*found)
+        else:
+            chosen = Words(found[0], side, self._subject.labels).chosen(target, foil)
+        decisions = self._decisions(found, chosen)
+        probes = [Probe(self._model, one) for one in decisions]
+        return self._record(probes, chosen, corpus, found[0])
+
+    def _decisions(self, found: Sequence[LogitsRecord], chosen: Chosen) -> list[Decision]:
+        """Makes the same decision of each sentence: behind the first one's prefix, or its own."""
+        prefix: tuple[int, ...] = ()
+        decisions = []
+        device = next(self._model.parameters()).device
+        for record in found:
+            sentence, maps = record.sentence, record.sentence.captured
+            position = record.positions[-1].position
+            if sentence.has_both_sides:
+                prefix = prefix or (*maps.target_input_ids[: chosen.number + 1], *chosen.shared)
+                position = len(prefix) - 1
+            elif maps.target_input_ids:
+                prefix = (*maps.target_input_ids, *chosen.shared)
+                position = len(prefix) - 1
+            elif chosen.number >= len(record.positions):
+                raise DataError("OTHER: has fewer places to decide at than SENTENCE")
+            else:
+                position = 0 if sentence.is_labeled else record.positions[chosen.number].position
+            decisions.append(decision_of(sentence, position, prefix, chosen.ids, device))
+        return decisions
+
+    def _record(
+        self,
+        probes: list[Probe],
+        chosen: Chosen,
+        corpus: Iterable[str] | None,
+        logits: LogitsRecord,
+    ) -> DecisionRecord:
+        methods = set(self._settings.method) or set(METHODS)
+        probe, others = probes[0], probes[1:]
+        notes: list[str] = []
+        pool = None
+        if methods & {"mean", "resample"}:
+            pool = self._pool(probes, corpus, notes)
+        terms = direct_terms(probe) if "direct" in methods else None
+        labels = tuple(map(self._labels, self._records, probes))
+        causes = Causes(
+            probe=probe,
+            other=others[0] if others else None,
+            labels=labels,
+            methods=frozenset(methods),
+            pool=pool,
+            terms=terms,
+        )
+        notes += causes.unmatched()
+        heads = [
+            part
+            for place, numbers in by_layer(self._selected).items()
+            for part in causes.of_heads(place, numbers)
+        ]
+        heads.sort(key=lambda part: -abs(part.cause))
+        layers = [part for part in causes.of_layers() if part.effects]
+        rest = None
+        if terms is not None:  # Heads are parts, selected or not
+            known = {part.id for part in layers} | {str(one) for one in head_layout(self._model)}
+            rest = {name: value for name, value in terms.items() if name not in known}
+        strongest = [
+            HeadId(part.kind, part.layer, part.head or 0) for part in heads[: self._settings.top]
+        ]
+        whole = integrated(probe) if "gradients" in methods else None
+        return DecisionRecord(
+            sentences=tuple(self._records),
+            d=tuple(one.d for one in probes),
+            names=(self._subject.labels[chosen.ids[0]], self._subject.labels[chosen.ids[1]]),
+            ids=chosen.ids,
+            position=probe.decision.position,
+            place=self._place(probe, logits, chosen),
+            heads=tuple(heads),
+            layers=tuple(layers),
+            maps=tuple(causes.maps(strongest)),
+            edges=tuple(causes.edges(self._selected)) if "edges" in methods else (),
+            tokens=()
+            if whole is None
+            else tuple(self._tokens(labels[0], causes.slopes, whole.tokens, chosen)),
+            notes=tuple(notes),
+            rest=rest,
+            direct_residual=None if terms is None else abs(sum(terms.values()) - probe.d),
+            integrated_missing=None if whole is None else whole.missing,
+            integrated_steps=0 if whole is None else whole.n_steps,
+        )
+
+    def _labels(self, record: HeadsRecord, probe: Probe) -> Labels:
+        prefix = self._opened.directory.tokenizer.target.pieces(probe.decision.prefix_ids)
+        return {"enc": record.source_pieces, "dec": prefix}
+
+    def _pool(
+        self, probes: Sequence[Probe], corpus: Iterable[str] | None, notes: list[str]
+    ) -> Pool:
+        texts: list[Computed] = [one.values for one in probes]
+        of = "both sentences" if len(texts) > 1 else "the sentence"
+        if corpus is not None:
+            texts, device = [], next(self._model.parameters()).device
+            longest = longest_side(self._opened.config)
+            for buffer in corpus_pairs(self._opened, islice(corpus, CORPUS_LINES)):
+                pairs = (one for one in buffer if is_written(one, self._opened.config))
+                batches = (
+                    batch_of(self._model, [one]) for one in pairs if max(map(len, one)) <= longest
+                )
+                texts += [computed(self._model, to_device(one, device)) for one in batches]
+            if not texts:
+                raise DataError("--corpus: no sentence fits the model; give shorter sentences")
+            of = count_of(len(texts), "line") + " of the corpus"
+        notes.append(f"mean and random values are those of {of}")
+        return Pool(texts, self._seed)
+
+    def _place(self, probe: Probe, logits: LogitsRecord, chosen: Chosen) -> str:
+        sentence, side = self._records[0], self._opened.directory.tokenizer.target
+        if sentence.is_labeled:
+            return "as the label"
+        if sentence.has_places:
+            piece = sentence.source_pieces[logits.positions[chosen.number].position]
+            return f"at {piece}, token {probe.decision.position}"
+        return f'after "{side.decode(probe.decision.prefix_ids)}"'
+
+    def _tokens(
+        self, labels: Labels, slopes: Slopes, whole: dict[Kind, Tensor], chosen: Chosen
+    ) -> Iterator[TokenEffect]:
+        shares: dict[Kind, list[float]] = {}
+        if can_roll_out(self._model):
+            flow = read_flow(self._model, self._records[0]).flows["alti"]
+            # Where the decision is not the model's own, the next piece may not be there
+            row = min(chosen.number + len(chosen.shared), len(flow.source) - 1)
+            shares = {"enc": flow.source[row].tolist(), "dec": flow.prefix[row].tolist()}
+        for kind, values in whole.items():
+            of_kind = shares.get(kind, [])
+            for place, value in enumerate(values.tolist()):
+                yield TokenEffect(
+                    side="source" if kind == "enc" else "prefix",
+                    piece=labels[kind][place],
+                    integrated=value,
+                    gradient=slopes.tokens[kind][place].item(),
+                    alti=of_kind[place] if place < len(of_kind) else None,
+                )

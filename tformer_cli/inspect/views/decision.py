@@ -1,0 +1,303 @@
+"""Why one word and not another: a decision of a model, and the parts of the model that cause it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from tformer_cli.inspect.data import picked, plain
+from tformer_cli.inspect.view import WITH_OUTPUT, Selections, View
+from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Texts, text
+from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tformer_cli.heads.names import Kind
+    from tformer_cli.inspect.record import HeadsRecord
+
+SCHEMA = "tformer.decision/1"
+Method = Literal["zero", "mean", "resample", "patch", "direct", "edges", "gradients"]
+METHODS: tuple[Method, ...] = get_args(Method)
+EFFECTS = {
+    "zero": "the part computes nothing",
+    "mean": "its mean over positions",
+    "resample": "its values at random positions, the mean of 8 draws",
+    "patch": "what it computes in OTHER",
+    "back": "OTHER's own d with what it computes in SENTENCE",
+    "direct": "what it writes itself into d; all terms with the embedding and biases are d",
+    "estimate": "the first-order estimate of patch, or of zero",
+}
+"""Columns of effects and their meanings."""
+SHOWN = 0.1  # Smallest effect, in logits, for which a position is shown
+BY_CAUSE = ("patch", "zero", "mean", "resample", "direct", "estimate")
+"""The first of these that was measured decides the order of parts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A head, the heads of a layer together, or a feed-forward layer, and its effects."""
+
+    id: str
+    kind: Kind  # Of a feed-forward layer its stack: enc or dec
+    layer: int
+    head: int | None  # None of a layer's heads together, and of a feed-forward layer
+    effects: dict[str, float]  # By `EFFECTS`: changes of d, and the direct term
+    at: str = ""  # The token at whose position the head was looked at
+    attends: tuple[tuple[str, float], ...] = ()  # What it attends to most there, with the weight
+
+    @property
+    def cause(self) -> float:
+        return next((self.effects[name] for name in BY_CAUSE if name in self.effects), 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffectMap:
+    """Effects by rows and positions; None where a position has no partner."""
+
+    name: str
+    direction: str  # What is done: patch, back or zero
+    kind: Kind  # enc: positions are those of the source
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+
+    @property
+    def strongest(self) -> list[int]:
+        """Positions at which anything has an effect that is worth a row."""
+        return [
+            place
+            for place in range(len(self.columns))
+            if any(abs(row[place] or 0.0) >= SHOWN for row in self.values)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenEffect:
+    """A token that was read, and how much of d is due to it."""
+
+    side: Literal["source", "prefix"]
+    piece: str
+    integrated: float
+    gradient: float  # gradient × input
+    alti: float | None  # Share of the token in the state that decides; None where none is known
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeEffect:
+    """An attention weight of a head."""
+
+    head: str
+    query: str
+    key: str
+    positions: tuple[int, int]
+    weight: float
+    estimate: float
+    effect: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionRecord:
+    """A decision of one or two sentences, and its causes."""
+
+    sentences: tuple[HeadsRecord, ...]
+    d: tuple[float, ...]  # Of each sentence
+    names: tuple[str, str]  # A and B
+    ids: tuple[int, int]
+    position: int
+    place: str  # Where the decision falls, in words
+    heads: tuple[Part, ...]  # By cause, the strongest first
+    layers: tuple[Part, ...]
+    maps: tuple[EffectMap, ...] = ()
+    tokens: tuple[TokenEffect, ...] = ()
+    edges: tuple[EdgeEffect, ...] = ()
+    notes: tuple[str, ...] = ()
+    rest: dict[str, float] | None = None  # Direct terms of the embedding and biases
+    direct_residual: float | None = None  # |Σ direct terms − d|
+    integrated_missing: float | None = None
+    integrated_steps: int = 0
+
+    def __str__(self) -> str:
+        a, b = self.names
+        return f"{a} or {b}: d = {', '.join(f'{one:+.3f}' for one in self.d)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionOptions:
+    """Settings of the view."""
+
+    method: Annotated[
+        tuple[Method, ...],
+        Option(
+            help="Measure this: zero, mean, resample (ablation: a part computes nothing, its mean, "
+            "or its values at random positions), patch (its values in OTHER), direct (direct logit "
+            "attribution), edges (single attention weights), gradients (of tokens). Repeatable.",
+            metavar="METHOD",
+            shown_default="all; patch with OTHER",
+        ),
+    ] = ()
+    heads: Selections = ()
+    top: Annotated[
+        int,
+        Option(
+            help="Show the N strongest heads, attention weights and tokens.", metavar="N", min=1
+        ),
+    ] = 10
+
+
+def flips(effect: float, d: float) -> bool:
+    """True if a change of d makes the model prefer the other token."""
+    return (d + effect > 0) != (d > 0)
+
+
+def _number(record: DecisionRecord, name: str, part: Part) -> str:
+    if name not in part.effects:
+        return "-"
+    value = part.effects[name]
+    d = record.d[-1] if name == "back" else record.d[0]
+    sign = "!" if name not in ("direct", "estimate") and flips(value, d) else " "
+    return f"{value:+.2f}{sign}"
+
+
+def _table(record: DecisionRecord, title: str, parts: Sequence[Part], *, attends: bool) -> Table:
+    names = [name for name in EFFECTS if any(name in part.effects for part in parts)]
+    rows: list[Row] = []
+    for part in parts:
+        row: Row = [part.id, *(_number(record, name, part) for name in names)]
+        if attends:
+            seen = ", ".join(f"{piece} {weight:.2f}" for piece, weight in part.attends)
+            row.append(text((f"{part.at}: ", "dim"), seen) if seen else "")
+        rows.append(row)
+    head = ("head" if attends else "part", *names, *(["attends at: to"] if attends else []))
+    texts = (0, len(names) + 1) if attends else (0,)
+    return Table(title=title, head=head, rows=rows, labels=(), texts=texts)
+
+
+class DecisionView(View[DecisionRecord]):
+    """Shows a decision and its causes."""
+
+    name = "decision"
+    title = "A decision and its causes"
+    Options = DecisionOptions
+    tasks = WITH_OUTPUT
+    formats = ("text", "jsonl")
+
+    def json(self, record: DecisionRecord) -> dict[str, Any]:
+        first = record.sentences[0]
+        return {
+            "schema": SCHEMA,
+            "model": vars(first.model),
+            "conventions": "d = logit(A) - logit(B); effects are d with a part changed less d, in "
+            "logits; a direct term is a part of d itself",
+            "effects": EFFECTS,
+            "decision": {
+                "a": {"piece": record.names[0], "id": record.ids[0]},
+                "b": {"piece": record.names[1], "id": record.ids[1]},
+                **picked(record, "position place"),
+            },
+            "sentences": [
+                {"source": one.source, "target": one.target, "d": plain(d)}
+                for one, d in zip(record.sentences, record.d, strict=True)
+            ],
+            **picked(record, "heads layers maps tokens edges rest direct_residual"),
+            **picked(record, "integrated_missing integrated_steps notes"),
+        }
+
+    def blocks(
+        self, record: DecisionRecord, options: DecisionOptions, room: Room
+    ) -> Iterator[Block]:
+        a, b = record.names
+        names = ["sentence", "other"] if len(record.sentences) > 1 else [""]
+        shown = []
+        for name, one, d in zip(names, record.sentences, record.d, strict=False):
+            shown += [(f"{name} {kind}".strip(), words) for kind, words in one.texts]
+            shown.append((f"{name} d".strip(), f"{d:+.3f}, {a if d > 0 else b}"))
+        yield Texts(shown)
+        yield text((f"{a} or {b} {record.place}", "bold"), f"   d = logit({a}) − logit({b})")
+        for note in record.notes:
+            yield text(note, style="dim")
+        yield BLANK
+        yield _table(record, "heads by cause", record.heads[: options.top], attends=True)
+        if record.layers:
+            yield BLANK
+            yield _table(record, "layers", record.layers, attends=False)
+        yield from _legend(record)
+        for found in record.maps:
+            # That of the other direction is the same with the sentences exchanged; JSON has it
+            if found.direction != "back" and found.strongest:
+                yield BLANK
+                yield from _single_positions(found)
+        if record.edges:
+            yield BLANK
+            yield _edges(record)
+        if record.tokens:
+            yield BLANK
+            yield from _tokens(record, options.top)
+
+
+def _legend(record: DecisionRecord) -> Iterator[Block]:
+    named = {name for part in (*record.heads, *record.layers) for name in part.effects}
+    says = "; ".join(f"{name}: {meaning}" for name, meaning in EFFECTS.items() if name in named)
+    a, b = record.names
+    yield text(
+        f"number: change of d, below 0 towards {b}, above towards {a}; !: turns the decision. "
+        f"{says}",
+        style="dim",
+    )
+    if record.rest is not None:
+        rest = ", ".join(f"{name} {value:+.2f}" for name, value in record.rest.items())
+        yield text(
+            f"other direct terms: {rest}; sum less d {record.direct_residual:.1e}", style="dim"
+        )
+
+
+def _single_positions(one: EffectMap) -> Iterator[Block]:
+    """A row for each position, for its token needs more room than the names of layers."""
+    rows: list[Row] = []
+    for place in one.strongest:
+        values = (row[place] for row in one.values)
+        rows.append([one.columns[place], *("" if v is None else f"{v:+.2f}" for v in values)])
+    hidden = len(one.columns) - len(rows)
+    yield Table(title=one.name, head=("token", *one.rows), rows=rows)
+    if hidden:
+        yield text(f"{count_of(hidden, 'other position')}: below {SHOWN} everywhere", style="dim")
+
+
+def _edges(record: DecisionRecord) -> Table:
+    rows: list[Row] = [
+        [
+            one.head,
+            f"{one.query}→{one.key}",
+            f"{one.weight:.2f}",
+            f"{one.estimate:+.2f}",
+            f"{one.effect:+.2f}{'!' if flips(one.effect, record.d[0]) else ' '}",
+        ]
+        for one in record.edges
+    ]
+    head = ("head", "query→key", "weight", "estimate", "knocked out")
+    return Table(title="attention weights", head=head, rows=rows, labels=(1,), texts=(0, 1))
+
+
+def _tokens(record: DecisionRecord, n_top: int) -> Iterator[Block]:
+    strongest = sorted(record.tokens, key=lambda one: -abs(one.integrated))[:n_top]
+    rows: list[Row] = [
+        [
+            one.piece,
+            one.side,
+            f"{one.integrated:+.2f}",
+            f"{one.gradient:+.2f}",
+            "-" if one.alti is None else f"{one.alti:.2f}",
+        ]
+        for one in strongest
+    ]
+    head = ("token", "of the", "integrated", "grad × input", "ALTI+ share")
+    yield Table(title="tokens that matter", head=head, rows=rows, texts=(1,))
+    missing = f"{100 * (record.integrated_missing or 0.0):.2f} %"
+    yield text(
+        f"integrated gradients miss {missing} of the change from average tokens to d",
+        style="dim",
+    )
+
+
+VIEW = DecisionView()
