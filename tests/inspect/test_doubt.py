@@ -10,7 +10,16 @@ import pytest
 from tests.commands import run
 from tests.zoo import ENGLISH, FRENCH
 from tformer_cli.artifacts.doubt_file import read_calibration
-from tformer_cli.inspect.doubt import SIGNALS, Doubter, Masses, Part, Usual, parts_of, signals_of
+from tformer_cli.inspect.doubt import (
+    SIGNALS,
+    Doubter,
+    Masses,
+    Part,
+    Usual,
+    parts_of,
+    probabilities,
+    signals_of,
+)
 from tformer_cli.inspect.jobs.calibrate import BROKEN_SOURCES, BROKEN_TARGETS
 from tformer_cli.kinds.opening import open_model
 
@@ -75,6 +84,16 @@ def test_wass_to_data_is_the_mean_distance_of_the_nearest_as_long():
     assert Masses(masses, lengths).distance(own, 50) == pytest.approx(
         np.mean(sorted(furthest)[:4]) / size
     )
+
+
+def test_probabilities_are_the_formula_and_odd_signals_are_cut(calibrated):
+    found = read_calibration(calibrated[0])
+    row = np.array(found.means) + 2 * np.array(found.deviations)
+    row[0] = found.means[0] + 99 * found.deviations[0]
+    z = np.array([8.0, *[2.0] * (len(SIGNALS) - 1)])
+    half = len(SIGNALS)
+    odds = found.weights[:half] @ z + found.weights[half:] @ z**2 + found.intercept
+    assert probabilities(found, [row]) == pytest.approx(1 / (1 + np.exp(-odds)))
 
 
 @pytest.fixture(scope="module")

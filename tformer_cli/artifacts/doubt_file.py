@@ -19,7 +19,7 @@ SCHEMA = "tformer.doubt/1"
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A fitted model of doubt: z = Σ weight · (signal - mean) / deviation + intercept."""
+    """A fitted model of doubt: log odds Σ v · z + Σ w · z² + b, z = (signal - mean) / deviation."""
 
     schema: str
     step: int
@@ -30,6 +30,7 @@ class Calibration:
     means: tuple[float, ...]
     deviations: tuple[float, ...]
     weights: tuple[float, ...]
+    """v of each signal, then w of each."""
     intercept: float
     log_ratio: float
     """Mean of log (target tokens / source tokens) of right translations."""
@@ -62,8 +63,9 @@ def read_calibration(path: Path) -> Calibration | None:
         found = structure(Calibration, values)
     except StructureError as error:
         raise _damaged(file, str(error)) from None
-    sizes = {len(one) for one in (found.signals, found.means, found.deviations, found.weights)}
-    if found.schema != SCHEMA or len(sizes) > 1 or len(found.masses) != len(found.lengths):
+    sizes = {len(one) for one in (found.signals, found.means, found.deviations)}
+    is_whole = sizes == {len(found.weights) / 2}
+    if found.schema != SCHEMA or not is_whole or len(found.masses) != len(found.lengths):
         raise _damaged(file, "its parts do not belong together")
     numbers = (*found.means, *found.deviations, *found.weights, found.intercept, found.log_ratio)
     # What divides by 0 or infinity would be no probability, and no error either

@@ -40,7 +40,7 @@ NEAREST, WINDOW = 4, 0.1
 to 10 % (Guerreiro et al. 2023, section 4.2)."""
 GRAM = 4
 """Tokens of a run that is counted, as by Raunak et al. 2021."""
-FARTHEST = 5.0
+FARTHEST = 8.0
 DECIMALS = 4
 
 
@@ -263,21 +263,24 @@ class Doubter:
 
 def probabilities(found: Calibration, rows: Sequence[Sequence[float]] | Numbers) -> Numbers:
     """(N) P(wrong) of (N, D) signals."""
-    standard = standardized(rows, found.means, found.deviations)
-    return logistic(standard @ np.array(found.weights) + found.intercept)
+    terms = terms_of(rows, found.means, found.deviations)
+    return logistic(terms @ np.array(found.weights) + found.intercept)
 
 
-def standardized(
+def terms_of(
     rows: Sequence[Sequence[float]] | Numbers,
     means: Sequence[float] | Numbers,
     deviations: Sequence[float] | Numbers,
 ) -> Numbers:
-    """(N, D) signals in deviations from their means, at most `FARTHEST`."""
+    """(N, 2 D) signals in deviations from their means, at most `FARTHEST`, and their squares.
+
+    Squares, because much of some signals is as odd as little: a model that copies is very sure.
+    """
     # A single odd signal, such as a word of 500 tokens, must not outweigh all others
-    found: Numbers = np.clip(
+    found = np.clip(
         (np.asarray(rows) - np.asarray(means)) / np.asarray(deviations), -FARTHEST, FARTHEST
     )
-    return found
+    return np.concatenate([found, found**2], axis=1)
 
 
 def word_probabilities(

@@ -123,6 +123,6 @@ def table(report: "CalibrationReport") -> "Iterator[str]":
     for name, text in names.items():
         doubt, alone = report.measures[name]
         yield f"{text:<43}{100 * doubt:>7.1f}%{100 * alone:>7.1f}%"
-    yield f"{'signal':<43}{'AUROC':>8}{'weight':>8}"
-    for name, (value, weight) in report.signals.items():
-        yield f"{name:<43}{value:>8.3f}{weight:>8.2f}"
+    yield f"{'signal':<36}{'AUROC':>7}{'weight':>8}{'square':>8}"
+    for name, (value, *terms) in report.signals.items():
+        yield f"{name:<36}{value:>7.3f}{terms[0]:>8.2f}{terms[1]:>8.2f}"

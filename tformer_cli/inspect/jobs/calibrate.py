@@ -25,7 +25,7 @@ from tformer_cli.inspect.doubt import (
     Usual,
     parts_of,
     signals_of,
-    standardized,
+    terms_of,
 )
 from tformer_cli.inspect.jobs.align import Aligner
 from tformer_cli.metrics.calibration import (
@@ -40,6 +40,8 @@ from tformer_cli.metrics.scores import make_metric
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from tformer_cli.inspect.alignment import Numbers
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.translator import Translator
@@ -48,6 +50,8 @@ N_FOLDS = 5
 MOST_MASSES = 256
 """Distributions of attention that are kept for Wass-to-Data."""
 LEAST_LINES, LEAST_OF_KIND = 50, 10
+L2 = 5.0
+"""Penalty of the fit; deviations are the unit."""
 COVERAGES = (50, 80, 90)
 NATURAL = "chrF"
 
@@ -135,8 +139,8 @@ class CalibrationReport:
     """The given lines first; `NATURAL` tells wrong ones among them from right ones."""
     measures: Mapping[str, tuple[float, float]]
     """Each measure of doubt and of the probability."""
-    signals: Mapping[str, tuple[float, float]]
-    """Each signal's own AUROC on all lines, and its weight in the fit."""
+    signals: Mapping[str, tuple[float, float, float]]
+    """Each signal's own AUROC on all lines, and in the fit its weight and that of its square."""
 
     def record(self) -> dict[str, Any]:
         columns = ("doubt", "probability")
@@ -150,7 +154,7 @@ class CalibrationReport:
                 for name, values in self.measures.items()
             },
             "signals": {
-                name: {"auroc": values[0], "weight": values[1]}
+                name: dict(zip(("auroc", "weight", "weight_of_square"), values, strict=True))
                 for name, values in self.signals.items()
             },
         }
@@ -186,7 +190,8 @@ def calibrate(
     x = _signals(items, kept, log_ratio, opened)
     y = np.array([one.is_wrong for one in items], np.float64)
     weights = _weights(items, settings.broken)
-    means, deviations, fitted = _fit(x, y, weights)
+    is_given = np.array([one.kind == NATURAL for one in items])
+    means, deviations, fitted = _fit(x, y, weights, is_given)
     report = _report(items, x, y, weights, fitted)
     store_calibration(
         opened.directory.path,
@@ -334,21 +339,32 @@ def _weights(items: Sequence[Item], broken: float) -> Numbers:
     return weights * len(items)
 
 
-def _fit(x: Numbers, y: Numbers, weights: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    means, deviations = x.mean(axis=0), x.std(axis=0)
-    deviations = np.where(deviations > 0, deviations, 1.0)  # a signal that says nothing
-    return means, deviations, fit_logistic(standardized(x, means, deviations), y, weights)
+def _fit(
+    x: Numbers, y: Numbers, weights: Numbers, is_given: NDArray[np.bool_]
+) -> tuple[Numbers, Numbers, Numbers]:
+    # By the given lines: beside those of other lines' translations all others would look alike
+    means, deviations = x[is_given].mean(axis=0), x[is_given].std(axis=0)
+    for unit in (x.std(axis=0), 1.0):  # of what no given line has; of what says nothing
+        deviations = np.where(deviations > 0, deviations, unit)
+    return means, deviations, fit_logistic(terms_of(x, means, deviations), y, weights, L2)
 
 
-def _crossed(x: Numbers, y: Numbers, weights: Numbers, folds: Numbers) -> Numbers:
-    """(N) P(wrong) of each item by a fit to the lines of the other parts."""
-    found = np.zeros(len(y))
+def _crossed(
+    x: Numbers, y: Numbers, weights: Numbers, is_given: NDArray[np.bool_], folds: Numbers
+) -> tuple[Numbers, Numbers]:
+    """(N) P(wrong) of each item by a fit to the lines of the other parts, and by the first signal.
+
+    That one, the log-probability, has Platt's scaling, which keeps its order.
+    """
+    found, alone = np.zeros(len(y)), np.zeros(len(y))
     for fold in range(N_FOLDS):
         out = folds == fold
-        means, deviations, fitted = _fit(x[~out], y[~out], weights[~out])
-        z = standardized(x[out], means, deviations) @ fitted[:-1] + fitted[-1]
-        found[out] = logistic(z)
-    return found
+        means, deviations, fitted = _fit(x[~out], y[~out], weights[~out], is_given[~out])
+        read, judged = (terms_of(x[some], means, deviations) for some in (~out, out))
+        found[out] = logistic(judged @ fitted[:-1] + fitted[-1])
+        weight, intercept = fit_logistic(read[:, :1], y[~out], weights[~out], L2)
+        alone[out] = logistic(judged[:, 0] * weight + intercept)
+    return found, alone
 
 
 def _report(
@@ -358,7 +374,7 @@ def _report(
     folds = np.array([one.line % N_FOLDS for one in items])
     kinds = np.array([one.kind for one in items])
     is_given = kinds == NATURAL
-    both = [_crossed(columns, y, weights, folds) for columns in (x, x[:, :1])]
+    both = _crossed(x, y, weights, is_given, folds)
     rows = []
     for kind in dict.fromkeys(kinds.tolist()):
         some = is_given if kind == NATURAL else (is_given & (y == 0)) | (kinds == kind)
@@ -386,10 +402,15 @@ def _report(
         )
         for percent in COVERAGES
     }
-    signals = {
-        signal.name: (auroc(np.sign(weight) * x[:, n], y, weights), float(weight))
-        for n, (signal, weight) in enumerate(zip(SIGNALS, fitted[:-1], strict=True))
-    }
+    signals = {}
+    for n, signal in enumerate(SIGNALS):
+        own = auroc(x[:, n], y, weights)
+        # Below a half where little of it is a sign of an error
+        signals[signal.name] = (
+            max(own, 1 - own),
+            float(fitted[n]),
+            float(fitted[len(SIGNALS) + n]),
+        )
     return CalibrationReport(
         lines=int(is_given.sum()),
         wrong=int(y[is_given].sum()),
