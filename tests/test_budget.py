@@ -20,19 +20,19 @@ PACKAGE = ROOT / "tformer_cli"
 BUDGET = {
     ".": 1764,
     "api": 1454,
-    "artifacts": 2413,
+    "artifacts": 2415,
     "bulk": 1787,
-    "cli": 10513,
+    "cli": 10522,
     "corpora": 3025,
     "distill": 1568,
     "documents": 4512,
     "evaluate": 1787,
     "fast": 3865,
     "files": 857,
-    "foreign": 11549,
+    "foreign": 11551,
     "guide": 126,
     "heads": 709,
-    "inspect": 14668,
+    "inspect": 14692,
     "kinds": 3741,
     "metrics": 835,
     "model": 4071,
@@ -40,9 +40,9 @@ BUDGET = {
     "search": 5306,
     "serve": 5306,
     "show": 1977,
-    "tests": 75852,
+    "tests": 75890,
     "text": 6089,
-    "train": 2303,
+    "train": 2304,
     "trainer": 5079,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
@@ -51,7 +51,7 @@ SLACK = 0.02
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 458
-LONG_FUNCTIONS = 10
+LONG_FUNCTIONS = 9
 CIRCLES = 1
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""
