@@ -69,7 +69,7 @@ class Part:
 
 
 class Usual(NamedTuple):
-    """What right translations of the model are like, and the words that it knows."""
+    """Properties of right translations of the model, and the words that it knows."""
 
     log_ratio: float
     masses: Masses

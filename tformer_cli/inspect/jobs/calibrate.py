@@ -104,7 +104,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationSettings:
-    """What counts as wrong."""
+    """Lines that count as wrong."""
 
     below: float = 0.3
     broken: float = 0.1
