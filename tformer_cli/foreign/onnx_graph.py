@@ -27,7 +27,7 @@ _LOUD = "torch.onnx._internal.exporter._registration"  # warns of packages that 
 
 
 class _Graph(nn.Module):
-    """What a graph computes: logits, or the states and the vectors of a bare encoder."""
+    """Outputs of a graph: logits, or the states and the vectors of a bare encoder."""
 
     def __init__(self, model: EncoderOnly) -> None:
         super().__init__()

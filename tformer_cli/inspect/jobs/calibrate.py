@@ -104,7 +104,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationSettings:
-    """Lines that count as wrong."""
+    """Settings that decide which lines are wrong."""
 
     below: float = 0.3
     broken: float = 0.1
