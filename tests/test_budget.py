@@ -29,7 +29,7 @@ BUDGET = {
     "evaluate": 1787,
     "fast": 3865,
     "files": 857,
-    "foreign": 11551,
+    "foreign": 11553,
     "guide": 126,
     "heads": 709,
     "inspect": 14692,
@@ -52,7 +52,7 @@ LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 458
 LONG_FUNCTIONS = 9
-CIRCLES = 1
+CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""
 

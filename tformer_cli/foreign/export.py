@@ -154,7 +154,7 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
         module = translators
     family = module.family_of(directory)
     head = config.head if config.is_encoder_only else ""
-    if pipelines.is_written(config, family):
+    if pipelines.is_written(config, family.pooler):
         head = "none"
     name: str = family.classes[head]
     _check(directory, family, name)

@@ -198,7 +198,7 @@ def write(directory: ModelDirectory, family: Family) -> Parts:
 
     config, labels = directory.config, directory.info.labels
     layout = encoder_layout(directory)
-    has_pipeline = is_written(config, family)
+    has_pipeline = is_written(config, family.pooler)
     head = "none" if has_pipeline else config.head
     is_tied = config.tied_embeddings == "all" and not (head == "tokens" and config.scale_embeddings)
     settings = {

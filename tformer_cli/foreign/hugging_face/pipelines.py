@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.foreign.hugging_face.family import Family
     from tformer_cli.model.config import ModelConfig, Pooling
 
 
@@ -176,14 +175,17 @@ def _pooling_of(file: Path, settings: Mapping[str, Any]) -> Pooling:
 CLASS = "SentenceTransformer"  # loads a pipeline
 
 
-def is_written(config: ModelConfig, family: Family) -> bool:
-    """Tells whether a model is exported as a pipeline, for no class has its pooling and head."""
+def is_written(config: ModelConfig, pooler: str) -> bool:
+    """Tells whether a model is exported as a pipeline, for no class has its pooling and head.
+
+    `pooler` is that of the classes of its family.
+    """
     # A pipeline reads tokens, which images have none of
     if TASKS[task_kind(config)].head is None or config.patch_size:
         return False
     if config.head == "none":  # a class would lose how states become a vector
         return True
-    return config.head == "labels" and (config.pooler, config.pooling) != (family.pooler, "first")
+    return config.head == "labels" and (config.pooler, config.pooling) != (pooler, "first")
 
 
 @dataclass(frozen=True, kw_only=True)
