@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.commands import run
-from tests.zoo import ENGLISH, FRENCH
+from tests.zoo import ENGLISH, FRENCH, recipe_of
 from tformer_cli.artifacts.doubt_file import read_calibration
 from tformer_cli.inspect.doubt import (
     SIGNALS,
@@ -261,3 +261,22 @@ def test_too_little_text_and_nothing_right_are_refused(zoo, texts, tmp_path):
     done = calibrate(tmp_path / "m", texts, "--below", 1)
     assert "--below: all of 64 lines have a chrF below 1" in done.stderr
     assert not (tmp_path / "m" / "doubt.json").exists()
+
+
+def test_an_adapter_is_another_model(calibrated, zoo, tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(recipe_of("translate", zoo.inputs) + "[adapter]\nrank = 2\n")
+    trained = run("train", recipe, "--from", calibrated[0], "-o", tmp_path / "run", "-q")
+    assert trained.exit_code == 0, trained.stderr
+    adapter = ("--adapter", tmp_path / "run")
+    said = "--adapter: --doubt is calibrated without it"
+    assert (
+        said in run("translate", calibrated[0], "a", "--format", "tsv", "--doubt", *adapter).stderr
+    )
+    text = ("-i", zoo.inputs / "text.en", "--reference", zoo.inputs / "text.fr")
+    said = "--adapter: MODEL keeps the calibration, but not the adapter"
+    assert said in run("calibrate", calibrated[0], *text, *adapter).stderr
+    for more, has_doubt in (((), True), (adapter, False)):
+        out = tmp_path / f"int8-{has_doubt}"
+        assert run("export", calibrated[0], "--format", "int8", "-o", out, *more).exit_code == 0
+        assert (out / "doubt.json").exists() is has_doubt

@@ -80,7 +80,7 @@ def _kind_of_words(function: Callable[..., Any], name: str) -> Any:  # noqa: ANN
 
 
 def check_number(name: str, value: object, kind: type, limits: Limits) -> None:
-    """Refuses what is no number that an argument takes."""
+    """Refuses other values than the numbers that an argument takes."""
     if problem := type_problem(value, kind):
         raise UsageError(f"{name}: {problem}")
     if not limits.hold(value):

@@ -85,7 +85,7 @@ def export_int8(
     directory = _opened(model, output, adapter, tasks=QUANTIZED)
     weights = directory.any_model.state_dict()
     integers = named_integers(weights, quantized_matrices(weights))
-    _save(directory, Path(output), integers, "int8")
+    _save(directory, Path(output), integers, "int8", keeps_doubt=adapter is None)
     before, after = ((place / WEIGHTS).stat().st_size for place in (directory.path, Path(output)))
     return before, after
 
@@ -108,7 +108,12 @@ def _opened(
 
 
 def _save(
-    directory: ModelDirectory, path: Path, weights: Mapping[str, Any], weight_type: WeightType
+    directory: ModelDirectory,
+    path: Path,
+    weights: Mapping[str, Any],
+    weight_type: WeightType,
+    *,
+    keeps_doubt: bool = False,
 ) -> None:
     with directory_aside(path) as aside:
         save_model_directory(
@@ -123,6 +128,7 @@ def _save(
         )
         if weight_type == "int8":
             copy_shortlist(directory.path, aside)
+        if keeps_doubt:  # with an adapter other translations would be doubtful
             copy_calibration(directory.path, aside)
 
 

@@ -11,6 +11,7 @@ from tformer_cli.cli.options import (
     QuietOption,
     TranslatorOptions,
     option_field,
+    refuse,
     takes_decoding_options,
 )
 from tformer_cli.cli.progress import line_progress
@@ -82,6 +83,11 @@ def calibrate(
         tformer calibrate runs/quickstart -i corpus/valid.en --reference corpus/valid.fr
         tformer translate runs/quickstart -i a.en --format jsonl --doubt
     """
+    refuse(
+        {"adapter": options.adapter},
+        "MODEL keeps the calibration, but not the adapter; calibrate what `tformer export "
+        "--adapter` writes",
+    )
     files, read = texts.files(), LineCounts()
     check_stdin_is_read_once(files)
     from tformer_cli.evaluate.evaluate import read_texts

@@ -450,6 +450,10 @@ def translate(
     formats.check()
     if formats.doubt:
         refuse({"ensemble": ensemble.ensemble}, "--doubt knows the attention of one model; omit it")
+        refuse(
+            {"adapter": options.adapter},
+            "--doubt is calibrated without it; calibrate what `tformer export --adapter` writes",
+        )
     # Before a model is loaded: a wrong value is an error at once
     more = {**ensemble.arguments(), **constraints.arguments()}
     if documents.may_be_meant(text, files):

@@ -24,6 +24,7 @@ from tformer_cli.cli.streams import (
     input_lines,
     warn_of_bytes,
 )
+from tformer_cli.errors import UsageError
 from tformer_cli.inspect.views.decision import VIEW, DecisionOptions
 from tformer_cli.kinds import reads_names
 from tformer_cli.text.lines import LineCounts, check_file
@@ -48,7 +49,7 @@ class WordOptions:
     )
     corpus: Path | None = option_field(
         None,
-        "Sentences whose positions mean and resample are of; the first 64 are read.",
+        "Sentences that mean and resample take values from; the first 64 are read.",
         shown="the sentences given",
         role="reads_file",
     )
@@ -81,6 +82,9 @@ def inspect_decision(
         tformer inspect-decision runs/quickstart "The animal was tired." --target fatigué
         tformer inspect-decision runs/ratings "not too terrible" --foil bad --method zero --top 5
     """
+    for name, word in (("--target", words.target), ("--foil", words.foil)):
+        if word is not None and not word.strip():  # a script's unset variable
+            raise UsageError(f"{name}: is empty; name a word, or omit it")
     chosen = view_format(VIEW, output_format, output)
     check_model(model, VIEW.tasks)
     corpus = words.corpus

@@ -68,7 +68,7 @@ class Chosen:
 
     number: int  # Among the places of the text
     ids: tuple[int, int]
-    shared: Ids = ()  # Pieces that both words begin with, which the prefix goes on with
+    shared: Ids = ()  # Pieces that both words begin with; they end the prefix
 
 
 def places_of(record: LogitsRecord) -> list[int]:

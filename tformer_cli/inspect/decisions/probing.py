@@ -103,7 +103,7 @@ class Probe:
         self.states = self.values.states
         self.d = decision.of(model, self.states.last).item()
         longest = max(one.shape[1] for one in (*self.states.below_encoder[:1], self.states.last))
-        self.n_together = max(1, largest_positions // longest)
+        self.rows_per_pass = max(1, largest_positions // longest)
 
     @torch.no_grad()
     def edited(
@@ -111,7 +111,7 @@ class Probe:
     ) -> Tensor:
         """Computes (R) effects of gates and shifts, which `edit` makes of some rows at a time."""
         found = []
-        for some in _chunks(n_rows, self.n_together):
+        for some in _chunks(n_rows, self.rows_per_pass):
             gate, shift = edit(some)
             below = self.states.entering(*place).repeat(len(some), 1, 1)
             with gated(self.model, {} if gate is None else {place: gate}, {place: shift}):
@@ -160,7 +160,7 @@ class Probe:
                 self.model,
                 self.states.rest(self.model, kind, layer, states[some.start : some.stop]),
             )
-            for some in _chunks(len(states), self.n_together)
+            for some in _chunks(len(states), self.rows_per_pass)
         ]
         return (torch.cat(found) - self.d).cpu()
 
