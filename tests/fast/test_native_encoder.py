@@ -59,6 +59,16 @@ def test_every_bit_is_the_same_whatever_is_beside_a_text(kernels, opened, ids):
                 np.testing.assert_array_equal(one, hidden)
 
 
+def test_a_short_text_is_computed_without_another_thread(kernels, opened, ids):
+    encoder = compiled_encoder(DirectoryModel(*opened, in_integers=False), n_threads=2)
+
+    def threads_of(texts):
+        return set(encoder.each(texts, lambda _, hidden: threading.current_thread()))
+
+    assert threads_of(ids[:1]) == {threading.current_thread()}
+    assert threading.current_thread() not in threads_of(ids * 50)  # it waits for signals
+
+
 def test_what_is_raised_ends_the_work(kernels, opened, ids):
     encoder = compiled_encoder(DirectoryModel(*opened, in_integers=False), n_threads=2)
 

@@ -386,6 +386,21 @@ def test_larger_matrices_need_larger_batches():
     assert sizes == [TOKENS_IN_CACHE, TOKENS_BEYOND_CACHE, TOKENS_BEYOND_CACHE]
 
 
+def test_sentences_of_few_hypotheses_share_larger_batches(kernels, translator_of, monkeypatch):
+    def find(self, sources, limits, **settings):
+        sizes.append(len(sources))
+        return search(self, sources, limits, **settings)
+
+    search = NativeModel.search
+    monkeypatch.setattr(NativeModel, "search", find)
+    most = {}
+    for beam_size in (1, 4):
+        sizes = []
+        translator_of(beam_size=beam_size).translate(LINES * 50)
+        most[beam_size] = max(sizes)
+    assert most[1] > 2 * most[4]
+
+
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 8])
 @pytest.mark.parametrize("n_sentences", [0, 1, 2, 5, 64, 500])
 @pytest.mark.parametrize("batch_tokens", [1, 100, 4096])
@@ -409,6 +424,14 @@ def test_workers_have_equal_work(n_workers, n_sentences):
     assert max(work) - min(work) <= 2 * max(lengths)
 
 
+@pytest.mark.parametrize("budget", [240, 256, 300, 512])
+def test_what_a_full_batch_leaves_over_makes_no_tiny_one(budget):
+    lengths = [9 + 7 * i % 17 for i in range(256)]
+    work = [sum(lengths[i] for i in batch) for batch in plan_native_batches(lengths, budget, 1)]
+    # All weights are read for a batch, however few sentences it has
+    assert min(work) > budget / 2
+
+
 def test_the_stop_flag_is_a_number_in_memory():
     assert ctypes.sizeof(ctypes.c_int) == 4  # as the kernels read it
 
@@ -419,8 +442,8 @@ def test_a_thread_that_gets_no_signal_computes_by_itself():
             return [threading.current_thread()] * len(batch)
 
         found = side_by_side(find, [[0, 1], [2]], n_workers, ctypes.c_int(0), before_batch)
-        assert [index for index, _ in found] == [0, 1, 2]
-        return {thread for _, thread in found}
+        assert list(found) == [0, 1, 2]
+        return set(found.values())
 
     with ThreadPoolExecutor(1) as pool:
         thread = pool.submit(threading.current_thread).result()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tformer_cli.search.engine import StoredModel
 
 Result = TypeVar("Result")
+SHORT_TOKENS = 256
+"""Tokens that need no thread which could be stopped: it costs a line a tenth of its time."""
 
 
 class CompiledEncoder:
@@ -42,7 +44,7 @@ class CompiledEncoder:
         self,
         texts: Sequence[Sequence[int]],
         compute: Callable[[int, NDArray[np.float32]], Result],
-        before_batch: Callable[[], None] | None = None,
+        before_batch: Callable[[], None] = never_interrupt,
     ) -> list[Result]:
         """Computes something of the hidden states of every text.
 
@@ -60,10 +62,8 @@ class CompiledEncoder:
             hidden = self._native.encode([texts[number] for number in batch], stop=stop)
             return [compute(number, states) for number, states in zip(batch, hidden, strict=True)]
 
-        found = dict(
-            # Batches run out of the texts' order, so results are kept by number
-            side_by_side(encode, batches, n_workers, stop, before_batch or never_interrupt)
-        )
+        is_short = sum(lengths) <= SHORT_TOKENS
+        found = side_by_side(encode, batches, n_workers, stop, before_batch, is_short=is_short)
         return [found[number] for number in range(len(texts))]
 
 

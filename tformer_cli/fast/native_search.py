@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from tformer_cli.search.hypothesis import CrossHead
 
 Result = TypeVar("Result")
-MAX_UNINTERRUPTIBLE_TOKENS = 2000
-"""Tokens of one sentence, all its hypotheses together, that need no thread which could be stopped:
-a large model finds them within some tenths of a second."""
+SHORT_SEARCH = 2000
+"""Tokens of a batch, of all hypotheses, that need no thread which could be stopped: a large model
+finds them within some tenths of a second."""
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
     dict.fromkeys(("tokens", "key", "prefix", "constraints", "candidates", "heads"), ANY)
 )
@@ -207,8 +207,8 @@ class CompiledSearch:
             pairs = zip(scored, heard, strict=True)
             return [replace(one, attention=SourceAttention(heads, rows)) for one, rows in pairs]
 
-        results = dict(side_by_side(score, batches, n_workers, stop, lambda: None))
-        return [results[index] for index in range(len(sources))]
+        found = side_by_side(score, batches, n_workers, stop, lambda: None)
+        return [found[index] for index in range(len(sources))]
 
     def search(
         self,
@@ -253,7 +253,8 @@ class CompiledSearch:
             len(source) + (1 if self._prompted is None else limit)
             for source, limit in zip(sources, limits, strict=True)
         ]
-        batches = plan_native_batches(lengths, self._batch_tokens(config), n_workers)
+        budget = self._batch_tokens(config, config.n_candidates)
+        batches = plan_native_batches(lengths, budget, n_workers)
         stop = ctypes.c_int(0)
 
         def find(batch: Sequence[int]) -> list[list[Hypothesis]]:
@@ -273,17 +274,15 @@ class CompiledSearch:
             )
 
         before_batch()
-        n_tokens = limits[0] * config.n_candidates
-        is_short = n_tokens <= MAX_UNINTERRUPTIBLE_TOKENS and self._prompted is None
-        if len(sources) == 1 and is_short:
-            return find([0])
-        results = dict(side_by_side(find, batches, n_workers, stop, before_batch))
-        return [results[index] for index in range(len(sources))]
+        is_short = self._prompted is None and sum(limits) * config.n_candidates <= SHORT_SEARCH
+        found = side_by_side(find, batches, n_workers, stop, before_batch, is_short=is_short)
+        return [found[index] for index in range(len(sources))]
 
-    def _batch_tokens(self, config: DecodingConfig) -> int:
-        return config.batch_tokens or fitting_tokens(
-            self._model.config, in_integers=getattr(self._model, "in_integers", False)
-        )
+    def _batch_tokens(self, config: DecodingConfig, n_rows: int = 4) -> int:
+        in_integers = getattr(self._model, "in_integers", False)
+        fitting = fitting_tokens(self._model.config, in_integers=in_integers)
+        # A step reads all weights: where sentences have few rows in it, more share that time
+        return config.batch_tokens or fitting * max(1, 4 // n_rows)
 
     def _longest(self, n_source: int, config: DecodingConfig) -> int:
         """Most tokens of a translation, or of what follows a prompt."""
@@ -432,23 +431,23 @@ def plan_native_batches(
     """Divides sentences among batches of about equal work, the longest sentences first."""
     # Where there are sentences enough, the number of batches is a multiple of that of the workers,
     # so that no worker waits long for the last one
-    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    total = sum(lengths)
+    n_left = sum(lengths)
     # Rounded up, so that no batch exceeds the budget on average
-    needed = -(-total // batch_tokens)
+    needed = -(-n_left // batch_tokens)
     n_batches = min(-(-needed // n_workers) * n_workers, len(lengths))
     batches: list[list[int]] = []
-    before, number, n_tokens = 0, -1, 0
-    for index in order:
-        # the batch in which the middle of this sentence lies, if all are equally long
-        place = (2 * before + lengths[index]) * n_batches // (2 * total)
-        # Sentences differ in length, so a batch may be full before its share is reached
-        if place > number or n_tokens + lengths[index] > batch_tokens:
+    share, n_tokens = 0.0, 0
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        length = lengths[index]
+        # A sentence is of the batch in whose share its middle lies, provided that it fits
+        if not batches or n_tokens + length / 2 > share or n_tokens + length > batch_tokens:
+            # Of what is left, or a full batch would leave a tiny one, which reads all weights, too
+            share = n_left / max(1, n_batches - len(batches))
             batches.append([])
-            number, n_tokens = place, 0
+            n_tokens = 0
         batches[-1].append(index)
-        n_tokens += lengths[index]
-        before += lengths[index]
+        n_tokens += length
+        n_left -= length
     return batches
 
 
@@ -458,25 +457,26 @@ def side_by_side(
     n_workers: int,
     stop: ctypes.c_int,
     before_batch: Callable[[], None],
-) -> list[tuple[int, Result]]:
+    *,
+    is_short: bool = False,
+) -> dict[int, Result]:
     """Returns what is found for each index of each batch; sets `stop` if that is ended early."""
-    results: list[tuple[int, Result]] = []
-    if not batches:
-        return results
-    is_alone = min(n_workers, len(batches)) == 1 and before_batch is never_interrupt
+    n_workers = min(n_workers, len(batches))
     # Python's signals go to the main thread: any other one may as well compute itself, and spare
-    # a service the start of a thread for each batch
-    if is_alone and current_thread() is not main_thread():
-        return [pair for batch in batches for pair in zip(batch, find(batch), strict=True)]
+    # a service the start of a thread for each batch; what is short soon ends in any case
+    is_free = before_batch is never_interrupt and current_thread() is not main_thread()
+    if not batches or (n_workers == 1 and (is_free or (is_short and len(batches) == 1))):
+        return {index: one for some in batches for index, one in zip(some, find(some), strict=True)}
     # A kernel receives no signal. So other threads compute, and this one waits, interruptible
-    pool = ThreadPoolExecutor(min(n_workers, len(batches)))
+    results: dict[int, Result] = {}
+    pool = ThreadPoolExecutor(n_workers)
     try:
         futures = [pool.submit(find, batch) for batch in batches]
         for batch, future in zip(batches, futures, strict=True):
             while not wait([future], POLL_SECONDS).done:
                 before_batch()
             before_batch()
-            results += zip(batch, future.result(), strict=True)
+            results |= zip(batch, future.result(), strict=True)
     # Ctrl-C, too: kernels look at `stop`, and would compute on otherwise
     except BaseException:
         stop.value = 1
