@@ -262,6 +262,7 @@ def _add_inspections(app: CommandGroup) -> None:
     # Here, so that `translate` and others start without loading the inspections
     from tformer_cli.cli.inspect.inspect_ablate import inspect_ablate
     from tformer_cli.cli.inspect.inspect_align import inspect_align
+    from tformer_cli.cli.inspect.inspect_circuit import inspect_circuit
     from tformer_cli.cli.inspect.inspect_decision import inspect_decision
     from tformer_cli.cli.inspect.inspect_heads import inspect_heads
     from tformer_cli.cli.inspect.inspect_sentences import inspect_diff, inspect_report, inspect_step
@@ -279,6 +280,7 @@ def _add_inspections(app: CommandGroup) -> None:
     add("inspect-ablate")(inspect_ablate)
     add("inspect-diff")(inspect_diff)
     add("inspect-decision")(inspect_decision)
+    add("inspect-circuit")(inspect_circuit)
 
 
 def wanted_command(arguments: Sequence[str], environment: Mapping[str, str]) -> str | None:
