@@ -224,7 +224,8 @@ def build_weights(
         if weight.dtype.kind != "f":
             raise ArtifactError(f"{where}: {name} would be of integers; import another model")
         with np.errstate(over="ignore"):  # of float64
-            found[name] = np.array(weight, np.float32, order="C")
+            # No copy of what is float32 already: a model in memory twice is more than it needs
+            found[name] = np.asarray(weight, np.float32, order="C")
         if not all_finite(found[name]):
             raise ArtifactError(
                 f"{where}: {name} would contain NaN or infinity; download the model again, or use "
