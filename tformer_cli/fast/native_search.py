@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -468,6 +467,9 @@ def side_by_side(
     # a service the start of a thread for each batch
     if is_alone and current_thread() is not main_thread():
         return [pair for batch in batches for pair in zip(batch, find(batch), strict=True)]
+    # Here: of one short line nothing runs side by side
+    from concurrent.futures import ThreadPoolExecutor, wait
+
     # A kernel receives no signal. So other threads compute, and this one waits, interruptible
     pool = ThreadPoolExecutor(min(n_workers, len(batches)))
     try:
