@@ -467,10 +467,9 @@ def side_by_side(
     # a service the start of a thread for each batch
     if is_alone and current_thread() is not main_thread():
         return [pair for batch in batches for pair in zip(batch, find(batch), strict=True)]
-    # Here: of one short line nothing runs side by side
-    from concurrent.futures import ThreadPoolExecutor, wait
-
     # A kernel receives no signal. So other threads compute, and this one waits, interruptible
+    from concurrent.futures import ThreadPoolExecutor, wait  # a line by itself does without
+
     pool = ThreadPoolExecutor(min(n_workers, len(batches)))
     try:
         futures = [pool.submit(find, batch) for batch in batches]
