@@ -22,7 +22,7 @@ BUDGET = {
     "api": 1454,
     "artifacts": 2415,
     "bulk": 1787,
-    "cli": 10536,
+    "cli": 10616,
     "corpora": 3025,
     "distill": 1568,
     "documents": 4512,
@@ -40,9 +40,9 @@ BUDGET = {
     "search": 5306,
     "serve": 5306,
     "show": 1977,
-    "tests": 75909,
+    "tests": 75917,
     "text": 6089,
-    "train": 2304,
+    "train": 2322,
     "trainer": 5079,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
