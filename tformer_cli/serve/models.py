@@ -491,7 +491,7 @@ def _packed(model: _Model, opened: Opened) -> Callable[[Verb], Serving]:
     """
     aligner = _aligner_of(opened) if "translate" in model.verbs else None
     model.aligner = None if aligner is None else ref(aligner)
-    doubter = _doubter_of(model, opened) if "translate" in model.verbs else None
+    doubter = None if aligner is None else _doubter_of(model, opened)
 
     def serving(verb: Verb) -> Serving:
         made = model.kind.serving(opened, verb)
