@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 1764,
+    ".": 1769,
     "api": 1454,
     "artifacts": 2415,
     "bulk": 1787,
@@ -35,15 +35,15 @@ BUDGET = {
     "inspect": 14692,
     "kinds": 3741,
     "metrics": 835,
-    "model": 4071,
+    "model": 4085,
     "quality": 2653,
     "search": 5306,
     "serve": 5306,
     "show": 1977,
-    "tests": 75917,
+    "tests": 76189,
     "text": 6089,
-    "train": 2322,
-    "trainer": 5079,
+    "train": 2325,
+    "trainer": 5146,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
 SLACK = 0.02
