@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -468,6 +467,8 @@ def side_by_side(
     if not batches or (n_workers == 1 and (is_free or (is_short and len(batches) == 1))):
         return {index: one for some in batches for index, one in zip(some, find(some), strict=True)}
     # A kernel receives no signal. So other threads compute, and this one waits, interruptible
+    from concurrent.futures import ThreadPoolExecutor, wait  # a line by itself does without
+
     results: dict[int, Result] = {}
     pool = ThreadPoolExecutor(n_workers)
     try:
