@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 SHORT_SEARCH = 2000
-"""Tokens of a batch, of all hypotheses, that need no thread which could be stopped: a large model
-finds them within some tenths of a second."""
+"""Tokens of one sentence, all its hypotheses together, that need no thread which could be stopped:
+a large model finds them within some tenths of a second."""
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
     dict.fromkeys(("tokens", "key", "prefix", "constraints", "candidates", "heads"), ANY)
 )
@@ -273,7 +273,8 @@ class CompiledSearch:
             )
 
         before_batch()
-        is_short = self._prompted is None and sum(limits) * config.n_candidates <= SHORT_SEARCH
+        is_alone = self._prompted is None and len(sources) == 1
+        is_short = is_alone and limits[0] * config.n_candidates <= SHORT_SEARCH
         found = side_by_side(find, batches, n_workers, stop, before_batch, is_short=is_short)
         return [found[index] for index in range(len(sources))]
 
@@ -431,8 +432,7 @@ def plan_native_batches(
     # Where there are sentences enough, the number of batches is a multiple of that of the workers,
     # so that no worker waits long for the last one
     n_left = sum(lengths)
-    # Rounded up, so that no batch exceeds the budget on average
-    needed = -(-n_left // batch_tokens)
+    needed = -(-n_left // batch_tokens)  # rounded up: none exceeds the budget on average
     n_batches = min(-(-needed // n_workers) * n_workers, len(lengths))
     batches: list[list[int]] = []
     share, n_tokens = 0.0, 0
