@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise
 from math import log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.doubt_file import Calibration
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.inspect.alignment import Numbers
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.hypothesis import CrossHead
-    from tformer_cli.search.translator import TranslatedText, Translation
+    from tformer_cli.search.translator import TranslatedText, Translation, Translator
     from tformer_cli.text.tokenizer import TokenizerSide
 
 IGNORED = 0.2
@@ -240,6 +241,24 @@ def calibration_of(path: Path, step: int) -> Calibration:
     return found
 
 
+DECISIVE = {"sampling": "sampling", "shortlist": "a shortlist"}
+"""Settings of a search that its probabilities depend on, and so does doubt: what is drawn is less
+probable than what is found, and of a shortlist all is more probable than of the vocabulary. Beam
+size, length penalty and int8 move the calibration error by a point or less."""
+
+
+def search_of(opened: Opened, translator: Translator) -> dict[str, Any]:
+    """Names what a calibration is for."""
+    config = translator.config
+    return {
+        "beam_size": config.beam_size,
+        "length_penalty": config.length_penalty,
+        "precision": opened.precision,
+        "sampling": config.sampling,
+        "shortlist": translator.has_shortlist,
+    }
+
+
 class Doubter:
     """Says how doubtful translations of a calibrated model are."""
 
@@ -259,6 +278,20 @@ class Doubter:
                 f"--doubt: was calibrated by other heads than {who}; run `tformer calibrate` "
                 "again, or omit --doubt"
             )
+
+    def difference(self, opened: Opened, translator: Translator) -> str:
+        """Says in what a search differs from the calibration's, if that matters; else empty."""
+        now = search_of(opened, translator)
+        for name, words in DECISIVE.items():
+            before = self._found.search.get(name, now[name])
+            if before != now[name]:
+                both = ("with" if one else "without" for one in (before, now[name]))
+                return (
+                    f"doubt was calibrated {next(both)} {words} and this search is {next(both)} "
+                    "it, so its probabilities do not hold; run `tformer calibrate` with the same "
+                    "options"
+                )
+        return ""
 
     def doubted(self, translations: Sequence[Translation]) -> list[Translation]:
         """Adds its doubt to each hypothesis; all else stays as it is.
