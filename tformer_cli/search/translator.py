@@ -310,9 +310,11 @@ class Translator:
         """
         lines = list(given_lines(lines))
         demands = [self._with_bans(one) for one in demands or [NO_CONSTRAINTS] * len(lines)]
-        cuts = self._cut_lines(lines, first_index, [one.target_prefix for one in demands])
-        start = self._tokenizer.target.start
-        prefixes = self._tokenizer.target.encode_phrases([one.target_prefix for one in demands])
+        texts = [one.target_prefix for one in demands]
+        cuts = self._cut_lines(lines, first_index, texts)
+        start, encode = self._tokenizer.target.start, self._tokenizer.target.encode_phrases
+        # Few ask for a prefix, and reading the target's tokenizer takes as long as many a line
+        prefixes = encode(texts) if any(texts) else [[]] * len(texts)
         seed = self._seed if seed is None else seed
         hears = [self._is_needed is None or self._is_needed(line) for line in lines]
 
