@@ -388,7 +388,7 @@ def test_another_search_is_told_where_it_matters(calibrated, tmp_path):
     for same in (["--beam-size", 1], ["--length-penalty", 2], ["--precision", "int8"]):
         assert run(*line, *same).stderr == ""
     said = (
-        "warning: doubt was calibrated without sampling and this search is with it, so its "
+        "warning: doubt was calibrated without sampling and the search is with sampling, so its "
         "probabilities do not hold; run `tformer calibrate` with the same options\n"
     )
     assert run(*line, "--sampling").stderr == said

@@ -241,12 +241,6 @@ def calibration_of(path: Path, step: int) -> Calibration:
     return found
 
 
-DECISIVE = {"sampling": "sampling", "shortlist": "a shortlist"}
-"""Settings of a search that its probabilities depend on, and so does doubt: what is drawn is less
-probable than what is found, and of a shortlist all is more probable than of the vocabulary. Beam
-size, length penalty and int8 move the calibration error by a point or less."""
-
-
 def search_of(opened: Opened, translator: Translator) -> dict[str, Any]:
     """Names what a calibration is for."""
     config = translator.config
@@ -280,18 +274,20 @@ class Doubter:
             )
 
     def difference(self, opened: Opened, translator: Translator) -> str:
-        """Says in what a search differs from the calibration's, if that matters; else empty."""
-        now = search_of(opened, translator)
-        for name, words in DECISIVE.items():
-            before = self._found.search.get(name, now[name])
-            if before != now[name]:
-                both = ("with" if one else "without" for one in (before, now[name]))
-                return (
-                    f"doubt was calibrated {next(both)} {words} and this search is {next(both)} "
-                    "it, so its probabilities do not hold; run `tformer calibrate` with the same "
-                    "options"
-                )
-        return ""
+        """Says in what a search differs from the calibration's, if that matters; else empty.
+
+        Beam size, length penalty, int8 and a shortlist move the calibration error by a point or
+        less. What is drawn is far less probable than what is found.
+        """
+        now = search_of(opened, translator)["sampling"]
+        before = self._found.search.get("sampling", now)
+        if before == now:
+            return ""
+        both = [f"with{'' if one else 'out'} sampling" for one in (before, now)]
+        return (
+            f"doubt was calibrated {both[0]} and the search is {both[1]}, so its probabilities do "
+            "not hold; run `tformer calibrate` with the same options"
+        )
 
     def doubted(self, translations: Sequence[Translation]) -> list[Translation]:
         """Adds its doubt to each hypothesis; all else stays as it is.
