@@ -264,6 +264,8 @@ def _add_inspections(app: CommandGroup) -> None:
     from tformer_cli.cli.inspect.inspect_align import inspect_align
     from tformer_cli.cli.inspect.inspect_decision import inspect_decision
     from tformer_cli.cli.inspect.inspect_heads import inspect_heads
+    from tformer_cli.cli.inspect.inspect_layers import inspect_layers
+    from tformer_cli.cli.inspect.inspect_probe import inspect_probe
     from tformer_cli.cli.inspect.inspect_sentences import inspect_diff, inspect_report, inspect_step
     from tformer_cli.cli.inspect.inspect_view import CommandWithWeights, view_command
     from tformer_cli.inspect.views import all_views
@@ -279,6 +281,8 @@ def _add_inspections(app: CommandGroup) -> None:
     add("inspect-ablate")(inspect_ablate)
     add("inspect-diff")(inspect_diff)
     add("inspect-decision")(inspect_decision)
+    add("inspect-layers")(inspect_layers)
+    add("inspect-probe")(inspect_probe)
 
 
 def wanted_command(arguments: Sequence[str], environment: Mapping[str, str]) -> str | None:
