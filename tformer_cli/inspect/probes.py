@@ -65,7 +65,7 @@ class LayerProbe:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """What the layers of one stack know of one property."""
+    """Probes of one property in all layers of one stack."""
 
     name: str
     meaning: str

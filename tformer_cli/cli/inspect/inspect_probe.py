@@ -48,7 +48,7 @@ def inspect_probe(
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Show what each layer knows of the words of a text, by linear probes.
+    """Show what each layer knows of words, by linear probes.
 
     A softmax regression reads a property of each token off its state: its place, the token before
     or after, the length of its word, or labels of yours. Sentences that were held out measure it,

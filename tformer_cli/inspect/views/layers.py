@@ -1,4 +1,4 @@
-"""What each encoder layer already knows: translations by a decoder that reads it (DecoderLens)."""
+"""Knowledge of each encoder layer: translations by a decoder that reads it (DecoderLens)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the layers of a model know: accuracies of linear probes beside those of a control task."""
+"""Knowledge of layers: accuracies of linear probes beside those of a control task."""
 
 from __future__ import annotations
 
