@@ -150,4 +150,5 @@ def read_model(
 def subject_of(directory: ModelDirectory) -> Subject:
     tokenizer = directory.tokenizer
     labels = directory.info.labels or tuple(tokenizer.target.pieces(range(tokenizer.vocab_size)))
-    return Subject(lambda: inspected_model(directory), summary_of(directory), labels)
+    summary = summary_of(directory)
+    return Subject(lambda: inspected_model(directory), summary, labels, directory.path)
