@@ -313,6 +313,7 @@ COMMANDS = {
         "inspect-ablate": "Show what a model loses without each of its heads.",
         "inspect-diff": "Match the heads of two models and show what changed.",
         "inspect-decision": "Find what makes a model write one word and not another.",
+        "inspect-circuit": "Find the fewest heads that keep a decision.",
     },
 }
 PANELS = {name: panel for panel, names in COMMANDS.items() for name in names}
