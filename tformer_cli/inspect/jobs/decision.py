@@ -23,14 +23,13 @@ from tformer_cli.inspect.decisions.decision import (
     parting,
 )
 from tformer_cli.inspect.decisions.probing import Computed, Pool, Probe, computed
-from tformer_cli.inspect.jobs.heads import HeadInspector
+from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import (
     InspectionOptions,
     corpus_pairs,
     is_written,
     open_for_inspection,
 )
-from tformer_cli.inspect.jobs.report import subject_of
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import check_gaps
 from tformer_cli.inspect.views.decision import (
@@ -77,29 +76,33 @@ def inspect_decision(
     if "patch" in settings.method and len(sentences) == 1:
         raise UsageError("--method patch: takes values of another sentence; give OTHER")
     opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
-    finder = _Finder(opened, sentences, settings, options.get("seed", 1))
+    inspector = HeadInspector(opened)
+    records = [inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
+    finder = Finder(opened, records, settings, options.get("seed", 1))
     return finder.explained(target, foil, corpus)
 
 
-class _Finder:
+class Finder:
     """Measures step by step; see `inspect_decision`."""
 
     def __init__(
-        self, opened: Opened, sentences: Sequence[str], settings: DecisionOptions, seed: int
+        self, opened: Opened, records: Sequence[HeadsRecord], settings: DecisionOptions, seed: int
     ) -> None:
         self._opened, self._settings, self._seed = opened, settings, seed
         self._subject = subject_of(opened.directory)
         self._model = self._subject.model
         self._selected = select_heads(settings.heads, head_layout(self._model))
-        inspector = HeadInspector(opened)
-        self._records = [inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
+        self._records = records
         for record in self._records:
             if record.maps is None:
                 raise DataError("SENTENCE: is blank; give a sentence")
             check_gaps(record)
 
     def explained(
-        self, target: str | None, foil: str | None, corpus: Iterable[str] | None
+        self,
+        target: str | None = None,
+        foil: str | None = None,
+        corpus: Iterable[str] | None = None,
     ) -> DecisionRecord:
         found = [
             read_logits(self._model, one, self._subject.labels, n_top=2, with_lens=False)
@@ -180,6 +183,7 @@ class _Finder:
             names=(self._subject.labels[chosen.ids[0]], self._subject.labels[chosen.ids[1]]),
             ids=chosen.ids,
             position=probe.decision.position,
+            written_at=tuple(map(_written_at, self._records, probes)),
             place=self._place(probe, logits, chosen),
             heads=tuple(heads),
             layers=tuple(layers),
@@ -247,3 +251,14 @@ class _Finder:
                     gradient=slopes.tokens[kind][place].item(),
                     alti=of_kind[place] if place < len(of_kind) else None,
                 )
+
+
+def _written_at(record: HeadsRecord, probe: Probe) -> int | None:
+    """Finds the decision among the pieces of a text; None: it falls behind them, or on them all."""
+    place = probe.decision.position
+    if record.has_places:
+        return place
+    # A word that was named, or the other sentence's place, may stand behind another prefix
+    own = record.captured.target_input_ids[: place + 1]
+    is_own = record.has_both_sides and list(own) == probe.decision.prefix_ids
+    return place if is_own else None
