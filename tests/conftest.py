@@ -123,8 +123,7 @@ def sentences_made_once():
 
     lock = Lock()
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("corpora.grammar.generate", "inspect.jobs.align"):
-            patch.setattr(f"tformer_cli.{module}.generate_corpus", made)
+        patch.setattr("tformer_cli.corpora.grammar.generate.generate_corpus", made)
         yield
 
 

@@ -18,39 +18,39 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 1764,
-    "api": 1454,
+    ".": 1769,
+    "api": 1482,
     "artifacts": 2415,
     "bulk": 1787,
-    "cli": 10536,
-    "corpora": 3025,
+    "cli": 10731,
+    "corpora": 3256,
     "distill": 1568,
-    "documents": 4512,
+    "documents": 4558,
     "evaluate": 1787,
     "fast": 3865,
     "files": 857,
     "foreign": 11559,
     "guide": 126,
     "heads": 709,
-    "inspect": 14692,
-    "kinds": 3741,
+    "inspect": 15408,
+    "kinds": 3764,
     "metrics": 835,
-    "model": 4071,
+    "model": 4085,
     "quality": 2653,
-    "search": 5306,
-    "serve": 5306,
+    "search": 5327,
+    "serve": 5350,
     "show": 1977,
-    "tests": 75909,
-    "text": 6089,
-    "train": 2304,
-    "trainer": 5079,
+    "tests": 76932,
+    "text": 6084,
+    "train": 2325,
+    "trainer": 5146,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
 SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 458
+MODULES = 463
 LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")

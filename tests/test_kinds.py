@@ -23,6 +23,7 @@ OUTSIDE = ("kinds/", "model/", "artifacts/config_file.py")
 """Where kinds may be told apart; `config_file` holds the data of their rows."""
 SAME_WORDS = """
 build_hook.py
+cli/app.py
 cli/command.py
 cli/commands/make_corpus.py
 cli/commands/models.py

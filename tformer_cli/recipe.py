@@ -140,6 +140,11 @@ class Recipe:
                 "tokenizer.new_tokens: are added to the tokenizer of the model that a run starts "
                 "from; add --from MODEL"
             )
+        if self.training.zero_outputs and self.start.model:
+            raise ValueError(
+                "training.zero_outputs: is of random weights, but the run starts from a model; "
+                "omit it"
+            )
         if self.tokenizer.new_tokens and self.adapter.rank:
             raise ValueError(
                 "tokenizer.new_tokens: need embeddings, which adapters leave as they are; omit "

@@ -5,11 +5,9 @@ What torch is asked for, it is imported for: reading this file costs a start of 
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import gc
 import os
-import platform
 import re
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -152,8 +150,10 @@ def keep_freed_pages() -> None:
     """Tells glibc's allocator to keep freed pages, once a process; elsewhere it does nothing."""
     # Returning each large temporary to the system and faulting it in again costs more than many
     # an operator: a tenth of greedy search
-    if platform.system() != "Linux":
+    if sys.platform != "linux":
         return
+    import ctypes  # takes as long to import as all the rest here
+
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_MAX, 0)

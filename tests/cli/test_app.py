@@ -12,11 +12,13 @@ import typer
 from typer.testing import CliRunner
 
 from tformer_cli import __version__
+from tformer_cli.artifacts.config_file import Verb
 from tformer_cli.cli import streams
-from tformer_cli.cli.app import COMMANDS as NAMES
-from tformer_cli.cli.app import app, make_app, wanted_command
+from tformer_cli.cli.app import PANELS, app
 from tformer_cli.cli.command import CheckedCommand
+from tformer_cli.cli.help import HelpfulGroup
 from tformer_cli.cli.options import path_roles
+from tformer_cli.inspect.views import all_views
 from tformer_cli.metrics.choices import MetricName
 from tformer_cli.search.config import Engine, PrecisionChoice
 
@@ -178,7 +180,7 @@ def test_the_error_of_a_thread_is_one_line(tmp_path):
         "def fail(): raise RuntimeError('why')\n"
         "def run():\n"
         "    thread = threading.Thread(target=fail); thread.start(); thread.join()\n"
-        "app.make_app = lambda only: run\n"
+        "app.make_app = lambda: run\n"
         "app.main()\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
@@ -242,32 +244,21 @@ def test_a_signal_while_the_commands_are_loaded_ends_the_program_quietly(signal_
         "sys.meta_path.insert(0, Finder())\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job ignores it
         "import tformer_cli.__main__\n"
+        "sys.argv[1:] = ['translate']\n"
         "tformer_cli.__main__.main()\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (status, b"", b"")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["translate", "m", "--help"], "translate"), (["--debug", "score"], "score"),
-        (["tokenize", "train"], "tokenize"), (["make-corpus"], "make-corpus"), ([], None),
-        (["--help"], None), (["help", "translate"], None), (["inspect-heads"], None),
-        (["inspect", "heads"], None), (["trnslate"], None), (["--version", "translate"], None),
-    ],
-)  # fmt: skip
-def test_only_a_command_that_is_named_is_loaded_alone(arguments, expected):
-    assert wanted_command(arguments, {}) == expected
-    assert wanted_command(arguments, {"_TFORMER_COMPLETE": "complete_bash"}) is None
-
-
-@pytest.mark.parametrize("name", sorted(NAMES.keys() - {"help"}))
-def test_a_command_alone_is_the_one_among_all(name):
-    runner = CliRunner()
-    alone = runner.invoke(make_app(name), [name, "--help"], prog_name="tformer")
-    among_all = runner.invoke(app, [name, "--help"], prog_name="tformer")
-    assert (alone.exit_code, alone.stdout) == (0, among_all.stdout)
+def test_commands_are_listed_with_the_first_sentence_of_their_help():
+    """The table spares `--help` and the shell the import of every command."""
+    root = typer.main.get_command(app)
+    context = typer.Context(root, info_name="tformer")
+    assert {*get_args(Verb)} < {*PANELS}
+    assert {f"inspect-{view.name}" for view in all_views().values() if view.help} < {*PANELS}
+    # as a group tells that imports its commands
+    assert list(HelpfulGroup.summaries(root, context)) == list(root.summaries(context))
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
@@ -286,7 +277,7 @@ def run():
         time.sleep(60)
     except KeyboardInterrupt:  # Typer's own way
         sys.exit(130)
-app.make_app = lambda _: run
+app.make_app = lambda: run
 app.main()
 """
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)

@@ -15,16 +15,21 @@ OTHERS = [
     for path in Path(tformer_cli.__file__).parent.glob("cli/commands/*.py")
     if path.stem not in ("__init__", "score")
 ]
+COMMANDS = [*OTHERS, "tformer_cli.cli.commands.score", "tformer_cli.cli.command"]
+COMMANDS += ["tformer_cli.cli.inspect.inspect_heads", "tformer_cli.inspect.views"]
 ROWS = {
     "": [*HEAVY, "tformer_cli.fast.native", "tformer_cli.fast.native_search"],
-    "--version": HEAVY,
-    "--help": HEAVY,
+    "--version": [*HEAVY, *COMMANDS, "rich.console", "ctypes"],
+    "--help": [*HEAVY, *COMMANDS],
     "score --help": [*HEAVY, *OTHERS],
     "help score": HEAVY,
+    "inspect --help": [*HEAVY, *COMMANDS],
+    "inspect flow --help": [*HEAVY, *OTHERS],
     "info MODEL": ["torch"],
     "data check in/text.en in/text.fr -q": ["torch", "datasets", "tokenizers"],
     "translate MODEL -q dog": NEEDLESS,
     # a line that is completed by a shell
+    "? tformer inspect-": [*HEAVY, *COMMANDS],
     "? tformer train q": HEAVY,
     "? tformer train q --set m": HEAVY,
     "? tformer guide t": HEAVY,

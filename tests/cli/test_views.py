@@ -35,6 +35,7 @@ from tformer_cli.cli.commands.quickstart import (
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help import show_help, show_list
 from tformer_cli.cli.inspect.inspect_heads import show_role_rules
+from tformer_cli.corpora.minimal_pairs import MinimalPair
 from tformer_cli.evaluate.benchmark import Setting, Speed
 from tformer_cli.evaluate.comparison.report import comparison_document
 from tformer_cli.evaluate.evaluate import Evaluation, score_hypotheses
@@ -46,6 +47,7 @@ from tformer_cli.inspect.jobs.diff import inspect_diff
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.reader import CorpusInspector
 from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.record import ModelSummary
 from tformer_cli.inspect.views.ablation import (
     Ablation,
     AblationSettings,
@@ -56,6 +58,15 @@ from tformer_cli.inspect.views.ablation import (
     Pruning,
     TextAblationView,
     WithoutHeads,
+)
+from tformer_cli.inspect.views.circuit import (
+    CircuitHead,
+    CircuitOptions,
+    CircuitsRecord,
+    CircuitView,
+    ModelCircuit,
+    Share,
+    Verdict,
 )
 from tformer_cli.inspect.views.corpus import (
     AlignmentScore,
@@ -228,6 +239,36 @@ def repeats_of(model):
     )
 
 
+def circuits_of(models):
+    """Circuits that differ by the model's number."""
+    share = Share(value=0.9345, low=0.81, high=1.02)
+    places = {f"{head.kind}.{head.layer}": 0.21 - 0.1 * head.layer for head in ALL_HEADS}
+    verdict = Verdict(
+        d=(12.345, -6.78, -7.0), faithfulness=share, completeness=share, decides=0.975,
+        random=0.12, random_reach=0.04, without_layer=places,
+    )  # fmt: skip
+    circuits = [
+        ModelCircuit(
+            model=ModelSummary(
+                name=name, n_encoder_layers=2, n_decoder_layers=2, n_heads=16, step=7
+            ),
+            n_given=1000,
+            n_chosen=400,
+            n_judged=399,
+            heads=tuple(
+                CircuitHead(id=str(h), **h._asdict(), in_circuit=h.head < 2 + number,
+                            without=1 / (n + 1), alone=-0.01, reads=None if n % 3 else 0.123)
+                for n, h in enumerate(ALL_HEADS)
+            ),
+            curve=(0.5, 1.0),
+            verdict=verdict,
+        )
+        for number, name in enumerate(models)
+    ]  # fmt: skip
+    example = MinimalPair(sentence=SOURCE, other=TARGET, target=LONG, foil=WIDE)
+    return CircuitsRecord(pairs=f"{LONG}.tsv", example=example, least=0.9, models=tuple(circuits))
+
+
 def timeline_of():
     names = [rule.role for rule in ROLES]
     courses = [
@@ -340,6 +381,10 @@ def draw(models, chart, report, biased):
         ],
         "StepView": [of(StepView(), one) for one in (step, replace(step, quiz=make_quiz(step, 1)))],
         "DecisionView": [of(DecisionView(), decision, DecisionOptions())],
+        "CircuitView": [
+            of(CircuitView(), circuits_of(names), CircuitOptions())
+            for names in ([HEBREW], [LONG, WIDE, HEBREW, "seed-4", "seed-5"])
+        ],
         "DiffView": [of(DiffView(), diff)],
         "CorpusView": [
             of(CorpusView(), CorpusRecord(summaries=summaries, rare_reason=f"no {LONG}"))

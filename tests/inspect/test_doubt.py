@@ -7,9 +7,13 @@ from math import log
 import numpy as np
 import pytest
 
+import tformer_cli
 from tests.commands import run
 from tests.zoo import ENGLISH, FRENCH, recipe_of
 from tformer_cli.artifacts.doubt_file import read_calibration
+from tformer_cli.documents.segments import Segment, Span
+from tformer_cli.documents.translating import Answer, translating
+from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.inspect.doubt import (
     SIGNALS,
     Doubter,
@@ -22,6 +26,7 @@ from tformer_cli.inspect.doubt import (
 )
 from tformer_cli.inspect.jobs.calibrate import BROKEN_SOURCES, BROKEN_TARGETS
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.search.translator import Doubt
 
 
 def part(**changes):
@@ -189,9 +194,11 @@ def test_the_doubt_of_several_sentences_is_that_of_the_worst(calibrated):
     translator = opened.translator.listening(doubter.heads)
     (line,) = translator.translate([ENGLISH[-1]])
     assert line.n_parts == 2
-    alone = translator.translate(list(line.parts))
-    each = [doubter.doubt(one.hypotheses[0], one) for one in alone]
-    assert doubter.doubt(line.hypotheses[0], line) == max(each)
+    alone = doubter.doubted(translator.translate(list(line.parts)))
+    each = tuple(one.doubt.probability for one in alone)
+    (doubted,) = doubter.doubted([line])
+    assert (doubted.doubt.probability, doubted.doubt.sentences) == (max(each), each)
+    assert [word for one in alone for word in one.doubt.words] == list(doubted.doubt.words)
     parts = list(parts_of(line.hypotheses[0], line, opened.directory.tokenizer.target))
     assert sum(len(one.steps) for one in parts) == len(line.hypotheses[0].token_log_probabilities)
 
@@ -280,3 +287,92 @@ def test_an_adapter_is_another_model(calibrated, zoo, tmp_path):
         out = tmp_path / f"int8-{has_doubt}"
         assert run("export", calibrated[0], "--format", "int8", "-o", out, *more).exit_code == 0
         assert (out / "doubt.json").exists() is has_doubt
+
+
+PAGE = (
+    "<p>A man sleeps.</p><h1>Two dogs</h1><p>See <a href='x'>the dog</a>!</p><p>17</p><p>A\tman</p>"
+)
+
+
+def test_a_document_is_listed_with_the_most_doubtful_segments_first(calibrated, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(PAGE)
+    words = ["translate", calibrated[0], page, "-q", "--force", "-o"]
+    assert run(*words, tmp_path / "plain.html").stdout == ""
+    tsv = run(*words, tmp_path / "out.html", "--doubt")
+    assert (tmp_path / "out.html").read_bytes() == (tmp_path / "plain.html").read_bytes()
+    rows = [line.split("\t") for line in tsv.stdout.splitlines()]
+    doubts = [float(row[0]) for row in rows]
+    assert doubts == sorted(doubts, reverse=True)
+    assert {(row[1], row[2]) for row in rows} == {("0", "p"), ("1", "h1"), ("2", "p"), ("4", "p")}
+    jsonl = run(*words, tmp_path / "out.html", "--doubt", "--format", "jsonl")
+    records = [json.loads(line) for line in jsonl.stdout.splitlines()]
+    assert list(records[0]) == [
+        "doubt", "segment", "context", "source", "translation", "doubtful_words"
+    ]  # fmt: skip
+    for row, one in zip(rows, records, strict=True):
+        texts = [str(one[name]).replace("\t", " ") for name in ("source", "translation")]
+        assert row[1:5] == [str(one["segment"]), one["context"], *texts]
+        assert (row[0], row[5]) == (f"{one['doubt']:.4f}", " ".join(one["doubtful_words"]))
+    # Lines have the same doubt, and a word is doubtful that the model finds improbable
+    line = run("translate", calibrated[0], "A man sleeps.", "--format", "jsonl", "--doubt", "-q")
+    alone, (first,) = json.loads(line.stdout), [one for one in records if one["segment"] == 0]
+    assert first["doubt"] == alone["doubt"]
+    assert first["doubtful_words"] == [word for word, p in alone["word_probabilities"] if p < 0.2]
+
+
+def test_the_list_of_a_document_needs_stdout_and_the_heads_of_its_alignment(calibrated, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(PAGE)
+    said = run("translate", calibrated[0], "-i", page, "--doubt", "-q")
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert "--doubt: stdout has the document; name a file for that with -o" in said.stderr
+    shutil.copytree(calibrated[0], tmp_path / "m")
+    file = tmp_path / "m" / "doubt.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "heads": [[0, 0]]}))
+    done = run("translate", tmp_path / "m", page, "-o", tmp_path / "out.html", "--doubt", "-q")
+    assert "--doubt: was calibrated by other heads than documents are aligned by" in done.stderr
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_what_is_translated_in_pieces_has_the_doubt_of_the_worst():
+    segment = Segment("See the dog", (Span(4, 11, "once", "<a>", "</a>"),))
+    job = translating([segment], protects=False)
+    assert [one.text for one in next(job)] == ["See the dog"]
+    pieces = job.send([Answer("VOIR LE CHIEN", None, (), 0.9, ("VOIR",))])
+    assert [one.text for one in pieces] == ["See", "the dog"]
+    with pytest.raises(StopIteration) as end:
+        job.send([Answer("Voir", (), (), 0.25, ()), Answer("le chien", (), (), 0.5, ("chien",))])
+    (row,) = end.value.value.summary.doubt_lines("tsv")
+    assert row == "0.5000\t0\t\tSee the dog\tVoir le chien\tchien"
+
+
+def test_python_gets_the_doubt_of_each_hypothesis(calibrated):
+    lines = [*ENGLISH, ""]
+    loaded = tformer_cli.load(calibrated[0], device="cpu")
+    found = loaded.translate(lines, n_best=2, doubt=True)
+    stdin = "".join(f"{line}\n" for line in lines)
+    done = run("translate", calibrated[0], "--format", "jsonl", "--n-best", 2, "--doubt", "-q",
+               stdin=stdin)  # fmt: skip
+    for one, line in zip(found, done.stdout.splitlines(), strict=True):
+        record = json.loads(line)
+        assert (one.text, one.doubt.probability) == (record["translation"], record["doubt"])
+        assert [list(pair) for pair in one.doubt.words] == record["word_probabilities"]
+        each = [other["doubt"] for other in record["hypotheses"]]
+        assert [other.doubt.probability for other in one.hypotheses] == each
+    assert (found[-1].doubt, found[-1].doubt.is_likely) == (Doubt(0.0, (), ()), False)
+    # Read line by line it is the same, and nobody pays for it who does not ask
+    again = loaded.translate(lines, n_best=2, doubt=True, buffer_lines=1)
+    assert [one.doubt for one in again] == [one.doubt for one in found]
+    assert loaded.translate(["A dog."])[0].doubt is None
+
+
+def test_python_is_told_what_has_no_doubt(calibrated, zoo, tmp_path):
+    with pytest.raises(ArtifactError, match="doubt is not calibrated; run `tformer calibrate"):
+        tformer_cli.load(zoo["translate"]).translate(["A dog."], doubt=True)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(recipe_of("translate", zoo.inputs) + "[adapter]\nrank = 2\n")
+    run("train", recipe, "--from", calibrated[0], "-o", tmp_path / "run", "-q")
+    adapted = tformer_cli.load(calibrated[0], adapter=tmp_path / "run")
+    with pytest.raises(UsageError, match="doubt: is calibrated without the adapter"):
+        adapted.translate(["A dog."], doubt=True)

@@ -1,11 +1,14 @@
 import asyncio
+import json
 import shutil
 import sys
 import time
 
 import pytest
 
+from tests.commands import run
 from tests.serve.fake import Client, FakeService
+from tests.zoo import ENGLISH, FRENCH
 from tformer_cli.errors import TformerError
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.serve.inspection import Inspection
@@ -252,7 +255,7 @@ def test_models_are_listed_loaded_and_unloaded():
     found = client.get("/api/models").json["models"]
     assert found[0] == {
         "name": "en-fr", "kind": "translate", "verbs": ["translate"], "source_language": "en",
-        "target_language": "fr", "languages": [], "state": "loaded", "bytes": 1000,
+        "target_language": "fr", "languages": [], "doubt": False, "state": "loaded", "bytes": 1000,
         "hash": "0" * 64,
     }  # fmt: skip
     assert client.post("/api/models/en-fr/unload", json_={}).json["state"] == "unloaded"
@@ -321,3 +324,68 @@ def test_what_was_not_searched_is_aligned_by_the_inspector(zoo, tmp_path):
         "/api/translate", json_={"model": "m", "text": "A dog.", "want": ["alignment", "tree"]}
     )
     assert inspector.asked[-1][1]["want"] == ["tree"]
+
+
+@pytest.fixture(scope="module")
+def calibrated(zoo, tmp_path_factory):
+    """A translator that was calibrated on what it was trained on, over and over."""
+    path = shutil.copytree(zoo["translate"], tmp_path_factory.mktemp("calibrated") / "m")
+    for name, lines in (("en", ENGLISH), ("fr", FRENCH)):
+        odd = [f"{line} {n}\n" for n in range(8) for line in lines]
+        (path.parent / f"held.{name}").write_text("".join(odd), newline="")
+    held = ["-i", path.parent / "held.en", "--reference", path.parent / "held.fr", "--below", 0]
+    assert run("calibrate", path, *held, "-q").exit_code == 0
+    return path
+
+
+@pytest.mark.parametrize("want", [(), ("alignment",)])
+def test_doubt_is_that_of_the_command(calibrated, want):
+    service = Service({"m": calibrated})
+    assert [one.doubt for one in service.info()] == [True]
+    lines = [*ENGLISH, "", "Two dogs run. A man sleeps."]
+    stdin = "".join(f"{line}\n" for line in lines)
+    done = run("translate", calibrated, "--format", "jsonl", "--doubt", "--flags", stdin=stdin)
+    client = Client(service=service)
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    asked = {"model": "m", "text": "\n".join(lines), "n_best": 2}
+    for _ in ("computed", "cached"):
+        found = client.post("/api/translate", json_={**asked, "doubt": True}).lines
+        events = [one for one in found if one["event"] == "translation"]
+        for one, record in zip(events, records, strict=True):
+            best, other = (one["hypotheses"] * 2)[:2]
+            assert best["text"] == record["translation"]
+            for name in ("doubt", "word_probabilities"):
+                assert best[name] == record[name]
+            assert max(best["sentence_doubts"], default=0) == best["doubt"]
+            assert len(best["sentence_doubts"]) == record.get("parts", int(bool(best["text"])))
+            assert one["flags"] == record["flags"]
+            assert 0 <= other["doubt"] <= 1
+    # Nobody has it who does not ask, whatever was computed before; nor with an alignment
+    (first, *_) = client.post("/api/translate", json_=asked).lines
+    assert "doubt" not in first["hypotheses"][0]
+    both = {"model": "m", "text": "A dog.", "doubt": True, "want": list(want)}
+    *_, last = client.post("/api/translate", json_=both).lines[: 1 + len(want)]
+    assert last["event"] == ("alignment" if want else "translation")
+
+
+def test_doubt_without_a_calibration_is_one_error_that_says_what_to_do(zoo, calibrated, tmp_path):
+    path = shutil.copytree(zoo["translate"], tmp_path / "m")
+    client = Client(service=Service({"m": path}))
+    assert [one.doubt for one in client.service.info()] == [False]
+    client.post("/api/translate", json_={"model": "m", "text": "A dog."})
+    asked = {"model": "m", "text": "A dog.", "doubt": True}
+    answer = client.post("/api/translate", json_=asked)
+    assert (answer.status, answer.json) == (
+        400,
+        {
+            "error": "doubt: the model is not calibrated as it is now; run `tformer calibrate` on "
+            "its directory, unload it and ask again, or omit it"
+        },
+    )
+    # As it says
+    shutil.copy(calibrated / "doubt.json", path / "doubt.json")
+    client.post("/api/models/m/unload", json_={})
+    *_, event, _ = client.post("/api/translate", json_=asked).lines
+    assert 0 <= event["hypotheses"][0]["doubt"] <= 1
+    assert [one.doubt for one in client.service.info()] == [True]
+    assert client.post("/api/translate", json_={**asked, "doubt": 2}).status == 400

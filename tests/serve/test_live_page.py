@@ -12,6 +12,9 @@ import pytest
 from tests.chromium import CONTRAST, chromium, violations
 from tests.models import LINES, save_random
 from tests.serve.live_server import served
+from tformer_cli.artifacts.config_file import read_config
+from tformer_cli.artifacts.doubt_file import SCHEMA, Calibration, store_calibration
+from tformer_cli.inspect.doubt import SIGNALS
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.serve.page_files import page_files
 from tformer_cli.serve.security import Keys
@@ -635,3 +638,42 @@ def test_the_page_is_small_quick_and_asks_nobody_else(live):
         "fetch('.').then(one => one.headers.get('Content-Security-Policy'))"
     )
     assert "script-src 'self'; style-src 'self'" in policy
+
+
+@pytest.mark.parametrize(
+    ("text", "is_wrong"),
+    [(TEXT, False), ("Two dogs run. A woman and a dog.", True)],
+)
+def test_a_doubtful_translation_is_marked_and_its_tooltip_says_so(
+    browser, tmp_path, text, is_wrong
+):
+    info = {"several_sentences": 0.0}
+    words = {"algorithm": "word", "decoding": DECODING, "info": info, **SHAPE}
+    path, names = save_random(tmp_path / "m", LINES * 3, **words), [one.name for one in SIGNALS]
+    n, odds = len(names), 3.0 if is_wrong else -3.0  # whatever the signals say
+    found = Calibration(
+        schema=SCHEMA, step=read_config(path).step, heads=((1, 0),), signals=names,
+        means=[0.0] * n, deviations=[1.0] * n, weights=[0.0] * 2 * n, intercept=odds,
+        log_ratio=0.0, masses=(), lengths=(), lines=50, below=0.3, broken=0.1, scores={},
+    )  # fmt: skip
+    store_calibration(path, found)
+    with served({"m": path}) as address:
+        context = browser.new_context(reduced_motion="reduce")
+        live = Page(context.new_page(), address).open(text)
+        # Which words are of which of several sentences is known once each came alone
+        live.until(
+            "wanted => document.querySelectorAll('.written .word.suspect').length === wanted"
+            " || (wanted < 0 && document.querySelectorAll('.written .word').length > 0)",
+            len(open_model(path).translator.translate([text])[0].text.split()) if is_wrong else -1,
+        )
+        improbable = live.page.locator(".written .word.doubtful")
+        live.point_at(improbable.first)
+        said = "Wrong with probability 0.95. " if is_wrong else ""
+        live.until(
+            "text => document.querySelector('#target-0').title === text",
+            f"{said}The model finds this word improbable.",
+        )
+        live.page.mouse.move(2, 2)
+        live.until("document.querySelector('#target-0').title === ''")
+        context.close()
+    assert live.problems == []

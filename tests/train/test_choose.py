@@ -104,6 +104,18 @@ def test_a_short_run_reaches_its_learning_rate():
     assert warmups == [1, 8, 40, 100]
 
 
+def test_a_processor_without_bfloat16_reads_less_text_in_the_time():
+    # 13 minutes gave 1,059 steps of 2,048 tokens to a corpus of Multi30k's size
+    reach = estimate(MULTI30K, Limits(minutes=13.0), on_gpu=False, has_bfloat16=False)
+    assert reach.steps == pytest.approx(1283, rel=0.01)
+    assert reach.steps < 0.4 * estimate(MULTI30K, Limits(minutes=13.0), on_gpu=False).steps
+    # 161,795 pairs: small models read too little in two hours there
+    for has_bfloat16, preset in ((True, "small"), (False, "tiny")):
+        limits = Limits(minutes=90.0)
+        found = estimate(pairs(161_795), limits, on_gpu=False, has_bfloat16=has_bfloat16)
+        assert found.preset == preset
+
+
 def test_limits_are_found_in_tables():
     values = {"training": {"max_steps": 10, "max_minutes": 2, "max_epochs": "many"}}
     assert given_limits(values) == Limits(steps=10, minutes=2)

@@ -20,6 +20,7 @@ from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
 from tformer_cli.train import train as workflow
+from tformer_cli.train.start import initial_model
 from tformer_cli.train.train import choose_precision, train
 from tformer_cli.trainer import gradients
 from tformer_cli.trainer.best_model import average_weights
@@ -192,6 +193,40 @@ def test_r_drop_and_growing_batches_resume_exactly(make, tmp_path):
 def test_variants_learn_and_resume_exactly(make, tmp_path, changes):
     keys = {f"model__{name}": value for name, value in changes.items()}
     recipe = make(training__learning_rate=0.01, **keys)
+    watcher = Watcher()
+    train(recipe, tmp_path / "whole", observers=[watcher])
+    losses = [report.loss for report in watcher.of(StepReport)]
+    assert losses[-1] < losses[0] - 0.3
+    crash_at(recipe, tmp_path / "run", 7)
+    train(recipe, tmp_path / "run")
+    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+
+
+@torch.no_grad()
+def test_layers_whose_outputs_begin_at_zero_are_the_identity(make):
+    drawn = initial_model(make(model__norm="pre"), 50).state_dict()
+    model = initial_model(make(model__norm="pre", training__zero_outputs=True), 50).eval()
+    weights = model.state_dict()
+    changed = {name for name, weight in weights.items() if not torch.equal(weight, drawn[name])}
+    outputs = {n for n in weights if n.endswith(("out_projection.weight", "outer.weight"))}
+    assert changed == outputs
+    assert len(outputs) == sum(2 for _ in model.encoder.layers) + sum(
+        3 for _ in model.decoder.layers
+    )
+    assert not any(weights[name].any() for name in outputs)
+    hidden = torch.randn(2, 5, model.config.d_model)
+    assert torch.equal(model.encoder(hidden), model.encoder.final_norm(hidden))
+
+
+@pytest.mark.parametrize("optimizer", ["normuon", *slowly("adamw")])
+def test_cautious_decay_of_weights_that_begin_at_zero_resumes_exactly(make, tmp_path, optimizer):
+    recipe = make(
+        training__optimizer=optimizer,
+        training__learning_rate=0.01,
+        training__weight_decay=0.1,
+        training__cautious_decay=True,
+        training__zero_outputs=True,
+    )
     watcher = Watcher()
     train(recipe, tmp_path / "whole", observers=[watcher])
     losses = [report.loss for report in watcher.of(StepReport)]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.evaluate.evaluate import Evaluation, LabelEvaluation, TextEvaluation
+    from tformer_cli.inspect.doubt import Doubter
     from tformer_cli.kinds.lines.classify import LabeledText
     from tformer_cli.kinds.lines.embed import EmbeddedText
     from tformer_cli.kinds.lines.fill import FilledText
@@ -82,6 +83,7 @@ class LoadedModel(InspectedModel):
         """Takes an opened model; see `InspectedModel`."""
         super().__init__(opened, options)
         self._filler: GapFiller | None = None
+        self._doubter: Doubter | None = None
 
     @called
     def translate(
@@ -89,6 +91,7 @@ class LoadedModel(InspectedModel):
         lines: Iterable[str],
         *,
         buffer_lines: int = BUFFER_LINES,
+        doubt: bool = False,
         # search: written by tests/test_settings.py
         beam_size: int | None = None, length_penalty: float | None = None,
         n_best: int | None = None, max_length: int | None = None,
@@ -109,15 +112,40 @@ class LoadedModel(InspectedModel):
         Args:
             lines: source sentences.
             buffer_lines: lines that are batched together; 1 answers line by line.
+            doubt: whether translations say how probably they are wrong, as their `doubt`; for a
+                model that `tformer calibrate` has seen.
 
         Raises:
             TypeError: if the lines are one string, or hold something else.
             ValueError: if `buffer_lines` is not positive.
             UsageError: if a setting is impossible.
+            ArtifactError: if doubt is asked for and not calibrated.
         """
         search = search_given(locals())
-        translator = self._translator(self._opened_for("translate"), search)
-        return self._computed(translator.translate, given_lines(lines), buffer_lines)
+        opened = self._opened_for("translate")
+        translator = self._translator(opened, search)
+        if not doubt:
+            return self._computed(translator.translate, given_lines(lines), buffer_lines)
+        doubter = self._doubter_of()
+        translator = translator.listening(doubter.heads)
+        return self._computed(
+            lambda texts, first: doubter.doubted(translator.translate(texts, first)),
+            given_lines(lines),
+            buffer_lines,
+        )
+
+    def _doubter_of(self) -> Doubter:
+        """Makes what knows how doubtful the translations of one call are."""
+        if self._options.get("adapter") is not None:
+            raise UsageError(
+                "doubt: is calibrated without the adapter; calibrate what `tformer export "
+                "--adapter` writes, and load that"
+            )
+        if self._doubter is None:
+            from tformer_cli.inspect.doubt import Doubter
+
+            self._doubter = Doubter(self.opened.directory)
+        return self._doubter
 
     @called
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> Results[ScoredPair]:

@@ -5,17 +5,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from types import FrameType
-from typing import Any, NoReturn, get_args
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer._click.shell_completion import CompletionItem
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from tformer_cli.artifacts.config_file import Verb
-from tformer_cli.cli.command import CommandGroup
 from tformer_cli.cli.help import (
     DEPLOY,
     EXAMPLES,
@@ -28,7 +28,6 @@ from tformer_cli.cli.help import (
     HelpfulGroup,
     usage_message,
 )
-from tformer_cli.cli.options import option_field, takes_groups
 from tformer_cli.cli.streams import discard_stdout, error_line, prepare_standard_streams
 from tformer_cli.errors import TformerError
 from tformer_cli.runtime import bound_waiting
@@ -44,8 +43,8 @@ LEFT_OUT_MESSAGE = "needs {0}, which is not installed; pip install 'tformer-runt
 # Error numbers of writing to a stream that is full, closed or gone.
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
-# Commands to begin with.
-FIRST = ("quickstart", "guide", "recipes", "models", "make-corpus", "help")
+# Inspections that share a module, and those that are a view.
+SENTENCES, VIEWS = ("report", "step", "diff"), ("positions", "logits", "image", "flow")
 # A group of the commands that begin with it, without that beginning.
 INSPECT = "inspect"
 INSPECT_HELP = f"""Look inside a model.
@@ -56,7 +55,53 @@ INSPECT_HELP = f"""Look inside a model.
 """
 
 
-class OneLineErrors(HelpfulGroup):
+class _Loaded(Mapping[str, Any]):
+    """Commands by their names, each imported when it is taken."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def __getitem__(self, name: str) -> Any:
+        return load_command(self._names[name])
+
+    # Mapping's own two would import a command to look for it, and hide a KeyError of its modules
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401 - is `get` itself
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class LazyGroup(HelpfulGroup):
+    """The program's commands, or those that begin with `start`; it lists them without importing."""
+
+    def __init__(self, *, start: str = "", **details: Any) -> None:
+        self._names = {name.removeprefix(start): name for name in PANELS if name.startswith(start)}
+        super().__init__(**{**details, "commands": _Loaded(self._names)})
+
+    def summaries(self, ctx: Any) -> Iterator[tuple[str, str, str]]:  # noqa: ARG002
+        """Yields the commands: name, panel, summary."""
+        for short, name in self._names.items():
+            yield short, PANELS[name], COMMANDS[PANELS[name]][name]
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
+        """Lists what may stand here; see `typer.core.TyperGroup.shell_complete`."""
+        rows = [row for row in self.summaries(ctx) if row[0].startswith(incomplete)]
+        items = [
+            CompletionItem(name, help=TyperCommand(name=name, help=said).get_short_help_str())
+            for name, _, said in rows
+        ]
+        # The group's own would import each command for its sentence
+        return [*items, *super(TyperGroup, self).shell_complete(ctx, incomplete)]
+
+
+class OneLineErrors(LazyGroup):
     """A group of commands that ends every error in one line on stderr and the right exit status."""
 
     def main(
@@ -115,19 +160,14 @@ class OneLineErrors(HelpfulGroup):
     # The commands inspect-… are listed themselves; the group would say them twice
     unlisted = (INSPECT,)
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Lists the commands, those to begin with first: Typer puts groups behind the others."""
-        names = super().list_commands(ctx)
-        return [*(name for name in FIRST if name in names), *(n for n in names if n not in FIRST)]
-
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Finds a command; `inspect heads` is `inspect-heads`."""
         if cmd_name != INSPECT:
             return super().get_command(ctx, cmd_name)
-        start = f"{INSPECT}-"
         # The same commands under a shorter name, so that the two never differ
-        found = {n.removeprefix(start): c for n, c in self.commands.items() if n.startswith(start)}
-        return HelpfulGroup(name=INSPECT, commands=found, help=INSPECT_HELP, context_settings=HELP)
+        return LazyGroup(
+            name=INSPECT, start=f"{INSPECT}-", help=INSPECT_HELP, context_settings=HELP
+        )
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the chosen command; a closed pipe ends it quietly."""
@@ -194,9 +234,18 @@ def _show_version(is_asked: bool) -> None:
 
 def root(
     *,
-    version: bool = option_field(False, "Show the version and exit.", "-V", callback=_show_version),
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            "-V",
+            help="Show the version and exit.",
+            callback=_show_version,
+            is_eager=True,  # it answers before a missing command is an error
+        ),
+    ] = False,
     # Only for the help: `_end` reads it, as errors of the command line need it, too
-    debug: bool = option_field(False, "Show the traceback of an error."),
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Train, use and understand Transformers, translation first.
 
@@ -207,91 +256,114 @@ def root(
     """
 
 
-# Panels of the commands besides the inspections.
+# Panels, and the commands in each with the first sentence of its help: to import all commands for
+# it takes longer than a line takes to translate. A test compares them with the commands' own help.
 COMMANDS = {
-    "quickstart": START,
-    "guide": START,
-    "recipes": START,
-    "models": START,
-    "make-corpus": START,
-    "help": START,
-    "train": TRAIN,
-    "distill": TRAIN,
-    "plot": TRAIN,
-    "data": TRAIN,
-    "tokenize": TRAIN,
-    "translate": TRANSLATE,
-    "translate-corpus": TRANSLATE,
-    "evaluate": TRANSLATE,
-    "compare": TRANSLATE,
-    "score": TRANSLATE,
-    "calibrate": TRANSLATE,
+    START: {
+        "quickstart": "Train a small model in minutes, and look inside it.",
+        "guide": "Print a guide, or list the topics.",
+        "recipes": "List the shipped recipes, show one, or copy one to change.",
+        "models": "List models that MODEL may name by a short name or a pair.",
+        "make-corpus": "Write a built-in corpus to files: English and French, ratings, strings or "
+        "pictures.",
+        "help": "Show the help of a command.",
+    },
+    TRAIN: {
+        "train": "Train a model from a recipe or two aligned files, or resume a run.",
+        "distill": "Train a small student on a teacher's translations.",
+        "plot": "Plot the training curves of one run or several.",
+        "data": "Check, clean, split and deduplicate corpora.",
+        "tokenize": "Train a tokenizer, apply it to text, measure it.",
+    },
+    TRANSLATE: {
+        "translate": "Translate text, one line out for each line in, or a document.",
+        "translate-corpus": "Translate corpora into numbered shards of the same kind, all columns "
+        "kept.",
+        "evaluate": "Score translations (BLEU, chrF, TER), labels or texts.",
+        "compare": "Compare translations of several systems: scores, significance, and where they "
+        "differ.",
+        "score": "Score given translations, labels or texts by the model's probabilities.",
+        "calibrate": "Learn from held-out text how doubtful translations are, for `translate "
+        "--doubt`.",
+    },
+    OTHER_TASKS: {
+        "classify": "Label texts or images: one line out for each line in.",
+        "tag": "Label the words of texts: one line out for each line in.",
+        "generate": "Continue prompts with a language model.",
+        "fill": "Fill gaps in texts with a masked language model: one line out for each line in.",
+        "embed": "Turn texts or images into vectors with an encoder: one row out for each line in.",
+    },
+    DEPLOY: {
+        "info": "Show what a model is and how it was trained.",
+        "import": "Make a model directory of another tool's model.",
+        "export": "Export a model to CTranslate2, Hugging Face, Marian, ONNX or int8.",
+        "shortlist": "Make a lexical shortlist, which makes translation faster.",
+        "serve": "Serve models over HTTP, with a page to try them.",
+        "benchmark": "Measure translation speed, latency and memory.",
+    },
+    LOOK_INSIDE: {
+        "inspect-heads": "Show where every attention head looks in a sentence.",
+        "inspect-report": "Write one HTML page with every view of a few sentences.",
+        "inspect-step": "Work through one attention head with the model's numbers.",
+        "inspect-positions": "Show the position vectors and how similar they are.",
+        "inspect-logits": "Show the decoder's candidates, entropy and rank.",
+        "inspect-image": "Show where a model of images looks: each head's heat map over the image.",
+        "inspect-flow": "Show how much source and prefix contribute to each token.",
+        "inspect-align": "Align words by cross-attention.",
+        "inspect-ablate": "Show what a model loses without each of its heads.",
+        "inspect-diff": "Match the heads of two models and show what changed.",
+        "inspect-decision": "Find what makes a model write one word and not another.",
+        "inspect-circuit": "Find the fewest heads that keep a decision.",
+    },
 }
-COMMANDS |= {verb: OTHER_TASKS for verb in get_args(Verb) if verb not in COMMANDS}
-COMMANDS |= dict.fromkeys(("info", "import", "export", "shortlist", "serve", "benchmark"), DEPLOY)
-# Modules and functions of commands that do not have their name.
+PANELS = {name: panel for panel, names in COMMANDS.items() for name in names}
+# Modules and functions of commands that do not have their name, or the view that a command shows.
 PLACES = {
-    "recipes": "guide:recipes_app",
-    "help": "guide:help_command",
-    "data": "data:data_app",
-    "tokenize": "tokenize:tokenize_app",
-    "import": "import_model:import_model",
+    "recipes": "cli.commands.guide:recipes_app",
+    "help": "cli.commands.guide:help_command",
+    "data": "cli.commands.data:data_app",
+    "tokenize": "cli.commands.tokenize:tokenize_app",
+    "import": "cli.commands.import_model:import_model",
+    **{f"inspect-{name}": f"cli.inspect.inspect_sentences:inspect_{name}" for name in SENTENCES},
+    **{f"inspect-{name}": f"inspect.views.{name}:VIEW" for name in VIEWS},
 }
 
 
-def make_app(only: str | None = None) -> CommandGroup:
-    """Makes the program with all commands, or `only` one: loading all takes as long as a line."""
-    app = CommandGroup(
-        "tformer", cls=OneLineErrors, pretty_exceptions_enable=False, rich_markup_mode="markdown"
-    )
-    app.callback()(takes_groups(root))
-    for name in COMMANDS if only is None else [only]:
-        stem = name.replace("-", "_")
-        place, _, found = PLACES.get(name, f"{stem}:{stem}").partition(":")
-        command = getattr(import_module(f"tformer_cli.cli.commands.{place}"), found)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, rich_help_panel=COMMANDS[name])
-        else:
-            app.add(name, rich_help_panel=COMMANDS[name])(command)
-    if only is None:
-        _add_inspections(app)
+@cache
+def load_command(name: str) -> Any:
+    """Imports a command; another one, or the whole help, does without."""
+    from tformer_cli.cli.command import CheckedCommand, CommandGroup
+
+    stem = name.replace("-", "_")
+    folder = INSPECT if name.startswith(f"{INSPECT}-") else "commands"
+    place, _, found = PLACES.get(name, f"cli.{folder}.{stem}:{stem}").partition(":")
+    module = import_module(f"tformer_cli.{place}")
+    command = getattr(module, found)
+    if found == "VIEW":
+        from tformer_cli.cli.inspect.inspect_view import view_command
+
+        command = view_command(command)
+    group = CommandGroup(name, rich_markup_mode="markdown")
+    if isinstance(command, typer.Typer):
+        group.add_typer(command, name=name, rich_help_panel=PANELS[name])
+    else:
+        kind = getattr(module, "COMMAND_CLASS", CheckedCommand)
+        group.add(name, cls=kind, rich_help_panel=PANELS[name])(command)
+    return typer.main.get_group(group).commands[name]
+
+
+def make_app() -> typer.Typer:
+    """Makes the program; what it runs is imported once it is chosen."""
+    app = typer.Typer(
+        name="tformer", cls=OneLineErrors, pretty_exceptions_enable=False,
+        rich_markup_mode="markdown", context_settings=HELP,
+    )  # fmt: skip
+    app.callback()(root)
     return app
 
 
-def _add_inspections(app: CommandGroup) -> None:
-    # Here, so that `translate` and others start without loading the inspections
-    from tformer_cli.cli.inspect.inspect_ablate import inspect_ablate
-    from tformer_cli.cli.inspect.inspect_align import inspect_align
-    from tformer_cli.cli.inspect.inspect_decision import inspect_decision
-    from tformer_cli.cli.inspect.inspect_heads import inspect_heads
-    from tformer_cli.cli.inspect.inspect_sentences import inspect_diff, inspect_report, inspect_step
-    from tformer_cli.cli.inspect.inspect_view import CommandWithWeights, view_command
-    from tformer_cli.inspect.views import all_views
-
-    add = partial(app.add, rich_help_panel=LOOK_INSIDE)
-    add("inspect-heads", cls=CommandWithWeights)(inspect_heads)
-    add("inspect-report")(inspect_report)
-    add("inspect-step")(inspect_step)
-    for view in reversed(all_views().values()):
-        if view.help:
-            add(f"inspect-{view.name}")(view_command(view))
-    add("inspect-align")(inspect_align)
-    add("inspect-ablate")(inspect_ablate)
-    add("inspect-diff")(inspect_diff)
-    add("inspect-decision")(inspect_decision)
-
-
-def wanted_command(arguments: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """Returns the only command that arguments can need; None: it may be any of them."""
-    if any(name.endswith("_COMPLETE") for name in environment):  # the shell asks what may follow
-        return None
-    first = next((one for one in arguments if one != "--debug"), "")
-    # help shows any command, and a misspelt name is compared with all
-    return first if first in COMMANDS and first != "help" else None
-
-
 def __getattr__(name: str) -> Any:
-    """Makes `app`, the program with all its commands, when it is first asked for."""
+    """Makes `app`, the program, when it is first asked for."""
     if name != "app":
         raise AttributeError(f"module {__name__} has no attribute {name}")
     return globals().setdefault("app", make_app())
@@ -306,7 +378,7 @@ def main() -> None:
     if "--debug" not in sys.argv[1:2]:
         threading.excepthook = _say_of_thread
     bound_waiting(os.environ)  # OpenMP reads it when torch is loaded, and never again
-    make_app(wanted_command(sys.argv[1:], os.environ))()
+    make_app()()
 
 
 def _leave_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001

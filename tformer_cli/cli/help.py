@@ -190,11 +190,8 @@ def commands_by_panel(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]: 
     if not hasattr(ctx.command, "commands"):
         return
     panels: dict[str, list[tuple[str, str]]] = {title: [] for title in COMMAND_PANELS}
-    for name in ctx.command.list_commands(ctx):
-        command = ctx.command.get_command(ctx, name)
-        if not command.hidden:
-            summary = " ".join(parts_of(command)[0].split("\n\n")[0].split())
-            panels.setdefault(command.rich_help_panel or "Commands", []).append((name, summary))
+    for name, panel, summary in ctx.command.summaries(ctx):
+        panels.setdefault(panel, []).append((name, summary))
     yield from ((title, rows) for title, rows in panels.items() if rows)
 
 
@@ -313,6 +310,14 @@ class HelpfulGroup(ReadableHelp, TyperGroup):
     unlisted: ClassVar[tuple[str, ...]] = ()
     """Commands that work and are suggested, but not listed in the help."""
 
+    def summaries(self, ctx: Any) -> Iterator[tuple[str, str, str]]:  # noqa: ANN401
+        """Yields the commands that are listed: name, panel, summary."""
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            if not command.hidden:
+                summary = " ".join(parts_of(command)[0].split("\n\n")[0].split())
+                yield name, command.rich_help_panel or "Commands", summary
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parses the arguments; see `typer.core.TyperGroup.parse_args`."""
         if not (args or ctx.resilient_parsing or self.invoke_without_command):
@@ -347,7 +352,7 @@ def usage_message(error: TyperException) -> str:
         return f"{missing}: is missing; usage: {context.command_path} {pieces}"
     command = NO_SUCH_COMMAND.match(problem)
     if command:
-        shown = [name for name, one in context.command.commands.items() if not one.hidden]
+        shown = [name for name, _, _ in context.command.summaries(context)]
         known = [*shown, *context.command.unlisted]
         hint = did_you_mean(suggestions(command[2], known)) or _without_guess("", context)
         # Other tools have a command `list`; here the group alone lists

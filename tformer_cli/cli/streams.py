@@ -263,7 +263,7 @@ def telling_of_markup(lines: Iterable[str], first_index: int = 0) -> Iterator[st
     is_told = False
     for number, line in enumerate(lines, first_index + 1):
         # The quick test first: nearly all lines have no tag
-        if not is_told and "<" in line and (tag := MARKUP.search(line)):
+        if not is_told and "<" in line and (tag := re.search(MARKUP, line)):
             is_told = True
             warn(
                 f"line {number} has tags of HTML or XML ({tag[0][:40]}), which are translated "

@@ -142,6 +142,23 @@ def make_rating(
     return Rating(text=text[0].upper() + text[1:], stars=str(stars), gold=tuple(gold))
 
 
+def draw_negation(rng: Choices) -> tuple[Rating, Rating]:
+    """Draws a sentence with *not*, and the same one with *really* in its place."""
+    opening, subject, verb = rng.pick(_OPENINGS), rng.pick(_SUBJECTS), rng.pick(_VERBS)
+    return negation(opening, subject, verb, rng.pick(("", "too")), rng.pick(list(_ADJECTIVES)))
+
+
+def negation(
+    opening: str, subject: str, verb: str, degree: str, adjective: str
+) -> tuple[Rating, Rating]:
+    """Makes a sentence with *not*, and the same one with *really* in its place."""
+    negated = make_rating(opening, subject, verb, "not", degree, adjective)
+    # Behind *really*, too, *too* changes nothing; so both sentences are as long
+    stars = str(stars_of("", "really", adjective))
+    text = negated.text.replace(" not ", " really ")
+    return negated, Rating(text=text, stars=stars, gold=negated.gold)
+
+
 def _drawn(rng: Choices) -> tuple[str, str, str, str, str, str]:
     opening, subject, verb = rng.pick(_OPENINGS), rng.pick(_SUBJECTS), rng.pick(_VERBS)
     negation = rng.pick(_NEGATIONS)

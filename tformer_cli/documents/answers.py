@@ -21,7 +21,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.search.constraints import NO_CONSTRAINTS, with_terms
 from tformer_cli.search.formats import flags_of
-from tformer_cli.search.translator import BUFFER_LINES
+from tformer_cli.search.translator import BUFFER_LINES, Doubt
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import UNK_ID
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.documents.projection import Range
     from tformer_cli.documents.translating import Request
+    from tformer_cli.inspect.doubt import Doubter
     from tformer_cli.inspect.jobs.align import Aligner
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
@@ -50,10 +51,16 @@ class ModelAnswers:
     """Answers requests by an opened model."""
 
     def __init__(
-        self, opened: Opened, glossary: Sequence[Term] = (), counts: ResultCounts | None = None
+        self,
+        opened: Opened,
+        glossary: Sequence[Term] = (),
+        counts: ResultCounts | None = None,
+        doubter: Doubter | None = None,
     ) -> None:
-        self._opened, self._glossary = opened, glossary
+        self._opened, self._glossary, self._doubter = opened, glossary, doubter
         self.counts = counts or ResultCounts()
+        if doubter is not None and self.aligner is not None:
+            doubter.check_aligned(self.aligner.heads, "documents are aligned by")
 
     @cached_property
     def aligner(self) -> Aligner | None:
@@ -67,6 +74,8 @@ class ModelAnswers:
     def _listening(self, is_needed: Callable[[str], bool]) -> Translator:
         """Returns the translator, whose search listens to heads for the lines that need it."""
         plain = self._opened.translator
+        if self._doubter is not None:  # then every line needs it
+            return plain.listening(self._doubter.heads)
         return plain if self.aligner is None else self.aligner.listening(plain, is_needed)
 
     @cached_property
@@ -78,12 +87,15 @@ class ModelAnswers:
         """Translates lines; `on_done` is told how many are done."""
         lines = [without_surrogates(one.text) for one in requests]
         needed = {line for line, one in zip(lines, requests, strict=True) if one.needs_links}
-        translator = self._listening(needed.__contains__) if needed else self._opened.translator
+        listens = needed or self._doubter is not None
+        translator = self._listening(needed.__contains__) if listens else self._opened.translator
         terms = ((line, with_terms(NO_CONSTRAINTS, line, self._glossary)) for line in lines)
         left = iter(requests)
         found: list[Answer] = []
         for buffer in translator.buffers(terms, BUFFER_LINES):
             asked = list(islice(left, len(buffer)))
+            if self._doubter is not None:
+                buffer = self._doubter.doubted(buffer)
             pairs = list(zip(buffer, asked, strict=True))
             links = self._links([one for one, request in pairs if request.needs_links])
             for one, request in pairs:
@@ -93,7 +105,9 @@ class ModelAnswers:
                     self._uncount(one, request.copied)
                 flags = tuple(flags_of(one.hypotheses[0], one))
                 own = links.get(one.index) if request.needs_links else ()
-                found.append(Answer(one.text, own, flags))
+                doubt = one.doubt or Doubt(0.0, (), ())
+                words = tuple(doubt.doubtful_words)
+                found.append(Answer(one.text, own, flags, doubt.probability, words))
             on_done(len(found))
         return found
 

@@ -7,6 +7,7 @@ translated piece by piece.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from tformer_cli.documents.projection import Link, Range, project
 from tformer_cli.documents.protect import protected, restored
+from tformer_cli.search.formats import TSV_ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from tformer_cli.documents.segments import Segment, Span
+    from tformer_cli.search.formats import OutputFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,9 @@ class Answer:
     """Characters that go together; None: nothing can be aligned."""
     flags: tuple[str, ...] = ()
     """Signs that something is wrong."""
+    doubt: float = 0.0
+    """How probably it is wrong; 0 where nobody asked for it."""
+    doubtful_words: tuple[str, ...] = ()
 
 
 @dataclass
@@ -57,6 +63,18 @@ class Summary:
     n_restored: int = 0
     """Of what had to be copied, what the model had not."""
     doubtful: list[dict[str, Any]] = field(default_factory=list)
+    doubts: list[dict[str, Any]] = field(default_factory=list)
+    """How probably each segment that was translated is wrong."""
+
+    def doubt_lines(self, output_format: OutputFormat) -> Iterator[str]:
+        """Writes the segments, the most doubtful first, as lines of TSV or JSONL."""
+        for one in sorted(self.doubts, key=lambda one: -one["doubt"]):
+            if output_format == "jsonl":
+                yield json.dumps(one, ensure_ascii=False)
+                continue
+            doubt, *cells, words = one.values()
+            texts = (str(cell).translate(TSV_ENDS) for cell in cells)
+            yield "\t".join((f"{doubt:.4f}", *texts, " ".join(words)))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -99,24 +117,36 @@ def translating(
         text.strip() for some in cut.values() for text, is_text in some if is_text
     )
     answers = (yield [Request(one, is_piece=True) for one in pieces]) if pieces else ()
-    by_piece = {one: answer.text for one, answer in zip(pieces, answers, strict=True)}
+    by_piece = dict(zip(pieces, answers, strict=True))
     summary = Summary(n_segments=len(segments), n_translated=len(chosen))
     written: list[Segment | None] = [None] * len(segments)
     for n, one in chosen.items():
         if n in cut:
             made, doubts = _in_pieces(one, cut[n], by_piece), Counter[str]()
+            # Its translation as a whole was thrown away
+            parts = [by_piece[text.strip()] for text, is_text in cut[n] if is_text]
         else:
             made, doubts = _placed(one, joined[n])
+            parts = [joined[n]]
         summary.n_spans += sum(span.behavior != "protected" for span in one.spans)
         summary.n_copied += sum(span.behavior == "protected" for span in one.spans)
         summary.n_guessed += doubts["guessed"]
         summary.n_restored += doubts["restored"]
         reasons = [*joined[n].flags, *(name for name, number in doubts.items() if number)]
+        about = {"segment": n, "context": one.context, "source": one.text}
+        about["translation"] = made.text
         if reasons:
-            about = {"segment": n, "context": one.context, "source": one.text}
-            summary.doubtful.append({**about, "translation": made.text, "reasons": reasons})
+            summary.doubtful.append({**about, "reasons": reasons})
+        doubt, words = _most_doubtful(parts)
+        summary.doubts.append({"doubt": doubt, **about, "doubtful_words": words})
         written[n] = made
     return Translated(written, summary)
+
+
+def _most_doubtful(parts: Sequence[Answer]) -> tuple[float, tuple[str, ...]]:
+    """Returns the doubt of what is wrong if any of its parts is, and the words of all."""
+    words = tuple(word for one in parts for word in one.doubtful_words)
+    return max((one.doubt for one in parts), default=0.0), words
 
 
 def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
@@ -145,7 +175,7 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
     """Joins the translations of a segment's lines as the lines were."""
     text, links = "", []
     flags: dict[str, None] = {}
-    is_linked, place = True, 0
+    is_linked, place, asked = True, 0, list[Answer]()
     for number, line in enumerate(segment.text.split("\n")):
         inner = line.strip()
         answer = by_line.get(inner, Answer(inner, [Link((0, len(inner)), (0, len(inner)))]))
@@ -162,8 +192,10 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
             )
         text += answer.text + (line[len(line.rstrip()) :] if inner else "")
         flags |= dict.fromkeys(answer.flags)
+        asked.append(answer)
         place += len(line) + 1
-    return Answer(text, links if is_linked or not segment.spans else None, tuple(flags))
+    known = links if is_linked or not segment.spans else None
+    return Answer(text, known, tuple(flags), *_most_doubtful(asked))
 
 
 def _placed(segment: Segment, answer: Answer) -> tuple[Segment, Counter[str]]:
@@ -188,14 +220,14 @@ def _pieces(segment: Segment) -> list[tuple[str, bool]]:
 
 
 def _in_pieces(
-    segment: Segment, pieces: Sequence[tuple[str, bool]], by_piece: Mapping[str, str]
+    segment: Segment, pieces: Sequence[tuple[str, bool]], by_piece: Mapping[str, Answer]
 ) -> Segment:
     """Joins the translations of pieces; markup stays between them."""
     text, places, place = "", {0: 0}, 0
     for piece, is_text in pieces:
         if is_text:
             start = len(piece) - len(piece.lstrip())
-            text += piece[:start] + by_piece[piece.strip()] + piece[len(piece.rstrip()) :]
+            text += piece[:start] + by_piece[piece.strip()].text + piece[len(piece.rstrip()) :]
         else:
             text += piece
         place += len(piece)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -469,6 +468,8 @@ def side_by_side(
     if is_alone and current_thread() is not main_thread():
         return [pair for batch in batches for pair in zip(batch, find(batch), strict=True)]
     # A kernel receives no signal. So other threads compute, and this one waits, interruptible
+    from concurrent.futures import ThreadPoolExecutor, wait  # a line by itself does without
+
     pool = ThreadPoolExecutor(min(n_workers, len(batches)))
     try:
         futures = [pool.submit(find, batch) for batch in batches]

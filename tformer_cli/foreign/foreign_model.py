@@ -223,8 +223,8 @@ def build_weights(
             weight = weight.scale
         if weight.dtype.kind != "f":
             raise ArtifactError(f"{where}: {name} would be of integers; import another model")
-        with np.errstate(over="ignore"):  # of float64
-            found[name] = np.array(weight, np.float32, order="C")
+        with np.errstate(over="ignore"):  # of float64; float32 is not copied, to be there once
+            found[name] = np.asarray(weight, np.float32, order="C")
         if not all_finite(found[name]):
             raise ArtifactError(
                 f"{where}: {name} would contain NaN or infinity; download the model again, or use "

@@ -11,10 +11,10 @@ compiled search does not keep.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice, pairwise
 from math import log
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,14 +22,17 @@ from tformer_cli.artifacts.doubt_file import read_calibration
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.inspect.alignment import spelled_words
 from tformer_cli.metrics.calibration import logistic
+from tformer_cli.search.translator import Doubt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
+    from pathlib import Path
 
     from tformer_cli.artifacts.doubt_file import Calibration
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.inspect.alignment import Numbers
+    from tformer_cli.search.hypothesis import CrossHead
     from tformer_cli.search.translator import TranslatedText, Translation
     from tformer_cli.text.tokenizer import TokenizerSide
 
@@ -221,50 +224,68 @@ def parts_of(
         )
 
 
+def calibration_of(path: Path, step: int) -> Calibration:
+    """Reads the calibration of a model, if it is by these signals and at this step."""
+    found = read_calibration(path)
+    advice = f"run `tformer calibrate {path} --source FILE --reference FILE`"
+    if found is None:
+        raise ArtifactError(f"{path}: doubt is not calibrated; {advice} first")
+    if found.signals != tuple(signal.name for signal in SIGNALS):
+        raise ArtifactError(f"{path}: was calibrated by other signals; {advice} again")
+    if found.step != step:
+        raise ArtifactError(
+            f"{path}: was calibrated at step {found.step:,}, and is now of step {step:,}; "
+            f"{advice} again"
+        )
+    return found
+
+
 class Doubter:
     """Says how doubtful translations of a calibrated model are."""
 
-    def __init__(self, directory: ModelDirectory, threshold: float = 0.5) -> None:
+    def __init__(self, directory: ModelDirectory) -> None:
         from tformer_cli.artifacts.shortlist_file import load_seen_words
 
-        path, found = directory.path, read_calibration(directory.path)
-        advice = f"run `tformer calibrate {path} --source FILE --reference FILE`"
-        if found is None:
-            raise ArtifactError(f"{path}: doubt is not calibrated; {advice} first")
-        if found.signals != tuple(signal.name for signal in SIGNALS):
-            raise ArtifactError(f"{path}: was calibrated by other signals; {advice} again")
-        if found.step != directory.info.step:
-            raise ArtifactError(
-                f"{path}: was calibrated at step {found.step:,}, and is now of step "
-                f"{directory.info.step:,}; {advice} again"
-            )
-        self._found, self._threshold = found, threshold
+        self._found = found = calibration_of(directory.path, directory.info.step)
         self._target = directory.tokenizer.target
         masses = Masses(found.masses, found.lengths)
-        self._usual = Usual(found.log_ratio, masses, load_seen_words(path))
+        self._usual = Usual(found.log_ratio, masses, load_seen_words(directory.path))
         self.heads = found.heads
 
-    def doubt(self, hypothesis: TranslatedText, translation: Translation) -> float:
-        """Returns P(wrong): of several sentences that of the most doubtful one."""
-        parts = parts_of(hypothesis, translation, self._target)
-        rows = [signals_of(part, self._usual) for part in parts]
-        return round(float(probabilities(self._found, rows).max()), DECIMALS) if rows else 0.0
+    def check_aligned(self, heads: Sequence[CrossHead], who: str) -> None:
+        """Refuses other heads that are to be heard, too: a search listens to one choice."""
+        if tuple(heads) != self.heads:
+            raise UsageError(
+                f"--doubt: was calibrated by other heads than {who}; run `tformer calibrate` "
+                "again, or omit --doubt"
+            )
 
-    def fields(self, hypothesis: TranslatedText, translation: Translation) -> dict[str, Any]:
-        """Returns the fields of JSONL: the doubt, and the probability of each word."""
-        return {
-            "doubt": self.doubt(hypothesis, translation),
-            "word_probabilities": word_probabilities(hypothesis, translation, self._target),
-        }
+    def doubted(self, translations: Sequence[Translation]) -> list[Translation]:
+        """Adds its doubt to each hypothesis; all else stays as it is.
 
-    def is_doubtful(self, doubt: float) -> bool:
-        return doubt >= self._threshold
+        Their searches have to have listened to `heads`.
+        """
+        pairs = [(one, text) for one in translations for text in one.hypotheses]
+        parts = [list(parts_of(text, one, self._target)) for one, text in pairs]
+        rows = [signals_of(part, self._usual) for some in parts for part in some]
+        left = iter(np.round(probabilities(self._found, rows), DECIMALS).tolist() if rows else ())
+        made = []
+        for (one, text), some in zip(pairs, parts, strict=True):
+            sentences = tuple(islice(left, len(some)))
+            words = tuple(word_probabilities(text, one, self._target))
+            made.append(replace(text, doubt=Doubt(max(sentences, default=0.0), sentences, words)))
+        texts = iter(made)
+        return [
+            replace(one, hypotheses=tuple(islice(texts, len(one.hypotheses))))
+            for one in translations
+        ]
 
 
 def probabilities(found: Calibration, rows: Sequence[Sequence[float]] | Numbers) -> Numbers:
     """(N) P(wrong) of (N, D) signals."""
     terms = terms_of(rows, found.means, found.deviations)
-    return logistic(terms @ np.array(found.weights) + found.intercept)
+    # Row by row: a product of matrices may round a line otherwise among other lines
+    return logistic((terms * np.array(found.weights)).sum(axis=1) + found.intercept)
 
 
 def terms_of(

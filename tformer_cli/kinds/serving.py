@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
 
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.search.keywords import DecodingOverrides
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tformer_cli.search.constraints import LineConstraints
     from tformer_cli.search.engine import Sentence
     from tformer_cli.search.hypothesis import CrossHead
+    from tformer_cli.search.translator import Translation
     from tformer_cli.text.tokenizer import Tokenizer
 
 BYTES_PER_TOKEN = 4
@@ -118,36 +119,57 @@ def _refuse(constraints: Sequence[LineConstraints] | None, verb: str) -> None:
         raise UsageError(f"constraints: {verb} has none; omit them")
 
 
+class Doubter(Protocol):
+    """Says how probably translations are wrong, as `inspect.doubt.Doubter` does."""
+
+    heads: tuple[CrossHead, ...]
+
+    def doubted(self, translations: Sequence[Translation], /) -> list[Translation]: ...
+
+
 class Translating(Serving):
     """Translation; its units are sentences."""
 
     verb = "translate"
     heads: tuple[CrossHead, ...] = ()
     """Heads that searches listen to whose setting `aligned` is true."""
+    doubter: Doubter | None = None
+    """Asked where the setting `doubt` is true; None: the model is not calibrated."""
 
     def __init__(self, opened: Opened) -> None:
         self._translator = opened.translator
         self.tokenizer = opened.directory.tokenizer
-        self._is_aligned = False
+        self._is_doubted = False
+        self._heard: tuple[CrossHead, ...] = ()
         self._seed: int | None = None
         self._languages: tuple[str | None, str | None] = (None, None)
         self.group = self._group()
 
     def _group(self) -> Hashable:
-        # Not the seed, which is in the keys of sentences: those of all seeds fill one batch
-        return (self._translator.config, self._languages, self._is_aligned)
+        # Not the seed, which is in the keys of sentences: those of all seeds fill one batch. Nor
+        # the doubt, which a line gets once its sentences are found
+        return (self._translator.config, self._languages, self._heard)
 
     def _known(self) -> Mapping[str, Any]:
         languages = {"source_language": str, "target_language": str}
-        return {**SEARCH, "seed": int, "aligned": bool, **languages}
+        return {**SEARCH, "seed": int, "aligned": bool, "doubt": bool, **languages}
 
     def _having(self, settings: Mapping[str, Any]) -> Translating:
         other = copy(self)
         search = dict(settings)
         other._seed = search.pop("seed", None)
-        other._is_aligned = bool(search.pop("aligned", False))
-        if other._is_aligned:
-            other._translator = other._translator.listening(self.heads)
+        is_aligned, other._is_doubted = (search.pop(name, False) for name in ("aligned", "doubt"))
+        if other._is_doubted and self.doubter is None:
+            raise UsageError(
+                "doubt: the model is not calibrated as it is now; run `tformer calibrate` on its "
+                "directory, unload it and ask again, or omit it"
+            )
+        if other._is_doubted and self.doubter is not None:
+            other._heard = self.doubter.heads
+        elif is_aligned:
+            other._heard = self.heads
+        if other._heard:
+            other._translator = other._translator.listening(other._heard)
         languages = search.pop("source_language", None), search.pop("target_language", None)
         if any(languages):
             other._translator = other._translator.with_languages(*languages)
@@ -185,7 +207,8 @@ class Translating(Serving):
         return self._translator.search([unit.content for unit in units])
 
     def finish(self, line: ServedLine, found: Sequence[Any]) -> Any:  # noqa: ANN401
-        return self._translator.finish(line.content, found)
+        made = self._translator.finish(line.content, found)
+        return self.doubter.doubted([made])[0] if self._is_doubted and self.doubter else made
 
 
 class Generating(Serving):

@@ -372,3 +372,17 @@ def initialize(model: Model) -> None:
             nn.init.normal_(parameter, std=deviation)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
+
+
+@torch.no_grad()
+def zero_outputs(model: Model) -> None:
+    """Sets W_O of attention and W₂ of feed-forward layers to 0, whatever was drawn for them.
+
+    Each layer then begins as the identity, but for post-norm's norms (Zhang et al. 2019, "Fixup",
+    section 3): the first steps need not undo what random layers do to the embeddings.
+    """
+    for module in model.modules():
+        if isinstance(module, FeedForward):
+            nn.init.zeros_(module.outer.weight)
+        elif isinstance(module, MultiHeadAttention) and module.has_projections:
+            nn.init.zeros_(module.out_projection.weight)

@@ -32,7 +32,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from tformer_cli.errors import DataError
 from tformer_cli.search.sentences import split_sentences
@@ -48,14 +48,6 @@ LARGEST_RATIO, LARGEST_EXTRA, SMALLEST_RATIO = 2.5, 10, 0.2
 LEAST_MEAN = -2.5
 
 
-class Doubter(Protocol):
-    """Says how probably a translation is wrong, as `inspect.doubt.Doubter` does."""
-
-    def doubt(self, hypothesis: TranslatedText, translation: Translation, /) -> float: ...
-    def fields(self, hypothesis: TranslatedText, translation: Translation, /) -> dict[str, Any]: ...
-    def is_doubtful(self, doubt: float, /) -> bool: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Details:
     """Details of every hypothesis besides its text and score."""
@@ -64,8 +56,6 @@ class Details:
     """Its token ids with their log-probabilities; the last is that of the end of sentence."""
     flags: bool = False
     """A list of warning signs, empty for most."""
-    doubter: Doubter | None = None
-    """Adds the probability that it is wrong, and a flag where that is high."""
 
     def of(self, hypothesis: TranslatedText, translation: Translation) -> dict[str, Any]:
         """Returns what is asked for, as fields of a JSON object."""
@@ -75,10 +65,9 @@ class Details:
             fields["token_log_probabilities"] = list(hypothesis.token_log_probabilities)
         if self.flags:
             fields["flags"] = flags_of(hypothesis, translation)
-        if self.doubter is not None:
-            fields |= self.doubter.fields(hypothesis, translation)
-            if self.flags and self.doubter.is_doubtful(fields["doubt"]):
-                fields["flags"].append("doubt")
+        if hypothesis.doubt is not None:
+            fields["doubt"] = hypothesis.doubt.probability
+            fields["word_probabilities"] = hypothesis.doubt.words
         return fields
 
 
@@ -103,9 +92,6 @@ def format_lines(
         return [json.dumps({**(passed_through or {}), **ours}, ensure_ascii=False)]
     line_of, separator = (_tsv_line, "\t") if output_format == "tsv" else (_moses_line, " ||| ")
     lines = [line_of(translation, hypothesis) for hypothesis in translation.hypotheses]
-    if details.doubter is not None:  # only of tsv, whose columns are for a program to cut
-        doubts = (details.doubter.doubt(one, translation) for one in translation.hypotheses)
-        lines = [f"{line}\t{doubt:.4f}" for line, doubt in zip(lines, doubts, strict=True)]
     if alignments is None:
         return lines
     return [
@@ -211,7 +197,8 @@ def _record(
 def _tsv_line(translation: Translation, hypothesis: TranslatedText) -> str:
     # A source from JSON can hold line ends, too
     texts = (text.translate(TSV_ENDS) for text in (translation.source, hypothesis.text))
-    return "\t".join((str(translation.index), *texts, f"{hypothesis.score:.6f}"))
+    doubt = () if hypothesis.doubt is None else (f"{hypothesis.doubt.probability:.4f}",)
+    return "\t".join((str(translation.index), *texts, f"{hypothesis.score:.6f}", *doubt))
 
 
 def _moses_line(translation: Translation, hypothesis: TranslatedText) -> str:
@@ -238,6 +225,7 @@ def flags_of(hypothesis: TranslatedText, translation: Translation) -> list[str]:
         "dropped": n_target < n_source
         and n_target < n_source * _least_share(translation.source, hypothesis.text),
         "unseen": bool(translation.unseen),
+        "doubt": hypothesis.doubt is not None and hypothesis.doubt.is_likely,
     }
     return [name for name, is_there in signs.items() if is_there]
 

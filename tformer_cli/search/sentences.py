@@ -14,13 +14,14 @@ from tformer_cli.errors import UsageError
 SentenceRule = Literal["rule", "sentencex", "none"]
 """Ways of finding the ends of sentences; "none": lines are not split."""
 
-_ENDS = re.compile(
+# Texts, which `re` compiles once they are used: for all of them it takes longer than for a line
+_ENDS = (
     # each run of marks or of white space is looked at once, from its beginning: lines may be long
     r"(?<![.!?…])(?P<mark>[.!?…]+)[\"'’”»)\]]*(?:\s+»(?=\s))?\s+"
     r"|[。！？｡][」』”’）]*\s*|(?<![।॥؟۔])[।॥؟۔]+\s+|(?<!\s)\s*\n\s*"
 )
-_MARK = re.compile(r"[.!?…。！？｡।॥؟۔\n]")
-_OPENING = re.compile(r"[\"'‘“„«(\[¿¡]*")
+_MARK = r"[.!?…。！？｡।॥؟۔\n]"
+_OPENING = r"[\"'‘“„«(\[¿¡]*"
 _ABBREVIATIONS = {
     *("abs", "abt", "al", "approx", "av", "bzw", "ca", "cf", "corp", "dept", "dhr", "dott", "dr"),
     *("dra", "ds", "dvs", "ee", "etc", "evtl", "fr", "gen", "ggf", "hon", "hr", "inc", "jr", "lt"),
@@ -34,11 +35,11 @@ _BEFORE_NUMBERS = {
     *("str", "vol", "рис", "стр", "מס", "నం"),
 }
 """The same, before a number alone: some of them are words at the end of a sentence, too."""
-_LAST_WORD = re.compile(r"[^\s\d_.,:;()\[\]\"'’“”«»/-]+\Z")
-_HAS_WORD = re.compile(r"[^\W_]")
-_THAI = re.compile(r"[\u0e00-\u0e7f]\Z")
-_WITH_INNER_PERIODS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]\Z")
-_NUMBER = re.compile(r"\d\Z")
+_LAST_WORD = r"[^\s\d_.,:;()\[\]\"'’“”«»/-]+\Z"
+_HAS_WORD = r"[^\W_]"
+_THAI = r"[\u0e00-\u0e7f]\Z"
+_WITH_INNER_PERIODS = r"(?:[^\W\d_]\.)+[^\W\d_]\Z"
+_NUMBER = r"\d\Z"
 
 
 def split_sentences(text: str) -> list[str]:
@@ -53,14 +54,14 @@ def split_sentences(text: str) -> list[str]:
     Returns:
         The sentences with the white space behind them: put together they are the text.
     """
-    first = _MARK.search(text)
+    first = re.search(_MARK, text)
     if first is None or first.end() >= len(text.rstrip()):  # most lines of one sentence
         return [text] if text else []
-    ends = [m.end() for m in _ENDS.finditer(text) if _ends_sentence(text, m)]
+    ends = [m.end() for m in re.finditer(_ENDS, text) if _ends_sentence(text, m)]
     starts: list[int] = []
     open_mark = True  # nothing but marks since the last start: what follows belongs to them
     for start, end in pairwise([0, *ends, len(text)]):
-        has_word = _HAS_WORD.search(text, start, end) is not None
+        has_word = re.search(_HAS_WORD, text[start:end]) is not None
         if (has_word and not open_mark) or (end > start and not starts):
             starts.append(start)
             open_mark = True
@@ -72,7 +73,7 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
     mark = end["mark"]
     if mark is None:
         return True
-    opening = _OPENING.match(text, end.end())
+    opening = re.compile(_OPENING).match(text, end.end())
     begin = end.end() if opening is None else opening.end()
     if text[begin : begin + 1].islower():
         return False
@@ -81,16 +82,16 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
         return True
     # No word of the lists is longer, and lines may be long
     before = text[max(0, end.start() - 24) : end.start()]
-    if _WITH_INNER_PERIODS.search(before):
+    if re.search(_WITH_INNER_PERIODS, before):
         return False
-    if _NUMBER.search(before):
+    if re.search(_NUMBER, before):
         digits = len(before) - len(before.rstrip("0123456789"))
         return digits > 2 or not text[end.end() : end.end() + 1].isalpha()
-    found = _LAST_WORD.search(before)
+    found = re.search(_LAST_WORD, before)
     if found is None:
         return True
     word = found[0].lower()
-    if len(word) == 1 or word in _ABBREVIATIONS or _THAI.search(word):
+    if len(word) == 1 or word in _ABBREVIATIONS or re.search(_THAI, word):
         return False
     return word not in _BEFORE_NUMBERS or not text[begin : begin + 1].isdecimal()
 
@@ -119,9 +120,9 @@ def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list
 
 
 BREAKS = (
-    re.compile(r"(?<=[.!?…])[\"'’”»)\]]*\s+|(?<=[。！？])"),
-    re.compile(r"(?<=[,;:])\s+|(?<=[，；：、])|\s+(?=[–—])"),
-    re.compile(r"\s+"),
+    r"(?<=[.!?…])[\"'’”»)\]]*\s+|(?<=[。！？])",
+    r"(?<=[,;:])\s+|(?<=[，；：、])|\s+(?=[–—])",
+    r"\s+",
 )
 """Places where a line may be cut, best first: ends of sentences, clause punctuation, spaces."""
 
@@ -159,9 +160,9 @@ def _cut_long(
     return result
 
 
-def _cut_at(pattern: re.Pattern[str], text: str) -> list[str]:
+def _cut_at(pattern: str, text: str) -> list[str]:
     """Cuts after every match, so that the pieces put together are the text again."""
-    ends = [0, *(match.end() for match in pattern.finditer(text)), len(text)]
+    ends = [0, *(match.end() for match in re.finditer(pattern, text)), len(text)]
     return [text[start:end] for start, end in pairwise(ends) if end > start]
 
 

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain, islice, repeat, zip_longest
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tformer_cli.errors import DataError
 from tformer_cli.search.constraints import (
@@ -40,6 +40,29 @@ is less: a translation needs room to be longer than its source."""
 MOST_DRAWS = 20
 """Times that a sample is drawn again because it holds something banned."""
 LINE_ENDS = str.maketrans("\n\r", "  ")
+LIKELY_WRONG = 0.5
+"""Doubt from which a translation is at least as probably wrong as not."""
+UNLIKELY_WORD = 0.2
+"""Probability below which a word is named as doubtful."""
+
+
+class Doubt(NamedTuple):
+    """How probably a translation is wrong, as `inspect.doubt.Doubter` says."""
+
+    probability: float
+    """That it is wrong: of several sentences that of the most doubtful one."""
+    sentences: tuple[float, ...]
+    """That of each part which was translated by itself; none of a blank line."""
+    words: tuple[tuple[str, float], ...]
+    """Each word and its probability in the model: the product of its tokens'."""
+
+    @property
+    def is_likely(self) -> bool:
+        return self.probability >= LIKELY_WRONG
+
+    @property
+    def doubtful_words(self) -> list[str]:
+        return [word for word, probability in self.words if probability < UNLIKELY_WORD]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +87,8 @@ class TranslatedText:
     attention: tuple[SourceAttention, ...] = field(default=(), compare=False, repr=False)
     """Attention of each part to its source; empty unless `Translator.listening` asks for it and the
     engine can tell."""
+    doubt: Doubt | None = field(default=None, compare=False)
+    """How probably it is wrong; None where nobody asked for it."""
 
     def __str__(self) -> str:
         return self.text
@@ -102,6 +127,11 @@ class Translation(Several[TranslatedText]):
     def text(self) -> str:
         """The best translation."""
         return self.hypotheses[0].text
+
+    @property
+    def doubt(self) -> Doubt | None:
+        """How probably the best translation is wrong; None where nobody asked for it."""
+        return self.hypotheses[0].doubt
 
     @property
     def n_unknown(self) -> int:
@@ -280,9 +310,11 @@ class Translator:
         """
         lines = list(given_lines(lines))
         demands = [self._with_bans(one) for one in demands or [NO_CONSTRAINTS] * len(lines)]
-        cuts = self._cut_lines(lines, first_index, [one.target_prefix for one in demands])
-        start = self._tokenizer.target.start
-        prefixes = self._tokenizer.target.encode_phrases([one.target_prefix for one in demands])
+        texts = [one.target_prefix for one in demands]
+        cuts = self._cut_lines(lines, first_index, texts)
+        start, encode = self._tokenizer.target.start, self._tokenizer.target.encode_phrases
+        # Few ask for a prefix, and reading the target's tokenizer takes as long as many a line
+        prefixes = encode(texts) if any(texts) else [[]] * len(texts)
         seed = self._seed if seed is None else seed
         hears = [self._is_needed is None or self._is_needed(line) for line in lines]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.inspect.jobs.align import Aligner
-    from tformer_cli.search.translator import Translation
+    from tformer_cli.search.translator import Doubt, Translation
     from tformer_cli.text.tokenizer import Tokenizer
 
 SCHEMA = "tformer.live/1"
@@ -28,6 +28,7 @@ def _translation(one: Translation) -> Event:
             "log_probability": text.log_probability,
             "token_log_probabilities": list(text.token_log_probabilities),
             "token_ids": list(text.token_ids),
+            **_doubt(text.doubt),
         }
         for text in one.hypotheses
     ]
@@ -39,6 +40,16 @@ def _translation(one: Translation) -> Event:
         "hypotheses": hypotheses,
         "flags": flags_of(best, one),
         "unsatisfied": list(one.unsatisfied),
+    }
+
+
+def _doubt(doubt: Doubt | None) -> Event:
+    if doubt is None:
+        return {}
+    return {
+        "doubt": doubt.probability,
+        "sentence_doubts": doubt.sentences,
+        "word_probabilities": doubt.words,
     }
 
 

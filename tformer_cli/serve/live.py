@@ -55,7 +55,7 @@ _SEARCH = ("beam_size", "length_penalty", "n_best", "max_length", *_SAMPLED, "se
 
 
 _FIELDS: "Mapping[Verb, tuple[str, ...]]" = {
-    "translate": (*_SEARCH, *_LANGUAGES, "prefix", *_PHRASES, "sentence"),
+    "translate": (*_SEARCH, *_LANGUAGES, "prefix", *_PHRASES, "sentence", "doubt"),
     "generate": (*_SEARCH, "stop", "stream"),
     "fill": ("top",),
     "embed": ("pooling", "normalize"),
@@ -74,6 +74,8 @@ def _settings(fields: Fields, known: Sequence[str]) -> dict[str, object]:
     if any(found.get(name) is not None for name in _SAMPLED):
         found["sampling"] = True
     found |= {name: fields.text(name) or None for name in _LANGUAGES if name in known}
+    if "doubt" in known:
+        found["doubt"] = fields.flag("doubt") or None
     if "stop" in known:
         found["stops"] = fields.texts("stop") or None
     if "pooling" in known:

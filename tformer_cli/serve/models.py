@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b, file_digest
@@ -16,7 +16,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
-from tformer_cli.artifacts.config_file import COMMANDS, PARTS, SHORTLIST, WEIGHTS, read_config
+from tformer_cli.artifacts.config_file import (
+    COMMANDS,
+    DOUBT,
+    PARTS,
+    SHORTLIST,
+    WEIGHTS,
+    read_config,
+)
 from tformer_cli.errors import ArtifactError, TformerError, UsageError
 from tformer_cli.kinds import kind_named
 from tformer_cli.kinds.serving import Translating
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.artifacts.config_file import ConfigFile, TaskKind, Verb
+    from tformer_cli.inspect.doubt import Doubter
     from tformer_cli.inspect.jobs.align import Aligner
     from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.stored_model import Opened
@@ -72,6 +80,8 @@ class ModelInfo:
     target_language: str = ""
     languages: tuple[str, ...] = ()
     """Codes of a model of many languages, each of which it reads and writes."""
+    doubt: bool = False
+    """True if its translations can say how probably they are wrong."""
     state: State = "unloaded"
     bytes: int = 0
     """Private memory that opening it took; 0: it was not opened yet, or the system does not say."""
@@ -96,6 +106,13 @@ class _Model:
         # Of hundreds of languages every pair is asked for, to list them
         self._codes = frozenset(self.languages)
         self._main_codes = frozenset(map(main_code, self.languages))
+        # By its file: a page asks before the model is opened
+        self.is_calibrated = False
+        if (path / DOUBT).is_file():
+            from tformer_cli.inspect.doubt import calibration_of
+
+            with suppress(ArtifactError):
+                self.is_calibrated = bool(calibration_of(path, config.step))
         self.engine: Engine
         self.aligner: ref[Aligner] | None = None
         """Reads what searches listened to, while the model is open."""
@@ -119,6 +136,7 @@ class _Model:
             source_language=config.source_language,
             target_language=config.target_language,
             languages=self.languages,
+            doubt=self.is_calibrated,
             state=engine.state,
             bytes=engine.bytes,
             hash=engine.hash,
@@ -473,12 +491,13 @@ def _packed(model: _Model, opened: Opened) -> Callable[[Verb], Serving]:
     """
     aligner = _aligner_of(opened) if "translate" in model.verbs else None
     model.aligner = None if aligner is None else ref(aligner)
+    doubter = None if aligner is None else _doubter_of(model, opened)
 
     def serving(verb: Verb) -> Serving:
         made = model.kind.serving(opened, verb)
         # The engine drops this function with the model, and with it what aligns
         if aligner is not None and isinstance(made, Translating):
-            made.heads = aligner.heads
+            made.heads, made.doubter = aligner.heads, doubter
         return made
 
     serving(model.verbs[0]).warm_up()
@@ -492,6 +511,18 @@ def _aligner_of(opened: Opened) -> Aligner | None:
         return Aligner(opened.directory)
     except TformerError:  # all its heads are pruned, or those stored are
         return None
+
+
+def _doubter_of(model: _Model, opened: Opened) -> Doubter | None:
+    """Reads the calibration anew: it may have come since the service began."""
+    from tformer_cli.inspect.doubt import Doubter
+
+    model.is_calibrated = False
+    with suppress(ArtifactError):
+        doubter = Doubter(opened.directory)
+        model.is_calibrated = True
+        return doubter
+    return None
 
 
 def _languages_of(tokenizer: Tokenizer | None) -> dict[str, str]:

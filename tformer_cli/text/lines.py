@@ -9,7 +9,6 @@ import codecs
 import gzip
 import lzma
 import queue
-import re
 import shlex
 import sys
 import threading
@@ -57,11 +56,10 @@ WESTERN_SHARE = 0.25
 
 # Tags of HTML or XML; not the special tokens of a vocabulary, such as `</s>`. A comment ends where
 # another begins: to look for its end from every one of many would take the square of their number.
-MARKUP = re.compile(
-    r"</(?!s>)[A-Za-z][\w:.-]*\s*>|<[A-Za-z][\w:.-]*(?:\s+[\w:.-]+\s*=\s*\\?[\"'][^<>]*|\s*/)>"
+MARKUP = (
+    r"(?i)</(?!s>)[A-Za-z][\w:.-]*\s*>|<[A-Za-z][\w:.-]*(?:\s+[\w:.-]+\s*=\s*\\?[\"'][^<>]*|\s*/)>"
     r"|<(?:!DOCTYPE\b[^<>]*|!--(?:(?!<!--).)*?--|\?xml\b[^<>]*\?"
-    r"|(?:body|br|div|em|h[1-6]|head|hr|html|img|li|ol|p|span|strong|table|t[dhr]|title|ul))>",
-    re.IGNORECASE,
+    r"|(?:body|br|div|em|h[1-6]|head|hr|html|img|li|ol|p|span|strong|table|t[dhr]|title|ul))>"
 )
 
 

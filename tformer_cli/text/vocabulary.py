@@ -12,8 +12,6 @@ from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import MOST_PIECES, SPECIAL_PIECES
 from tformer_cli.wording import SPACE_LABEL, character_label
 
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-
 
 class Vocabulary:
     """Pieces in the order of their ids; the first are `<pad> <unk> <s> </s>`."""
@@ -81,9 +79,8 @@ class Vocabulary:
         """The text of each piece; none of special tokens and language tokens."""
         plain = [piece.replace(SPACE_LABEL, " ").encode() for piece in self.pieces]
         plain[: len(SPECIAL_PIECES)] = [b""] * len(SPECIAL_PIECES)
-        in_bytes = {
-            n: int(m[1], 16) for n, p in enumerate(self.pieces) if (m := _BYTE.fullmatch(p))
-        }
+        named = {f"<0x{byte:02X}>": byte for byte in range(1 << 8)}
+        in_bytes = {self.ids[piece]: byte for piece, byte in named.items() if piece in self.ids}
         # with fewer, "<0x0A>" is text
         if len(in_bytes) == 1 << 8:
             for number, byte in in_bytes.items():

@@ -20,8 +20,10 @@ BYTES_PER_TOKEN = 4.5
 FULL_BATCH = 0.95
 """Share of a batch's budget that target tokens fill."""
 SPEEDS = {"tiny": 10_000, "small": 3_000, "base": 400, "big": 100}
-"""Target tokens a second on two cores. Tiny and small were measured; the others follow from their
-numbers of multiplications."""
+"""Target tokens a second on two cores with bfloat16. Tiny and small were measured; the others
+follow from their numbers of multiplications."""
+FLOAT32_SHARE = 0.32
+"""Share of these speeds without bfloat16: tiny, 3,200 tokens a second on two cores with AVX2."""
 NEARLY = 0.99
 """Share of a limit from which on it is reached."""
 MEASURED = ("tiny", "small")
@@ -116,14 +118,22 @@ def given_limits(values: Mapping[str, Any]) -> Limits:
 
 
 def estimate(
-    size: CorpusSize, limits: Limits, *, on_gpu: bool, fine_tunes: bool = False, preset: str = ""
+    size: CorpusSize,
+    limits: Limits,
+    *,
+    on_gpu: bool,
+    fine_tunes: bool = False,
+    preset: str = "",
+    has_bfloat16: bool = True,
 ) -> Estimate:
     """Chooses preset and batch, and estimates how far the limits let a run come.
 
     A preset that the user has chosen is left; one whose speed is not known is none.
     """
+    share = 1.0 if has_bfloat16 else FLOAT32_SHARE
     if preset not in SPEEDS:
-        preset = "tiny" if size.n_labels else _preset(size, limits, on_gpu=on_gpu)
+        preset = "tiny" if size.n_labels else _preset(size, limits, on_gpu=on_gpu, share=share)
+    speed = share * SPEEDS[preset]
     tokens_per_batch = 2048 if size.n_pairs < 100_000 else 4096
     if size.n_pairs >= 1_000_000:
         tokens_per_batch = 8192
@@ -137,7 +147,7 @@ def estimate(
         ends.append(limits.steps / per_epoch)
     # A GPU's speed is unknown here, so that the usual passes stand for what its time allows
     if limits.minutes and not on_gpu:
-        ends.append(60 * limits.minutes * SPEEDS[preset] / max(1.0, size.target_tokens))
+        ends.append(60 * limits.minutes * speed / max(1.0, size.target_tokens))
         if not limits.epochs:
             ends.append(MOST_EPOCHS)
     epochs = min(ends) if ends else float(_usual_epochs(size, per_epoch, fine_tunes=fine_tunes))
@@ -146,7 +156,7 @@ def estimate(
         epochs=epochs,
         steps=epochs * per_epoch,
         tokens_per_batch=tokens_per_batch,
-        minutes=epochs * size.target_tokens / SPEEDS[preset] / 60,
+        minutes=epochs * size.target_tokens / speed / 60,
     )
 
 
@@ -267,7 +277,7 @@ def _toml(value: Any) -> str:  # noqa: ANN401 - whatever a key holds
     return tomli_w.dumps({"x": value}).partition("=")[2].strip()
 
 
-def _preset(size: CorpusSize, limits: Limits, *, on_gpu: bool) -> str:
+def _preset(size: CorpusSize, limits: Limits, *, on_gpu: bool, share: float) -> str:
     """The preset for a corpus, or a smaller one that can read it often enough in the time."""
     names = [name for name, _ in SIZES]
     largest = next(place for place, (_, most) in enumerate(SIZES) if size.n_pairs < most)
@@ -278,7 +288,7 @@ def _preset(size: CorpusSize, limits: Limits, *, on_gpu: bool) -> str:
     fitting = (
         name
         for name in reversed(names[: largest + 1])
-        if seconds * SPEEDS[name] >= FEWEST_EPOCHS * size.target_tokens
+        if seconds * share * SPEEDS[name] >= FEWEST_EPOCHS * size.target_tokens
     )
     return next(fitting, names[0])
 

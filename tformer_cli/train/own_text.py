@@ -155,6 +155,7 @@ def choose_recipe(
     on_gpu: bool,
     fine_tunes: bool,
     preset: str = "",
+    has_bfloat16: bool = True,
     overridden: Sequence[str] = (),
 ) -> Chosen:
     """Chooses the recipe of runs in a directory, or finds that of runs that have begun."""
@@ -166,7 +167,14 @@ def choose_recipe(
         raise UsageError(f"--output: {run} holds a model but not a run; name another directory")
     if begun is not None:
         return Chosen(text=begun)
-    reach = estimate(own.size, limits, on_gpu=on_gpu, fine_tunes=fine_tunes, preset=preset)
+    reach = estimate(
+        own.size,
+        limits,
+        on_gpu=on_gpu,
+        fine_tunes=fine_tunes,
+        preset=preset,
+        has_bfloat16=has_bfloat16,
+    )
     settings = choose(own.size, limits, reach, fine_tunes=fine_tunes)
     # A table that is given replaces all keys that were chosen for it
     chosen = tuple(

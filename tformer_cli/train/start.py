@@ -199,10 +199,13 @@ def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Mo
     import torch
 
     from tformer_cli.model.encoder_only import model_of
+    from tformer_cli.model.transformer import zero_outputs
     from tformer_cli.trainer.adapters import add_low_ranks
 
     torch.manual_seed(recipe.training.seed)
     model = model_of(recipe.model, vocab_size)
+    if recipe.training.zero_outputs:
+        zero_outputs(model)
     if recipe.start.model and loads:
         load_start(model, recipe.start, recipe.task.labels)
     if recipe.adapter.rank:

@@ -16,7 +16,7 @@ from tformer_cli.settings import (
     check_limits,
 )
 
-Optimizer = Literal["adam", "adamw", "muon"]
+Optimizer = Literal["adam", "adamw", "muon", "normuon"]
 Schedule = Literal["noam", "inverse_sqrt", "linear", "cosine", "constant"]
 PrecisionChoice = Literal["auto", "float32", "bfloat16"]
 Averaging = Literal["last", "best", "ema", "none"]
@@ -71,7 +71,7 @@ class TrainingConfig:
     optimizer: Optimizer = "adam"
     """"adam" (Kingma & Ba 2015), "adamw", with decoupled weight decay (Loshchilov & Hutter 2019),
     or "muon" (Jordan et al. 2024; Liu et al. 2025) for the matrices of the layers and AdamW for
-    the rest."""
+    the rest; "normuon" makes the rows of Muon's updates equally long (Li et al. 2025)."""
     learning_rate: Annotated[float, POSITIVE] = 1e-3
     """Peak learning rate; for "noam" the factor in front of the paper's formula."""
     beta1: Annotated[float, FRACTION] = 0.9
@@ -81,9 +81,14 @@ class TrainingConfig:
     epsilon: Annotated[float, POSITIVE] = 1e-9
     """Adam's ε."""
     momentum: Annotated[float, FRACTION] = 0.95
-    """Muon's momentum ("muon" only)."""
+    """Muon's momentum ("muon" and "normuon" only)."""
     weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0
     """Weight decay of matrices (not for "adam")."""
+    cautious_decay: bool = False
+    """Weights decay only where the update makes them smaller, too (Chen et al. 2025)."""
+    zero_outputs: bool = False
+    """The last matrices of attention and feed-forward layers, W_O and W₂, begin at 0: each layer
+    begins as the identity (Zhang et al. 2019)."""
     schedule: Schedule = "inverse_sqrt"
     """"noam" is the paper's formula, "inverse_sqrt" the same curve with its peak at
     `learning_rate`; "linear" and "cosine" fall to 0 at the run's limit; "constant" stays."""
@@ -146,11 +151,16 @@ class TrainingConfig:
         check_limits(self)
         if self.weight_decay and self.optimizer == "adam":
             raise ValueError(
-                'weight_decay: needs optimizer = "adamw" or "muon", but optimizer is "adam"'
+                'weight_decay: needs optimizer = "adamw", "muon" or "normuon", but optimizer is '
+                '"adam"'
             )
-        if self.momentum != TrainingConfig.momentum and self.optimizer != "muon":
+        if self.cautious_decay and not self.weight_decay:
+            raise ValueError("cautious_decay: needs weight_decay above 0; set it, or omit this")
+        is_muon = self.optimizer in ("muon", "normuon")
+        if self.momentum != TrainingConfig.momentum and not is_muon:
             raise ValueError(
-                f'momentum: needs optimizer = "muon", but optimizer is "{self.optimizer}"'
+                'momentum: needs optimizer = "muon" or "normuon", but optimizer is '
+                f'"{self.optimizer}"'
             )
         if self.ema_decay != TrainingConfig.ema_decay and self.average != "ema":
             raise ValueError(f'ema_decay: needs average = "ema", but average is "{self.average}"')

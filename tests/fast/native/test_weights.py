@@ -31,10 +31,10 @@ SHAPES = (
 )
 
 
-def make_model(**shape):
+def make_model(vocab_size=40, **shape):
     base = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 2, "n_decoder_layers": 2}
     torch.manual_seed(1)
-    return Transformer(ModelConfig(**{**base, "max_positions": 48, **shape}), 40).eval()
+    return Transformer(ModelConfig(**{**base, "max_positions": 48, **shape}), vocab_size).eval()
 
 
 def translations(native):
@@ -121,6 +121,20 @@ def test_each_matrix_that_is_copied_is_released_once(kernels, shape):
     assert len(released) == len(set(released))
     assert set(released) == copied | {f"{tied}.weight"}
     assert translations(native) == translations(native_model(kernels, model))
+
+
+def test_pages_of_a_large_vocabulary_go_part_by_part(kernels):
+    """Beyond 8192 rows the output matrix is packed, and released, in parts."""
+    n_parts, n_rows = 3, 2 * 8192 + 45
+    model = make_model(vocab_size=n_rows)
+    stored = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    released = []
+    native = NativeModel(kernels, model.config, n_rows, stored, released.append)
+    n_copied = len(released)
+    assert translations(native) == translations(native_model(kernels, model))
+    later = released[n_copied:]
+    assert len(later) == n_parts
+    assert all(one is stored["source_embedding.weight"] for one in later)
 
 
 def grown(struct):

@@ -114,8 +114,87 @@ def test_all_but_the_layers_matrices_follow_adamw():
         assert torch.equal(parameter, of_adamw) == (parameter not in matrices)
 
 
-def test_restored_state_goes_on_bit_for_bit():
-    config = TrainingConfig(optimizer="muon")
+def test_normuon_is_the_algorithm_of_its_paper():
+    joined = nn.Parameter(random(18, 4).clone())
+    weights = joined.detach().clone()
+    settings = {"betas": (0.9, 0.98), "eps": 1e-9, "momentum": 0.9}
+    groups = [ParameterGroup(params=[joined], lr=0.1, weight_decay=0.5)]
+    optimizer = Muon(groups, {joined: 3}, levels_rows=True, **settings)
+    momentum, mean_square = torch.zeros(18, 4), torch.zeros(18)
+    for step in range(5):
+        generator = torch.Generator().manual_seed(step)
+        gradient = torch.randn(18, 4, generator=generator) * torch.arange(1, 19)[:, None]
+        joined.grad = gradient.clone()
+        optimizer.step()
+        momentum = 0.9 * momentum + gradient
+        weights *= 1 - 0.1 * 0.5
+        for first in (0, 6, 12):  # three maps that share a parameter
+            part = slice(first, first + 6)
+            muon_update = orthogonalized((gradient + 0.9 * momentum)[None, part])[0]
+            mean_square[part] = 0.95 * mean_square[part] + 0.05 * muon_update.square().mean(dim=1)
+            leveled = muon_update / mean_square[part].sqrt()[:, None]
+            leveled *= muon_update.norm() / leveled.norm()
+            weights[part] -= 0.1 * 0.2 * 6**0.5 * leveled
+        assert torch.allclose(joined, weights, atol=1e-5)
+    assert optimizer.state[joined]["row_square"].shape == (3, 6)
+
+
+def test_normuons_first_update_has_rows_of_one_length_and_muons_norm():
+    updates = {}
+    for levels_rows in (False, True):
+        weight = nn.Parameter(torch.zeros(24, 8))
+        weight.grad = random(24, 8) * torch.arange(24)[:, None]  # the first row has no gradient
+        optimizer = Muon(
+            [ParameterGroup(params=[weight], lr=1.0)], {weight: 1}, levels_rows=levels_rows,
+            betas=(0.9, 0.98), eps=1e-9, momentum=0.9,
+        )  # fmt: skip
+        optimizer.step()
+        updates[levels_rows] = weight.detach()
+    lengths = updates[True].norm(dim=1)
+    assert torch.allclose(lengths[1:], lengths[1].expand(23), rtol=1e-5)
+    assert lengths[0] == 0.0
+    assert torch.allclose(updates[True].norm(), updates[False].norm())
+    assert updates[False].norm(dim=1)[1:].std() > 0.1 * updates[False].norm(dim=1).mean()
+
+
+def test_normuon_leaves_a_matrix_without_gradients_as_it_is():
+    weight = nn.Parameter(random(6, 4).clone())
+    before = weight.detach().clone()
+    weight.grad = torch.zeros(6, 4)  # as of W₁ in the first step where W₂ begins at 0
+    optimizer = Muon(
+        [ParameterGroup(params=[weight], lr=1.0)], {weight: 1}, levels_rows=True,
+        betas=(0.9, 0.98), eps=1e-9, momentum=0.9,
+    )  # fmt: skip
+    optimizer.step()
+    assert torch.equal(weight, before)
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "normuon", "adamw"])
+def test_cautious_decay_falls_where_the_update_makes_a_weight_smaller(optimizer):
+    rate, decay, found = 0.1, 0.25, {}
+    for name, changes in {
+        "none": {}, "all": {"weight_decay": decay},
+        "cautious": {"weight_decay": decay, "cautious_decay": True},
+    }.items():  # fmt: skip
+        model = transformer()
+        before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+        config = TrainingConfig(optimizer=optimizer, learning_rate=rate, **changes)
+        put_gradients(model, 3)
+        make_optimizer(model, config).step()
+        found[name] = {name: weight.detach() for name, weight in model.named_parameters()}
+    for name, weight in before.items():
+        update = weight - found["none"][name]  # what is subtracted
+        decayed = rate * decay * weight if weight.dim() > 1 else torch.zeros_like(weight)
+        expected = found["none"][name] - torch.where(weight * update > 0.0, decayed, 0.0)
+        assert torch.allclose(found["cautious"][name], expected, atol=1e-6)
+        assert torch.allclose(found["all"][name], found["none"][name] - decayed, atol=1e-6)
+        share = (weight * update > 0.0).float().mean().item()
+        assert weight.dim() == 1 or 0.3 < share < 0.7
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "normuon"])
+def test_restored_state_goes_on_bit_for_bit(optimizer):
+    config = TrainingConfig(optimizer=optimizer, weight_decay=0.1, cautious_decay=True)
     model = transformer()
     optimizer = make_optimizer(model, config)
     for seed in range(2):
@@ -147,9 +226,17 @@ def test_a_parameter_without_a_gradient_stays_and_gets_no_state():
 
 
 def test_momentum_without_muon_is_an_error():
-    with pytest.raises(ValueError, match='momentum: needs optimizer = "muon"'):
+    with pytest.raises(ValueError, match='momentum: needs optimizer = "muon" or "normuon"'):
         TrainingConfig(optimizer="adamw", momentum=0.9)
-    assert TrainingConfig(optimizer="muon", momentum=0.9).momentum == 0.9
+    for optimizer in ("muon", "normuon"):
+        assert TrainingConfig(optimizer=optimizer, momentum=0.9).momentum == 0.9
+
+
+def test_cautious_decay_without_a_decay_is_an_error():
+    with pytest.raises(ValueError, match="cautious_decay: needs weight_decay above 0; set it"):
+        TrainingConfig(optimizer="muon", cautious_decay=True)
+    with pytest.raises(ValueError, match='weight_decay: needs optimizer = "adamw", "muon" or "no'):
+        TrainingConfig(weight_decay=0.1, cautious_decay=True)
 
 
 SHAPES = [(8, 8), (8, 24), (24, 8), (20, 28)]

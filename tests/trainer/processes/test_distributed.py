@@ -14,6 +14,7 @@ from tformer_cli.artifacts.tensors import load_tensors
 
 DROPOUT = ["--set", "model.dropout=0.3"]
 MUON = ["--set", 'training.optimizer="muon"']
+NORMUON = ["--set", 'training.optimizer="normuon"']
 AVERAGED = ["--set", 'training.average="ema"']
 SHARDED = ["--set", "training.shard_optimizer=true"]
 
@@ -85,6 +86,8 @@ def all_ended(ended, directory):
     jobs.add("sharded", 2, *SHARDED)
     jobs.add("muon", 2, *MUON)
     jobs.add("muon-sharded", 2, *MUON, *SHARDED)
+    jobs.add("normuon", 2, *NORMUON)
+    jobs.add("normuon-sharded", 2, *NORMUON, *SHARDED)
     jobs.add("averaged", 1, *AVERAGED)
     jobs.add("averaged-two", 2, *AVERAGED, *SHARDED, end=["SIGTERM", 1, 5])
     jobs.add("averaged-two", 2, *AVERAGED, *SHARDED)
@@ -142,7 +145,10 @@ def test_the_number_of_processes_does_not_change_the_weights(all_ended, director
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "unsharded"), [("sharded", "two"), ("muon-sharded", "muon")])
+@pytest.mark.parametrize(
+    ("name", "unsharded"),
+    [("sharded", "two"), ("muon-sharded", "muon"), ("normuon-sharded", "normuon")],
+)
 def test_a_sharded_optimizer_changes_nothing_and_is_saved_whole(
     all_ended, directory, name, unsharded
 ):

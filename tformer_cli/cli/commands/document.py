@@ -18,6 +18,7 @@ from tformer_cli.cli.streams import (
     results,
     warn,
     warn_of_results,
+    write_line,
 )
 from tformer_cli.documents.known_formats import (
     BY_EXTENSION,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tformer_cli.documents.translating import Translated
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
+    from tformer_cli.search.formats import OutputFormat
 
 LINES = "lines"
 # Files of lines have this ending, too: they are documents only where that is asked for.
@@ -137,12 +139,14 @@ def translate_document(
     *,
     protects: bool,
     summary_file: str | None,
+    doubt_format: "OutputFormat | None",
     reading: "Mapping[str, Any]",
     quiet: bool,
 ) -> None:
     """Translates a document and says what became of it.
 
-    `reading` are settings of the format, to which the `languages` of the model belong.
+    `reading` are settings of the format, to which the `languages` of the model belong. With a
+    `doubt_format` stdout gets a list of the segments.
     """
     from tformer_cli.documents.answers import ModelAnswers
     from tformer_cli.documents.segments import ReadSettings
@@ -156,7 +160,12 @@ def translate_document(
         name = "stdin" if chosen.file == STANDARD_STREAM else chosen.file
         # A document that cannot be read is an error before a model is loaded, too
         document = chosen.format.read(data, ReadSettings(name=name, **languages(), **reading))
-        answers = ModelAnswers(open_model(), glossary)
+        opened, doubter = open_model(), None
+        if doubt_format is not None:
+            from tformer_cli.inspect.doubt import Doubter
+
+            doubter = Doubter(opened.directory)
+        answers = ModelAnswers(opened, glossary, doubter=doubter)
         is_hidden = quiet or shares_terminal(output)
         made = _translated(document, answers, protects=protects, quiet=is_hidden)
         stream.write(document.write(made.segments))
@@ -164,6 +173,9 @@ def translate_document(
             found = {"format": chosen.format.name, **made.summary.as_json()}
             told.write(json.dumps(found, ensure_ascii=False, indent=1).encode() + b"\n")
     summary = made.summary
+    if doubt_format is not None:
+        for line in summary.doubt_lines(doubt_format):
+            write_line(line)
     done = count_of(summary.n_translated, "segment")
     note(f"{done} of {chosen.format.name} in {monotonic() - start:.1f} s", quiet=quiet)
     warn_of_results(answers.counts, quiet=quiet)

@@ -111,6 +111,7 @@ def text_run(
     if not names_own_text(*files):
         return None
     from tformer_cli.recipe import overridden_values
+    from tformer_cli.runtime import has_fast_bfloat16
     from tformer_cli.train.choose import given_limits
     from tformer_cli.trainer.processes.launch import launched
 
@@ -133,6 +134,7 @@ def text_run(
         on_gpu=_is_gpu(device),
         fine_tunes="from" in model,
         preset=preset if isinstance(preset, str) else "",
+        has_bfloat16=has_fast_bfloat16("cpu"),
         overridden=overridden,
     )
     return TextRun(own=own, chosen=chosen, run=run)

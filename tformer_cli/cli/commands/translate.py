@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.lines.job import ResultCounts
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
+    from tformer_cli.search.formats import OutputFormat
     from tformer_cli.search.keywords import SearchOverrides
 
 TEXT = argument(
@@ -203,7 +204,8 @@ class FormatOptions:
     doubt: bool = option_field(
         False,
         "Add the probability that the translation is wrong to tsv or jsonl, and those of its words "
-        "to jsonl; needs a model that `tformer calibrate` has seen.",
+        "to jsonl; of a document, list the segments on stdout, the most doubtful first. Needs a "
+        "model that `tformer calibrate` has seen.",
         panel="Formats",
     )
 
@@ -219,11 +221,22 @@ class FormatOptions:
                 "--alignments: text output has no place for them; choose --format tsv, jsonl or "
                 "moses"
             )
-        if self.output_format not in ("tsv", "jsonl"):
-            refuse({"doubt": self.doubt or None}, "has a place in tsv and jsonl; add --format")
         if self.output_format != "jsonl":
             given = {"token_scores": self.token_scores or None, "flags": self.flags or None}
             refuse(given, "only jsonl has a place for them; add --format jsonl")
+
+    def check_lines(self) -> None:
+        """Refuses what only the list of a document's segments has without --format."""
+        if self.output_format not in ("tsv", "jsonl"):
+            refuse({"doubt": self.doubt or None}, "has a place in tsv and jsonl; add --format")
+
+    def check_document(self, output: str) -> "OutputFormat | None":
+        """Returns the format of the list of doubts that stdout gets, if there is one."""
+        if not self.doubt:
+            return None
+        if output == STANDARD_STREAM:
+            raise UsageError("--doubt: stdout has the document; name a file for that with -o")
+        return "jsonl" if self.output_format == "jsonl" else "tsv"
 
     def arguments(self, opened: "Opened", *, quiet: bool) -> dict[str, Any]:
         """Returns them as arguments of `translated_text`: the translator, and what aligns."""
@@ -240,19 +253,15 @@ class FormatOptions:
             from tformer_cli.inspect.doubt import Doubter
 
             doubter = Doubter(opened.directory)
-            arguments["details"] = replace(arguments["details"], doubter=doubter)
+            arguments["correct"] = doubter.doubted
             arguments["translator"] = opened.translator.listening(doubter.heads)
         if self.alignments is None:
             return arguments
         from tformer_cli.inspect.jobs.align import Aligner
 
         aligner = Aligner(opened.directory)
-        # A search listens to one choice of heads
-        if self.doubt and aligner.heads != doubter.heads:
-            raise UsageError(
-                "--doubt: was calibrated by other heads than --alignments reads; run `tformer "
-                "calibrate` again, or omit one of the two"
-            )
+        if self.doubt:
+            doubter.check_aligned(aligner.heads, "--alignments reads")
         note(f"aligning by {aligner.choice}", quiet=quiet)
         return {
             **arguments,
@@ -414,7 +423,9 @@ def languages_of(model: Path, options: TranslatorOptions) -> dict[str, Any]:
 
 def refuse_of_lines(job: LargeJobOptions, formats: FormatOptions) -> None:
     """Refuses options that only lines have."""
-    given = given_options(job, formats)
+    given = given_options(job, formats) - {"doubt"}
+    if formats.doubt and formats.output_format in ("tsv", "jsonl"):
+        given -= {"output_format"}  # of the list of doubts
     why = "lines have it, documents do not; omit it, or add --document lines"
     names = {"output_format": "format"}
     refuse({names.get(name, name): True for name in sorted(given)}, why)
@@ -469,11 +480,13 @@ def translate(
                 constraints.terms(),
                 protects=documents.protect is not False,
                 summary_file=documents.summary,
+                doubt_format=formats.check_document(files.output),
                 reading=documents.reading(),
                 quiet=quiet,
             )
             return
     documents.check_lines()
+    formats.check_lines()
     read = LineCounts()
     lines = input_lines(text, files.input_file, read, "--input", quiet=quiet)
     is_stdin, is_typed = files.is_stdin(text), files.is_typed(text)

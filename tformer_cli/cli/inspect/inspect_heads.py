@@ -15,6 +15,7 @@ import typer
 
 from tformer_cli.cli.help import format_size, parse_size
 from tformer_cli.cli.inspect.inspect_view import (
+    CommandWithWeights,
     GivenSentences,
     OpeningArguments,
     SentenceRequest,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 
 PANEL = "Dumps of a corpus"
+COMMAND_CLASS = CommandWithWeights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -170,10 +170,10 @@ class PackedModel:
         shape = _shape(config, vocab_size)
         # The kernels know only addresses
         by_address = {weight.ctypes.data: weight for weight in ordered if weight is not None}
-        released = _ReleaseWeight(
+        self._released = _ReleaseWeight(
             0 if release is None else lambda address: release(by_address[address])
         )
-        self.pointer = library.tformer_new_model(ctypes.byref(shape), pointers, released)
+        self.pointer = library.tformer_new_model(ctypes.byref(shape), pointers, self._released)
         # The kernels cannot raise; no model is their way to say it
         if not self.pointer:
             raise MemoryError("there is not enough memory for the packed weights")
@@ -181,11 +181,10 @@ class PackedModel:
         # The kernels copy the matrices that they multiply by; embeddings, positions and the output
         # matrix, which come first, and norms, which are vectors, they read where they are
         kept = {id(weight) for weight in ordered[: 2 * _N_OF_INPUT + 1]}
-        self._read_in_place = [
-            weight
-            for weight in ordered
-            if weight is not None and (weight.ndim == 1 or id(weight) in kept)
-        ]
+        for address, weight in tuple(by_address.items()):
+            if weight.ndim > 1 and id(weight) not in kept:
+                del by_address[address]
+        self._read_in_place = by_address
 
 
 def sinusoids(n_positions: int, d_model: int, base: float = 10_000.0) -> NDArray[np.float32]:

@@ -14,9 +14,6 @@ import numpy as np
 
 from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, store_alignment
-from tformer_cli.corpora.algorithmic import TASKS, generate_examples
-from tformer_cli.corpora.algorithmic import split_sizes as string_sizes
-from tformer_cli.corpora.grammar.generate import generate_corpus, split_sizes
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.heads.names import HeadId, HeadLayout, head_layout, layout_of
 from tformer_cli.inspect.alignment import (
@@ -538,6 +535,9 @@ def store_measured_heads(recipe: Recipe, run: Path) -> AlignmentScore | None:
 
 def _gold_pairs(corpus: CorpusConfig) -> Iterator[tuple[PairTexts, GoldLinks]]:
     """Pairs that training never shows and their links; none of a corpus that has no links."""
+    from tformer_cli.corpora import algorithmic  # here: every inspection reads this file
+    from tformer_cli.corpora.grammar.generate import generate_corpus, split_sizes
+
     if corpus.built_in:
         n_pairs = min(N_PAIRS, split_sizes(corpus.pairs)[HELD_OUT])
         made = generate_corpus(corpus.pairs, corpus.seed)
@@ -546,9 +546,9 @@ def _gold_pairs(corpus: CorpusConfig) -> Iterator[tuple[PairTexts, GoldLinks]]:
             links = frozenset(pair.links)
             words = pair.source_words, pair.target_words
             yield PairTexts(n, pair.source, pair.target, *words), GoldLinks(links, links)
-    elif corpus.algorithmic and not TASKS[corpus.algorithmic].has_labels:
-        n_pairs = min(N_PAIRS, string_sizes(corpus.pairs)[HELD_OUT])
-        drawn = generate_examples(corpus.algorithmic, corpus.pairs, corpus.seed)
+    elif corpus.algorithmic and not algorithmic.TASKS[corpus.algorithmic].has_labels:
+        n_pairs = min(N_PAIRS, algorithmic.split_sizes(corpus.pairs)[HELD_OUT])
+        drawn = algorithmic.generate_examples(corpus.algorithmic, corpus.pairs, corpus.seed)
         examples = islice((one for split, one in drawn if split == HELD_OUT), n_pairs)
         for n, one in enumerate(examples):
             yield PairTexts(n, one.source, one.target), parse_links(one.gold, "gold")

@@ -76,52 +76,47 @@ def inspect_decision(
     if "patch" in settings.method and len(sentences) == 1:
         raise UsageError("--method patch: takes values of another sentence; give OTHER")
     opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
-    inspector = HeadInspector(opened)
+    inspector = HeadInspector(opened)  # Of all heads, whose maps a page shows
     records = [inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
-    finder = Finder(opened, records, settings, options.get("seed", 1))
-    return finder.explained(target, foil, corpus)
+    finder = Finder(opened, settings, options.get("seed", 1))
+    return finder.explained(records, target, foil, corpus)
 
 
-class Finder:
-    """Measures step by step; see `inspect_decision`."""
+class Decider:
+    """Finds the decision of one or two sentences, which is made alike of each."""
 
-    def __init__(
-        self, opened: Opened, records: Sequence[HeadsRecord], settings: DecisionOptions, seed: int
-    ) -> None:
-        self._opened, self._settings, self._seed = opened, settings, seed
-        self._subject = subject_of(opened.directory)
-        self._model = self._subject.model
-        self._selected = select_heads(settings.heads, head_layout(self._model))
-        self._records = records
-        for record in self._records:
+    def __init__(self, opened: Opened) -> None:
+        self.subject = subject_of(opened.directory)
+        self.model = self.subject.model
+        self._side = opened.directory.tokenizer.target
+        # Its measures of heads are not read: those of one head are enough to make a record
+        self._inspector = HeadInspector(opened, [str(one) for one in head_layout(self.model)][:1])
+
+    def read(self, sentences: Sequence[str]) -> list[HeadsRecord]:
+        return [self._inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
+
+    def decided(
+        self, records: Sequence[HeadsRecord], target: str | None, foil: str | None
+    ) -> tuple[list[Probe], Chosen, list[LogitsRecord]]:
+        for record in records:
             if record.maps is None:
                 raise DataError("SENTENCE: is blank; give a sentence")
             check_gaps(record)
-
-    def explained(
-        self,
-        target: str | None = None,
-        foil: str | None = None,
-        corpus: Iterable[str] | None = None,
-    ) -> DecisionRecord:
         found = [
-            read_logits(self._model, one, self._subject.labels, n_top=2, with_lens=False)
-            for one in self._records
+            read_logits(self.model, one, self.subject.labels, n_top=2, with_lens=False)
+            for one in records
         ]
-        side = self._opened.directory.tokenizer.target
         if len(found) == 2 and target is None and foil is None:
             chosen = parting(*found)
         else:
-            chosen = Words(found[0], side, self._subject.labels).chosen(target, foil)
-        decisions = self._decisions(found, chosen)
-        probes = [Probe(self._model, one) for one in decisions]
-        return self._record(probes, chosen, corpus, found[0])
+            chosen = Words(found[0], self._side, self.subject.labels).chosen(target, foil)
+        return [Probe(self.model, one) for one in self._decisions(found, chosen)], chosen, found
 
     def _decisions(self, found: Sequence[LogitsRecord], chosen: Chosen) -> list[Decision]:
         """Makes the same decision of each sentence: behind the first one's prefix, or its own."""
         prefix: tuple[int, ...] = ()
         decisions = []
-        device = next(self._model.parameters()).device
+        device = next(self.model.parameters()).device
         for record in found:
             sentence, maps = record.sentence, record.sentence.captured
             position = record.positions[-1].position
@@ -137,6 +132,27 @@ class Finder:
                 position = 0 if sentence.is_labeled else record.positions[chosen.number].position
             decisions.append(decision_of(sentence, position, prefix, chosen.ids, device))
         return decisions
+
+
+class Finder:
+    """Measures step by step; see `inspect_decision`."""
+
+    def __init__(self, opened: Opened, settings: DecisionOptions, seed: int) -> None:
+        self._opened, self._settings, self._seed = opened, settings, seed
+        self._decider = Decider(opened)
+        self._subject, self._model = self._decider.subject, self._decider.model
+        self._selected = select_heads(settings.heads, head_layout(self._model))
+
+    def explained(
+        self,
+        records: Sequence[HeadsRecord],
+        target: str | None = None,
+        foil: str | None = None,
+        corpus: Iterable[str] | None = None,
+    ) -> DecisionRecord:
+        probes, chosen, found = self._decider.decided(records, target, foil)
+        self._records = records
+        return self._record(probes, chosen, corpus, found[0])
 
     def _record(
         self,

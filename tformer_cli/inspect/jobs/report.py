@@ -90,7 +90,7 @@ def _decide(opened: Opened, sentences: list[SentenceReport], shared: dict[str, A
         # Their names, as metrics would select anew
         names = tuple(map(str, records[0].heads))
         settings = DecisionOptions(method=DECIDED_BY, heads=names)
-        return Finder(opened, records, settings, seed=1).explained()
+        return Finder(opened, settings, seed=1).explained(records)
 
     if len(sentences) == 2:
         with suppress(DataError):  # They do not part, or have no place in common

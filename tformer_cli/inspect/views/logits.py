@@ -167,7 +167,7 @@ def read_logits(
     logits, lens = layer_logits(model, maps.source_ids, maps.target_input_ids, places)
     # float64 keeps the digits of small probabilities
     rows = torch.log_softmax(logits.double(), dim=-1)
-    layers = torch.softmax(lens.double(), dim=-1)[: len(lens) if with_lens else 0]
+    layers = torch.softmax(lens[: len(lens) if with_lens else 0].double(), dim=-1)
     return LogitsRecord(
         sentence=sentence,
         positions=tuple(

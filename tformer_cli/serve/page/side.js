@@ -10,6 +10,7 @@ import { changedWords, wordsOf } from "./words.js";
 
 const DEBOUNCE = 80, INSPECT_AFTER = 150, REST_AFTER = 500; // milliseconds after the last key
 const SAID_AFTER = 1000; // a screen reader hears the answer once the typing rests
+const LIKELY_WRONG = .5, UNLIKELY_WORD = .2; // as in lists and flags of the command
 const MOST_WRITTEN = 40; // tokens that a language model writes behind a text
 const FIRST = ["alignment", "heads", "tree", "next"], THEN = ["lens", "flow", "off", "image"];
 const LABELS = {
@@ -105,7 +106,7 @@ export function makeSide(number, models, hears) {
     const { model, text, sentence, prefix, off, settings } = store.get();
     return {
       model: model.name, text, ...(sentence ? { sentence } : {}), ...(prefix ? { prefix } : {}), ...(off.size ? { heads_off: [...off] } : {}), ...(want.length ? { want } : {}),
-      ...(verb() === "translate" ? settings : {}),
+      ...(verb() === "translate" ? { ...settings, ...(model.doubt ? { doubt: true } : {}) } : {}),
       // What it writes is streamed already; here only its text is looked into
       ...(verb() === "generate" ? { max_length: 1 } : {}),
       ...changes,
@@ -247,6 +248,10 @@ export function makeSide(number, models, hears) {
     const [start, end] = spanOf("target"), begins = prefix && written.startsWith(prefix, start);
     target.show({ text: written, ...(prefix ? { grey: [begins ? start + prefix.length : start, end] } : {}), changed, within: [start, end] });
     source.show({ within: spanOf("source") });
+    const { words, sentences } = doubts();
+    target.area.title = "";
+    target.mark("doubtful", words);
+    target.mark("suspect", new Set(sentences.flatMap(([, from, to]) => [...Array(to - from).keys()].map(n => from + n))));
     if (begins && document.activeElement === target.area) target.area.setSelectionRange(start + prefix.length, start + prefix.length);
     showProbabilities();
     tell();
@@ -262,6 +267,27 @@ export function makeSide(number, models, hears) {
       if (word !== null) sums[word] = (sums[word] ?? 0) + logs[n];
     });
     return sums.map(Math.exp);
+  }
+
+  /** What the service doubts: numbers of improbable words, and sentences that are as probably wrong as not, each [doubt, first word, word after]. */
+  function doubts() {
+    /** @type {{words: Set<number>, sentences: number[][]}} */
+    const found = { words: new Set(), sentences: [] };
+    let first = 0;
+    for (const event of side.sentences?.list.map(one => one.answer) ?? [side.answer]) {
+      const { doubt, sentence_doubts: each = [], word_probabilities: words = [] } = event?.hypotheses[0] ?? {};
+      words.forEach(([, p], n) => p < UNLIKELY_WORD && found.words.add(first + n));
+      // Of several that came together nobody says which word is whose; they come alone soon
+      if (each.length === 1 && doubt >= LIKELY_WRONG) found.sentences.push([doubt, first, first + words.length]);
+      first += words.length;
+    }
+    return found;
+  }
+
+  /** The tooltip of a word of the translation. */
+  function doubtOf(n) {
+    const { words, sentences } = doubts(), sentence = sentences.find(([, from, to]) => n >= from && n < to);
+    return [...sentence ? [`Wrong with probability ${decimal(sentence[0], 2)}.`] : [], ...words.has(n) ? ["The model finds this word improbable."] : []].join(" ");
   }
 
   function showProbabilities() {
@@ -281,6 +307,7 @@ export function makeSide(number, models, hears) {
     own.mark("linked", new Set());
     others.mark("linked", linked);
     others.mark("pointed", new Set());
+    target.area.title = which === "target" && n !== null ? doubtOf(n) : "";
     if (n === null || !side.answer) return tell();
     if (which === "target") hears.pointed(side, n - firsts[1]);
     const texts = [wordsOf(store.get().text), wordsOf(side.answer.target.text)], name = texts[place][n];

@@ -30,19 +30,28 @@ class Adam:
 
     With m and v the running means of the gradient g and of g², of step t:
     w ← w − lr·decay·w − lr·m̂ / (√v̂ + ε), where m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ).
+    Cautious decay falls only where m̂ and w have the same sign (Chen et al. 2025, "Cautious Weight
+    Decay"): elsewhere the gradient wants the weight larger, and the two would work against each
+    other.
 
     All parameters are updated in one pass of `torch.optim.adam.adam`. A parameter without a
     gradient is skipped and gets no state.
     """
 
     def __init__(
-        self, groups: Iterable[ParameterGroup], *, betas: tuple[float, float], eps: float
+        self,
+        groups: Iterable[ParameterGroup],
+        *,
+        betas: tuple[float, float],
+        eps: float,
+        is_cautious: bool = False,
     ) -> None:
         self.param_groups = list(groups)
         self.state: defaultdict[Tensor, dict[str, Tensor]] = defaultdict(dict)
         """Of each parameter `step`, and as `exp_avg` and `exp_avg_sq` m and v of its shape."""
         self._betas = betas
         self._eps = eps
+        self._is_cautious = is_cautious
 
     def step(self) -> None:
         with torch.no_grad(), record_function("Optimizer.step"):  # the name in torch's profiles
@@ -64,6 +73,9 @@ class Adam:
             if not self.state[parameter]:
                 self.state[parameter] = _initial_state(parameter)
         states = [self.state[parameter] for parameter, _ in pairs]
+        is_cautious = self._is_cautious and group.weight_decay > 0.0
+        # torch's pass decays everything or nothing, and does not say what it subtracts
+        before = [parameter.clone() for parameter, _ in pairs] if is_cautious else []
         adam(
             [parameter for parameter, _ in pairs],
             [gradient for _, gradient in pairs],
@@ -78,9 +90,18 @@ class Adam:
             beta1=self._betas[0],
             beta2=self._betas[1],
             lr=group.lr,
-            weight_decay=group.weight_decay,
+            weight_decay=0.0 if is_cautious else group.weight_decay,
             eps=self._eps,
         )
+        for (parameter, _), weight in zip(pairs, before, strict=False):
+            parameter.sub_(
+                cautious(weight, weight - parameter), alpha=group.lr * group.weight_decay
+            )
+
+
+def cautious(weight: Tensor, update: Tensor) -> Tensor:
+    """Takes the weights that a subtracted update brings nearer to 0, and zeros for the others."""
+    return weight * (weight * update >= 0.0)
 
 
 def _initial_state(parameter: Tensor) -> dict[str, Tensor]:

@@ -27,10 +27,14 @@ from torch import Tensor, nn
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.operations import Operations
 from tformer_cli.model.positions import SegmentTerms
-from tformer_cli.trainer.optimizers.adam import Adam, ParameterGroup
+from tformer_cli.trainer.optimizers.adam import Adam, ParameterGroup, cautious
 
 _ADAMW_SIZE = 0.2
 """Root mean square of AdamW's usual update over the learning rate (Liu et al. 2025, 2.2)."""
+_ROW_DECAY = 0.95
+"""β₂ of NorMuon's running mean squares of rows (Li et al. 2025, section 4)."""
+_SMALLEST_ROOT = 1e-10
+"""Added to roots of those, so that a row without updates gets none."""
 
 
 def layer_matrices(model: nn.Module) -> dict[Tensor, int]:
@@ -57,6 +61,11 @@ class Muon(Adam):
     The state of a Muon parameter is one tensor, `momentum`: half of AdamW's. A parameter without a
     gradient is skipped and gets no state. A step uses up the gradients of Muon's parameters,
     which become None.
+
+    NorMuon (Li et al. 2025, "NorMuon: Making Muon more efficient and scalable") then divides each
+    row of an update, a neuron's, by the root of its running mean square, and gives the whole the
+    norm that it had: orthogonal matrices still have rows of very different lengths. Its state has
+    `row_square` besides, one number a row.
     """
 
     def __init__(
@@ -67,12 +76,15 @@ class Muon(Adam):
         betas: tuple[float, float],
         eps: float,
         momentum: float,
+        levels_rows: bool = False,
+        is_cautious: bool = False,
         dtype: torch.dtype = torch.float32,
         operations: Operations | None = None,
     ) -> None:
-        super().__init__(groups, betas=betas, eps=eps)
+        super().__init__(groups, betas=betas, eps=eps, is_cautious=is_cautious)
         self._matrices = matrices
         self._momentum = momentum
+        self._levels_rows = levels_rows
         self._dtype = dtype
         self._operations = operations
 
@@ -109,9 +121,26 @@ class Muon(Adam):
         updates = torch.split(orthogonalized(directions, self._dtype, self._operations), counts)
         scaled_rate = group.lr * _ADAMW_SIZE * max(shape) ** 0.5
         for (parameter, _), update in zip(pairs, updates, strict=True):
-            if group.weight_decay:
+            direction = self._leveled(parameter, update) if self._levels_rows else update
+            flat = direction.flatten(0, 1)
+            if self._is_cautious:
+                decay = group.lr * group.weight_decay
+                parameter.sub_(cautious(parameter, flat), alpha=decay)
+            elif group.weight_decay:
                 parameter.mul_(1.0 - group.lr * group.weight_decay)
-            parameter.sub_(update.flatten(0, 1), alpha=scaled_rate)
+            parameter.sub_(flat, alpha=scaled_rate)
+
+    def _leveled(self, parameter: Tensor, update: Tensor) -> Tensor:
+        """Divides rows of updates (N, R, C) by their usual size; the norms of matrices stay."""
+        state, square = self.state[parameter], update.square().mean(dim=2)
+        if "row_square" not in state:
+            state["row_square"] = torch.zeros_like(square)
+        state["row_square"].lerp_(square, 1.0 - _ROW_DECAY)
+        rows = update / (state["row_square"].sqrt() + _SMALLEST_ROOT).unsqueeze(2)
+        norms = [torch.linalg.matrix_norm(one, keepdim=True) for one in (update, rows)]
+        # A matrix without updates has none to divide by
+        leveled: Tensor = rows * (norms[0] / norms[1].clamp(min=_SMALLEST_NORM))
+        return leveled
 
     def _add_to_momentum(self, parameter: Tensor, gradient: Tensor) -> None:
         """Makes the momentum m of a parameter μ·m + g, in one pass."""

@@ -22,17 +22,24 @@ def make_optimizer(model: Model, config: TrainingConfig, precision: Precision = 
         ParameterGroup(params=decayed, lr=config.learning_rate, weight_decay=config.weight_decay),
         ParameterGroup(params=others, lr=config.learning_rate),
     ]
-    if config.optimizer == "muon":
+    if config.optimizer in ("muon", "normuon"):
         return Muon(
             groups,
             layer_matrices(model),
             betas=(config.beta1, config.beta2),
             eps=config.epsilon,
             momentum=config.momentum,
+            levels_rows=config.optimizer == "normuon",
+            is_cautious=config.cautious_decay,
             dtype=torch.bfloat16 if precision == "bfloat16" else torch.float32,
             operations=model.operations,
         )
-    return Adam(groups, betas=(config.beta1, config.beta2), eps=config.epsilon)
+    return Adam(
+        groups,
+        betas=(config.beta1, config.beta2),
+        eps=config.epsilon,
+        is_cautious=config.cautious_decay,
+    )
 
 
 def set_learning_rate(optimizer: Adam, rate: float) -> None:

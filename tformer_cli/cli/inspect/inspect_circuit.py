@@ -1,0 +1,89 @@
+"""`tformer inspect-circuit`: the fewest heads that keep a decision, and in how many models."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+from tformer_cli.artifacts.config_file import check_model
+from tformer_cli.cli.inspect.inspect_view import (
+    OpeningArguments,
+    emit_view,
+    open_model,
+    takes_opening_options,
+    view_format,
+    view_format_option,
+)
+from tformer_cli.cli.options import (
+    ModelArgument,
+    OutputOption,
+    QuietOption,
+    argument,
+    option_field,
+)
+from tformer_cli.cli.streams import STANDARD_STREAM, file_lines, note, warn_of_bytes
+from tformer_cli.inspect.views.circuit import VIEW, CircuitOptions
+from tformer_cli.text.lines import LineCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tformer_cli.corpora.minimal_pairs import MinimalPair
+    from tformer_cli.kinds.stored_model import Opened
+
+
+@takes_opening_options
+def inspect_circuit(
+    model: ModelArgument,
+    pairs: str = argument(
+        "PAIRS",
+        "A built-in kind of pairs (pronoun, agreement, number, negation, rating, repeats), or a "
+        "file of lines SENTENCE, OTHER and perhaps TARGET and FOIL, with tabs between.",
+        role="reads_file",
+    ),
+    *,
+    models: list[Path] | None = option_field(
+        None,
+        "One more model, such as that of another seed. Repeatable.",
+        metavar="MODEL",
+        role="reads_model",
+    ),
+    options: CircuitOptions,
+    output_format: Annotated[str | None, view_format_option(VIEW)] = None,
+    output: OutputOption = STANDARD_STREAM,
+    quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
+) -> None:
+    """Find the fewest heads that keep a decision.
+
+    Pairs of sentences differ in a word that decides another one: it was too tired (il), it was too
+    wide (elle). Half of them choose the heads that keep the decision when every other head computes
+    what it does in the other sentence; the other half judges these heads. With --models each model
+    has a circuit of its own, and a table tells in how many of them each kind and layer is.
+
+    Examples:
+        tformer inspect-circuit runs/quickstart pronoun
+        tformer inspect-circuit runs/ratings rating --models runs/seed-2 --models runs/seed-3
+        tformer inspect-circuit runs/quickstart pairs.tsv --faithfulness 0.8
+    """
+    chosen = view_format(VIEW, output_format, output)
+    places = [model, *(models or [])]
+    for place in places:
+        check_model(place, VIEW.tasks)
+
+    from tformer_cli.inspect.jobs.circuit import check_name, read_pairs
+    from tformer_cli.inspect.jobs.circuit import inspect_circuit as find
+
+    counts = LineCounts()
+    given: str | list[MinimalPair] = pairs
+    if pairs == STANDARD_STREAM or Path(pairs).is_file():
+        given = list(read_pairs(file_lines(pairs, counts, quiet=quiet), pairs))
+    else:
+        check_name(pairs)
+
+    def opened() -> "Iterator[Opened]":
+        for place in places:
+            note(f"finding the circuit of {place}", quiet=quiet)
+            yield open_model(place, opening, quiet=quiet, tasks=VIEW.tasks)
+
+    record = find(opened(), given, name=pairs, settings=options, seed=opening["seed"])
+    emit_view(VIEW, [record], chosen, output, options)
+    warn_of_bytes(counts)

@@ -1,0 +1,196 @@
+"""Pairs of sentences in; the heads that keep their decisions out, of one model or of several."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Unpack
+
+from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.corpora.grammar.choices import Choices
+from tformer_cli.corpora.minimal_pairs import PAIRS, MinimalPair, minimal_pairs
+from tformer_cli.errors import DataError, TformerError, UsageError
+from tformer_cli.heads.names import head_layout
+from tformer_cli.inspect.decisions.circuits import PatchedPair, find_circuit, judged
+from tformer_cli.inspect.jobs.decision import Decider
+from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspection
+from tformer_cli.inspect.views.circuit import (
+    VIEW,
+    CircuitHead,
+    CircuitOptions,
+    CircuitsRecord,
+    ModelCircuit,
+)
+from tformer_cli.kinds.stored_model import Opened
+from tformer_cli.text.tokenizer import TokenizerSide
+from tformer_cli.wording import count_of, did_you_mean, suggestions
+
+REPEATS = "repeats"
+BUILT_IN = (*PAIRS, REPEATS)
+"""Kinds of built-in pairs; those of repeated tokens are of a model's own vocabulary."""
+BLOCK = 8  # Tokens that come twice
+FEWEST = 4  # Pairs of a model; two of them choose, two judge
+PATIENCE = 100  # Draws for each pair: a tokenizer may cut some texts in other pieces
+MOST_COLUMNS = 4
+
+
+def inspect_circuit(
+    models: Iterable[Path | str | ModelDirectory | Opened],
+    pairs: str | Sequence[MinimalPair],
+    *,
+    name: str = "",
+    settings: CircuitOptions | None = None,
+    **options: Unpack[InspectionOptions],
+) -> CircuitsRecord:
+    """Finds the fewest heads of each model that keep how pairs of sentences are decided.
+
+    Pairs are those of a built-in kind, or given ones, which have a name.
+    """
+    settings, seed = settings or CircuitOptions(), options.get("seed", 1)
+    found: list[ModelCircuit] = []
+    example: MinimalPair | None = None
+    for model in models:
+        opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
+        given = pairs
+        if isinstance(given, str):
+            given = drawn_pairs(given, settings.draw, opened.directory.tokenizer.target, seed)
+        example = example or next(iter(given), None)
+        found.append(_circuit_of(opened, given, settings, seed))
+    if example is None:
+        raise DataError("PAIRS: there is none; give some")
+    return CircuitsRecord(
+        pairs=pairs if isinstance(pairs, str) else name,
+        example=example,
+        least=settings.faithfulness,
+        models=tuple(found),
+    )
+
+
+def drawn_pairs(name: str, n_pairs: int, side: TokenizerSide, seed: int) -> list[MinimalPair]:
+    """Draws pairs of a built-in kind."""
+    return (
+        repeated_pairs(side, n_pairs, seed)
+        if name == REPEATS
+        else minimal_pairs(name, n_pairs, seed)
+    )
+
+
+def read_pairs(lines: Iterable[str], name: str) -> Iterator[MinimalPair]:
+    """Reads a table of pairs: SENTENCE, OTHER and perhaps TARGET and FOIL in each line."""
+    for number, line in enumerate(lines, 1):
+        columns = line.split("\t")
+        if line.strip():
+            if not 2 <= len(columns) <= MOST_COLUMNS or not all(one.strip() for one in columns[:2]):
+                raise DataError(
+                    f"{name}: line {number}: has no pair; write SENTENCE, OTHER and, if they are "
+                    "not where the two part, TARGET and FOIL, with tabs between them"
+                )
+            sentence, other, target, foil = (*columns, "", "")[:MOST_COLUMNS]
+            yield MinimalPair(
+                sentence=sentence, other=other, target=target.strip(), foil=foil.strip()
+            )
+
+
+def check_name(name: str) -> None:
+    """Makes sure that pairs that are no file are of a built-in kind."""
+    if name not in BUILT_IN:
+        near = did_you_mean(suggestions(name, BUILT_IN))
+        raise UsageError(
+            f'PAIRS: "{name}" is neither a file nor a kind; the kinds are {", ".join(BUILT_IN)}'
+            + (f"; {near}" if near else "")
+        )
+
+
+def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[MinimalPair]:
+    """Draws random tokens that come twice, up to the one that is to be repeated.
+
+    In the other text another token stands in the first copy there. All tokens differ, so that only
+    what stood behind the earlier occurrence of the last one tells what comes next.
+    """
+    pieces = [place for place, piece in enumerate(side.piece_bytes) if piece.strip()]
+    texts = side.decode_batch([[one] for one in pieces])
+    known = [
+        one for one, again in zip(pieces, side.encode_batch(texts), strict=True) if again == [one]
+    ]
+    rng, found = Choices(seed), list[MinimalPair]()
+    for _ in range(PATIENCE * n_pairs if len(known) > BLOCK else 0):
+        tokens: list[int] = []
+        while len(tokens) <= BLOCK:
+            token = rng.pick(known)
+            tokens += [token] if token not in tokens else []
+        *block, foil = tokens
+        place = rng.pick(range(1, BLOCK))
+        first = [*block, *block[:place]]
+        both = [first, [*first[:place], foil, *first[place + 1 :]]]
+        texts = side.decode_batch(both)
+        if side.encode_batch(texts) == both:
+            target, other = (side.decode([one]).strip() for one in (block[place], foil))
+            found.append(
+                MinimalPair(sentence=texts[0], other=texts[1], target=target, foil=other,
+                            cause=(target, other))
+            )  # fmt: skip
+        if len(found) == n_pairs:
+            return found
+    raise DataError(
+        f"PAIRS {REPEATS}: the tokenizer has too few pieces that stay the same next to others; "
+        "give pairs in a file"
+    )
+
+
+def _circuit_of(
+    opened: Opened, given: Sequence[MinimalPair], settings: CircuitOptions, seed: int
+) -> ModelCircuit:
+    decider = Decider(opened)
+    if not list(head_layout(decider.model)):
+        raise UsageError("MODEL: has no heads; inspect one with attention")
+    pairs = _decided(decider, given)
+    # Every other pair, for kinds of pairs may come in any order
+    chosen, held = pairs[::2], pairs[1::2]
+    circuit = find_circuit(chosen, settings.faithfulness)
+    reads = [pair.reads() for pair in chosen]
+    heads = [
+        CircuitHead(
+            id=str(head),
+            kind=head.kind,
+            layer=head.layer,
+            head=head.head,
+            in_circuit=bool(circuit.kept[number]),
+            without=1 - circuit.without[number],
+            alone=circuit.alone[number],
+            reads=_mean([one[number] for one in reads]),
+        )
+        for number, head in enumerate(chosen[0].heads)
+    ]
+    return ModelCircuit(
+        model=decider.subject.summary,
+        n_given=len(given),
+        n_chosen=len(chosen),
+        n_judged=len(held),
+        heads=tuple(sorted(heads, key=lambda one: -one.cause)),
+        curve=tuple(circuit.curve),
+        verdict=judged(held, circuit.kept, seed),
+    )
+
+
+def _decided(decider: Decider, given: Sequence[MinimalPair]) -> list[PatchedPair]:
+    """Finds the decisions of pairs, without those that the model decides otherwise."""
+    found, reason = [], "both sentences are decided alike"
+    for pair in given:
+        try:
+            words = pair.target or None, pair.foil or None
+            records = decider.read((pair.sentence, pair.other))
+            (first, second), *_ = decider.decided(records, *words)
+        except TformerError as error:  # Another word stands there
+            reason = str(error)
+        else:
+            if first.d > 0 > second.d:
+                found.append(PatchedPair(first, second))
+    if len(found) < FEWEST:
+        raise DataError(
+            f"PAIRS: of {count_of(len(given), 'pair')} the model decides {len(found)} as they say, "
+            f"but a circuit needs {FEWEST} ({reason}); give other pairs"
+        )
+    return found
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [one for one in values if one is not None]
+    return sum(known) / len(known) if known else None

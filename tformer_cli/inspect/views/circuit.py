@@ -1,0 +1,300 @@
+"""Circuits: the heads that keep a decision, of one model or of several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tformer_cli.inspect.data import picked, plain
+from tformer_cli.inspect.view import WITH_OUTPUT, View, with_half
+from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Facts, Room, Row, Table, Text, text
+from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tformer_cli.corpora.minimal_pairs import MinimalPair
+    from tformer_cli.heads.names import Kind
+    from tformer_cli.inspect.record import ModelSummary
+
+SCHEMA = "tformer.circuit/1"
+MEASURES = {
+    "faithful": "d with only these heads, all others patched with the other sentence, from 0 (all "
+    "patched) to 1 (none)",
+    "complete": "the same with these heads patched and the others kept: near 0 if no others do "
+    "their work",
+    "decides": "pairs still decided alike by the circuit",
+    "random": "mean of 50 random sets of as many heads, and the share of them that are as faithful",
+    "carried": "share of the difference between the two sentences that is undone when all heads "
+    "are patched; the rest is of embeddings and feed-forward layers",
+    "without": "faithfulness that is lost when only this head is patched",
+    "alone": "faithfulness of this head alone",
+    "reads": "mean weight on the tokens that differ: of cross-attention where the decision falls, "
+    "of others where it is largest",
+}
+"""Columns and their meanings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """A share with its 95 % interval over sentences."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def shown(self) -> Text:
+        return with_half(self.value, self.low, self.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircuitHead:
+    """A head and what it has to do with the decision."""
+
+    id: str
+    kind: Kind
+    layer: int
+    head: int
+    in_circuit: bool
+    without: float
+    alone: float
+    reads: float | None
+
+    @property
+    def cause(self) -> float:
+        return self.without + self.alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a circuit keeps of decisions that did not choose it."""
+
+    d: tuple[float, float, float]  # Means: all heads, all patched, the other sentence
+    faithfulness: Share
+    completeness: Share
+    decides: float
+    random: float
+    random_reach: float
+    without_layer: dict[str, float]  # Faithfulness that is lost with all heads of a layer patched
+
+    @property
+    def carried(self) -> float:
+        whole, patched, other = self.d
+        return (whole - patched) / (whole - other)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCircuit:
+    """The circuit of one model."""
+
+    model: ModelSummary
+    n_given: int
+    n_chosen: int  # Pairs that chose the heads
+    n_judged: int  # Pairs that judged them; the remaining ones are decided otherwise
+    heads: tuple[CircuitHead, ...]  # By cause, the strongest first
+    curve: tuple[float, ...]  # Faithfulness of the first 1, 2, … of them
+    verdict: Verdict
+
+    @property
+    def circuit(self) -> list[CircuitHead]:
+        return [one for one in self.heads if one.in_circuit]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerAgreement:
+    """A kind and layer in the circuits of several models."""
+
+    id: str
+    heads: tuple[int, ...]  # In the circuit of each model
+    without: tuple[float, ...]  # Faithfulness that each model loses with all heads there patched
+    needed_in: int  # Models whose circuits would not be faithful enough without
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircuitsRecord:
+    """The circuits of some models for the same pairs."""
+
+    pairs: str  # Their kind or file
+    example: MinimalPair
+    least: float
+    models: tuple[ModelCircuit, ...]
+
+    def __str__(self) -> str:
+        found = (f"{one.model.name}: {count_of(len(one.circuit), 'head')}" for one in self.models)
+        return f"{self.pairs}: {', '.join(found)}"
+
+    @property
+    def layers(self) -> list[LayerAgreement]:
+        """Kinds and layers; numbers of heads mean nothing from one training to the next."""
+        losses = [one.verdict.without_layer for one in self.models]
+        # A dictionary keeps their order, where models differ in depth too
+        places = dict.fromkeys(place for one in losses for place in one)
+        found = []
+        for place in places:
+            without = tuple(one.get(place, 0.0) for one in losses)
+            numbers = tuple(
+                sum(f"{head.kind}.{head.layer}" == place for head in one.circuit)
+                for one in self.models
+            )
+            needed_in = sum(loss > 1 - self.least for loss in without)
+            if needed_in or any(numbers):
+                found.append(
+                    LayerAgreement(id=place, heads=numbers, without=without, needed_in=needed_in)
+                )
+        return sorted(found, key=lambda one: (-one.needed_in, -sum(one.without)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircuitOptions:
+    """Settings of the view."""
+
+    draw: Annotated[
+        int, Option(help="Draw N pairs of a built-in kind; half choose heads.", metavar="N", min=8)
+    ] = 40
+    faithfulness: Annotated[
+        float,
+        Option(
+            help="Keep at least this share of the decision, over the pairs that choose the heads.",
+            metavar="X",
+            min=0.0,
+            max=1.0,
+        ),
+    ] = 0.9
+    top: Annotated[int, Option(help="Show the N strongest heads.", metavar="N", min=1)] = 10
+
+
+def _model(one: ModelCircuit) -> dict[str, Any]:
+    return {
+        "model": vars(one.model),
+        **picked(one, "n_given n_chosen n_judged"),
+        "circuit": [head.id for head in one.circuit],
+        **picked(one, "*verdict carried=verdict.carried heads curve"),
+    }
+
+
+class CircuitView(View[CircuitsRecord]):
+    """Shows circuits."""
+
+    name = "circuit"
+    title = "The heads that keep a decision"
+    Options = CircuitOptions
+    tasks = WITH_OUTPUT
+    formats = ("text", "jsonl")
+
+    def json(self, record: CircuitsRecord) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "conventions": "faithfulness(C) = (d(C) - d(none)) / (d(all) - d(none)), d with the "
+            "heads of C kept and all others patched with the other sentence, means over pairs; "
+            "completeness is that of all heads but C; [low, high] is 95 % of the bootstrap",
+            "measures": MEASURES,
+            **picked(record, "pairs example least"),
+            "models": [_model(one) for one in record.models],
+            "layers": plain(record.layers),
+        }
+
+    def blocks(
+        self, record: CircuitsRecord, options: CircuitOptions, room: Room
+    ) -> Iterator[Block]:
+        example = record.example
+        decided = example.target, example.foil
+        yield Facts(
+            [
+                ("pairs", f"{record.pairs}, such as"),
+                (decided[0] or "sentence", example.sentence),
+                (decided[1] or "other", example.other),
+            ]
+        )
+        yield BLANK
+        yield _verdicts(record)
+        yield _legend("faithful complete decides random carried")
+        for one in record.models:
+            yield BLANK
+            yield _heads(one, options.top, named=len(record.models) > 1)
+        yield _legend("without alone reads", "●: in the circuit; ")
+        if len(record.models) > 1:
+            yield BLANK
+            yield from _agreement(record)
+
+
+def _legend(names: str, before: str = "") -> Block:
+    return text(before + "; ".join(f"{n}: {MEASURES[n]}" for n in names.split()), style="dim")
+
+
+def _verdicts(record: CircuitsRecord) -> Table:
+    rows: list[Row] = []
+    for one in record.models:
+        found = one.verdict
+        rows.append(
+            [
+                one.model.name,
+                f"{one.n_chosen + one.n_judged} of {one.n_given}",
+                f"{len(one.circuit)} of {len(one.heads)}",
+                found.faithfulness.shown,
+                found.completeness.shown,
+                f"{100 * found.decides:.0f} %",
+                f"{found.random:.2f}, {100 * found.random_reach:.0f} %",
+                f"{100 * found.carried:.0f} %",
+            ]
+        )
+    head = ("model", "pairs", "heads", "faithful", "complete", "decides", "random", "carried")
+    return Table(title="circuits", head=head, rows=rows, labels=(0,))
+
+
+def _heads(one: ModelCircuit, n_top: int, *, named: bool) -> Table:
+    # All of a circuit are shown, whatever their rank
+    shown = [head for n, head in enumerate(one.heads) if n < n_top or head.in_circuit]
+    rows: list[Row] = [
+        [
+            head.id,
+            "●" if head.in_circuit else "",
+            f"{head.without:+.2f}",
+            f"{head.alone:+.2f}",
+            "-" if head.reads is None else f"{head.reads:.2f}",
+        ]
+        for head in shown
+    ]
+    title = f"heads by cause{f', {one.model.name}' if named else ''}"
+    return Table(
+        title=title, head=("head", "", "without", "alone", "reads"), rows=rows, texts=(0, 1)
+    )
+
+
+def _agreement(record: CircuitsRecord) -> Iterator[Block]:
+    n_models = len(record.models)
+    rows: list[Row] = [
+        [
+            one.id,
+            f"{one.needed_in} of {n_models}",
+            *(f"{n} {loss:+.2f}" for n, loss in zip(one.heads, one.without, strict=True)),
+        ]
+        for one in record.layers
+    ]
+    head = ("layer", "needed in", *(one.model.name for one in record.models))
+    yield Table(title="layers of each model", head=head, rows=rows, texts=(0,))
+    yield text(
+        "number of heads in the circuit, and the faithfulness that is lost with all heads of the "
+        f"layer patched; needed: more than {1 - record.least:.2f}",
+        style="dim",
+    )
+    values = [one.verdict.faithfulness.value for one in record.models]
+    mean = sum(values) / n_models
+    yield BLANK
+    yield text(f"faithfulness: mean {mean:.2f}, from {min(values):.2f} to {max(values):.2f}")
+    yield text(_findings(record))
+
+
+def _findings(record: CircuitsRecord) -> str:
+    n_models = len(record.models)
+    needed = [one for one in record.layers if one.needed_in]
+    always = ", ".join(one.id for one in needed if one.needed_in == n_models)
+    some = ", ".join(f"{one.id} ({one.needed_in})" for one in needed if one.needed_in < n_models)
+    task = f"all {n_models} models need {always}: that is of the task"
+    if not always:
+        task = f"there is no layer that all {n_models} models need"
+    return f"{task}; {f'some need {some}: that is of the run' if some else 'some need no other'}"
+
+
+VIEW = CircuitView()
