@@ -114,7 +114,11 @@ class ReportOptions(CaptureOptions):
         ),
     ] = ()
     ablation: Annotated[
-        bool, Option(help="Measure each sentence's loss without each head; slow for large models.")
+        bool,
+        Option(
+            help="Measure each sentence's loss without each head, and what causes a decision of "
+            "the model; slow for large models."
+        ),
     ] = True
     tolerance: Annotated[
         float,

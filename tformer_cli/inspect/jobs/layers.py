@@ -14,7 +14,7 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.capture.forced import IdPair, longest_side
 from tformer_cli.inspect.capture.observed import record_module
-from tformer_cli.inspect.jobs.heads import HeadInspector
+from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import (
     InspectionOptions,
     ReadReport,
@@ -22,7 +22,6 @@ from tformer_cli.inspect.jobs.reader import (
     inspected_model,
     open_for_inspection,
 )
-from tformer_cli.inspect.jobs.report import subject_of
 from tformer_cli.inspect.lens import (
     FittedLayer,
     Lens,

@@ -13,6 +13,7 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.heads.names import Kind
 from tformer_cli.inspect.alignment import spelled_words
 from tformer_cli.inspect.capture.forced import IdPair, ids_read, longest_side
+from tformer_cli.inspect.jobs.heads import subject_of
 from tformer_cli.inspect.jobs.reader import (
     BUFFER_LINES,
     InspectionOptions,
@@ -21,7 +22,6 @@ from tformer_cli.inspect.jobs.reader import (
     inspected_model,
     open_for_inspection,
 )
-from tformer_cli.inspect.jobs.report import subject_of
 from tformer_cli.inspect.lens import batches, stacks_of, states_of
 from tformer_cli.inspect.probes import HELD_OUT, MEANINGS, TokenRow, probe, tasks_of
 from tformer_cli.inspect.views.probe import VIEW, ProbeOptions, ProbeReport
