@@ -20,10 +20,12 @@ N_VECTORS = 16
 
 
 def write_sample_report(run: str, path: Path) -> None:
-    """Inspects the first famous sentence with a model and writes what the page needs."""
+    """Inspects the famous sentences with a model and writes what the page needs of the first."""
     data = report_data(
-        inspect_report(run, FAMOUS[:1], options=ReportOptions(mode="live"), device="cpu", threads=1)
+        inspect_report(run, FAMOUS[:2], options=ReportOptions(mode="live"), device="cpu", threads=1)
     )
+    # The decision between the two is of the model; maps of both would be too large
+    del data["sentences"][1:]
     data["model"] |= {"name": "quickstart"}
     for name in report_texts():  # the page of its day brings them
         del data[name]

@@ -13,8 +13,10 @@ import pytest
 from tests.models import LINES, save_random
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.ablate import translate_without
+from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.jobs.heads import HeadInspector, inspect_heads
 from tformer_cli.inspect.jobs.reader import open_for_inspection
+from tformer_cli.inspect.views.decision import VIEW
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.serve.completing import completed
 from tformer_cli.serve.inspection import READERS, Inspection
@@ -181,6 +183,23 @@ def test_a_report_is_the_static_page_of_what_is_shown(translator):
     page = events_of(translator, want=["report"], target="Un homme dort.")["report"]["html"]
     assert page.startswith("<!DOCTYPE html>")
     assert "Un homme dort." in page
+
+
+def test_a_decision_is_that_of_the_command_line(zoo):
+    model, pair = zoo["translate"], ("The old house.", "A dog.")
+    asked = {"text": pair[0], "want": ["decision"]}
+    found = events_of(model, other=pair[1], **asked)
+    assert [*found] == ["decision", "done"]
+    data, record = found["decision"]["data"], inspect_decision(model, pair, device="cpu")
+    assert data["decision"] == VIEW.json(record)["decision"]
+    assert [one["id"] for one in data["heads"]] == [part.id for part in record.heads]
+    for fields, message in (
+        ({"other": pair[0]}, "decides alike for both"),
+        ({"other": LINES[1] * 200}, "text: has "),
+        ({"target": "nowhere"}, "is not in"),
+    ):
+        with pytest.raises(Exception, match=message):
+            events_of(model, **asked, **fields)
 
 
 def run(scenario, **options):

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import shutil
 import sys
@@ -189,6 +190,64 @@ def test_what_needs_torch_comes_from_the_inspector(tmp_path):
     *_, last = live(client, want=["heads"]).lines
     assert last == inspector.says
     assert live(client, heads_off=["enc.0.1"]).status == 400
+
+
+def decide(inspector, folder, **fields):
+    client = Client(inspector=inspector, paths={"en-fr": folder, "lm": folder})
+    return client.post("/api/decision", json_={**ASKED, **fields})
+
+
+def test_a_decision_is_one_answer_of_the_inspector(tmp_path):
+    inspector = Inspector()
+    inspector.says = {"event": "decision", "data": {"schema": "tformer.decision/1"}}
+    fields = {"other": "b", "target": "il", "foil": "elle", "beam_size": 2, "timeout_ms": 5000}
+    answer = decide(inspector, tmp_path, **fields)
+    assert (answer.status, answer.json) == (200, {"schema": "tformer.decision/1"})
+    assert inspector.asked == [(tmp_path, {**ASKED, **fields, "want": ["decision"]})]
+    assert decide(inspector, tmp_path, model="lm").status == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "words"),
+    [
+        ({"text": None}, 400, "text: is missing, or is blank"),
+        ({"text": " "}, 400, "text: is missing, or is blank"),
+        ({"text": 3}, 400, "text: must be text"),
+        ({"text": "x" * 5001}, 400, "text: has 5001 characters"),
+        ({"other": "x" * 5001}, 400, "other: has 5001 characters"),
+        ({"other": ["a"]}, 400, "other: must be text"),
+        ({"foil": 3}, 400, "foil: must be text"),
+        ({"model": "nosuch"}, 404, 'there is no model \\"nosuch\\"'),
+        ({"model": None}, 400, "model: is missing; there are "),
+        ({"timeout_ms": 0}, 400, "timeout_ms: must be from"),
+        ({"beam_size": 1000}, 400, "beam_size: must be from 1 to 16"),
+        ({"targte": "il"}, 400, "targte: no such field of /api/decision"),
+    ],
+)
+def test_what_cannot_be_decided(tmp_path, fields, status, words):
+    inspector = Inspector()
+    answer = decide(inspector, tmp_path, **fields)
+    assert answer.status == status
+    assert words in answer.text
+    assert inspector.asked == []
+
+
+def test_an_error_of_a_decision_has_a_status_and_the_names_of_fields(tmp_path):
+    inspector = Inspector()
+    inspector.says = {"event": "error", "message": '--target: "x" is not in "y"'}
+    answer = decide(inspector, tmp_path)
+    assert (answer.status, answer.json) == (400, {"error": 'target: "x" is not in "y"'})
+    answer = Client().post("/api/decision", json_=ASKED)
+    assert answer.status == 501
+
+    class Slow:
+        async def events(self, model, request):
+            await asyncio.sleep(60)
+            yield {}
+
+    answer = decide(Slow(), tmp_path, timeout_ms=20)
+    assert answer.status == 504
+    assert "could not be answered in time" in answer.text
 
 
 def test_models_are_listed_loaded_and_unloaded():

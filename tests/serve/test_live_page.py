@@ -267,6 +267,40 @@ def test_each_head_off_and_the_lens_have_their_tabs(live):
     assert live.page.locator("#panel-flow svg, #panel-flow canvas").count() >= 1
 
 
+def test_a_decision_is_asked_for_and_leads_to_the_head_that_causes_it(live):
+    live.open().answered()
+    live.until("document.querySelector('#tab-ablation') !== null")
+    live.page.click("#tab-decision")
+    assert live.page.locator(".parted").count() == 0
+    live.page.fill("#decision-other", "A man sleeps.")
+    live.page.keyboard.press("Enter")
+    live.page.wait_for_selector(".parted")
+    assert live.texts(".parted mark")
+    live.until("document.querySelector('#decision-status').textContent === ''")
+    assert live.page.input_value("#decision-other") == "A man sleeps."
+    assert live.page.evaluate("document.activeElement.id") == "decision-other"
+    assert violations(live.page) == []
+    live.page.emulate_media(color_scheme="dark")
+    assert violations(live.page, CONTRAST) == []
+    assert live.page.evaluate("document.documentElement.scrollWidth") <= 1280
+    causes = live.page.locator("#panel-decision tbody button")
+    strongest = causes.first.inner_text()
+    causes.first.click()
+    assert live.texts("#head") == [strongest]
+    assert strongest in live.page.inner_text("#guide-says")
+    # Another text has another decision, but the words that were asked for stay
+    live.page.fill("#source-0", "Two dogs run.")
+    live.answered()
+    live.page.click("#tab-decision")
+    assert live.page.locator(".parted").count() == 0
+    live.page.fill("#decision-other", "Two dogs run.")
+    live.page.click("#decide")
+    live.until("document.querySelector('#decision-status.wrong') !== null")
+    assert "decides alike for both" in live.page.inner_text("#decision-status")
+    assert len(live.problems) == 1  # the browser's own word on the status
+    live.problems.clear()
+
+
 def test_the_next_words_move_with_the_temperature_without_asking(live):
     live.open().answered()
     live.until("document.querySelector('#tab-ablation') !== null")  # the last answer is there
@@ -577,9 +611,11 @@ def test_the_keyboard_alone_reaches_everything_and_answers_steal_no_focus(live):
         live.page.keyboard.press("Tab")
         seen.append(live.page.evaluate("document.activeElement.id"))
     assert {"target-0", "tab-heads", "filter", "look"} <= set(seen)
+    live.until("document.querySelector('#tab-decision') !== null")
     live.page.focus("#tab-heads")
-    live.page.keyboard.press("ArrowRight")
-    assert live.page.evaluate("document.activeElement.id") == "tab-search"
+    for tab in ("tab-decision", "tab-search"):
+        live.page.keyboard.press("ArrowRight")
+        assert live.page.evaluate("document.activeElement.id") == tab
     live.page.evaluate("""
         const source = document.querySelector('#source-0');
         source.value = 'A man sleeps.';

@@ -305,7 +305,8 @@ class InspectedModel:
         settings: Mapping[str, Any],
     ) -> Results[S]:
         """Reads a view of sentences, which a notebook shows on one page."""
-        from tformer_cli.inspect.jobs.report import captured, subject_of
+        from tformer_cli.inspect.jobs.heads import subject_of
+        from tformer_cli.inspect.jobs.report import captured
         from tformer_cli.inspect.pages import framed_view
 
         opened = self._searching(view.tasks, settings)

@@ -39,6 +39,7 @@ SCRIPTS = (
     "products.js",
     "save.js",
     "tabs.js",
+    "tab_decision.js",
     "tab_search.js",
     "tab_image.js",
     "tab_steps.js",

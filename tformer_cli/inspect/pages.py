@@ -263,8 +263,10 @@ def render_view(view: View[Any], records: Iterable[Any], options: object) -> str
             of_sentence["views"] = {view.name: view.tab(one, options, is_alone=True)}
     else:
         (record,) = found
-        model = getattr(record, "model", None)
-        data |= {"model": None if model is None else vars(model), "sentences": []}
+        # What is of several sentences has their maps on its page, behind its own tab
+        data |= heads_data(getattr(record, "sentences", ())) | {"tab": view.name}
+        if (model := getattr(record, "model", None)) is not None:
+            data["model"] = vars(model)
         data["views"] = {view.name: view.tab(record, options, is_alone=True)}
     return _page(view.title, data)
 

@@ -31,13 +31,15 @@ from tformer_cli.heads.roles import METRICS
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.ablation import heads_off
 from tformer_cli.inspect.alignment import spelled_words
-from tformer_cli.inspect.jobs.heads import HeadInspector
+from tformer_cli.inspect.jobs.decision import inspect_decision
+from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import inspected_model, open_for_inspection
-from tformer_cli.inspect.jobs.report import inspect_report, subject_of
+from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.pages import render_report
 from tformer_cli.inspect.view import EVERY_TASK, ReportOptions, SentenceView
 from tformer_cli.inspect.views import all_views
 from tformer_cli.inspect.views.ablation import ablate_sentence
+from tformer_cli.inspect.views.decision import VIEW as DECISION
 from tformer_cli.inspect.views.logits import layer_logits
 from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.runtime import n_processors
@@ -98,22 +100,25 @@ class Inspection:
         )
         predicts = TASKS[kind_of(opened.config).name].predicts
         unread = () if predicts else ("next", "lens", "off")
-        if "report" in want:
-            yield _report(opened, request)
+        for name, read in WHOLE.items():
+            if name in want:
+                yield {"event": name, **read(opened, request)}
+        if set(want) <= set(WHOLE):
+            yield _done(start)
+            return
         with heads_off(inspected_model(opened.directory), heads):
             if heads or "translation" in want:
                 yield _answer(opened, request)
             found = self._inspected(model, opened, request)
-            for name, read in READERS.items():
+            for name, reader in READERS.items():
                 if name in want and name not in unread:
-                    event = read(found, name)
+                    event = reader(found, name)
                     if event is not None:
                         yield {"event": name, **event}
         if "off" in want and "off" not in unread:
             # With all other heads on: a gate of one head replaces those of its whole layer
             yield {"event": "off", **_off(found)}
-        spent = round(1000 * (perf_counter() - start), 1)
-        yield {"event": "done", "ms": {"inspect": spent}}
+        yield _done(start)
 
     def _inspected(self, model: Path, opened: Opened, request: Mapping[str, Any]) -> Inspected:
         # A page asks for what is cheap first, and of the same for the rest when the typing rests
@@ -146,6 +151,10 @@ class Inspection:
         # A copy with the same engines: what they have packed stays
         chosen = overridden(opened.directory.decoding, **changes)
         return replace(opened, search=opened.translator.with_config(chosen))
+
+
+def _done(start: float) -> Event:
+    return {"event": "done", "ms": {"inspect": round(1000 * (perf_counter() - start), 1)}}
 
 
 def _translates(opened: Opened) -> bool:
@@ -391,8 +400,23 @@ def _report(opened: Opened, request: Mapping[str, Any]) -> Event:
     options = ReportOptions(mode=cast("Any", mode))
     targets = None if target is None else [target]
     report = inspect_report(opened, [request["text"]], targets=targets, options=options)
-    return {"event": "report", "html": render_report(report)}
+    return {"html": render_report(report)}
 
+
+def _decision(opened: Opened, request: Mapping[str, Any]) -> Event:
+    """Why the model writes one word and not another, as `tformer inspect-decision` says it."""
+    texts = [request["text"], *([request["other"]] if request.get("other") else [])]
+    for text in texts[1:]:
+        _check_text(opened, text)
+    target, foil = (request.get(name) or None for name in ("target", "foil"))
+    return {"data": DECISION.json(inspect_decision(opened, texts, target=target, foil=foil))}
+
+
+WHOLE: Mapping[str, Callable[[Opened, Mapping[str, Any]], Event]] = {
+    "report": _report,
+    "decision": _decision,
+}
+"""Makers of what is captured for itself."""
 
 READERS: Mapping[str, Callable[[Inspected, str], Event | None]] = {
     "alignment": _alignment,

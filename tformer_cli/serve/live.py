@@ -1,5 +1,6 @@
 """Our own API: every verb, and all that is known of a result, as lines of JSON, cheapest first."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any, get_args
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from tformer_cli.errors import DataError
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.serve.config import MOST_BEAM, MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.events import RESULTS, SCHEMA, add_pieces, alignment_of
 from tformer_cli.serve.requests import Fields, Refused, read_json
+from tformer_cli.serve.scheduler import Late
 from tformer_cli.serve.site import Priority, Route, Site, begun, refusal
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ _LIMITS: Mapping[str, tuple[type, float, float]] = {
 """Fields that are numbers, with the least and the largest of each."""
 _SAMPLED = ("temperature", "top_k", "top_p")
 _COMMON = ("model", "models", "text", "priority", "timeout_ms", "want", "heads_off", "target")
+_DECISION = ("model", "text", "other", "target", "foil", "timeout_ms")
 _LANGUAGES = ("source_language", "target_language")
 _PHRASES = ("require", "ban")
 _SEARCH = ("beam_size", "length_penalty", "n_best", "max_length", *_SAMPLED, "seed")
@@ -264,18 +268,53 @@ class _Events:
     async def _inspected(
         self, name: str, names: Sequence[str]
     ) -> AsyncGenerator[dict[str, Any], None]:
-        inspector = self._site.inspector
-        if inspector is None:
-            raise Refused(501, "the service looks into models only where PyTorch is installed")
         request = self._request
         wanted = [*(["translation"] if request.needs_torch else []), *names]
-        given = {**request.given, "model": name, "want": wanted}
-        async with aclosing(inspector.events(self._site.paths[name], given)) as events:
+        async with aclosing(_looked(self._site, name, wanted, request.given)) as events:
             async for event in events:
-                if event["event"] == "error":
-                    raise Refused(400, str(event["message"]))
                 if event["event"] != "done":  # ours comes after that of the last model
                     yield {"event": event["event"], "model": name, **event}
+
+
+async def _looked(
+    site: Site, name: str, wanted: Sequence[str], given: Mapping[str, Any]
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Yields the events of the inspecting process, of whose errors the client learns."""
+    if site.inspector is None:
+        raise Refused(501, "the service looks into models only where PyTorch is installed")
+    asked = {**given, "model": name, "want": list(wanted)}
+    async with aclosing(site.inspector.events(site.paths[name], asked)) as events:
+        async for event in events:
+            if event["event"] == "error":
+                raise refusal(DataError(str(event["message"])))
+            yield event
+
+
+async def decide(site: Site, request: Request) -> Response:
+    """Answers with a decision of a model and its causes, as `tformer inspect-decision` does."""
+    site.check_key(request)
+    fields = await read_json(request)
+    known = (*_DECISION, *_LANGUAGES, "beam_size", "length_penalty")
+    if unknown := fields.unknown(known):
+        raise Refused(400, f"{unknown[0][:40]}: no such field of /api/decision")
+    texts = {name: fields.text(name) for name in ("text", "other", "target", "foil")}
+    if not texts["text"].strip():
+        raise Refused(400, "text: is missing, or is blank; give a sentence")
+    for name, text in texts.items():
+        if not text.startswith(IMAGE):
+            site.check_texts([text], name)
+    _settings(fields, known)  # The inspector gets them as they came
+    model = site.model(fields.text("model"), *RESULTS)
+    deadline = site.deadline(fields)
+    try:
+        async with (
+            asyncio.timeout(deadline - time.monotonic()),
+            aclosing(_looked(site, model.name, ["decision"], fields.values)) as events,
+        ):
+            found = await anext(events)
+    except TimeoutError:
+        raise Late("the request could not be answered in time") from None
+    return JSONResponse(found["data"])
 
 
 async def models(site: Site, request: Request) -> Response:
@@ -294,6 +333,7 @@ async def _change(site: Site, request: Request, *, is_wanted: bool) -> Response:
 
 ROUTES = (
     *(Route("POST", f"/api/{verb}", partial(answer, verb)) for verb in RESULTS),
+    Route("POST", "/api/decision", decide),
     Route("GET", "/api/models", models),
     Route("POST", "/api/models/{name}/load", partial(_change, is_wanted=True)),
     Route("POST", "/api/models/{name}/unload", partial(_change, is_wanted=False)),

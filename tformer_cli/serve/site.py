@@ -80,9 +80,9 @@ class Site:
             most = self.settings.max_characters
             raise Refused(400, f"{where}: has {longest} characters, more than {most}")
 
-    def model(self, name: str, verb: "Verb") -> "ModelInfo":
-        """Finds a model by its name, or the only one for a verb."""
-        found = [one for one in self.service.info() if verb in one.verbs]
+    def model(self, name: str, *verbs: "Verb") -> "ModelInfo":
+        """Finds a model by its name, or the only one for one of some verbs."""
+        found = [one for one in self.service.info() if not set(verbs).isdisjoint(one.verbs)]
         if name:
             found = [one for one in found if one.name == name]
         elif len(found) > 1:
@@ -90,7 +90,8 @@ class Site:
             raise Refused(400, f"model: is missing; there are {names}", param="model")
         if not found:
             what = f'there is no model "{name}"' if name else "there is no model"
-            raise Refused(404, f"{what} for {verb}", code="model_not_found", param="model")
+            of = f" for {verbs[0]}" if len(verbs) == 1 else ""
+            raise Refused(404, f"{what}{of}", code="model_not_found", param="model")
         return found[0]
 
     def deadline(self, fields: Fields) -> float:

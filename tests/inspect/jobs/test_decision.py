@@ -1,6 +1,8 @@
 """Decisions of every kind of model, found by words and by pairs of sentences."""
 
 import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -8,8 +10,9 @@ from tests.commands import output_of, record_of
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.decisions.decision import matched
 from tformer_cli.inspect.jobs.decision import inspect_decision
-from tformer_cli.inspect.views.decision import VIEW, DecisionOptions
+from tformer_cli.inspect.views.decision import DRAWN, VIEW, DecisionOptions
 
+SVG = "{http://www.w3.org/2000/svg}"
 PAIR = ("The old house.", "A dog.")
 ONE = {
     "translate": ("The old house.",),
@@ -65,6 +68,13 @@ def test_translations_part_at_the_first_difference(zoo):
                  and one.rows[-1] == "out of dec")  # fmt: skip
     assert states.values[-1][place] == pytest.approx(record.d[1] - record.d[0], abs=1e-4)
     assert any("without a partner" in note for note in record.notes)
+    # What is marked on a page and drawn: the piece that is decided on, in either sentence
+    sentences = VIEW.json(record)["sentences"]
+    written = [one["pieces"][one["at"]] for one in sentences]
+    assert written == list(record.names)
+    strongest = record.heads[0]
+    expected = place if strongest.kind != "enc" else strongest.row
+    assert strongest.row == expected
 
 
 @pytest.mark.parametrize(
@@ -84,6 +94,36 @@ def test_two_texts_of_every_kind_are_decided_apart(zoo, name, texts):
     assert directions == {"patch", "back"}
     for one in record.heads:
         assert {"patch", "back", "direct", "estimate"} < one.effects.keys()
+
+
+def test_a_picture_has_both_sentences_a_bar_for_each_head_and_the_positions(zoo):
+    record = inspect_decision(zoo["translate"], PAIR)
+    root = ET.fromstring(VIEW.file(record, "svg"))  # noqa: S314 - it was written just before
+    texts = [one.text for one in root.iter(f"{SVG}text")]
+    for one in record.sentences:
+        assert one.source in texts
+        assert one.target in texts
+    shown = [one for one in texts if one in {part.id for part in record.heads}]
+    drawn = [part.id for part in record.heads[:DRAWN]]
+    assert shown[: len(drawn)] == drawn
+    bars = [float(one.get("width")) for one in root.iter(f"{SVG}rect") if one.get("height") == "12"]
+    assert len(bars) == len(drawn)
+    assert bars == sorted(bars, reverse=True)
+    assert "out of dec" in texts
+    assert record.sentences[0].source_pieces[0] in texts
+    hostile = replace(record, names=("</text>", "\x00<img>"), place="]]>")
+    assert "<img>" not in VIEW.figure(hostile)
+    ET.fromstring(VIEW.figure(replace(hostile, heads=(), maps=())))  # noqa: S314
+
+
+def test_a_place_behind_another_prefix_is_no_piece_of_what_is_written(zoo):
+    settings = DecisionOptions(method=("direct",))
+    (written,) = inspect_decision(zoo["classifier"], ("A dog.",), settings=settings).written_at
+    assert written is None
+    record = inspect_decision(zoo["masked"], ("A <mask> dog.",), settings=settings)
+    assert record.written_at == (record.position,)
+    record = inspect_decision(zoo["language_model"], ("A dog",), settings=settings)
+    assert record.written_at == (None,)
 
 
 def test_matching_positions():

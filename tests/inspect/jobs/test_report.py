@@ -8,6 +8,7 @@ from tests.inspect.cases import stored_model
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.heads.names import HeadId
+from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
 from tformer_cli.inspect.pages import report_data
@@ -34,6 +35,25 @@ def test_a_report_holds_the_results_of_the_single_inspections(model):
     weights = (model / "model.safetensors").read_bytes()
     assert report.model_hash == hashlib.sha256(weights).hexdigest()
     assert len(report.views["positions"].tables[0].table) == 32
+
+
+def test_a_report_has_the_decision_between_two_sentences_or_of_each(model):
+    report = inspect_report(model, [LINE, "Two dogs."], device="cpu")
+    found = report.views["decision"]
+    expected = inspect_decision(model, [LINE, "Two dogs."], device="cpu")
+    assert (found.names, found.d) == (expected.names, expected.d)
+    causes = {part.id: part.effects["patch"] for part in expected.heads}
+    assert {part.id: part.effects["patch"] for part in found.heads} == pytest.approx(causes)
+    for lines in ([LINE], [LINE, LINE], [LINE, "Two dogs.", LINE]):
+        report = inspect_report(
+            model, lines, device="cpu", options=ReportOptions(heads=("cross@entropy>0",))
+        )
+        assert "decision" not in report.views
+        for one in report.sentences:
+            assert [*one.views["decision"].sentences] == [one.heads]
+            assert {part.kind for part in one.views["decision"].heads} == {"cross"}
+    report = inspect_report(model, [LINE], device="cpu", options=ReportOptions(ablation=False))
+    assert "decision" not in report.sentences[0].views
 
 
 def test_a_report_of_a_recurrent_decoder_has_all_but_its_self_attention_and_flow(tmp_path, model):

@@ -73,8 +73,8 @@ async function selfTest() {
   const guide = () => [byId("guide-says").textContent, byId("guide-does").textContent];
   found.texts = [byId("source-text").textContent, byId("target-text").textContent];
   found.guide = { says: guide(), isFolded: !byId("about").open, about: byId("about-facts").textContent };
-  update({ row: "0" });
-  found.guide.ofRow = { says: guide(), word: wordsOf("target").texts[wordsOf("target").ofToken[0]] };
+  update({ row: "1" }); // in row 0 the decision falls, which the guide is about already
+  found.guide.ofRow = { says: guide(), word: wordsOf("target").texts[wordsOf("target").ofToken[1]] };
   update({ row: "" });
 
   // Measures explain themselves to who points at them and to the keyboard.

@@ -20,12 +20,15 @@ from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.heads.names import HeadId
 from tformer_cli.heads.roles import METRICS
+from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.jobs.diff import inspect_diff
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.pages import render_html, render_report, render_view, sample_page
 from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views.decision import VIEW as DECISION_VIEW
+from tformer_cli.inspect.views.decision import DecisionOptions
 from tformer_cli.inspect.views.diff import DiffOptions
 from tformer_cli.inspect.views.positions import PositionsOptions
 from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline
@@ -85,8 +88,10 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     record = hostile_report.sentences[0].heads
     assert found["chips"][0] == list(record.source_pieces)
     assert found["chips"][1] == [*record.input_pieces, record.target_pieces[-1]]
-    assert found["first"]["head"] == str(record.first_head())
-    assert len(found["first"]["tabs"]) == 7
+    # By cause, where a decision is known
+    causes = hostile_report.views["decision"].heads
+    assert found["first"]["head"] == causes[0].id
+    assert len(found["first"]["tabs"]) == 8
     for head in record.heads:
         np.testing.assert_allclose(
             found["weights"][str(head)],
@@ -125,25 +130,26 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     assert float(found["table"]["first"]) == pytest.approx(weight, abs=6e-4)
     theme = found["theme"]
     assert theme["onPaper"] == theme["onLight"] != theme["onDark"]
-    tabs = {"heads", "search", "steps", "logits", "flow", "positions", "ablation"}
+    tabs = {"heads", "decision", "search", "steps", "logits", "flow", "positions", "ablation"}
     assert set(found["tabs"]) == tabs
     assert min(found["tabs"].values()) > 150
 
     assert found["nameless"] == []
-    check_words(found, record)
+    check_words(found, record, causes)
     check_products(found)
     check_paper(found, tabs)
     check_tree(found, record)
     check_saved(found, record)
 
 
-def check_words(found, record):
+def check_words(found, record, causes):
     assert found["texts"] == [
         CONTROL.sub("\ufffd", text) for text in (record.source, record.target)
     ]
     says, does = found["guide"]["says"]
-    assert says.startswith("When the model writes ")
-    assert "head cross.0.0 " in says
+    part = next(one for one in causes if one.id == "cross.0.0")
+    assert says.startswith("With its values of the other sentence, cross.0.0 ")
+    assert says.endswith(f"Number {causes.index(part) + 1} of {len(causes)} by cause.")
     assert does.startswith("In the map that is row ")
     of_row = found["guide"]["ofRow"]
     assert of_row["says"][0].startswith(f"When the model writes {of_row['word']}, head cross.0.0 ")
@@ -183,7 +189,7 @@ def check_paper(found, tabs):
     assert [copy["source"] for copy in found["printed"]] == SHOWN
     first, second = found["printed"]
     assert set(first["panels"]) == set(found["onPaper"])
-    assert set(second["panels"]) == set(found["onPaper"]) - {"panel-positions"}
+    assert set(second["panels"]) == set(found["onPaper"]) - {"panel-positions", "panel-decision"}
     assert min(copy["thumbs"] for copy in found["printed"]) > 0
     assert (found["isCopied"], found["leftOver"]) == (True, 0)
 
@@ -292,7 +298,7 @@ def test_the_sample_page_opens_every_tab(visit):
     assert visited.selftest["errors"] == []
     assert min(visited.selftest["tabs"].values()) > 150
     assert visited.selftest["nameless"] == []
-    assert visited.text_of("guide-says").startswith("When the model ")
+    assert visited.text_of("guide-says").startswith("With its values of the other sentence, ")
 
 
 @pytest.fixture
@@ -385,6 +391,65 @@ def test_views_of_models_are_pages_of_their_own(model, hostile_report, visit):
     head = HeadCourse(head=HeadId("enc", 0, 0), roles=("other", "self"), metrics={})
     run = HeadTimeline(run="<img src=x>", steps=(0, 10), n_sentences=3, courses=(head,))
     assert alone(all_views()["timeline"], [run], None, visit)["seen"] == ["panel-timeline"]
+
+
+DECISION = """
+const panel = byId("panel-decision"), [first] = elements("tbody button", panel);
+const texts = (selector) => [...elements(selector, panel)].map(one => one.textContent);
+const seen = { isOpen: !panel.hidden, marks: texts("mark"), rows: texts("tbody th") };
+Object.assign(seen, { titles: texts("h2"), says: panel.textContent, grids: texts("svg").length });
+elements(".choices button", panel)[1]?.click();
+seen.turned = texts("svg").length;
+first.click();
+Object.assign(seen, { head: byId("head").textContent, row: state.row, tab: state.tab });
+update({ s: String(data.sentences.length - 1) });
+seen.other = byId("guide-says").textContent;
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(seen))));
+"""
+
+
+def test_a_decision_is_a_page_that_leads_from_causes_to_maps(zoo, visit):
+    record = inspect_decision(zoo["translate"], ["The old house.", "A dog."])
+    visited = visit(render_view(DECISION_VIEW, [record], DecisionOptions()), script=DECISION)
+    assert visited.console == []
+    found = visited.selftest
+    assert found["isOpen"]
+    plain = [name.replace("▁", " ") for name in record.names]
+    assert [one for one in found["marks"] if one in plain] == plain
+    parts = [part.id for part in record.heads]
+    assert [one for one in found["rows"] if one in parts][: len(parts)] == parts
+    assert {"Heads by cause", "Single attention weights", "Layers"} < set(found["titles"])
+    directions = {
+        one: sum(each.direction == one for each in record.maps) for one in ("patch", "back")
+    }
+    assert (found["grids"], found["turned"]) == (directions["patch"], directions["back"])
+    strongest = record.heads[0]
+    assert (found["head"], found["tab"]) == (strongest.id, "heads")
+    assert found["row"] == str(strongest.row)
+    assert f"{strongest.id} " in found["other"]
+    back = record.d[1] + strongest.effects["back"]
+    assert f"{back:+.2f}".replace("-", "−") in found["other"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("classifier", "A good dog."),
+        ("tagger", "A good dog."),
+        ("masked", "A <mask> dog."),
+        ("language_model", "The old"),
+        ("images", None),
+    ],
+)
+def test_a_decision_of_every_kind_is_a_page(zoo, visit, name, text):
+    record = inspect_decision(zoo[name], [text or str(next(zoo.inputs.rglob("*.png")))])
+    visited = visit(render_view(DECISION_VIEW, [record], DecisionOptions()), script=DECISION)
+    assert visited.console == []
+    found = visited.selftest
+    assert len([one for one in found["rows"] if one == record.heads[0].id]) >= 1
+    assert found["head"] == record.heads[0].id
+    assert record.place in found["says"]
+    assert len(found["marks"]) == (record.written_at != (None,))
 
 
 READING = """

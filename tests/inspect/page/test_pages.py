@@ -459,7 +459,7 @@ def test_the_sample_is_small_and_has_all_that_a_report_has_now(stored, model):
     assert len(stored) <= LARGEST
     sample = unpacked(json.loads(stored))
     report = inspect_report(
-        model, ["A man sleeps."], options=ReportOptions(mode="live"), device="cpu"
+        model, ["A man sleeps.", "Two dogs."], options=ReportOptions(mode="live"), device="cpu"
     )
     fresh = unpacked(json.loads(json.dumps(report_data(report))))
     for data in (sample, fresh):  # these are named by heads

@@ -113,6 +113,7 @@ class Causes:
                     head=number,
                     effects=told,
                     at=self.labels[0][stack_of(head.kind)][at],
+                    row=at,
                     attends=tuple(
                         (keys[key], weight)
                         for key, weight in zip(

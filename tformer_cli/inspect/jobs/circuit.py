@@ -176,7 +176,8 @@ def _decided(decider: Decider, given: Sequence[MinimalPair]) -> list[PatchedPair
     for pair in given:
         try:
             words = pair.target or None, pair.foil or None
-            (first, second), *_ = decider.decided((pair.sentence, pair.other), *words)
+            records = decider.read((pair.sentence, pair.other))
+            (first, second), *_ = decider.decided(records, *words)
         except TformerError as error:  # Another word stands there
             reason = str(error)
         else:

@@ -23,14 +23,13 @@ from tformer_cli.inspect.decisions.decision import (
     parting,
 )
 from tformer_cli.inspect.decisions.probing import Computed, Pool, Probe, computed
-from tformer_cli.inspect.jobs.heads import HeadInspector
+from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import (
     InspectionOptions,
     corpus_pairs,
     is_written,
     open_for_inspection,
 )
-from tformer_cli.inspect.jobs.report import subject_of
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import check_gaps
 from tformer_cli.inspect.views.decision import (
@@ -77,8 +76,10 @@ def inspect_decision(
     if "patch" in settings.method and len(sentences) == 1:
         raise UsageError("--method patch: takes values of another sentence; give OTHER")
     opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
-    finder = _Finder(opened, settings, options.get("seed", 1))
-    return finder.explained(sentences, target, foil, corpus)
+    inspector = HeadInspector(opened)  # Of all heads, whose maps a page shows
+    records = [inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
+    finder = Finder(opened, settings, options.get("seed", 1))
+    return finder.explained(records, target, foil, corpus)
 
 
 class Decider:
@@ -91,10 +92,12 @@ class Decider:
         # Its measures of heads are not read: those of one head are enough to make a record
         self._inspector = HeadInspector(opened, [str(one) for one in head_layout(self.model)][:1])
 
+    def read(self, sentences: Sequence[str]) -> list[HeadsRecord]:
+        return [self._inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
+
     def decided(
-        self, sentences: Sequence[str], target: str | None, foil: str | None
+        self, records: Sequence[HeadsRecord], target: str | None, foil: str | None
     ) -> tuple[list[Probe], Chosen, list[LogitsRecord]]:
-        records = [self._inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
         for record in records:
             if record.maps is None:
                 raise DataError("SENTENCE: is blank; give a sentence")
@@ -131,7 +134,7 @@ class Decider:
         return decisions
 
 
-class _Finder:
+class Finder:
     """Measures step by step; see `inspect_decision`."""
 
     def __init__(self, opened: Opened, settings: DecisionOptions, seed: int) -> None:
@@ -142,13 +145,13 @@ class _Finder:
 
     def explained(
         self,
-        sentences: Sequence[str],
-        target: str | None,
-        foil: str | None,
-        corpus: Iterable[str] | None,
+        records: Sequence[HeadsRecord],
+        target: str | None = None,
+        foil: str | None = None,
+        corpus: Iterable[str] | None = None,
     ) -> DecisionRecord:
-        probes, chosen, found = self._decider.decided(sentences, target, foil)
-        self._records = [one.sentence for one in found]
+        probes, chosen, found = self._decider.decided(records, target, foil)
+        self._records = records
         return self._record(probes, chosen, corpus, found[0])
 
     def _record(
@@ -196,6 +199,7 @@ class _Finder:
             names=(self._subject.labels[chosen.ids[0]], self._subject.labels[chosen.ids[1]]),
             ids=chosen.ids,
             position=probe.decision.position,
+            written_at=tuple(map(_written_at, self._records, probes)),
             place=self._place(probe, logits, chosen),
             heads=tuple(heads),
             layers=tuple(layers),
@@ -263,3 +267,14 @@ class _Finder:
                     gradient=slopes.tokens[kind][place].item(),
                     alti=of_kind[place] if place < len(of_kind) else None,
                 )
+
+
+def _written_at(record: HeadsRecord, probe: Probe) -> int | None:
+    """Finds the decision among the pieces of a text; None: it falls behind them, or on them all."""
+    place = probe.decision.position
+    if record.has_places:
+        return place
+    # A word that was named, or the other sentence's place, may stand behind another prefix
+    own = record.captured.target_input_ids[: place + 1]
+    is_own = record.has_both_sides and list(own) == probe.decision.prefix_ids
+    return place if is_own else None

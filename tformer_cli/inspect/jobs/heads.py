@@ -46,6 +46,7 @@ from tformer_cli.inspect.jobs.reader import (
 )
 from tformer_cli.inspect.pages import ShownRecord
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary, PageExtras
+from tformer_cli.inspect.view import Subject
 from tformer_cli.inspect.views import heads as heads_view
 from tformer_cli.inspect.weighting.maps import weighted_maps
 from tformer_cli.inspect.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
@@ -374,6 +375,12 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
         task=task_kind(config),
         reads_images=config.reads_images,
     )
+
+
+def subject_of(directory: ModelDirectory) -> Subject:
+    tokenizer = directory.tokenizer
+    labels = directory.info.labels or tuple(tokenizer.target.pieces(range(tokenizer.vocab_size)))
+    return Subject(lambda: inspected_model(directory), summary_of(directory), labels)
 
 
 def frequencies_of(directory: ModelDirectory, place: Path | None = None) -> TokenFrequencies | None:

@@ -1,6 +1,7 @@
 """A few sentences in, all of their inspection out, for one page."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -11,16 +12,15 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.jobs.heads import HeadInspector, summary_of
-from tformer_cli.inspect.jobs.reader import (
-    InspectionOptions,
-    inspected_model,
-    open_for_inspection,
-)
+from tformer_cli.inspect.jobs.decision import Finder
+from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
+from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspection
 from tformer_cli.inspect.pages import Report, SentenceReport
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import CAPTURED, ModelView, ReportOptions, SentenceView, Subject
 from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views.decision import VIEW as DECISION
+from tformer_cli.inspect.views.decision import DecisionOptions, DecisionRecord, Method
 from tformer_cli.inspect.views.heads import VIEW as HEADS
 from tformer_cli.inspect.views.heads import check_residual
 from tformer_cli.inspect.views.positions import N_POSITIONS
@@ -29,6 +29,8 @@ from tformer_cli.inspect.walkthrough.step import find_token
 from tformer_cli.kinds.stored_model import Opened
 
 TASKS = HEADS.tasks  # Tasks whose models have a report: those with maps of heads
+# Without random draws and integrated gradients, which are most of the time and least of the page
+DECIDED_BY: tuple[Method, ...] = ("zero", "patch", "direct", "edges")
 FEWEST_POSITIONS = 32  # Position vectors that are shown even if the sentences are shorter
 
 
@@ -67,15 +69,35 @@ def inspect_report(
     longest = max(max(len(one.source_pieces), len(one.target_pieces)) for one in shown)
     n_positions = min(max(longest, FEWEST_POSITIONS), N_POSITIONS, subject.model.config.n_positions)
     options = replace(options, n_positions=n_positions)
+    of_model: dict[str, Any] = {
+        name: found
+        for name, view in all_views().items()
+        if isinstance(view, ModelView) and (found := view.report(subject, options)) is not None
+    }
+    if options.ablation and subject.summary.task in DECISION.tasks:
+        _decide(opened, sentences, of_model)
     return Report(
         model_hash=hash_file(opened.directory.path / WEIGHTS),
-        views={
-            name: found
-            for name, view in all_views().items()
-            if isinstance(view, ModelView) and (found := view.report(subject, options)) is not None
-        },
+        views=of_model,
         sentences=tuple(sentences),
     )
+
+
+def _decide(opened: Opened, sentences: list[SentenceReport], shared: dict[str, Any]) -> None:
+    """Finds where two sentences part; else, and of other numbers, the decision of each."""
+
+    def found(*records: HeadsRecord) -> DecisionRecord:
+        # Their names, as metrics would select anew
+        names = tuple(map(str, records[0].heads))
+        settings = DecisionOptions(method=DECIDED_BY, heads=names)
+        return Finder(opened, settings, seed=1).explained(records)
+
+    if len(sentences) == 2:
+        with suppress(DataError):  # They do not part, or have no place in common
+            shared[DECISION.name] = found(*(one.heads for one in sentences))
+            return
+    for n, one in enumerate(sentences):
+        sentences[n] = replace(one, views={**one.views, DECISION.name: found(one.heads)})
 
 
 def _inspect(subject: Subject, record: HeadsRecord, options: ReportOptions) -> SentenceReport:
@@ -145,9 +167,3 @@ def read_model(
     if not isinstance(model, ModelDirectory):
         model = load_model_directory(resolve_model(model, weights="float32"), tasks=view.tasks)
     return view.read(subject_of(model), options)
-
-
-def subject_of(directory: ModelDirectory) -> Subject:
-    tokenizer = directory.tokenizer
-    labels = directory.info.labels or tuple(tokenizer.target.pieces(range(tokenizer.vocab_size)))
-    return Subject(lambda: inspected_model(directory), summary_of(directory), labels)

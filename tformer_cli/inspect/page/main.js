@@ -24,7 +24,7 @@ function openSentence() {
   if (!data.sentences[number]) state.s = "0";
   sentence = data.sentences[Number(state.s)];
   byId("sentence").value = state.s;
-  if (sentence.heads.length && !headNamed(state.head)) state.head = sentence.heads[sentence.first].id;
+  if (sentence.heads.length && !headNamed(state.head)) state.head = (causingHead(sentence) ?? sentence.heads[sentence.first]).id;
   hovered = null;
   showFacts();
   showStrips();

@@ -83,9 +83,9 @@ function linkOfRow(head, row) {
   return row === null ? undefined : wordLinks(head).find(link => link.rows.includes(row));
 }
 
-/** Writes the sentence and its translation, and two lines on how to read the map of the head. */
+/** Writes two lines: what the head does, to a decision where one is known, and how to read its map. */
 function showGuide() {
-  const head = chosenHead(), link = linkOfRow(head, pinnedRow(rowsOf(head).length)) ?? tellingLink(head);
+  const head = chosenHead(), pinnedLink = linkOfRow(head, pinnedRow(rowsOf(head).length)), link = pinnedLink ?? tellingLink(head);
   byId("guide").hidden = !link;
   if (!link) return;
   const word = text => make("b", {}, bidi(text));
@@ -97,7 +97,10 @@ function showGuide() {
   const place = link.key === FIRST ? column : head.kind === "dec" ? "the start of the sentence" : "the end of the sentence";
   const most = isWord(link.key) ? [word(link.keyName)] : [make("b", {}, place), ", a place to rest"];
   const isSpread = data.weighting.name === "alpha" && (link.weight < .3 || head.role === "broad");
-  byId("guide-says").replaceChildren(`When the model ${writes}`, word(link.name), `, ${subject}`, make("b", {}, head.id), " ",
+  const decision = viewOf(sentence, "decision"), part = decision?.heads.find(one => one.id === head.id);
+  // Of a row that someone looks at, what the head does there says more
+  if (part && decision.cause && (!pinnedLink || state.row === String(part.row))) byId("guide-says").replaceChildren(...causeOf(decision, part, data.sentences.indexOf(sentence)));
+  else byId("guide-says").replaceChildren(`When the model ${writes}`, word(link.name), `, ${subject}`, make("b", {}, head.id), " ",
     isSpread ? "spreads its attention and looks most at " : does, ...most, share, ".");
   byId("guide-does").replaceChildren("In the map that is row ", word(link.name), ", column ",
     isWord(link.key) ? word(link.keyName) : make("b", {}, column),

@@ -3,7 +3,7 @@
 // Where there is one map a layer, a layer has nothing beside it but other layers.
 const SCOPE = data.weighting.isOfLayers ? "kind" : "layer";
 /** @type {Record<string, string>} */
-const DEFAULTS = { s: "0", head: "", tab: "heads", view: "map", scope: SCOPE, row: "", key: "", least: "", theme: "auto", boost: "", q: "" };
+const DEFAULTS = { s: "0", head: "", tab: data.tab ?? "heads", view: "map", scope: SCOPE, row: "", key: "", least: "", theme: "auto", boost: "", q: "" };
 /** @type {Record<string, string[]>} */
 const CHOICES = { view: ["map", "lines"], scope: data.weighting.isOfLayers ? ["kind"] : ["layer", "kind"], theme: ["auto", "light", "dark"], boost: ["", "1"] };
 /** @type {Record<string, string>} */

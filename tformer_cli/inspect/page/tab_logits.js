@@ -44,9 +44,9 @@ function lensTable(positions) {
 }
 
 function wideTable(names, lines, caption) {
-  const isNumber = name => ["p", "rank", "entropy", "first"].includes(name);
+  const isNumber = name => name in data.terms;
   return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", { class: "unseen" }, caption),
-    make("thead", {}, make("tr", {}, ...names.map(name => name === "" ? make("td") : make("th", { scope: "col", ...(isNumber(name) ? {} : { class: "text" }) }, data.terms[name] ? termNamed(name) : name)))),
+    make("thead", {}, make("tr", {}, ...names.map(name => name === "" ? make("td") : make("th", { scope: "col", ...(isNumber(name) ? {} : { class: "text" }) }, isNumber(name) ? termNamed(name) : name)))),
     make("tbody", {}, ...lines)));
 }
 

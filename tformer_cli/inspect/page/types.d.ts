@@ -100,6 +100,8 @@ interface PageData {
   modelHash?: string;
   sentences: Sentence[];
   views?: Record<string, any>;
+  /** The tab that is open at first. */
+  tab?: string;
   weighting: { name: string; meaning: string; source: string; sums: string; residual: string; isOfLayers: boolean; isShare: boolean };
   conventions: string;
   kinds: Record<Kind, string>;

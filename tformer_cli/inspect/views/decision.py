@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from xml.etree.ElementTree import Element, SubElement
 
-from tformer_cli.inspect.data import picked, plain
+from tformer_cli.inspect.data import packed, picked, plain
 from tformer_cli.inspect.view import WITH_OUTPUT, Selections, View
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Texts, text
+from tformer_cli.show.palette import signed_hex_color
+from tformer_cli.show.svg import (
+    MARGIN,
+    display_width,
+    draw_labels,
+    draw_map,
+    draw_text,
+    new_svg,
+    number,
+    room_of_labels,
+    svg_text,
+)
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -45,6 +58,7 @@ class Part:
     head: int | None  # None of a layer's heads together, and of a feed-forward layer
     effects: dict[str, float]  # By `EFFECTS`: changes of d, and the direct term
     at: str = ""  # The token at whose position the head was looked at
+    row: int | None = None  # Number of that position
     attends: tuple[tuple[str, float], ...] = ()  # What it attends to most there, with the weight
 
     @property
@@ -106,6 +120,7 @@ class DecisionRecord:
     names: tuple[str, str]  # A and B
     ids: tuple[int, int]
     position: int
+    written_at: tuple[int | None, ...]  # Place of it among `pieces_of` each sentence, if it is one
     place: str  # Where the decision falls, in words
     heads: tuple[Part, ...]  # By cause, the strongest first
     layers: tuple[Part, ...]
@@ -117,6 +132,12 @@ class DecisionRecord:
     direct_residual: float | None = None  # |Σ direct terms − d|
     integrated_missing: float | None = None
     integrated_steps: int = 0
+
+    @property
+    def measured(self) -> list[str]:
+        """The effects that any part has."""
+        named = {name for part in (*self.heads, *self.layers) for name in part.effects}
+        return [name for name in EFFECTS if name in named]
 
     def __str__(self) -> str:
         a, b = self.names
@@ -174,6 +195,13 @@ def _table(record: DecisionRecord, title: str, parts: Sequence[Part], *, attends
     return Table(title=title, head=head, rows=rows, labels=(), texts=texts)
 
 
+def pieces_of(sentence: HeadsRecord) -> tuple[str, ...]:
+    """The pieces of the text in which something is decided."""
+    if sentence.has_both_sides:
+        return sentence.target_pieces
+    return sentence.source_pieces or sentence.input_pieces
+
+
 class DecisionView(View[DecisionRecord]):
     """Shows a decision and its causes."""
 
@@ -181,7 +209,15 @@ class DecisionView(View[DecisionRecord]):
     title = "A decision and its causes"
     Options = DecisionOptions
     tasks = WITH_OUTPUT
-    formats = ("text", "jsonl")
+    formats = ("text", "jsonl", "html", "svg", "png")
+    terms: ClassVar = {
+        **{name: (name, f"{says[0].upper()}{says[1:]}") for name, says in EFFECTS.items()},
+        "weight": ("weight", "The attention weight of the key, before it is knocked out"),
+        "effect": ("knocked out", "Change of d without this weight, the others as they are"),
+        "integrated": ("integrated", "Integrated gradients from average tokens to these"),
+        "gradient": ("grad × input", "The first-order estimate of the same"),
+        "alti": ("ALTI+ share", "Share of the token in the state that decides"),
+    }
 
     def json(self, record: DecisionRecord) -> dict[str, Any]:
         first = record.sentences[0]
@@ -191,18 +227,31 @@ class DecisionView(View[DecisionRecord]):
             "conventions": "d = logit(A) - logit(B); effects are d with a part changed less d, in "
             "logits; a direct term is a part of d itself",
             "effects": EFFECTS,
+            "cause": next((name for name in BY_CAUSE if name in record.measured), None),
             "decision": {
                 "a": {"piece": record.names[0], "id": record.ids[0]},
                 "b": {"piece": record.names[1], "id": record.ids[1]},
                 **picked(record, "position place"),
             },
             "sentences": [
-                {"source": one.source, "target": one.target, "d": plain(d)}
-                for one, d in zip(record.sentences, record.d, strict=True)
+                {
+                    "source": one.source,
+                    "target": one.target,
+                    "d": plain(d),
+                    "pieces": list(pieces_of(one)),
+                    "at": at,
+                }
+                for one, d, at in zip(record.sentences, record.d, record.written_at, strict=True)
             ],
             **picked(record, "heads layers maps tokens edges rest direct_residual"),
             **picked(record, "integrated_missing integrated_steps notes"),
         }
+
+    def tab(self, record: DecisionRecord, options: object, *, is_alone: bool) -> Any:
+        return packed(self.json(record))
+
+    def figure(self, record: DecisionRecord) -> str:
+        return render_decision_svg(record)
 
     def blocks(
         self, record: DecisionRecord, options: DecisionOptions, room: Room
@@ -237,8 +286,7 @@ class DecisionView(View[DecisionRecord]):
 
 
 def _legend(record: DecisionRecord) -> Iterator[Block]:
-    named = {name for part in (*record.heads, *record.layers) for name in part.effects}
-    says = "; ".join(f"{name}: {meaning}" for name, meaning in EFFECTS.items() if name in named)
+    says = "; ".join(f"{name}: {EFFECTS[name]}" for name in record.measured)
     a, b = record.names
     yield text(
         f"number: change of d, below 0 towards {b}, above towards {a}; !: turns the decision. "
@@ -298,6 +346,99 @@ def _tokens(record: DecisionRecord, n_top: int) -> Iterator[Block]:
         f"integrated gradients miss {missing} of the change from average tokens to d",
         style="dim",
     )
+
+
+DRAWN = 16  # Heads of the figure; those behind them cause next to nothing
+_SOFT, _HALF, _LINE, _GAP, _WIDEST = "#5c6370", 150.0, 18.0, 26.0, 960.0
+_CHARACTER = 0.58  # Width of a character of a proportional font, as a share of its size
+
+
+def render_decision_svg(record: DecisionRecord) -> str:
+    """Draws the sentences beside each other, the heads by cause, and the effects of positions."""
+    root = new_svg(str(record), f"{record.place}; number: change of d in logits")
+    a, b = record.names
+    y = MARGIN + 16
+    draw_text(root, f"{a} or {b} {record.place}", MARGIN, y, 16.0, weight="600")
+    right, y = _draw_sentences(root, record, y + 8)
+    for draw in (_draw_heads, _draw_maps):
+        other, y = draw(root, record, y + _GAP)
+        right = max(right, other)
+    return svg_text(root, right + MARGIN, y + MARGIN)
+
+
+def _draw_sentences(root: Element, record: DecisionRecord, y: float) -> tuple[float, float]:
+    a, b = record.names
+    left = right = MARGIN
+    lowest = y
+    for one, d in zip(record.sentences, record.d, strict=True):
+        told = [(words, 14.0, "#16181d") for _, words in one.texts]
+        told.append((f"d = {d:+.3f}: {a if d > 0 else b}", 12.0, _SOFT))
+        line = y
+        for words, size, fill in told:
+            line += size + 6
+            draw_text(root, words, left, line, size, fill=fill)
+            right = max(right, left + display_width(words) * size * _CHARACTER)
+        left, lowest = right + _GAP, max(lowest, line)
+    return right, lowest
+
+
+def _draw_heads(root: Element, record: DecisionRecord, y: float) -> tuple[float, float]:
+    """Draws a bar for each head, to the left against A; behind it the tokens that it attends to."""
+    a, b = record.names
+    heads = record.heads[:DRAWN]
+    name = next((one for one in BY_CAUSE if one in record.measured), "")
+    says = f"Heads by cause: {EFFECTS.get(name, name)}. Left: towards {b}, right: towards {a}"
+    draw_text(root, says, MARGIN, y + 12, 13.0, weight="600")
+    y += 24
+    largest = max((abs(part.cause) for part in heads), default=0.0) or 1.0
+    zero = MARGIN + 90 + _HALF
+    right = zero + _HALF
+    for part in heads:
+        length = abs(part.cause) / largest * _HALF
+        bar = {"x": number(zero - length if part.cause < 0 else zero), "y": number(y + 3)}
+        fill = signed_hex_color(1.0 if part.cause > 0 else -1.0)
+        SubElement(root, "rect", {**bar, "width": number(length), "height": "12", "fill": fill})
+        draw_text(root, part.id, MARGIN, y + 13, 12.0)
+        turns = " !" if flips(part.cause, record.d[0]) and name != "direct" else ""
+        draw_text(root, f"{part.cause:+.2f}{turns}", zero + _HALF + 62, y + 13, 12.0, anchor="end")
+        seen = ", ".join(f"{piece} {weight:.2f}" for piece, weight in part.attends)
+        at = f"{part.at}: {seen}"
+        draw_text(root, at, zero + _HALF + 74, y + 13, 12.0, fill=_SOFT)
+        right = max(right, zero + _HALF + 74 + display_width(at) * 12 * _CHARACTER)
+        y += _LINE
+    edges = {"x1": number(zero), "x2": number(zero), "stroke": "#b9bec8"}
+    ends = {"y1": number(y - _LINE * len(heads)), "y2": number(y)}
+    SubElement(root, "line", edges | ends)
+    return right, y
+
+
+def _draw_maps(root: Element, record: DecisionRecord, y: float) -> tuple[float, float]:
+    """Draws effects by layer and position, in colors up to the largest; where there are any."""
+    maps = [one for one in record.maps if one.direction != "back" and one.strongest]
+    largest = max((abs(v or 0.0) for one in maps for row in one.values for v in row), default=0.0)
+    a, b = record.names
+    if maps:
+        says = f"Single positions. Blue: towards {b}, orange: towards {a}, up to {largest:.2f}"
+        draw_text(root, says, MARGIN, y + 12, 13.0, weight="600")
+    y += _LINE
+    x, right, lowest = MARGIN, MARGIN, y
+    for one in maps:
+        labels = one.rows, one.columns
+        cell = min(22.0, max(9.0, 620 / len(one.columns)))
+        font = min(12.0, cell * 0.9)
+        beside, above = room_of_labels(labels, font)
+        width = beside + cell * len(one.columns)
+        if x > MARGIN and x + width > _WIDEST:
+            x, y = MARGIN, lowest + _GAP
+        corner = x + beside, y + _LINE + above
+        draw_text(root, one.name, x, y + 12, 11.0, fill=_SOFT)
+        draw_labels(root, labels, corner, cell, font)
+        shades = [[(v or 0.0) / largest for v in row] for row in one.values]
+        draw_map(root, shades, signed_hex_color, corner, (cell, cell))
+        lowest = max(lowest, corner[1] + cell * len(one.rows))
+        x += max(width, display_width(one.name) * 11 * _CHARACTER) + _GAP
+        right = max(right, x - _GAP)
+    return right, lowest
 
 
 VIEW = DecisionView()

@@ -23,6 +23,11 @@ export async function write(body, { signal, onText }) {
   }
 }
 
+/** Asks for one answer. */
+export async function answerOf(path, body, signal) {
+  return (await post(path, body, signal)).json();
+}
+
 /** The models that are served. */
 export async function servedModels() {
   const answer = await fetch("api/models", { headers: keyed() });

@@ -2,6 +2,7 @@
 
 import { sentenceOf, treeOf, effectsOf, viewData } from "./adopt.js";
 import { ask, keepKey, servedModels } from "./client.js";
+import { letDecide } from "./decision.js";
 import { addNextTab, showPosition } from "./next.js";
 import { makeSide } from "./side.js";
 import { byId, clean, data, DEFAULTS, elements, headNamed, KEYS, listen, make, openSentence, showHead, showMeasures, showTabs, state, tabs, toggle, whenHeadIsChosen, whenNodeIsChosen, writeAddress } from "./parts.js";
@@ -274,6 +275,7 @@ async function begin() {
     else if (active.verb() === "translate") goOnFrom(text);
   });
   keepTabs();
+  letDecide(() => ({ side: active, sentence: one }), keepingFocus);
   whenNodeIsChosen(n => goOnFrom(one.search.nodes[n].text));
   const [first] = sides = [makeSide(0, served, hears)];
   live.append(first.box);

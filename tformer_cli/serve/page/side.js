@@ -37,7 +37,7 @@ export function makeSide(number, models, hears) {
   const box = make("section", { class: "side", "aria-label": `Side ${"AB"[number]}` },
     make("div", { class: "model" }, chooser), make("div", { class: "read" }, source.box, file, picture),
     make("div", { class: "written" }, target.box, strip, output), make("div", { class: "told" }, status, hint, free));
-  const side = { number, store, box, answer: null, alignment: null, free: null, sentences: null, other: null, source, target, setText, choose, show, tell, verb };
+  const side = { number, store, box, answer: null, alignment: null, free: null, sentences: null, other: null, source, target, setText, choose, show, tell, verb, asked: lookedInto };
   let timer = 0, controller = new AbortController(), saying = 0, asked = 0, isWaiting = false;
 
   /** What is asked of the model: the first of its verbs. */
@@ -117,6 +117,13 @@ export function makeSide(number, models, hears) {
   function ofSentence() {
     const one = side.sentences?.list[store.get().sentence];
     return one?.prefix ? { text: one.source, sentence: undefined } : {};
+  }
+
+  /** The sentence that is looked into, and the search, as another request has them. */
+  function lookedInto() {
+    const { model, text, sentence, settings } = store.get();
+    const { beam_size, length_penalty } = settings, search = verb() === "translate" ? { beam_size, length_penalty } : {};
+    return { model: model.name, text: side.sentences?.list[sentence].source ?? text, ...search };
   }
 
   async function run() {

@@ -1,0 +1,130 @@
+// A decision: what a model writes for two sentences, where that parts, and the parts of the model that cause it.
+
+const MOST_CAUSES = 12; // heads that are not folded away
+/** How a head was changed, by the effect that its cause is measured by. */
+const CHANGED = { patch: "With its values of the other sentence", zero: "Switched off", mean: "With its mean", resample: "With its values at random positions" };
+let direction = "patch"; // of the two sentences which is given values of the other
+
+addTab({
+  id: "decision",
+  title: "Decision",
+  holds: one => Boolean(viewOf(one, "decision")),
+  show(panel, one) {
+    const found = viewOf(one, "decision"), strongest = found.heads.slice(0, MOST_CAUSES), others = found.heads.slice(MOST_CAUSES);
+    const largest = Math.max(...[...found.heads, ...found.layers].map(part => Math.abs(part.effects[found.cause] ?? 0)), 1e-9);
+    panel.append(
+      card(decisionName(found), make("div", { class: "row parted" }, ...found.sentences.map((_, n) => decidedSentence(found, n))),
+        make("p", { class: "says" }, ...causeOf(found, found.heads[0], 0), " d = logit(", bidi(found.decision.a.piece), ") − logit(", bidi(found.decision.b.piece), "); numbers are changes of d."), ...found.notes.map(note => make("p", { class: "fine" }, note))),
+      card("Heads by cause", partTable(found, strongest, largest, "Heads by cause"),
+        ...others.length ? [make("details", {}, make("summary", {}, `${others.length} more heads`), partTable(found, others, largest, "More heads by cause"))] : []),
+      ...placeCards(found), ...found.edges.length ? [card("Single attention weights", edgeTable(found))] : [],
+      ...found.tokens.length ? [card("Tokens that matter", tokenTable(found))] : [], ...found.layers.length ? [card("Layers", partTable(found, found.layers, largest, "Layers"))] : []);
+  },
+});
+
+/** What is decided, and where. */
+function decisionName({ decision: { a, b, place } }) {
+  return `${clean(a.piece)} or ${clean(b.piece)} ${clean(place)}`;
+}
+
+/** A sentence and what is written for it: words that the other one lacks, and the piece that is decided on, are marked. */
+function decidedSentence({ sentences, decision: { a, b } }, n) {
+  const { source, target, d, pieces, at } = sentences[n], others = sentences.filter((_, other) => other !== n).map(other => other.source.split(" "));
+  const marked = (text, isMarked) => isMarked ? make("mark", {}, text) : text;
+  const read = source.split(" ").flatMap((word, place) => [place ? " " : "", marked(clean(word), others.some(words => !words.includes(word)))]);
+  const end = pieces.at(-1) === "</s>" && at !== pieces.length - 1 ? -1 : undefined;
+  const written = pieces.slice(0, end).map((piece, place) => marked(clean(piece.replaceAll("▁", " ")), place === at));
+  const isOfSource = !data.model.n_decoder_layers; // its places are pieces of what it reads
+  return make("div", {}, ...readsImages() || !source || isOfSource && at !== null ? [] : [make("p", { dir: "auto" }, ...read)],
+    make("p", { dir: "auto" }, ...at === null ? [clean(target)] : written),
+    make("p", { class: "fine" }, `d = ${signed(d, 2)}: `, bidi((d > 0 ? a : b).piece)));
+}
+
+/** Says in a sentence what a head does to the decision: of the second sentence by what it computes in the first. */
+function causeOf(found, part, n) {
+  const name = n && part.effects.back !== undefined ? "back" : found.cause, effect = part.effects[name], d = found.sentences[name === "back" ? 1 : 0].d;
+  const { a, b } = found.decision, turned = d + effect > 0 ? a : b, isTurned = d + effect > 0 !== d > 0;
+  const changed = CHANGED[name === "back" ? "patch" : name];
+  if (!changed) return [make("b", {}, part.id), ` adds ${signed(effect, 2)} to d = ${signed(d, 2)}.`];
+  const seen = part.attends?.map(([piece, weight]) => `${clean(piece)} ${decimal(weight, 2)}`).join(", ");
+  return [`${changed}, `, make("b", {}, part.id), isTurned ? " turns the decision to " : " leaves the decision at ", make("b", {}, bidi(turned.piece)), `: d ${signed(d, 2)} → ${signed(d + effect, 2)}. `,
+    ...seen ? [`At ${clean(part.at)} it looks at ${seen}. `] : [], `Number ${found.heads.indexOf(part) + 1} of ${found.heads.length} by cause.`];
+}
+
+/** The head of a sentence with the largest effect on its decision, if there is one. */
+function causingHead(one) {
+  return viewOf(one, "decision")?.heads.map(part => headNamed(part.id)).find(Boolean);
+}
+
+/** The name of a head, which opens its map at the row that was looked at. */
+function headButton(id, row) {
+  if (!headNamed(id)) return id;
+  const button = make("button", { type: "button", title: `${id}: show its map` }, id);
+  button.addEventListener("click", () => update({ tab: "heads", head: id, row: String(row ?? ""), key: "" }));
+  return button;
+}
+
+/** A bar to the left, against A, or to the right. */
+function pushBar(value, largest) {
+  const share = Math.min(1, Math.abs(value) / largest) * 50;
+  return make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "push" },
+    make("span", { class: "share", style: `width:${share.toFixed(1)}%;margin-left:${(value < 0 ? 50 - share : 50).toFixed(1)}%;background:var(${value < 0 ? "--enc" : "--dec"})` })));
+}
+
+/** An effect; one that turns the decision is framed. */
+function effectCell(value, d, turns = true) {
+  if (value === undefined) return make("td", {}, "–");
+  const isTurned = turns && d + value > 0 !== d > 0;
+  return make("td", isTurned ? { class: "best", title: "turns the decision" } : {}, `${signed(value, 2)}${isTurned ? "!" : ""}`);
+}
+
+function rowOf(name, ...cells) {
+  return make("tr", {}, make("th", { scope: "row", class: "text" }, name), ...cells);
+}
+
+/** Heads or layers with all their effects, and what heads attend to. */
+function partTable(found, parts, largest, caption) {
+  const names = Object.keys(found.effects).filter(name => parts.some(part => name in part.effects)), areHeads = parts[0].head !== null;
+  const lines = parts.map(part => rowOf(areHeads ? headButton(part.id, part.row) : part.id, pushBar(part.effects[found.cause] ?? 0, largest),
+    ...names.map(name => effectCell(part.effects[name], found.sentences.at(name === "back" ? -1 : 0).d, name !== "direct" && name !== "estimate")),
+    ...areHeads ? [make("td", { class: "text" }, bidi(part.at), ": ", part.attends.map(([piece, weight]) => `${clean(piece)} ${decimal(weight, 2)}`).join(", "))] : []));
+  return wideTable([areHeads ? "head" : "part", "", ...names, ...areHeads ? ["attends at: to"] : []], lines, caption);
+}
+
+function edgeTable(found) {
+  const largest = Math.max(...found.edges.map(edge => Math.abs(edge.effect)), 1e-9), { d } = found.sentences[0];
+  const lines = found.edges.map(edge => rowOf(headButton(edge.head, edge.positions[0]), make("td", { class: "text" }, bidi(edge.query), " → ", bidi(edge.key)),
+    make("td", {}, decimal(edge.weight, 2)), effectCell(edge.estimate, d, false), effectCell(edge.effect, d), pushBar(edge.effect, largest)));
+  return wideTable(["head", "query → key", "weight", "estimate", "effect", ""], lines, "Attention weights, knocked out one at a time");
+}
+
+function tokenTable({ tokens }) {
+  const order = [...tokens].sort((a, b) => Math.abs(b.integrated) - Math.abs(a.integrated)).slice(0, MOST_CAUSES), largest = Math.max(...order.map(one => Math.abs(one.integrated)), 1e-9);
+  const lines = order.map(one => rowOf(bidi(one.piece), make("td", { class: "text" }, one.side), pushBar(one.integrated, largest), effectCell(one.integrated, 0, false), effectCell(one.gradient, 0, false),
+    make("td", {}, one.alti === null ? "–" : decimal(one.alti, 2))));
+  return wideTable(["token", "of the", "", "integrated", "gradient", "alti"], lines, "Tokens that matter");
+}
+
+/** The grids of layers and positions, in one color scale; of both directions one is shown. */
+function placeCards(found) {
+  const directions = [...new Set(found.maps.map(one => one.direction))], chosen = directions.includes(direction) ? direction : directions[0];
+  const maps = found.maps.filter(one => one.direction === chosen);
+  if (!maps.length) return [];
+  const largest = Math.max(...maps.flatMap(one => one.values.flat().map(value => Math.abs(value ?? 0))), 1e-9);
+  const names = { patch: "Into the first sentence", back: "Into the second sentence" };
+  const choices = directions.length < 2 ? [] : [make("div", { class: "choices", role: "group", "aria-label": "Direction" }, ...directions.map(name => toggle(names[name], name === chosen, {}, () => {
+    direction = name;
+    showTabs();
+  })))];
+  return [card("Layers and positions", ...choices, make("p", { class: "says" }, `Each cell: the change of d with ${chosen === "zero" ? "nothing" : "what the other sentence has"} at this one position; orange towards `, bidi(found.decision.a.piece), ", blue towards ",
+    bidi(found.decision.b.piece), `; the strongest color is ${decimal(largest, 2)}. Positions without a partner stay empty.`), make("div", { class: "row" }, ...maps.map(one => placeGrid(one, largest))))];
+}
+
+function placeGrid({ name, rows, columns, values }, largest) {
+  const figure = heatMap({ rows, columns, room: roomBeside(6), title: name, shade: (i, j) => values[i][j] === null ? null
+    : { color: twoSided(values[i][j] / largest), text: Math.abs(values[i][j]) < .05 ? "" : signed(values[i][j], 1) } });
+  figure.svg.addEventListener("pointermove", event => figure.mark(figure.cellAt(event)));
+  figure.svg.addEventListener("pointerleave", () => figure.mark(null));
+  return make("div", {}, make("h2", {}, name), make("div", { class: "scroll" }, figure.svg), make("details", {}, make("summary", {}, "Table of these effects"),
+    plainTable(["", ...columns.map(bidi)], rows.map((row, i) => [row, ...values[i].map(value => value === null ? "–" : signed(value, 2))]), name)));
+}
