@@ -19,10 +19,10 @@ PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
     ".": 1769,
-    "api": 1482,
-    "artifacts": 2415,
+    "api": 1485,
+    "artifacts": 2506,
     "bulk": 1787,
-    "cli": 10731,
+    "cli": 10936,
     "corpora": 3256,
     "distill": 1568,
     "documents": 4558,
@@ -32,7 +32,7 @@ BUDGET = {
     "foreign": 11559,
     "guide": 126,
     "heads": 709,
-    "inspect": 15408,
+    "inspect": 16785,
     "kinds": 3764,
     "metrics": 835,
     "model": 4085,
@@ -40,9 +40,9 @@ BUDGET = {
     "search": 5327,
     "serve": 5350,
     "show": 1977,
-    "tests": 76932,
+    "tests": 77414,
     "text": 6084,
-    "train": 2325,
+    "train": 2326,
     "trainer": 5146,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
@@ -50,8 +50,8 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 463
-LONG_FUNCTIONS = 9
+MODULES = 472
+LONG_FUNCTIONS = 10
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""

@@ -142,6 +142,7 @@ READERS = {
     "inspect-report": ["inspect-report", "MODEL", "-o", "REPORT"],
     "inspect-decision": ["inspect-decision", "MODEL", "--method", "zero"],
     "inspect-diff": ["inspect-diff", "MODEL", "MODEL"],
+    "inspect-layers": ["inspect-layers", "MODEL"],
     "tokenize encode": ["tokenize", "encode", "MODEL"],
     "tokenize stats": ["tokenize", "stats", "MODEL", "-"],
     "tokenize train": ["tokenize", "train", "-", "-o", "REPORT", "--vocab-size", "300"],

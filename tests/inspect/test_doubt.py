@@ -376,3 +376,36 @@ def test_python_is_told_what_has_no_doubt(calibrated, zoo, tmp_path):
     adapted = tformer_cli.load(calibrated[0], adapter=tmp_path / "run")
     with pytest.raises(UsageError, match="doubt: is calibrated without the adapter"):
         adapted.translate(["A dog."], doubt=True)
+
+
+def test_another_search_is_told_where_it_matters(calibrated, tmp_path):
+    search = read_calibration(calibrated[0]).search
+    assert search == {
+        "beam_size": 3, "length_penalty": 0.6, "precision": "float32", "sampling": False,
+        "shortlist": False,
+    }  # fmt: skip
+    line = ["translate", calibrated[0], "A dog.", "--format", "tsv", "--doubt", "-q"]
+    for same in (["--beam-size", 1], ["--length-penalty", 2], ["--precision", "int8"]):
+        assert run(*line, *same).stderr == ""
+    said = (
+        "warning: doubt was calibrated without sampling and the search is with sampling, so its "
+        "probabilities do not hold; run `tformer calibrate` with the same options\n"
+    )
+    assert run(*line, "--sampling").stderr == said
+    page = tmp_path / "page.html"
+    page.write_text(PAGE)
+    words = [calibrated[0], page, "-o", tmp_path / "out.html", "--doubt", "-q", "--sampling"]
+    assert run("translate", *words).stderr.startswith(said)
+    heard = []
+    loaded = tformer_cli.load(calibrated[0], tell=heard.append, device="cpu")
+    heard.clear()
+    loaded.translate(["A dog."], doubt=True, beam_size=2)
+    assert heard == []
+    loaded.translate(["A dog."], doubt=True, sampling=True)
+    assert [one for one in heard if one in said] == [said[9:-1]]
+    # A calibration that does not say how it was fitted is believed
+    shutil.copytree(calibrated[0], tmp_path / "m")
+    file = tmp_path / "m" / "doubt.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "search": {}}))
+    line[1] = tmp_path / "m"
+    assert run(*line, "--sampling").stderr == ""

@@ -127,6 +127,9 @@ class LoadedModel(InspectedModel):
         if not doubt:
             return self._computed(translator.translate, given_lines(lines), buffer_lines)
         doubter = self._doubter_of()
+        tell, different = self._options.get("tell"), doubter.difference(opened, translator)
+        if tell is not None and different:
+            tell(different)
         translator = translator.listening(doubter.heads)
         return self._computed(
             lambda texts, first: doubter.doubted(translator.translate(texts, first)),

@@ -302,6 +302,7 @@ HEADS: Mapping[Head, TaskKind] = {
 """Kinds of encoders of texts by what stands on them."""
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 SHORTLIST, FREQUENCIES, DOUBT = "shortlist.safetensors", "frequencies.json", "doubt.json"
+LENS = "lens.safetensors"
 LARGEST_CONFIG = 1 << 20
 
 

@@ -6,8 +6,9 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tformer_cli.artifacts.config_file import DOUBT, read_json
 from tformer_cli.errors import ArtifactError
@@ -45,6 +46,8 @@ class Calibration:
     """Share of lines broken on purpose that was assumed."""
     scores: Mapping[str, float]
     """AUROC, calibration error and the like on lines that it was not fitted to."""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the search that it was fitted to; see `inspect.doubt.search_of`."""
 
 
 def store_calibration(path: Path, calibration: Calibration) -> None:

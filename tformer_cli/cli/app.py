@@ -314,6 +314,8 @@ COMMANDS = {
         "inspect-diff": "Match the heads of two models and show what changed.",
         "inspect-decision": "Find what makes a model write one word and not another.",
         "inspect-circuit": "Find the fewest heads that keep a decision.",
+        "inspect-layers": "Show what each encoder layer already knows of the translation.",
+        "inspect-probe": "Show what each layer knows of words, by linear probes.",
     },
 }
 PANELS = {name: panel for panel, names in COMMANDS.items() for name in names}

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice, pairwise
 from math import log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.doubt_file import Calibration
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.inspect.alignment import Numbers
+    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.hypothesis import CrossHead
-    from tformer_cli.search.translator import TranslatedText, Translation
+    from tformer_cli.search.translator import TranslatedText, Translation, Translator
     from tformer_cli.text.tokenizer import TokenizerSide
 
 IGNORED = 0.2
@@ -240,6 +241,18 @@ def calibration_of(path: Path, step: int) -> Calibration:
     return found
 
 
+def search_of(opened: Opened, translator: Translator) -> dict[str, Any]:
+    """Names what a calibration is for."""
+    config = translator.config
+    return {
+        "beam_size": config.beam_size,
+        "length_penalty": config.length_penalty,
+        "precision": opened.precision,
+        "sampling": config.sampling,
+        "shortlist": translator.has_shortlist,
+    }
+
+
 class Doubter:
     """Says how doubtful translations of a calibrated model are."""
 
@@ -259,6 +272,22 @@ class Doubter:
                 f"--doubt: was calibrated by other heads than {who}; run `tformer calibrate` "
                 "again, or omit --doubt"
             )
+
+    def difference(self, opened: Opened, translator: Translator) -> str:
+        """Says in what a search differs from the calibration's, if that matters; else empty.
+
+        Beam size, length penalty, int8 and a shortlist move the calibration error by a point or
+        less. What is drawn is far less probable than what is found.
+        """
+        now = search_of(opened, translator)["sampling"]
+        before = self._found.search.get("sampling", now)
+        if before == now:
+            return ""
+        both = [f"with{'' if one else 'out'} sampling" for one in (before, now)]
+        return (
+            f"doubt was calibrated {both[0]} and the search is {both[1]}, so its probabilities do "
+            "not hold; run `tformer calibrate` with the same options"
+        )
 
     def doubted(self, translations: Sequence[Translation]) -> list[Translation]:
         """Adds its doubt to each hypothesis; all else stays as it is.

@@ -22,11 +22,13 @@ from tformer_cli.show.document import Text, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from rich.console import Console
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.heads.names import Kind
+    from tformer_cli.inspect.lens import Lens
     from tformer_cli.inspect.record import HeadsRecord, ModelSummary
     from tformer_cli.show.document import Block, Room
 
@@ -44,6 +46,10 @@ Selections = Annotated[
         metavar="HEADS",
         shown_default="all heads",
     ),
+]
+Untuned = Annotated[
+    bool,
+    Option(help="Read layers as they are, without the maps that inspect-layers --tune stored."),
 ]
 EVERY_TASK: tuple[TaskKind, ...] = tuple(TASKS)
 WITHOUT_SOURCE: tuple[TaskKind, ...] = tuple(
@@ -80,10 +86,17 @@ class Subject:
     load: Callable[[], Inspected]  # Gives the model
     summary: ModelSummary  # Its name and size
     labels: Sequence[str]  # (V) a label for every token; of a classifier its labels
+    path: Path | None = None  # Its directory
 
     @property
     def model(self) -> Inspected:
         return self.load()
+
+    def lens(self, *, tuned: bool = True) -> Lens:
+        """Reads the lens that is stored with the model; without maps if it is not to be tuned."""
+        from tformer_cli.inspect.lens import UNTUNED, stored_lens
+
+        return UNTUNED if self.path is None else stored_lens(self.path, self.model, tuned=tuned)
 
 
 @dataclass(frozen=True, kw_only=True)

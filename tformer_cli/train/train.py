@@ -19,6 +19,7 @@ from tformer_cli.artifacts.config_file import (
     CONFIG,
     DOUBT,
     FREQUENCIES,
+    LENS,
     TOKENIZER,
     WEIGHTS,
     ImportOrigin,
@@ -561,7 +562,7 @@ def _clear(run: Path) -> None:
     """Removes what an earlier run wrote, and nothing else that lies there."""
     for directory in ("checkpoints", TENSORBOARD, ADAPTER):
         remove_tree(run / directory)
-    records = (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, FREQUENCIES, DOUBT, IMPORTED)
+    records = (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, FREQUENCIES, DOUBT, LENS, IMPORTED)
     for name in (*records, CONFIG, WEIGHTS):
         (run / name).unlink(missing_ok=True)
 

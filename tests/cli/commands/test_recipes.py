@@ -76,7 +76,7 @@ def test_every_inspection_is_found_behind_inspect():
     root = typer.main.get_command(app)
     group = root.get_command(typer.Context(root), "inspect")
     names = [name for name in root.commands if name.startswith("inspect-")]
-    assert len(names) == 11
+    assert len(names) == 14
     assert [f"inspect-{name}" for name in group.commands] == names
     assert all(group.commands[name[8:]] is root.commands[name] for name in names)
 

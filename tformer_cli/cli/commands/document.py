@@ -165,6 +165,8 @@ def translate_document(
             from tformer_cli.inspect.doubt import Doubter
 
             doubter = Doubter(opened.directory)
+            if different := doubter.difference(opened, opened.translator):
+                warn(different)
         answers = ModelAnswers(opened, glossary, doubter=doubter)
         is_hidden = quiet or shares_terminal(output)
         made = _translated(document, answers, protects=protects, quiet=is_hidden)

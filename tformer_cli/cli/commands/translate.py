@@ -33,6 +33,7 @@ from tformer_cli.cli.streams import (
     note,
     results,
     telling_of_markup,
+    warn,
     warn_of_bytes,
     warn_of_results,
 )
@@ -253,6 +254,8 @@ class FormatOptions:
             from tformer_cli.inspect.doubt import Doubter
 
             doubter = Doubter(opened.directory)
+            if different := doubter.difference(opened, opened.translator):
+                warn(different)
             arguments["correct"] = doubter.doubted
             arguments["translator"] = opened.translator.listening(doubter.heads)
         if self.alignments is None:

@@ -24,6 +24,7 @@ from tformer_cli.inspect.doubt import (
     Part,
     Usual,
     parts_of,
+    search_of,
     signals_of,
     terms_of,
 )
@@ -211,6 +212,7 @@ def calibrate(
             below=settings.below,
             broken=settings.broken,
             scores={name: round(values[0], 6) for name, values in report.measures.items()},
+            search=search_of(opened, translator),
         ),
     )
     return report

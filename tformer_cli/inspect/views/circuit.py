@@ -69,7 +69,7 @@ class CircuitHead:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a circuit keeps of decisions that did not choose it."""
+    """Measures of a circuit on decisions that did not choose it."""
 
     d: tuple[float, float, float]  # Means: all heads, all patched, the other sentence
     faithfulness: Share

@@ -10,15 +10,22 @@ model's own output, bit for bit.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.inspect.data import packed, picked
-from tformer_cli.inspect.view import WITH_OUTPUT, ReportOptions, SentenceView, Subject, check_gaps
+from tformer_cli.inspect.view import (
+    WITH_OUTPUT,
+    ReportOptions,
+    SentenceView,
+    Subject,
+    Untuned,
+    check_gaps,
+)
 from tformer_cli.search.hypothesis import Several
 from tformer_cli.settings import Option
-from tformer_cli.show.document import BLANK, Block, Label, Room, Row, Table, Texts, text
+from tformer_cli.show.document import BLANK, Block, Label, Room, Row, Table, Text, Texts, text
 from tformer_cli.show.terminal import (
     NARROWEST_LABEL,
     Item,
@@ -27,18 +34,21 @@ from tformer_cli.show.terminal import (
     readable,
     whole_items,
 )
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
-    from tformer_cli.heads.names import Inspected
+    from tformer_cli.heads.names import Inspected, Kind
+    from tformer_cli.inspect.lens import Lens
     from tformer_cli.inspect.record import HeadsRecord
-    from tformer_cli.model.stacks import Stack
 
 SCHEMA = "tformer.logits/1"
 TEXT, IMAGE = "the text", "the image"  # Stand for all that a classifier has read
+FEWEST_POSITIONS = 4  # By as many a lens is judged where it was not measured
+TOP = 5  # Candidates of a position, unless others are asked for
 DIGITS = 4  # Decimal places on the page, of what is shown with three
 MEASURES = {
     "p": ("probability", "How probable the model found the token that it wrote, from 0 to 1"),
@@ -104,6 +114,7 @@ class LogitsRecord(Several[PositionLogits]):
 
     sentence: HeadsRecord
     positions: tuple[PositionLogits, ...]  # One for each decoder position
+    lens: Lens | None = None  # The lens that layers were read with
 
     @property
     def _held(self) -> tuple[PositionLogits, ...]:
@@ -123,6 +134,7 @@ def layer_logits(
     source_ids: Sequence[int],
     target_input_ids: Sequence[int],
     places: Sequence[int] | None = None,
+    lens: Lens | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Computes logits (T, V), and those of the lens (L, T, V), in one forced pass; on the CPU.
 
@@ -130,50 +142,55 @@ def layer_logits(
     """
     import torch
 
-    from tformer_cli.inspect.capture.forced import forced_pass
-    from tformer_cli.inspect.capture.observed import record_module
-    from tformer_cli.model.encoder_only import EncoderOnly
-
-    stack: Stack[Any]
-    stack = model.encoder if isinstance(model, EncoderOnly) else model.decoder
-
-    def hidden_of(states: Tensor) -> Tensor:
-        if not isinstance(model, EncoderOnly):
-            return states
-        return model.predicting(states, states.new_ones(states.shape[:2], dtype=torch.bool))
+    from tformer_cli.inspect.lens import UNTUNED, read_layers, single, stacks_of
 
     def logits_of(hidden: Tensor) -> Tensor:
         if places is not None:
             hidden = hidden.index_select(1, torch.tensor(places).to(hidden.device))
         return model.project(hidden)[0].cpu()
 
-    with torch.inference_mode(), ExitStack() as hooks:
-        layers = [record_module(hooks, layer) for layer in stack.layers]
-        logits = logits_of(forced_pass(model, source_ids, target_input_ids))
-        lens = [logits_of(hidden_of(stack.final_norm(layer.output))) for layer in layers]
-    return logits, torch.stack(lens)
+    with torch.inference_mode():
+        batch, kind = single(model, source_ids, target_input_ids), [*stacks_of(model)][-1]
+        logits, layers = read_layers(model, batch, kind, lens or UNTUNED, logits_of)
+    return logits, torch.stack(layers)
 
 
 def read_logits(
-    model: Inspected, sentence: HeadsRecord, labels: Sequence[str], *, n_top: int, with_lens: bool
+    model: Inspected,
+    sentence: HeadsRecord,
+    labels: Sequence[str],
+    *,
+    n_top: int,
+    with_lens: bool,
+    lens: Lens | None = None,
 ) -> LogitsRecord:
     """Reads the distributions of every position of a sentence; a blank one has none."""
-    import torch
-
     if sentence.maps is None:
         return LogitsRecord(sentence=sentence, positions=())
     maps = sentence.maps
     places = [gap.position for gap in sentence.gaps] if sentence.has_places else None
-    logits, lens = layer_logits(model, maps.source_ids, maps.target_input_ids, places)
-    # float64 keeps the digits of small probabilities
-    rows = torch.log_softmax(logits.double(), dim=-1)
-    layers = torch.softmax(lens[: len(lens) if with_lens else 0].double(), dim=-1)
+    logits, layers = layer_logits(model, maps.source_ids, maps.target_input_ids, places, lens)
     return LogitsRecord(
         sentence=sentence,
-        positions=tuple(
-            _position(place, sentence, rows[place], layers[:, place], labels, n_top)
-            for place in range(len(rows))
+        positions=positions_of(
+            sentence, logits, layers[: len(layers) if with_lens else 0], labels, n_top
         ),
+        lens=lens if with_lens else None,
+    )
+
+
+def positions_of(
+    sentence: HeadsRecord, logits: Tensor, lens: Tensor, labels: Sequence[str], n_top: int
+) -> tuple[PositionLogits, ...]:
+    """Describes the logits (T, V) of a sentence's positions, and those of its layers (L, T, V)."""
+    import torch
+
+    # float64 keeps the digits of small probabilities
+    rows = torch.log_softmax(logits.double(), dim=-1)
+    layers = torch.softmax(lens.double(), dim=-1)
+    return tuple(
+        _position(place, sentence, rows[place], layers[:, place], labels, n_top)
+        for place in range(len(rows))
     )
 
 
@@ -289,13 +306,44 @@ def _verb(sentence: HeadsRecord) -> str:
     return "filled in" if sentence.gaps else "written"
 
 
-def _lens_table(record: LogitsRecord, room: Room) -> Table:
+def agreements(positions: Sequence[PositionLogits]) -> list[float]:
+    """The share of positions at which each layer, read by the lens, predicts as the model does."""
+    return [
+        mean(one.lens[layer].top.id == one.top[0].id for one in positions)
+        for layer in range(len(positions[0].lens))
+    ]
+
+
+def unread_layers(kind: Kind, positions: Sequence[PositionLogits], lens: Lens) -> Iterator[Text]:
+    """Says which layers the lens does not read: by held-out text, or else by this sentence."""
+    from tformer_cli.inspect.lens import READS
+
+    # A share of one or two tokens says nothing of a layer
+    is_known = bool(lens.agreement) or len(positions) >= FEWEST_POSITIONS
+    shares = {
+        layer: lens.agreement.get(f"{kind}.{layer}", here)
+        for layer, here in enumerate(agreements(positions)[:-1])
+        if is_known
+    }
+    unread = {str(layer): f"{100 * one:.0f} %" for layer, one in shares.items() if one < READS}
+    if unread:
+        layers, it = ("layer", "it") if len(unread) == 1 else ("layers", "them")
+        of = "of held-out tokens" if lens.agreement else f"of {count_of(len(positions), 'token')}"
+        cure = "not even by a map" if lens.maps else "fit maps with `inspect-layers MODEL --tune`"
+        yield text(
+            f"{layers} {', '.join(unread)}: this lens does not read {it} (agreement "
+            f"{', '.join(unread.values())} {of}); {cure}",
+            style="yellow",
+        )
+
+
+def lens_table(sentence: HeadsRecord, positions: Sequence[PositionLogits], room: Room) -> Table:
     """A column for each layer; layers that do not fit next to each other stand below."""
-    positions, n_layers = record.positions, len(record.positions[0].lens)
+    n_layers = len(positions[0].lens)
     rows: list[Row] = [
         [p.chosen.piece, "-" if p.first_layer is None else str(p.first_layer)] for p in positions
     ]
-    table = Table(head=(_predicted(record.sentence), "settled"), rows=rows)
+    table = Table(head=(_predicted(sentence), "settled"), rows=rows)
     left = room.width - natural_width(table, room) - table.gap
     most = max(NARROWEST_LABEL, left // n_layers - table.gap - len(" 0.00"))
     for row, position in zip(rows, positions, strict=True):
@@ -314,10 +362,11 @@ class LogitsOptions:
 
     top_k: Annotated[
         int, Option(help="Show the K most probable tokens per position.", metavar="K", min=1)
-    ] = 5
+    ] = TOP
     lens: Annotated[
         bool, Option(help="Logit lens: show what each decoder layer would predict.")
     ] = False
+    untuned: Untuned = False
 
 
 def _shortened(value: Any) -> Any:
@@ -338,8 +387,9 @@ class LogitsView(SentenceView[LogitsRecord]):
 
     There is a row for each position of the target. With --lens every decoder layer is read as if it
     were the last (the logit lens): its hidden state through the final norm and the output
-    projection. Of a language model TEXT is what it reads; of a classifier there is one row, with
-    the probabilities of the labels; of a masked language model a row for each [MASK] in TEXT.
+    projection; maps that `inspect-layers --tune` has stored go first. Of a language model TEXT is
+    what it reads; of a classifier there is one row, with the probabilities of the labels; of a
+    masked language model a row for each [MASK] in TEXT.
 
     Examples:
         tformer inspect-logits runs/quickstart "The animal was tired."
@@ -353,7 +403,12 @@ class LogitsView(SentenceView[LogitsRecord]):
     def read(self, subject: Subject, sentence: HeadsRecord, options: LogitsOptions) -> LogitsRecord:
         check_gaps(sentence)
         return read_logits(
-            subject.model, sentence, subject.labels, n_top=options.top_k, with_lens=options.lens
+            subject.model,
+            sentence,
+            subject.labels,
+            n_top=options.top_k,
+            with_lens=options.lens,
+            lens=subject.lens(tuned=not options.untuned) if options.lens else None,
         )
 
     def report(
@@ -361,13 +416,16 @@ class LogitsView(SentenceView[LogitsRecord]):
     ) -> LogitsRecord | None:
         if sentence.lacks_gaps:
             return None
-        return self.read(subject, sentence, LogitsOptions(lens=True))
+        # Without maps: a report of a model that was trained on must not fail for their sake
+        labels = subject.labels
+        return read_logits(subject.model, sentence, labels, n_top=TOP, with_lens=True)
 
     def json(self, record: LogitsRecord) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
             "conventions": f"{_positions(record.sentence)}; probabilities are of the model's "
             "softmax, ranks count from 1, layers from 0.",
+            **({"lens": "tuned"} if record.lens is not None and record.lens.maps else {}),
             "positions": [
                 picked(one, POSITION + WITH_LENS if one.lens else POSITION)
                 for one in record.positions
@@ -386,14 +444,19 @@ class LogitsView(SentenceView[LogitsRecord]):
             says = "labeled it" if sentence.gives_labels else _verb(sentence)
             stack = "decoder" if sentence.model.n_decoder_layers else "encoder"
             yield BLANK
-            yield text((f"logit lens: what each {stack} layer would have {says}", "bold"))
-            yield _lens_table(record, room)
+            lens = record.lens
+            mapped = ", by fitted maps" if lens is not None and lens.maps else ""
+            yield text((f"logit lens: what each {stack} layer would have {says}{mapped}", "bold"))
+            yield lens_table(sentence, record.positions, room)
             given = "given" if sentence.gives_labels else _verb(sentence)
             yield text(
                 f"number: the probability of that {unit}; bold: the {unit} that was {given}; "
                 "settled: the layer from which on it stays the most probable one",
                 style="dim",
             )
+            if lens is not None:
+                kind: Kind = "dec" if stack == "decoder" else "enc"
+                yield from unread_layers(kind, record.positions, lens)
 
     def tab(self, record: LogitsRecord, options: object, *, is_alone: bool) -> dict[str, Any]:
         data: dict[str, Any] = packed(_shortened(self.json(record)))

@@ -1,0 +1,109 @@
+"""`tformer inspect-layers`: what the decoder makes of each encoder layer, and maps for lenses."""
+
+from typing import Annotated, Unpack
+
+from tformer_cli.artifacts.config_file import check_model
+from tformer_cli.cli.inspect.inspect_view import (
+    GivenSentences,
+    OpeningArguments,
+    SentenceRequest,
+    TextsArgument,
+    emit_view,
+    takes_opening_options,
+    view_format,
+    view_format_option,
+)
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, option_field, refuse
+from tformer_cli.cli.progress import counted, line_progress
+from tformer_cli.cli.streams import (
+    STANDARD_STREAM,
+    check_stdin_is_read_once,
+    file_lines,
+    note,
+    warn_of_bytes,
+)
+from tformer_cli.errors import UsageError
+from tformer_cli.inspect.view import WITH_OUTPUT, NoOptions
+from tformer_cli.inspect.views.layers import TUNED_VIEW, VIEW, LayersOptions
+from tformer_cli.text.lines import LineCounts
+
+
+@takes_opening_options
+def inspect_layers(
+    model: ModelArgument,
+    text: TextsArgument = None,
+    *,
+    sentences: GivenSentences,
+    options: LayersOptions,
+    tune: str | None = option_field(
+        None,
+        "Instead fit a map from each earlier layer's states to the last one's on these sentences, "
+        "and store the maps in the model directory: this command and inspect-logits --lens use "
+        "them. --target-file may give targets; every fifth line is held out to measure.",
+        shown="off",
+        role="reads_file",
+    ),
+    output_format: Annotated[str | None, view_format_option(VIEW)] = None,
+    output: OutputOption = STANDARD_STREAM,
+    quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
+) -> None:
+    """Show what each encoder layer already knows of the translation.
+
+    The decoder reads an earlier encoder layer in place of the last (DecoderLens): what it would
+    write, and how probable it finds the translation. Of a pre-norm model the encoder's final norm
+    is applied to the layer. Layers of a post-norm model are often babble without maps of --tune,
+    which takes any model that predicts something; layers that are not read are named.
+
+    Examples:
+        tformer inspect-layers runs/quickstart "The animal was too tired."
+        tformer inspect-layers runs/quickstart --tune corpus/valid.en
+        tformer inspect-layers runs/quickstart "It is old." --target "Il est vieux." --untuned
+    """
+    request = SentenceRequest(
+        model=model, text=text, sentences=sentences, output=output, opening=opening, quiet=quiet
+    )
+    if tune is not None:
+        why = "--tune reads its own text; omit it"
+        if text:
+            raise UsageError(f"TEXT: {why}")
+        given = {"source": sentences.source, "target": sentences.target}
+        refuse(given | {"untuned": options.untuned or None}, why)
+        _tune(request, tune, output_format)
+        return
+    chosen = view_format(VIEW, output_format, output)
+    check_model(model, VIEW.tasks)
+    counts = LineCounts()
+    lines, targets = request.read(counts)
+
+    from tformer_cli.inspect.jobs.layers import inspect_layers as read
+
+    records = read(request.open(tasks=VIEW.tasks), lines, targets=targets, settings=options)
+    with counted(records, "inspecting", output, quiet=quiet) as found:
+        emit_view(VIEW, found, chosen, output, options)
+    warn_of_bytes(counts)
+
+
+def _tune(request: SentenceRequest, file: str, output_format: str | None) -> None:
+    chosen = view_format(VIEW, output_format, request.output)
+    if chosen not in TUNED_VIEW.formats:
+        raise UsageError(f"--tune: is for text and jsonl; --format {chosen} shows a sentence")
+    check_model(request.model, WITH_OUTPUT)
+    target_file = request.sentences.target_file
+    check_stdin_is_read_once([file, target_file])
+    counts = LineCounts()
+    lines = list(file_lines(file, counts, quiet=request.quiet))
+    targets = None if target_file is None else file_lines(target_file, counts)
+
+    from tformer_cli.inspect.jobs.layers import tune_lens
+
+    opened = request.open(tasks=WITH_OUTPUT)
+    with line_progress(len(lines), "fitting", quiet=request.quiet) as progress:
+        fitted = tune_lens(opened, lines, targets, progress.update)
+    emit_view(TUNED_VIEW, [fitted], chosen, request.output, NoOptions())
+    warn_of_bytes(counts)
+    path = opened.directory.path
+    note(
+        f"{path}: maps stored; inspect-layers and inspect-logits --lens use them",
+        quiet=request.quiet,
+    )

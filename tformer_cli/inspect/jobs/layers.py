@@ -1,0 +1,181 @@
+"""Sentences in, what the decoder makes of each encoder layer out; and maps fitted to a corpus."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from tformer_cli.artifacts.config_file import CONFIG
+from tformer_cli.artifacts.lens_file import StoredMaps, store_maps
+from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.inspect.capture.forced import IdPair, longest_side
+from tformer_cli.inspect.capture.observed import record_module
+from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
+from tformer_cli.inspect.jobs.reader import (
+    InspectionOptions,
+    ReadReport,
+    corpus_pairs,
+    inspected_model,
+    open_for_inspection,
+)
+from tformer_cli.inspect.lens import (
+    FittedLayer,
+    Lens,
+    fit_lens,
+    read_layers,
+    single,
+    weights_hash,
+)
+from tformer_cli.inspect.record import HeadsRecord
+from tformer_cli.inspect.views.layers import VIEW, LayerReading, LayersOptions, LayersRecord
+from tformer_cli.inspect.views.logits import TOP, agreements, positions_of
+from tformer_cli.kinds.stored_model import Opened
+from tformer_cli.metrics.scores import make_metric
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.wording import count_of
+
+LEAST_LINES = 10
+"""Fewer lines leave less than two to measure maps with."""
+
+
+class LayerModel:
+    """A model whose decoder reads an earlier layer of the encoder, for a search."""
+
+    def __init__(self, model: Transformer, lens: Lens, layer: int) -> None:
+        self._model, self._lens, self._layer = model, lens, layer
+        # What else a search reads of a model
+        self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
+        self.source_eos, self.decoder = model.source_eos, model.decoder
+        self.output_product = model.output_product
+        self.start_cache, self.decode_step = model.start_cache, model.decode_step
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        with ExitStack() as hooks:
+            record = record_module(hooks, self._model.encoder.layers[self._layer])
+            self._model.encode(source, source_mask)
+        assert record.output is not None  # noqa: S101 - the layer was run
+        return self._lens.read(self._model, "enc", self._layer, record.output)
+
+
+def inspect_layers(
+    model: Path | str | ModelDirectory | Opened,
+    lines: Iterable[str],
+    *,
+    targets: Iterable[str] | None = None,
+    settings: LayersOptions | None = None,
+    **options: Unpack[InspectionOptions],
+) -> Iterator[LayersRecord]:
+    """Lets the decoder read each encoder layer: what it would write, and of a target how probable.
+
+    The target is the model's translation, unless one is given.
+    """
+    settings = settings or LayersOptions()
+    opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
+    subject = subject_of(opened.directory)
+    lens = subject.lens(tuned=not settings.untuned)
+    reader = _Reader(opened, lens)
+    for sentence in HeadInspector(opened).inspect(lines, targets):
+        yield reader.read(sentence)
+
+
+class _Reader:
+    """Reads sentence after sentence; see `inspect_layers`."""
+
+    def __init__(self, opened: Opened, lens: Lens) -> None:
+        self._model, self._lens = opened.directory.model, lens
+        self._labels = subject_of(opened.directory).labels
+        self._has_norm = not isinstance(self._model.encoder.final_norm, torch.nn.Identity)
+        translator = opened.translator.of_sentences()
+        self._translators = [
+            translator.with_model(LayerModel(self._model, lens, layer))
+            for layer in range(len(self._model.encoder.layers))
+        ]
+        self._chrf = make_metric("chrf")
+
+    @torch.inference_mode()
+    def read(self, sentence: HeadsRecord) -> LayersRecord:
+        """Reads one; a blank line has no layers."""
+        maps = sentence.maps
+        if maps is None:
+            return LayersRecord(sentence=sentence, lens=self._lens, has_norm=self._has_norm)
+        batch = single(self._model, maps.source_ids, maps.target_input_ids)
+        logits, layers = read_layers(self._model, batch, "enc", self._lens)
+        positions = positions_of(
+            sentence,
+            logits[0].cpu(),
+            torch.stack([one[0].cpu() for one in layers]),
+            self._labels,
+            TOP,
+        )
+        places = range(len(positions))
+        targets = torch.tensor(maps.target_ids)
+        found = []
+        for layer, (agreement, one) in enumerate(zip(agreements(positions), layers, strict=True)):
+            (translation,) = self._translators[layer].translate([sentence.source])
+            written = translation.hypotheses[0].text if translation.hypotheses else ""
+            of_target = one[0].cpu().double().log_softmax(dim=1)[places, targets]
+            ranks = [place.lens[layer].rank for place in positions]
+            found.append(
+                LayerReading(
+                    layer=layer,
+                    text=written,
+                    chrf=self._chrf.sentence_score(written, [sentence.target]).score,
+                    agreement=agreement,
+                    log_probability=of_target.mean().item(),
+                    rank=sum(ranks) / len(ranks),
+                )
+            )
+        return LayersRecord(
+            sentence=sentence,
+            lens=self._lens,
+            has_norm=self._has_norm,
+            layers=tuple(found),
+            positions=positions,
+        )
+
+
+def tune_lens(
+    opened: Opened,
+    lines: Iterable[str],
+    targets: Iterable[str] | None = None,
+    progress: Callable[[int], None] = lambda done: None,  # noqa: ARG005 - the default is silent
+) -> list[FittedLayer]:
+    """Fits a map to each layer of each stack but the last, and stores them with the model."""
+    path, model = opened.directory.path, inspected_model(opened.directory)
+    if not (path / CONFIG).is_file():
+        raise UsageError(
+            f"--tune: stores maps in the directory of a model, but {path} is of another tool; "
+            "import it with --weights float32 first"
+        )
+    pairs = read_corpus(opened, lines, targets)
+    if len(pairs) < LEAST_LINES:
+        raise DataError(
+            f"--tune: has {count_of(len(pairs), 'line')} that the model takes; give at least "
+            f"{LEAST_LINES}, better 500"
+        )
+    lens, fitted = fit_lens(model, pairs, progress)
+    if not fitted:
+        raise UsageError("--tune: each stack of MODEL has one layer, which needs no map; omit it")
+    store_maps(
+        path,
+        StoredMaps(
+            maps=lens.maps,
+            weights=weights_hash(model),
+            agreement={o.name: {"untuned": o.untuned, "tuned": o.tuned} for o in fitted},
+        ),
+    )
+    return fitted
+
+
+def read_corpus(
+    opened: Opened, lines: Iterable[str], targets: Iterable[str] | None = None
+) -> list[IdPair]:
+    """Reads lines as ids, with given targets or translations; what is too long is left out."""
+    report, pairs = ReadReport(), []
+    for buffer in corpus_pairs(opened, lines, targets):
+        pairs += report.fitting(buffer, opened.config, longest_side(opened.config))[1]
+    return pairs

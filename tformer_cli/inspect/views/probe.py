@@ -1,0 +1,121 @@
+"""Knowledge of layers: accuracies of linear probes beside those of a control task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tformer_cli.artifacts.config_file import TASKS
+from tformer_cli.inspect.data import picked
+from tformer_cli.inspect.view import View
+from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
+from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tformer_cli.inspect.probes import LayerProbe, ProbeResult
+    from tformer_cli.inspect.record import ModelSummary
+
+SCHEMA = "tformer.probe/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeReport:
+    """Probes of a model."""
+
+    model: ModelSummary
+    n_sentences: int
+    skipped: int  # Sentences whose words are others to the tokenizer, so that labels have no place
+    results: tuple[ProbeResult, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions:
+    """Settings of the view."""
+
+    property: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Probe for this: position, previous, next (the token before or after), length (of "
+            "the word) or label (of --labels). Repeatable.",
+            metavar="NAME",
+            shown_default="all",
+        ),
+    ] = ()
+    max_tokens: Annotated[
+        int,
+        Option(help="Read sentences up to this many tokens a side.", metavar="N", min=100),
+    ] = 8000
+
+
+def _percent(value: float, interval: tuple[float, float]) -> Text:
+    half = 50 * (interval[1] - interval[0])
+    return text(f"{100 * value:.1f}", (f" ±{half:.1f}", "dim"))
+
+
+def layer_name(one: LayerProbe) -> str:
+    return "embedding" if one.layer < 0 else f"layer {one.layer}"
+
+
+class ProbeView(View[ProbeReport]):
+    """Shows probes layer by layer."""
+
+    name = "probe"
+    title = "Linear probes"
+    Options = ProbeOptions
+    tasks = tuple(kind for kind, row in TASKS.items() if row.reads != "images")
+    formats = ("text", "jsonl")
+
+    def lines(self, record: ProbeReport, options: object) -> Iterator[dict[str, Any]]:
+        names = "property=name kind n_labels n_fitted n_held_out majority"
+        of_layer = "layer accuracy control selectivity"
+        for one in record.results:
+            for layer in one.layers:
+                yield {
+                    "schema": SCHEMA,
+                    **picked(one, names),
+                    **picked(layer, of_layer),
+                    "ci95": picked(
+                        layer, "accuracy=accuracy_interval selectivity=selectivity_interval"
+                    ),
+                }
+
+    def blocks(self, record: ProbeReport, options: object, room: Room) -> Iterator[Block]:
+        sentences = count_of(record.n_sentences, "different sentence")
+        yield text((record.model.name, "bold"), f"  {sentences}, every fifth held out")
+        for one in record.results:
+            yield BLANK
+            title = "encoder" if one.kind == "enc" else "decoder"
+            yield text((f"{one.name} in the {title}", "bold"), f": {one.meaning}")
+            yield text(
+                f"{one.n_labels} labels, {one.n_fitted:,} tokens and {one.n_held_out:,} held out; "
+                f"the most frequent label {100 * one.majority:.1f} %",
+                style="dim",
+            )
+            rows: list[Row] = [
+                [
+                    layer_name(layer),
+                    _percent(layer.accuracy, layer.accuracy_interval),
+                    f"{100 * layer.control:.1f}",
+                    _percent(layer.selectivity, layer.selectivity_interval),
+                ]
+                for layer in one.layers
+            ]
+            yield Table(head=("states of", "accuracy", "control", "selectivity"), rows=rows)
+        yield text(
+            "percent of held-out tokens, with half the width of 95 % intervals (1,000 resamples "
+            "of the sentences); control: the same probe on random labels by word; selectivity: "
+            "accuracy - control",
+            style="dim",
+        )
+        if record.skipped:
+            yield text(
+                f"{count_of(record.skipped, 'sentence')} without labels: the tokenizer has other "
+                "words there",
+                style="dim",
+            )
+
+
+VIEW = ProbeView()
