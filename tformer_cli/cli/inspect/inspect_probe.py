@@ -59,12 +59,11 @@ def inspect_probe(
     Examples:
         tformer inspect-probe runs/quickstart -i corpus/valid.en
         tformer inspect-probe runs/quickstart -i a.en --labels a.tags --property label
-        tformer inspect-probe runs/shakespeare -i a.txt --property next --max-tokens 20000
+        tformer inspect-probe runs/shakespeare -i a.txt --property next
     """
     chosen = view_format(VIEW, output_format, output)
     check_model(model, VIEW.tasks)
-    files = [source or STANDARD_STREAM, labels, target_file]
-    check_stdin_is_read_once(files)
+    check_stdin_is_read_once(files := [source or STANDARD_STREAM, labels, target_file])
     for file in files:
         if file not in (None, STANDARD_STREAM):
             check_file(file)
