@@ -380,7 +380,8 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
 def subject_of(directory: ModelDirectory) -> Subject:
     tokenizer = directory.tokenizer
     labels = directory.info.labels or tuple(tokenizer.target.pieces(range(tokenizer.vocab_size)))
-    return Subject(lambda: inspected_model(directory), summary_of(directory), labels)
+    summary = summary_of(directory)
+    return Subject(lambda: inspected_model(directory), summary, labels, directory.path)
 
 
 def frequencies_of(directory: ModelDirectory, place: Path | None = None) -> TokenFrequencies | None:

@@ -406,9 +406,8 @@ def _draw_heads(root: Element, record: DecisionRecord, y: float) -> tuple[float,
         draw_text(root, at, zero + _HALF + 74, y + 13, 12.0, fill=_SOFT)
         right = max(right, zero + _HALF + 74 + display_width(at) * 12 * _CHARACTER)
         y += _LINE
-    edges = {"x1": number(zero), "x2": number(zero), "stroke": "#b9bec8"}
-    ends = {"y1": number(y - _LINE * len(heads)), "y2": number(y)}
-    SubElement(root, "line", edges | ends)
+    line = {"x1": number(zero), "x2": number(zero), "y1": number(y - _LINE * len(heads))}
+    SubElement(root, "line", line | {"y2": number(y), "stroke": "#b9bec8"})
     return right, y
 
 
