@@ -40,7 +40,7 @@ BUDGET = {
     "search": 5327,
     "serve": 5415,
     "show": 1977,
-    "tests": 77735,
+    "tests": 77772,
     "text": 6084,
     "train": 2326,
     "trainer": 5146,

@@ -45,8 +45,11 @@ from tformer_cli.inspect.heads.repeats import SCORES, HeadRepeats, Repeats
 from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.jobs.diff import inspect_diff
 from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.jobs.layers import inspect_layers
 from tformer_cli.inspect.jobs.reader import CorpusInspector
 from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.lens import FittedLayer
+from tformer_cli.inspect.probes import LayerProbe, ProbeResult
 from tformer_cli.inspect.record import ModelSummary
 from tformer_cli.inspect.views.ablation import (
     Ablation,
@@ -81,8 +84,10 @@ from tformer_cli.inspect.views.diff import DiffView
 from tformer_cli.inspect.views.flow import FlowOptions, FlowView
 from tformer_cli.inspect.views.heads import HeadsOptions, HeadsView
 from tformer_cli.inspect.views.image import ImageRecord, ImageView, Looked
+from tformer_cli.inspect.views.layers import LayersView, TunedView
 from tformer_cli.inspect.views.logits import LogitsView
 from tformer_cli.inspect.views.positions import PositionsView
+from tformer_cli.inspect.views.probe import ProbeReport, ProbeView
 from tformer_cli.inspect.views.step import StepView
 from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline, TimelineView
 from tformer_cli.inspect.walkthrough.step import make_quiz
@@ -269,6 +274,34 @@ def circuits_of(models):
     return CircuitsRecord(pairs=f"{LONG}.tsv", example=example, least=0.9, models=tuple(circuits))
 
 
+def fitted_of():
+    return [
+        FittedLayer(name=f"{kind}.{layer}", untuned=0.0123, tuned=0.9, explained=-1.25)
+        for kind in ("enc", "dec")
+        for layer in range(12)
+    ]
+
+
+def probes_of(model):
+    layers = tuple(
+        LayerProbe(
+            layer=layer, accuracy=0.8, accuracy_interval=(0.7, 0.9), control=0.95,
+            selectivity=-0.15, selectivity_interval=(-0.3, 0.1),
+        )
+        for layer in (-1, 0, 11)
+    )  # fmt: skip
+    meaning = "the label of the token's word, of as many as --labels has"
+    results = tuple(
+        ProbeResult(
+            name="label", meaning=meaning, kind=kind, n_labels=1234, n_fitted=56789,
+            n_held_out=9876, majority=0.123, layers=layers,
+        )
+        for kind in ("enc", "dec")
+    )  # fmt: skip
+    summary = ModelSummary(name=model, n_encoder_layers=2, n_decoder_layers=2, n_heads=16, step=7)
+    return ProbeReport(model=summary, n_sentences=1000, skipped=2, results=results)
+
+
 def timeline_of():
     names = [rule.role for rule in ROLES]
     courses = [
@@ -324,6 +357,7 @@ def draw(models, chart, report, biased):
     logits, flow = view("logits", lens=True), view("flow")
     step = view("step", token="0", head="cross.1.15")  # noqa: S106
     decision = inspect_decision(model, [SOURCE])
+    layers = next(inspect_layers(model, [SOURCE], targets=[TARGET]))
     diff = inspect_diff(model, other, [SOURCE], targets=[TARGET])
     corpus = CorpusInspector(open_model(model, device="cpu", precision="float32", n_best=1))
     assert list(corpus.read([SOURCE, TARGET], [TARGET, SOURCE]))
@@ -385,6 +419,9 @@ def draw(models, chart, report, biased):
             of(CircuitView(), circuits_of(names), CircuitOptions())
             for names in ([HEBREW], [LONG, WIDE, HEBREW, "seed-4", "seed-5"])
         ],
+        "LayersView": [of(LayersView(), layers)],
+        "TunedView": [of(TunedView(), fitted_of())],
+        "ProbeView": [of(ProbeView(), probes_of(name)) for name in (WIDE, "m")],
         "DiffView": [of(DiffView(), diff)],
         "CorpusView": [
             of(CorpusView(), CorpusRecord(summaries=summaries, rare_reason=f"no {LONG}"))
