@@ -324,9 +324,18 @@ def test_a_document_is_listed_with_the_most_doubtful_segments_first(calibrated, 
 def test_the_list_of_a_document_needs_stdout_and_the_heads_of_its_alignment(calibrated, tmp_path):
     page = tmp_path / "page.html"
     page.write_text(PAGE)
-    said = run("translate", calibrated[0], "-i", page, "--doubt", "-q")
-    assert (said.exit_code, said.stdout) == (2, "")
-    assert "--doubt: stdout has the document; name a file for that with -o" in said.stderr
+    words = ["translate", calibrated[0], "-i", page, "--doubt", "-q"]
+    for more, what, option in (
+        ((), "document", "-o"),
+        (("-o", "/dev/stdout"), "document", "-o"),
+        (("-o", "/dev/fd/1"), "document", "-o"),
+        (("-o", tmp_path / "out.html", "--summary", "-"), "summary", "--summary"),
+        (("-o", tmp_path / "out.html", "--summary", "/dev/stdout"), "summary", "--summary"),
+    ):
+        said = run(*words, *more)
+        assert (said.exit_code, said.stdout) == (2, "")
+        assert f"--doubt: stdout has the {what}; name a file for that with {option}" in said.stderr
+        assert not (tmp_path / "out.html").exists()
     shutil.copytree(calibrated[0], tmp_path / "m")
     file = tmp_path / "m" / "doubt.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "heads": [[0, 0]]}))

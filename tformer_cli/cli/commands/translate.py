@@ -25,12 +25,14 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
+    STDOUT,
     check_not_compressed,
     check_stdin_is_read_once,
     count_of_lines,
     file_lines,
     input_lines,
     note,
+    open_stream,
     results,
     telling_of_markup,
     warn,
@@ -231,12 +233,16 @@ class FormatOptions:
         if self.output_format not in ("tsv", "jsonl"):
             refuse({"doubt": self.doubt or None}, "has a place in tsv and jsonl; add --format")
 
-    def check_document(self, output: str) -> "OutputFormat | None":
+    def check_document(self, output: str, summary: str | None) -> "OutputFormat | None":
         """Returns the format of the list of doubts that stdout gets, if there is one."""
         if not self.doubt:
             return None
-        if output == STANDARD_STREAM:
-            raise UsageError("--doubt: stdout has the document; name a file for that with -o")
+        # By what a name means: /dev/stdout would mix two results as "-" does
+        for what, file, option in (("document", output, "-o"), ("summary", summary, "--summary")):
+            if file is not None and open_stream(file) == STDOUT:
+                raise UsageError(
+                    f"--doubt: stdout has the {what}; name a file for that with {option}"
+                )
         return "jsonl" if self.output_format == "jsonl" else "tsv"
 
     def arguments(self, opened: "Opened", *, quiet: bool) -> dict[str, Any]:
@@ -483,7 +489,7 @@ def translate(
                 constraints.terms(),
                 protects=documents.protect is not False,
                 summary_file=documents.summary,
-                doubt_format=formats.check_document(files.output),
+                doubt_format=formats.check_document(files.output, documents.summary),
                 reading=documents.reading(),
                 quiet=quiet,
             )
