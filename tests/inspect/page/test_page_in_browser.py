@@ -402,8 +402,13 @@ elements(".choices button", panel)[1]?.click();
 seen.turned = texts("svg").length;
 first.click();
 Object.assign(seen, { head: byId("head").textContent, row: state.row, tab: state.tab });
-update({ s: String(data.sentences.length - 1) });
+const { row } = state;
+update({ s: String(data.sentences.length - 1), row: "" });
 seen.other = byId("guide-says").textContent;
+update({ row });
+seen.otherRow = byId("guide-says").textContent;
+elements("tbody button", panel)[0].click();
+seen.sentence = state.s;
 document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(seen))));
 """
 
@@ -429,6 +434,9 @@ def test_a_decision_is_a_page_that_leads_from_causes_to_maps(zoo, visit):
     assert f"{strongest.id} " in found["other"]
     back = record.d[1] + strongest.effects["back"]
     assert f"{back:+.2f}".replace("-", "−") in found["other"]
+    # The same number is another row there, of which the guide says what it is, and no cause
+    assert found["otherRow"].startswith("When the model ")
+    assert found["sentence"] == "0"
 
 
 @pytest.mark.parametrize(

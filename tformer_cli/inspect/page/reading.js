@@ -98,8 +98,9 @@ function showGuide() {
   const most = isWord(link.key) ? [word(link.keyName)] : [make("b", {}, place), ", a place to rest"];
   const isSpread = data.weighting.name === "alpha" && (link.weight < .3 || head.role === "broad");
   const decision = viewOf(sentence, "decision"), part = decision?.heads.find(one => one.id === head.id);
-  // Of a row that someone looks at, what the head does there says more
-  if (part && decision.cause && (!pinnedLink || state.row === String(part.row))) byId("guide-says").replaceChildren(...causeOf(decision, part, data.sentences.indexOf(sentence)));
+  // Of a row that someone looks at, what the head does there says more; of two sentences the rows of parts are the first one's
+  const number = data.sentences.indexOf(sentence), isPart = part && (decision.sentences.length < 2 || !number) && state.row === String(part.row);
+  if (part && decision.cause && (!pinnedLink || isPart)) byId("guide-says").replaceChildren(...causeOf(decision, part, number));
   else byId("guide-says").replaceChildren(`When the model ${writes}`, word(link.name), `, ${subject}`, make("b", {}, head.id), " ",
     isSpread ? "spreads its attention and looks most at " : does, ...most, share, ".");
   byId("guide-does").replaceChildren("In the map that is row ", word(link.name), ", column ",

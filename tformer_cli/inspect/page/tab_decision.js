@@ -57,10 +57,12 @@ function causingHead(one) {
 }
 
 /** The name of a head, which opens its map at the row that was looked at. */
-function headButton(id, row) {
+function headButton(id, row, found) {
   if (!headNamed(id)) return id;
   const button = make("button", { type: "button", title: `${id}: show its map` }, id);
-  button.addEventListener("click", () => update({ tab: "heads", head: id, row: String(row ?? ""), key: "" }));
+  // Of a decision of two sentences rows are the first one's: in a map of the other the same number is another token
+  const shared = found.sentences.length > 1 ? { s: "0" } : {};
+  button.addEventListener("click", () => update({ ...shared, tab: "heads", head: id, row: String(row ?? ""), key: "" }));
   return button;
 }
 
@@ -85,7 +87,7 @@ function rowOf(name, ...cells) {
 /** Heads or layers with all their effects, and what heads attend to. */
 function partTable(found, parts, largest, caption) {
   const names = Object.keys(found.effects).filter(name => parts.some(part => name in part.effects)), areHeads = parts[0].head !== null;
-  const lines = parts.map(part => rowOf(areHeads ? headButton(part.id, part.row) : part.id, pushBar(part.effects[found.cause] ?? 0, largest),
+  const lines = parts.map(part => rowOf(areHeads ? headButton(part.id, part.row, found) : part.id, pushBar(part.effects[found.cause] ?? 0, largest),
     ...names.map(name => effectCell(part.effects[name], found.sentences.at(name === "back" ? -1 : 0).d, name !== "direct" && name !== "estimate")),
     ...areHeads ? [make("td", { class: "text" }, bidi(part.at), ": ", part.attends.map(([piece, weight]) => `${clean(piece)} ${decimal(weight, 2)}`).join(", "))] : []));
   return wideTable([areHeads ? "head" : "part", "", ...names, ...areHeads ? ["attends at: to"] : []], lines, caption);
@@ -93,7 +95,7 @@ function partTable(found, parts, largest, caption) {
 
 function edgeTable(found) {
   const largest = Math.max(...found.edges.map(edge => Math.abs(edge.effect)), 1e-9), { d } = found.sentences[0];
-  const lines = found.edges.map(edge => rowOf(headButton(edge.head, edge.positions[0]), make("td", { class: "text" }, bidi(edge.query), " → ", bidi(edge.key)),
+  const lines = found.edges.map(edge => rowOf(headButton(edge.head, edge.positions[0], found), make("td", { class: "text" }, bidi(edge.query), " → ", bidi(edge.key)),
     make("td", {}, decimal(edge.weight, 2)), effectCell(edge.estimate, d, false), effectCell(edge.effect, d), pushBar(edge.effect, largest)));
   return wideTable(["head", "query → key", "weight", "estimate", "effect", ""], lines, "Attention weights, knocked out one at a time");
 }
