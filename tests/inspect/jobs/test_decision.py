@@ -116,6 +116,16 @@ def test_a_picture_has_both_sentences_a_bar_for_each_head_and_the_positions(zoo)
     ET.fromstring(VIEW.figure(replace(hostile, heads=(), maps=())))  # noqa: S314
 
 
+@pytest.mark.parametrize(("method", "is_measured"), [("zero", True), ("gradients", False)])
+def test_only_what_is_measured_turns_a_decision_in_a_picture(zoo, method, is_measured):
+    settings = DecisionOptions(method=(method,))
+    record = inspect_decision(zoo["classifier"], ("A good dog.",), settings=settings)
+    turned = replace(record, d=(-1e-9 if record.heads[0].cause > 0 else 1e-9,))
+    root = ET.fromstring(VIEW.file(turned, "svg"))  # noqa: S314 - it was written just before
+    marked = [one.text for one in root.iter(f"{SVG}text") if one.text.endswith(" !")]
+    assert bool(marked) is is_measured
+
+
 def test_a_place_behind_another_prefix_is_no_piece_of_what_is_written(zoo):
     settings = DecisionOptions(method=("direct",))
     (written,) = inspect_decision(zoo["classifier"], ("A dog.",), settings=settings).written_at

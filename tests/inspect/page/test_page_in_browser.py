@@ -460,6 +460,17 @@ def test_a_decision_of_every_kind_is_a_page(zoo, visit, name, text):
     assert len(found["marks"]) == (record.written_at != (None,))
 
 
+def test_the_page_of_a_decision_says_what_an_estimate_is_of(zoo, visit):
+    settings = DecisionOptions(method=("gradients",))
+    record = inspect_decision(zoo["translate"], ["The old house."], settings=settings)
+    visited = visit(render_view(DECISION_VIEW, [record], settings), script=DECISION)
+    assert visited.console == []
+    d, effect = (f"{one:+.2f}".replace("-", "−") for one in (record.d[0], record.heads[0].cause))
+    says = f"estimate d = {d} would change by {effect} without {record.heads[0].id}."
+    assert says in visited.selftest["says"]
+    assert says in visited.selftest["otherRow"]
+
+
 READING = """
 const shown = (id) => byId(id).getClientRects().length > 0;
 const ids = ["source-text", "source", "target-text", "target"];

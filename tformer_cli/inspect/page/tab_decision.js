@@ -45,6 +45,8 @@ function causeOf(found, part, n) {
   const name = n && part.effects.back !== undefined ? "back" : found.cause, effect = part.effects[name], d = found.sentences[name === "back" ? 1 : 0].d;
   const { a, b } = found.decision, turned = d + effect > 0 ? a : b, isTurned = d + effect > 0 !== d > 0;
   const changed = CHANGED[name === "back" ? "patch" : name];
+  // A change, as other effects are, and no term; only where nothing was patched does it decide, so it is that of zero
+  if (name === "estimate") return [`By the first-order estimate d = ${signed(d, 2)} would change by ${signed(effect, 2)} without `, make("b", {}, part.id), "."];
   if (!changed) return [make("b", {}, part.id), ` adds ${signed(effect, 2)} to d = ${signed(d, 2)}.`];
   const seen = part.attends?.map(([piece, weight]) => `${clean(piece)} ${decimal(weight, 2)}`).join(", ");
   return [`${changed}, `, make("b", {}, part.id), isTurned ? " turns the decision to " : " leaves the decision at ", make("b", {}, bidi(turned.piece)), `: d ${signed(d, 2)} → ${signed(d + effect, 2)}. `,

@@ -167,9 +167,10 @@ class DecisionOptions:
     ] = 10
 
 
-def flips(effect: float, d: float) -> bool:
-    """True if a change of d makes the model prefer the other token."""
-    return (d + effect > 0) != (d > 0)
+def flips(effect: float, d: float, name: str = "") -> bool:
+    """True if a measured change of d makes the model prefer the other token."""
+    # A direct term is no change, and an estimate is far off where a softmax turns
+    return name not in ("direct", "estimate") and (d + effect > 0) != (d > 0)
 
 
 def _number(record: DecisionRecord, name: str, part: Part) -> str:
@@ -177,7 +178,7 @@ def _number(record: DecisionRecord, name: str, part: Part) -> str:
         return "-"
     value = part.effects[name]
     d = record.d[-1] if name == "back" else record.d[0]
-    sign = "!" if name not in ("direct", "estimate") and flips(value, d) else " "
+    sign = "!" if flips(value, d, name) else " "
     return f"{value:+.2f}{sign}"
 
 
@@ -399,7 +400,7 @@ def _draw_heads(root: Element, record: DecisionRecord, y: float) -> tuple[float,
         fill = signed_hex_color(1.0 if part.cause > 0 else -1.0)
         SubElement(root, "rect", {**bar, "width": number(length), "height": "12", "fill": fill})
         draw_text(root, part.id, MARGIN, y + 13, 12.0)
-        turns = " !" if flips(part.cause, record.d[0]) and name != "direct" else ""
+        turns = " !" if flips(part.cause, record.d[0], name) else ""
         draw_text(root, f"{part.cause:+.2f}{turns}", zero + _HALF + 62, y + 13, 12.0, anchor="end")
         seen = ", ".join(f"{piece} {weight:.2f}" for piece, weight in part.attends)
         at = f"{part.at}: {seen}"
