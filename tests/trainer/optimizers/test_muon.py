@@ -7,7 +7,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.trainer.config import TrainingConfig
 from tformer_cli.trainer.optimizers import muon
-from tformer_cli.trainer.optimizers.adam import ParameterGroup
+from tformer_cli.trainer.optimizers.adam import Adam, ParameterGroup
 from tformer_cli.trainer.optimizers.muon import (
     COEFFICIENTS,
     CUSHION,
@@ -190,6 +190,14 @@ def test_cautious_decay_falls_where_the_update_makes_a_weight_smaller(optimizer)
         assert torch.allclose(found["all"][name], found["none"][name] - decayed, atol=1e-6)
         share = (weight * update > 0.0).float().mean().item()
         assert weight.dim() == 1 or 0.3 < share < 0.7
+
+
+def test_cautious_decay_has_the_sign_of_an_update_that_is_lost_in_rounding():
+    weight = torch.tensor([1.0, 1.0, -1.0, -1.0])
+    weight.grad = torch.tensor([1.0, -1.0, 1.0, -1.0])
+    group = ParameterGroup(params=[weight], lr=1e-9, weight_decay=1e8)
+    Adam([group], betas=(0.9, 0.98), eps=1e-9, is_cautious=True).step()
+    assert weight.tolist() == pytest.approx([0.9, 1.0, -1.0, -0.9])
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "normuon"])

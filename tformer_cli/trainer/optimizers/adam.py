@@ -74,8 +74,12 @@ class Adam:
                 self.state[parameter] = _initial_state(parameter)
         states = [self.state[parameter] for parameter, _ in pairs]
         is_cautious = self._is_cautious and group.weight_decay > 0.0
-        # torch's pass decays everything or nothing, and does not say what it subtracts
-        before = [parameter.clone() for parameter, _ in pairs] if is_cautious else []
+        if is_cautious:
+            # torch's pass decays everything or nothing. The sign of what it will subtract is that
+            # of m: the difference of weights would be 0 where an update is lost in rounding
+            for (parameter, gradient), state in zip(pairs, states, strict=True):
+                mean = state["exp_avg"].lerp(gradient, 1.0 - self._betas[0])
+                parameter.sub_(cautious(parameter, mean), alpha=group.lr * group.weight_decay)
         adam(
             [parameter for parameter, _ in pairs],
             [gradient for _, gradient in pairs],
@@ -93,10 +97,6 @@ class Adam:
             weight_decay=0.0 if is_cautious else group.weight_decay,
             eps=self._eps,
         )
-        for (parameter, _), weight in zip(pairs, before, strict=False):
-            parameter.sub_(
-                cautious(weight, weight - parameter), alpha=group.lr * group.weight_decay
-            )
 
 
 def cautious(weight: Tensor, update: Tensor) -> Tensor:
