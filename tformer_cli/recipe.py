@@ -109,6 +109,7 @@ class Recipe:
         self._check_corpora()
         self._check_memory()
         self._check_start()
+        self._check_zero_outputs()
         if self.validation.patience and not self.data.valid:
             raise ValueError("validation.patience: needs data.valid, which names no corpus")
         if self.training.average == "best" and not self.data.valid:
@@ -140,11 +141,6 @@ class Recipe:
                 "tokenizer.new_tokens: are added to the tokenizer of the model that a run starts "
                 "from; add --from MODEL"
             )
-        if self.training.zero_outputs and self.start.model:
-            raise ValueError(
-                "training.zero_outputs: is of random weights, but the run starts from a model; "
-                "omit it"
-            )
         if self.tokenizer.new_tokens and self.adapter.rank:
             raise ValueError(
                 "tokenizer.new_tokens: need embeddings, which adapters leave as they are; omit "
@@ -161,6 +157,27 @@ class Recipe:
             raise ValueError(
                 "model.source_vocab_size: a recipe's tokenizer has one vocabulary for both "
                 "languages; leave it at 0"
+            )
+
+    def _check_zero_outputs(self) -> None:
+        """Checks that every layer has the matrices that are to begin at 0."""
+        if not self.training.zero_outputs:
+            return
+        if self.start.model:
+            raise ValueError(
+                "training.zero_outputs: is of random weights, but the run starts from a model; "
+                "omit it"
+            )
+        # Else only some layers would begin as the identity
+        if not self.model.projections:
+            raise ValueError(
+                "training.zero_outputs: sets W_O to 0, but model.projections = false leaves it "
+                "out; omit one of the two"
+            )
+        if self.model.decoder_cell == "ssru":
+            raise ValueError(
+                'training.zero_outputs: sets W_O to 0, but model.decoder_cell = "ssru" has none; '
+                "omit one of the two"
             )
 
     def _check_memory(self) -> None:

@@ -87,8 +87,8 @@ class TrainingConfig:
     cautious_decay: bool = False
     """Weights decay only where the update makes them smaller, too (Chen et al. 2025)."""
     zero_outputs: bool = False
-    """The last matrices of attention and feed-forward layers, W_O and W₂, begin at 0: each layer
-    begins as the identity (Zhang et al. 2019)."""
+    """The last matrices of attention and feed-forward layers, W_O and W₂, begin at 0: each pre-norm
+    layer begins as the identity (Zhang et al. 2019)."""
     schedule: Schedule = "inverse_sqrt"
     """"noam" is the paper's formula, "inverse_sqrt" the same curve with its peak at
     `learning_rate`; "linear" and "cosine" fall to 0 at the run's limit; "constant" stays."""
