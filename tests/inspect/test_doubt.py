@@ -342,6 +342,10 @@ def test_the_list_of_a_document_needs_stdout_and_the_heads_of_its_alignment(cali
     done = run("translate", tmp_path / "m", page, "-o", tmp_path / "out.html", "--doubt", "-q")
     assert "--doubt: was calibrated by other heads than documents are aligned by" in done.stderr
     assert not (tmp_path / "out.html").exists()
+    # Without markup within a text nothing is aligned
+    page.write_text("<p>A man sleeps.</p><h1>Two dogs</h1>")
+    done = run("translate", tmp_path / "m", page, "-o", tmp_path / "out.html", "--doubt", "-q")
+    assert (done.exit_code, len(done.stdout.splitlines())) == (0, 2), done.stderr
 
 
 def test_what_is_translated_in_pieces_has_the_doubt_of_the_worst():

@@ -59,8 +59,6 @@ class ModelAnswers:
     ) -> None:
         self._opened, self._glossary, self._doubter = opened, glossary, doubter
         self.counts = counts or ResultCounts()
-        if doubter is not None and self.aligner is not None:
-            doubter.check_aligned(self.aligner.heads, "documents are aligned by")
 
     @cached_property
     def aligner(self) -> Aligner | None:
@@ -87,6 +85,9 @@ class ModelAnswers:
         """Translates lines; `on_done` is told how many are done."""
         lines = [without_surrogates(one.text) for one in requests]
         needed = {line for line, one in zip(lines, requests, strict=True) if one.needs_links}
+        # A document without markup needs no alignment, whatever its heads
+        if needed and self._doubter is not None and self.aligner is not None:
+            self._doubter.check_aligned(self.aligner.heads, "documents are aligned by")
         listens = needed or self._doubter is not None
         translator = self._listening(needed.__contains__) if listens else self._opened.translator
         terms = ((line, with_terms(NO_CONSTRAINTS, line, self._glossary)) for line in lines)
