@@ -193,13 +193,20 @@ def test_a_decision_is_that_of_the_command_line(zoo):
     data, record = found["decision"]["data"], inspect_decision(model, pair, device="cpu")
     assert data["decision"] == VIEW.json(record)["decision"]
     assert [one["id"] for one in data["heads"]] == [part.id for part in record.heads]
+    # But for what would keep the process longest
+    names = set(record.heads[0].effects)
+    assert set(data["heads"][0]["effects"]) == names - {"mean", "resample"}
+    assert len(data["tokens"]) == len(record.tokens)
+    alone = events_of(model, **asked)["decision"]["data"]
+    assert {"zero", "estimate"} < set(alone["heads"][0]["effects"])
     for fields, message in (
         ({"other": pair[0]}, "decides alike for both"),
-        ({"other": LINES[1] * 200}, "text: has "),
+        ({"text": "A dog. " * 40}, "text: has [0-9]+ tokens, but 64 are inspected"),
+        ({"other": "A dog. " * 40}, "other: has [0-9]+ tokens, but 64 are inspected"),
         ({"target": "nowhere"}, "is not in"),
     ):
         with pytest.raises(Exception, match=message):
-            events_of(model, **asked, **fields)
+            events_of(model, **{**asked, **fields})
 
 
 def run(scenario, **options):

@@ -34,12 +34,13 @@ from tformer_cli.inspect.alignment import spelled_words
 from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import inspected_model, open_for_inspection
-from tformer_cli.inspect.jobs.report import inspect_report
+from tformer_cli.inspect.jobs.report import DECIDED_BY, inspect_report
 from tformer_cli.inspect.pages import render_report
 from tformer_cli.inspect.view import EVERY_TASK, ReportOptions, SentenceView
 from tformer_cli.inspect.views import all_views
 from tformer_cli.inspect.views.ablation import ablate_sentence
 from tformer_cli.inspect.views.decision import VIEW as DECISION
+from tformer_cli.inspect.views.decision import DecisionOptions
 from tformer_cli.inspect.views.logits import layer_logits
 from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.runtime import n_processors
@@ -62,6 +63,8 @@ MOST_MODELS = 2
 """Models that stay open: two are compared side by side."""
 MOST_TOKENS = 256
 """Tokens of an inspected text: its maps grow with their square."""
+MOST_DECIDED = 64
+"""Tokens of a text that is decided on, which is computed anew for every head and position."""
 N_TOP = 64
 """Next tokens that are sent with their logits; the others are one number."""
 _SEARCH = ("beam_size", "length_penalty")
@@ -162,17 +165,17 @@ def _translates(opened: Opened) -> bool:
     return "translate" in verbs
 
 
-def _check_text(opened: Opened, text: object) -> None:
+def _check_text(opened: Opened, text: object, name: str = "text", most: int = MOST_TOKENS) -> None:
     if not isinstance(text, str) or not text.strip():
-        raise DataError("text: is missing; give a text that is not blank")
+        raise DataError(f"{name}: is missing; give a text that is not blank")
     if reads_names(opened.config):
         if not text.startswith("data:"):  # other names are files of this machine
-            raise DataError("text: is no image; give a data: address")
+            raise DataError(f"{name}: is no image; give a data: address")
         return
     n_tokens = len(opened.directory.tokenizer.source.encode(text))
-    if n_tokens > MOST_TOKENS:
+    if n_tokens > most:
         raise DataError(
-            f"text: has {n_tokens} tokens, but {MOST_TOKENS} are inspected; inspect a sentence"
+            f"{name}: has {n_tokens} tokens, but {most} are inspected; inspect a sentence"
         )
 
 
@@ -405,11 +408,18 @@ def _report(opened: Opened, request: Mapping[str, Any]) -> Event:
 
 def _decision(opened: Opened, request: Mapping[str, Any]) -> Event:
     """Why the model writes one word and not another, as `tformer inspect-decision` says it."""
-    texts = [request["text"], *([request["other"]] if request.get("other") else [])]
-    for text in texts[1:]:
-        _check_text(opened, text)
+    texts = {name: request[name] for name in ("text", "other") if request.get(name)}
+    for name, text in texts.items():
+        _check_text(opened, text, name, MOST_DECIDED)
     target, foil = (request.get(name) or None for name in ("target", "foil"))
-    return {"data": DECISION.json(inspect_decision(opened, texts, target=target, foil=foil))}
+    # Means and random values of a head cost nine times what switching it off does, and all others
+    # wait for this process
+    methods = (*DECIDED_BY, "gradients")
+    settings = DecisionOptions(
+        method=tuple(one for one in methods if one != "patch" or len(texts) > 1)
+    )
+    found = inspect_decision(opened, [*texts.values()], target=target, foil=foil, settings=settings)
+    return {"data": DECISION.json(found)}
 
 
 WHOLE: Mapping[str, Callable[[Opened, Mapping[str, Any]], Event]] = {
