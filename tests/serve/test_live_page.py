@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from time import monotonic
 
@@ -640,6 +641,38 @@ def test_the_page_is_small_quick_and_asks_nobody_else(live):
     assert "script-src 'self'; style-src 'self'" in policy
 
 
+def calibration(path, odds):
+    """A calibration that has these odds whatever the signals say."""
+    names = [one.name for one in SIGNALS]
+    n = len(names)
+    return Calibration(
+        schema=SCHEMA, step=read_config(path).step, heads=((1, 0),), signals=names,
+        means=[0.0] * n, deviations=[1.0] * n, weights=[0.0] * 2 * n, intercept=odds,
+        log_ratio=0.0, masses=(), lengths=(), lines=50, below=0.3, broken=0.1, scores={},
+    )  # fmt: skip
+
+
+def test_a_model_that_is_calibrated_no_more_goes_on_answering(browser, tmp_path):
+    path = save_random(tmp_path / "m", LINES * 3, algorithm="word", decoding=DECODING, **SHAPE)
+    found = calibration(path, 3.0)
+    store_calibration(path, found)
+    with served({"m": path}) as address:
+        context = browser.new_context(reduced_motion="reduce")
+        live = Page(context.new_page(), address).open().answered()
+        assert live.page.locator(".written .word.suspect").count() > 0
+        # As after a training that went on
+        store_calibration(path, replace(found, step=found.step + 1))
+        live.page.evaluate("""fetch('api/models/m/unload', {
+            method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{}',
+        }).then(one => one.ok)""")
+        live.page.fill("#source-0", "A man sleeps.")
+        live.answered()
+        assert live.page.locator(".status.wrong").count() == 0
+        assert live.page.locator(".written .word.suspect").count() == 0
+        context.close()
+    assert live.problems == []
+
+
 @pytest.mark.parametrize(
     ("text", "is_wrong"),
     [(TEXT, False), ("Two dogs run. A woman and a dog.", True)],
@@ -649,14 +682,8 @@ def test_a_doubtful_translation_is_marked_and_its_tooltip_says_so(
 ):
     info = {"several_sentences": 0.0}
     words = {"algorithm": "word", "decoding": DECODING, "info": info, **SHAPE}
-    path, names = save_random(tmp_path / "m", LINES * 3, **words), [one.name for one in SIGNALS]
-    n, odds = len(names), 3.0 if is_wrong else -3.0  # whatever the signals say
-    found = Calibration(
-        schema=SCHEMA, step=read_config(path).step, heads=((1, 0),), signals=names,
-        means=[0.0] * n, deviations=[1.0] * n, weights=[0.0] * 2 * n, intercept=odds,
-        log_ratio=0.0, masses=(), lengths=(), lines=50, below=0.3, broken=0.1, scores={},
-    )  # fmt: skip
-    store_calibration(path, found)
+    path = save_random(tmp_path / "m", LINES * 3, **words)
+    store_calibration(path, calibration(path, 3.0 if is_wrong else -3.0))
     with served({"m": path}) as address:
         context = browser.new_context(reduced_motion="reduce")
         live = Page(context.new_page(), address).open(text)
@@ -665,6 +692,12 @@ def test_a_doubtful_translation_is_marked_and_its_tooltip_says_so(
             "wanted => document.querySelectorAll('.written .word.suspect').length === wanted"
             " || (wanted < 0 && document.querySelectorAll('.written .word').length > 0)",
             len(open_model(path).translator.translate([text])[0].text.split()) if is_wrong else -1,
+        )
+        # Until the sentence that is looked into was drawn, a pointed word may be drawn anew
+        live.until(
+            "text => document.querySelector('#source-text').textContent === text"
+            " && document.querySelector('.thumb')",
+            SLOW if is_wrong else text,
         )
         improbable = live.page.locator(".written .word.doubtful")
         live.point_at(improbable.first)

@@ -491,6 +491,8 @@ def _packed(model: _Model, opened: Opened) -> Callable[[Verb], Serving]:
     """
     aligner = _aligner_of(opened) if "translate" in model.verbs else None
     model.aligner = None if aligner is None else ref(aligner)
+    # Its file may be of other weights by now; what reads no alignment has no doubt either
+    model.is_calibrated = False
     doubter = None if aligner is None else _doubter_of(model, opened)
 
     def serving(verb: Verb) -> Serving:
@@ -517,7 +519,6 @@ def _doubter_of(model: _Model, opened: Opened) -> Doubter | None:
     """Reads the calibration anew: it may have come since the service began."""
     from tformer_cli.inspect.doubt import Doubter
 
-    model.is_calibrated = False
     with suppress(ArtifactError):
         doubter = Doubter(opened.directory)
         model.is_calibrated = True

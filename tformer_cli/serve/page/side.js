@@ -159,7 +159,13 @@ export function makeSide(number, models, hears) {
       await ask(path, request(THEN, ofSentence()), { signal, onEvent });
       if (!signal.aborted) hears.rested(side);
     } catch (error) {
-      if (!signal.aborted) tell(error.message, true);
+      if (signal.aborted) return;
+      // Since the page was loaded, the model may have been trained on: then it answers without doubts, as any other
+      if (model.doubt && error.message.startsWith("doubt:")) {
+        model.doubt = false;
+        return run();
+      }
+      tell(error.message, true);
     }
   }
 
