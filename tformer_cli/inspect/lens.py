@@ -146,12 +146,14 @@ def read_layers(
 def batches(model: Inspected, pairs: Sequence[IdPair]) -> Iterator[tuple[list[int], Batch]]:
     """Pads pairs of like lengths together, with their numbers."""
     device = next(model.parameters()).device
+    # The last token of a text is read only if something stands behind it, also where texts go on
+    ends = not model.config.is_encoder_only
     order = sorted(range(len(pairs)), key=lambda n: (max(map(len, pairs[n])), n), reverse=True)
     while order:
         longest = max(map(len, pairs[order[0]])) + 2
         some = order[: max(1, BATCH_TOKENS // longest)]
         del order[: len(some)]
-        yield some, to_device(batch_of(model, [pairs[n] for n in some]), device)
+        yield some, to_device(batch_of(model, [pairs[n] for n in some], ends=ends), device)
 
 
 def weights_hash(model: Inspected) -> str:

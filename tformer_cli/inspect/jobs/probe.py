@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor
@@ -27,8 +27,10 @@ from tformer_cli.inspect.probes import HELD_OUT, MEANINGS, TokenRow, probe, task
 from tformer_cli.inspect.views.probe import VIEW, ProbeOptions, ProbeReport
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.text.lines import given_lines
-from tformer_cli.text.tokenizer import PAD_ID, TokenizerSide
 from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from tformer_cli.text.tokenizer import TokenizerSide
 
 LEAST_SENTENCES = 4 * HELD_OUT
 
@@ -145,12 +147,10 @@ class _Corpus:
             for row, number in enumerate(numbers):
                 pair, labels = sentences[number]
                 source, target = ids_read(self._model, *pair)
-                # A text that has no end has nothing after its last token
-                n_target = int((batch.target_output[row] != PAD_ID).sum())
-                read = {"enc": source, "dec": target[:n_target]}
+                read = {"enc": source, "dec": target}
                 for kind in self._sides:
                     given = labels if kind == self._labeled else None
-                    self.tokens[kind] += self._rows(kind, number, read[kind], target, given)
+                    self.tokens[kind] += self._rows(kind, number, read[kind], given)
                     kept[kind].append([one[row, : len(read[kind])].cpu() for one in states[kind]])
         for kind, layers in kept.items():
             self.states[kind] = [torch.cat(parts) for parts in zip(*layers, strict=True)]
@@ -160,12 +160,11 @@ class _Corpus:
         kind: Kind,
         number: int,
         ids: Sequence[int],
-        target: Sequence[int],
         labels: list[str] | None,
     ) -> Iterator[TokenRow]:
         spelled = spelled_words(self._sides[kind], ids)
         words = [None if n is None else spelled.texts[n] for n in spelled.of_token]
-        after = [*(ids if kind == "enc" else target)[1:], -1]
+        after = [*ids[1:], -1]
         place_of: dict[int, int] = {}
         # A causal stack has read a word at its last token; a tagger labels the first one
         order = range(len(ids)) if kind == "dec" else reversed(range(len(ids)))
