@@ -176,7 +176,7 @@ def stored_lens(path: Path, model: Inspected, *, tuned: bool = True) -> Lens:
             return UNTUNED
         raise ArtifactError(
             f"{path / LENS}: its maps were fitted to other weights; run `tformer inspect-layers "
-            f"{path} --tune FILE` again, or add --untuned"
+            f"{path} --tune FILE` again, or add --untuned, as with --adapter"
         )
     way = "tuned" if tuned else "untuned"
     agreement = {name: shares[way] for name, shares in found.agreement.items()}

@@ -69,6 +69,9 @@ def inspect_layers(
             raise UsageError(f"TEXT: {why}")
         given = {"source": sentences.source, "target": sentences.target}
         refuse(given | {"untuned": options.untuned or None}, why)
+        # Maps of other weights would take the place of MODEL's own, and every later use fail
+        why = "--tune stores maps of MODEL's own weights; omit it, or merge it with tformer export"
+        refuse({"adapter": opening["adapter"]}, why)
         _tune(request, tune, output_format)
         return
     chosen = view_format(VIEW, output_format, output)
