@@ -189,6 +189,19 @@ def test_the_command_says_what_the_function_says(zoo, tmp_path):
     assert first["selectivity"] == pytest.approx(first["accuracy"] - first["control"], abs=1e-5)
 
 
+def test_no_side_of_a_held_out_sentence_was_fitted_to(zoo):
+    lines, others = sentences(), [line.replace(".", "!") for line in sentences()]
+    settings = ProbeOptions(property=("position",))
+
+    def probed(sources, targets):
+        return inspect_probe(zoo["translate"], sources, targets=targets, settings=settings)
+
+    assert probed(lines, others).n_sentences == 40
+    # The same sources with other targets, and the same targets of other sources
+    assert probed([*lines, *lines], [*lines, *others]).n_sentences == 40
+    assert probed([*lines, *others], [*lines, *lines]).n_sentences == 40
+
+
 def test_what_cannot_be_probed_is_refused(zoo):
     lines = sentences()
     for labels, says in (

@@ -92,11 +92,12 @@ class _Corpus:
     def read(
         self, lines: Iterable[str], labels: Iterable[str] | None, targets: Iterable[str] | None
     ) -> None:
-        """Reads sentences until there are enough tokens; a sentence that comes again is left out.
+        """Reads sentences until there are enough tokens; one with a side that came is left out.
 
-        The same sentence among those fitted to and those held out would be known by heart.
+        The same text among those fitted to and those held out would be known by heart.
         """
-        seen: dict[IdPair, list[str] | None] = {}
+        kept: list[tuple[IdPair, list[str] | None]] = []
+        seen: set[tuple[int, tuple[int, ...]]] = set()
         n_tokens = 0
         texts = list(given_lines(lines))
         rows = self._label_rows(texts, labels)
@@ -105,20 +106,23 @@ class _Corpus:
         for buffer in corpus_pairs(self._opened, texts, targets, BUFFER_LINES):
             places, pairs = report.fitting(buffer, config, longest_side(config))
             for place, (source, target) in zip(places, pairs, strict=True):
-                pair = tuple(source), tuple(target)
-                if pair not in seen and n_tokens < self._max_tokens:
-                    seen[pair] = None if rows is None else rows[first + place]
-                    n_tokens += max(map(len, pair))
+                # The side that a kind of model does not have is empty in all its pairs
+                sides = {(n, tuple(ids)) for n, ids in enumerate((source, target)) if ids}
+                if seen.isdisjoint(sides) and n_tokens < self._max_tokens:
+                    seen |= sides
+                    labels_here = None if rows is None else rows[first + place]
+                    kept.append(((source, target), labels_here))
+                    n_tokens += max(len(source), len(target))
             first += len(buffer)
             if n_tokens >= self._max_tokens:
                 break
-        if len(seen) < LEAST_SENTENCES:
+        if len(kept) < LEAST_SENTENCES:
             raise DataError(
-                f"--source: has {count_of(len(seen), 'different sentence')} that the model takes; "
+                f"--source: has {count_of(len(kept), 'different sentence')} that the model takes; "
                 f"give at least {LEAST_SENTENCES}, better 500"
             )
-        self.n_sentences = len(seen)
-        self._compute([*seen.items()])
+        self.n_sentences = len(kept)
+        self._compute(kept)
 
     def _label_rows(
         self, texts: Sequence[str], labels: Iterable[str] | None
