@@ -235,6 +235,18 @@ def test_maps_of_other_weights_are_refused(copied, zoo):
     assert next(inspect_layers(zoo["translate"], ["A dog."])).lens is UNTUNED
 
 
+@pytest.mark.parametrize("more", [(), ("--untuned",)])
+def test_weights_are_hashed_once_for_all_sentences(copied, monkeypatch, more):
+    model = copied()
+    output_of("inspect-layers", model, "--tune", model.parent / "text", "-q")
+    hashed = []
+    found = lenses.weights_hash
+    monkeypatch.setattr(lenses, "weights_hash", lambda one: hashed.append(one) or found(one))
+    three = records_of("inspect-logits", model, *TEXTS[:3], "--lens", *more, "-q")
+    assert ["lens" in one for one in three] == [not more] * 3
+    assert len(hashed) == 1
+
+
 @pytest.mark.parametrize("damage", ["bytes", "shape", "nan", "format"])
 def test_damaged_maps_are_refused(tmp_path, damage):
     from safetensors.torch import save_file
