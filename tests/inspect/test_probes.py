@@ -9,6 +9,7 @@ import torch
 from tests.commands import output_of, records_of
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.jobs.probe import inspect_probe
+from tformer_cli.inspect.jobs.reader import BUFFER_LINES
 from tformer_cli.inspect.probes import (
     L2,
     Labeled,
@@ -200,6 +201,17 @@ def test_no_side_of_a_held_out_sentence_was_fitted_to(zoo):
     # The same sources with other targets, and the same targets of other sources
     assert probed([*lines, *lines], [*lines, *others]).n_sentences == 40
     assert probed([*lines, *others], [*lines, *lines]).n_sentences == 40
+
+
+def test_no_more_is_read_than_is_probed(zoo):
+    def endless():
+        for number in range(BUFFER_LINES + 1):
+            yield f"A dog {number}."
+        pytest.fail("reads on behind the most tokens")
+
+    settings = ProbeOptions(property=("position",), max_tokens=400)
+    report = inspect_probe(zoo["language_model"], endless(), settings=settings)
+    assert report.n_sentences < BUFFER_LINES
 
 
 def test_what_cannot_be_probed_is_refused(zoo):

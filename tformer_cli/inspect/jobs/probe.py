@@ -99,11 +99,13 @@ class _Corpus:
         kept: list[tuple[IdPair, list[str] | None]] = []
         seen: set[tuple[int, tuple[int, ...]]] = set()
         n_tokens = 0
-        texts = list(given_lines(lines))
-        rows = self._label_rows(texts, labels)
+        rows = None
+        if labels is not None:  # they are checked first; without, only what is needed is read
+            lines = list(given_lines(lines))
+            rows = _label_rows(lines, labels)
         report, config = ReadReport(), self._opened.config
         first = 0
-        for buffer in corpus_pairs(self._opened, texts, targets, BUFFER_LINES):
+        for buffer in corpus_pairs(self._opened, lines, targets, BUFFER_LINES):
             places, pairs = report.fitting(buffer, config, longest_side(config))
             for place, (source, target) in zip(places, pairs, strict=True):
                 # The side that a kind of model does not have is empty in all its pairs
@@ -123,23 +125,6 @@ class _Corpus:
             )
         self.n_sentences = len(kept)
         self._compute(kept)
-
-    def _label_rows(
-        self, texts: Sequence[str], labels: Iterable[str] | None
-    ) -> list[list[str]] | None:
-        if labels is None:
-            return None
-        rows = [one.split() for one in islice(given_lines(labels, "labels"), len(texts) + 1)]
-        if len(rows) != len(texts):
-            more = "more" if len(rows) > len(texts) else "fewer"
-            raise DataError(f"--labels: has {more} lines than --source; give one for each")
-        for number, (text, row) in enumerate(zip(texts, rows, strict=True), 1):
-            if len(text.split()) != len(row):
-                raise DataError(
-                    f"--labels: line {number} has {count_of(len(row), 'label')} for "
-                    f"{count_of(len(text.split()), 'word')}; give one label for each word"
-                )
-        return rows
 
     @torch.inference_mode()
     def _compute(self, sentences: Sequence[tuple[IdPair, list[str] | None]]) -> None:
@@ -191,3 +176,17 @@ class _Corpus:
                 word=words[place] or "",
                 label=labeled.get(place, ""),
             )
+
+
+def _label_rows(texts: Sequence[str], labels: Iterable[str]) -> list[list[str]]:
+    rows = [one.split() for one in islice(given_lines(labels, "labels"), len(texts) + 1)]
+    if len(rows) != len(texts):
+        more = "more" if len(rows) > len(texts) else "fewer"
+        raise DataError(f"--labels: has {more} lines than --source; give one for each")
+    for number, (text, row) in enumerate(zip(texts, rows, strict=True), 1):
+        if len(text.split()) != len(row):
+            raise DataError(
+                f"--labels: line {number} has {count_of(len(row), 'label')} for "
+                f"{count_of(len(text.split()), 'word')}; give one label for each word"
+            )
+    return rows
