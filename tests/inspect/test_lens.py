@@ -12,9 +12,10 @@ from tests.zoo import ENGLISH
 from tformer_cli.artifacts.lens_file import StoredMaps, read_maps, store_maps
 from tformer_cli.errors import ArtifactError
 from tformer_cli.inspect import lens as lenses
+from tformer_cli.inspect.capture.forced import ids_read
 from tformer_cli.inspect.jobs import layers as job
 from tformer_cli.inspect.jobs.layers import LayerModel, inspect_layers
-from tformer_cli.inspect.jobs.reader import BUFFER_LINES, open_for_inspection
+from tformer_cli.inspect.jobs.reader import BUFFER_LINES, inspected_model, open_for_inspection
 from tformer_cli.inspect.lens import UNTUNED, Lens, fit_lens, read_layers, single
 from tformer_cli.inspect.view import WITH_OUTPUT
 from tformer_cli.inspect.views.logits import layer_logits
@@ -119,6 +120,20 @@ def test_maps_explain_the_last_layer_and_read_better(pair):  # noqa: F811
     assert fitted[0].tuned == pytest.approx(sum(alike) / len(alike))
 
 
+def test_few_logits_are_held_at_a_time(pair, monkeypatch):  # noqa: F811
+    model = pair[0].eval()
+    whole, n_rows, project = fit_lens(model, pairs_of(40))[1], [], model.project
+
+    def counted(hidden):
+        n_rows.append(hidden.shape[:-1].numel())
+        return project(hidden)
+
+    monkeypatch.setattr(model, "project", counted)
+    monkeypatch.setattr(lenses, "LARGEST_LOGITS", 3 * len(model.output_matrix))
+    assert fit_lens(model, pairs_of(40))[1] == whole
+    assert max(n_rows) == 3
+
+
 def test_the_logit_lens_reads_by_the_same_maps(pair):  # noqa: F811
     model = pair[0].eval()
     plain = layer_logits(model, SOURCE, TARGET_INPUT)[1]
@@ -212,12 +227,29 @@ def test_a_corpus_is_read_up_to_the_most_lines(copied, monkeypatch):
     assert done[-1] == 30
 
 
+def sentence_by_sentence(opened, lens):
+    """Yields for each layer but the last the share of held-out places read as by the model."""
+    model, alike = inspected_model(opened.directory), []
+    kind = "dec" if model.config.is_decoder_only else "enc"
+    for ids in job.read_corpus(opened, TEXTS)[4::5]:
+        read = ids_read(model, *ids)
+        with torch.inference_mode():
+            logits, layers = read_layers(model, single(model, *read), kind, lens)
+        given = logits[0].argmax(1)
+        alike += torch.stack([one[0].argmax(1) == given for one in layers[:-1]], 1).tolist()
+    return torch.tensor(alike).double().mean(0).tolist()
+
+
 @pytest.mark.parametrize("kind", ["language_model", "classifier", "masked", "tagger"])
 def test_every_model_that_predicts_has_maps(copied, kind):
     model = copied(kind)
     fitted = records_of("inspect-layers", model, "--tune", model.parent / "text", "-q",
                         "--format", "jsonl")  # fmt: skip
-    assert all(one["untuned"] <= 1 >= one["tuned"] for one in fitted)
+    # What is said is what a lens does: one text at a time, without padding
+    opened = open_for_inspection(model, tasks=WITH_OUTPUT)
+    found = [sentence_by_sentence(opened, lens) for lens in (UNTUNED, Lens(read_maps(model).maps))]
+    for one, untuned, tuned in zip(fitted, *found, strict=True):
+        assert (one["untuned"], one["tuned"]) == pytest.approx((untuned, tuned), abs=1e-6)
     text = "A <mask> dog." if kind == "masked" else "A dog."
     found = record_of("inspect-logits", model, text, "--lens", "-q", "--format", "jsonl")
     assert found["lens"] == "tuned"
