@@ -183,6 +183,7 @@ def test_the_command_says_what_the_function_says(zoo, tmp_path):
     given = ["inspect-probe", zoo["tagger"], "-i", text, "--labels", labels, "-q", "--property"]
     shown = output_of(*given, "label", "--format", "text")
     assert "40 different sentences, every fifth held out" in shown
+    assert "the draw of random labels is not in them" in " ".join(shown.split())
     (first, *rest) = records_of(*given, "label")
     assert (first["layer"], first["property"], first["kind"]) == (-1, "label", "enc")
     assert len(rest) == 1 + max(one["layer"] for one in rest)
