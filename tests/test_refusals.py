@@ -11,7 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from tests.inspect.heads.test_timeline import lines
@@ -57,7 +59,7 @@ FILES = {
     "three.csv": ["1,2,3,a", "1,2,3,b"], "four.csv": ["1,2,3,4,a", "5,6,7,8,b"],
     "300.csv": ["1,2,3,4,a", "5,6,7,300,b"], "word.csv": ["1,2,3,4,a", "5,6,7,x,b"],
     "flat.csv": ["7,7,7,7,a", "7,7,7,7,b"],
-    "mine/heads.jsonl": [*lines()],
+    "mine/heads.jsonl": [*lines()], "lora/adapter_config.json": ['{"r": 1, "lora_alpha": 1}'],
     "run/metrics.jsonl": ['{"kind": "report", "step": 1, "loss": 1.0, "learning_rate": 1e-3}'],
 }  # fmt: skip
 
@@ -85,6 +87,7 @@ def place(zoo, tmp_path_factory):
         (folder / f"{name}.toml").write_text(recipe_of(name, "in"))
     teachers = '[distillation]\nteachers = ["zoo/translate"]\n'
     (folder / "distill.toml").write_text(recipe_of("translate", "in") + teachers)
+    save_file({"a": np.zeros(1, np.float32)}, folder / "lora" / "adapter_model.safetensors")
     (folder / "binary").write_bytes(bytes(range(256)) * 4)
     (folder / "wide").write_bytes("A man\n".encode("utf-16"))
     (folder / "wasps" / "wasp").mkdir(parents=True)

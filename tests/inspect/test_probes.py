@@ -9,6 +9,7 @@ import torch
 from tests.commands import output_of, records_of
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.jobs.probe import inspect_probe
+from tformer_cli.inspect.jobs.reader import BUFFER_LINES
 from tformer_cli.inspect.probes import (
     L2,
     Labeled,
@@ -72,17 +73,22 @@ def test_what_is_known_by_the_word_has_no_selectivity():
     assert found.selectivity == 0
 
 
-def test_a_probe_ends_at_its_only_minimum():
+@pytest.mark.parametrize(("n", "width", "n_labels"), [(200, 5, 3), (1600, 256, 32)])
+def test_a_probe_ends_at_its_only_minimum(n, width, n_labels):
     random = np.random.default_rng(5)
-    x, y = random.normal(size=(200, 5)), random.integers(3, size=200)
-    found = fit_probe(torch.from_numpy(x), torch.from_numpy(y), 3)
-    weight, bias = (one.numpy() for one in found)
+    y = random.integers(n_labels, size=n)
+    # As in a model, some labels can be read off and some cannot, and directions differ in size
+    x = random.normal(size=(n, width)) * np.linspace(0.05, 3, width)
+    states = torch.from_numpy(x + random.normal(size=(n_labels, width))[y])
+    white, labels = whitened(states, states), torch.from_numpy(y)
+    found = fit_probe(white, labels, n_labels)
+    x, weight, bias = (one.numpy() for one in (white, *found))
     logits = x @ weight.T + bias
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    slope = shares - np.eye(3)[y]  # of the mean cross-entropy, by the formula
-    assert np.abs(slope.T @ x / 200 + L2 * weight).max() < 1e-5
+    slope = shares - np.eye(n_labels)[y]  # of the mean cross-entropy, by the formula
+    assert np.abs(slope.T @ x / n + L2 * weight).max() < 1e-5
     assert np.abs(slope.mean(axis=0)).max() < 1e-5
-    assert all(map(torch.equal, found, fit_probe(torch.from_numpy(x), torch.from_numpy(y), 3)))
+    assert all(map(torch.equal, found, fit_probe(white, labels, n_labels)))
 
 
 def test_whitened_states_have_a_unit_covariance():
@@ -138,13 +144,16 @@ def tags(lines):
             for one in lines]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["translate", "language_model", "classifier", "tagger", "masked"])
+@pytest.mark.parametrize(
+    "kind", ["translate", "language_model", "memory", "classifier", "tagger", "masked"]
+)
 def test_every_kind_is_probed(zoo, kind):
     lines = sentences()
     settings = ProbeOptions(property=("previous", "label"), max_tokens=600)
     report = inspect_probe(zoo[kind], [*lines, *lines[:5], " "], settings=settings,
                            labels=[*tags(lines), *tags(lines[:5]), ""])  # fmt: skip
-    stacks = {"translate": ["enc", "dec"], "language_model": ["dec"]}.get(kind, ["enc"])
+    of_decoders = {"translate": ["enc", "dec"], "language_model": ["dec"], "memory": ["dec"]}
+    stacks = of_decoders.get(kind, ["enc"])
     assert [one.kind for one in report.results if one.name == "previous"] == stacks
     # This classifier reads nothing of words that it does not know: where is their label?
     has_labels = kind != "classifier"
@@ -162,13 +171,13 @@ def test_every_kind_is_probed(zoo, kind):
 
 
 def test_a_word_has_its_label_where_it_was_read(zoo):
-    lines = sentences()
+    lines = [*sentences(), "a"]
     settings = ProbeOptions(property=("label",))
     found = {}
-    for kind in ("language_model", "tagger"):
+    for kind in ("language_model", "memory", "tagger"):  # a text of `memory` has no end
         (one,) = inspect_probe(zoo[kind], lines, labels=tags(lines), settings=settings).results
         found[kind] = one.n_fitted + one.n_held_out
-    assert found == {"language_model": 200, "tagger": 200}  # once a word
+    assert found == dict.fromkeys(found, 201)  # once a word
 
 
 def test_the_command_says_what_the_function_says(zoo, tmp_path):
@@ -179,11 +188,37 @@ def test_the_command_says_what_the_function_says(zoo, tmp_path):
     given = ["inspect-probe", zoo["tagger"], "-i", text, "--labels", labels, "-q", "--property"]
     shown = output_of(*given, "label", "--format", "text")
     assert "40 different sentences, every fifth held out" in shown
+    assert "the draw of random labels is not in them" in " ".join(shown.split())
     (first, *rest) = records_of(*given, "label")
     assert (first["layer"], first["property"], first["kind"]) == (-1, "label", "enc")
     assert len(rest) == 1 + max(one["layer"] for one in rest)
     assert f"{100 * first['accuracy']:.1f}" in shown
     assert first["selectivity"] == pytest.approx(first["accuracy"] - first["control"], abs=1e-5)
+
+
+def test_no_side_of_a_held_out_sentence_was_fitted_to(zoo):
+    lines = sentences(24)
+    others = [line.replace(".", "!") for line in lines]
+    settings = ProbeOptions(property=("position",))
+
+    def probed(sources, targets):
+        return inspect_probe(zoo["translate"], sources, targets=targets, settings=settings)
+
+    assert probed(lines, others).n_sentences == 24
+    # The same sources with other targets, and the same targets of other sources
+    assert probed([*lines, *lines], [*lines, *others]).n_sentences == 24
+    assert probed([*lines, *others], [*lines, *lines]).n_sentences == 24
+
+
+def test_no_more_is_read_than_is_probed(zoo):
+    def endless():
+        for number in range(BUFFER_LINES + 1):
+            yield f"A dog {number}."
+        pytest.fail("reads on behind the most tokens")
+
+    settings = ProbeOptions(property=("position",), max_tokens=400)
+    report = inspect_probe(zoo["language_model"], endless(), settings=settings)
+    assert report.n_sentences < BUFFER_LINES
 
 
 def test_what_cannot_be_probed_is_refused(zoo):

@@ -93,16 +93,22 @@ or (R, M) of several measures."""
 
 
 def batch_of(
-    model: Inspected, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, ends: bool = True
+    model: Inspected,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    *,
+    ends: bool | None = None,
 ) -> Batch:
-    """Pads pairs of ids as a model reads them; a classifier has the id of its label as target."""
+    """Pads pairs of ids as a model reads them; a classifier has the id of its label as target.
+
+    Targets end if `ends` says so; by default where the model has learned that they end.
+    """
     config = model.config
     return collate(
         [source for source, _ in pairs],
         [target for _, target in pairs],
         source_eos=config.ends_sources,
         target_bos=config.target_bos,
-        target_eos=ends and config.ends_targets,
+        target_eos=config.ends_targets if ends is None else ends,
         ids_per_token=config.ids_per_token,
     )
 

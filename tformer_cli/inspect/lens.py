@@ -26,7 +26,7 @@ from torch.nn import functional
 from tformer_cli.artifacts.config_file import LENS
 from tformer_cli.artifacts.lens_file import read_maps
 from tformer_cli.errors import ArtifactError
-from tformer_cli.inspect.ablation import batch_of, to_device
+from tformer_cli.inspect.ablation import LARGEST_LOGITS, batch_of, to_device
 from tformer_cli.inspect.capture.observed import record_module
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.text.batching import Batch
@@ -146,12 +146,14 @@ def read_layers(
 def batches(model: Inspected, pairs: Sequence[IdPair]) -> Iterator[tuple[list[int], Batch]]:
     """Pads pairs of like lengths together, with their numbers."""
     device = next(model.parameters()).device
+    # The last token of a text is read only if something stands behind it, also where texts go on
+    ends = not model.config.is_encoder_only
     order = sorted(range(len(pairs)), key=lambda n: (max(map(len, pairs[n])), n), reverse=True)
     while order:
         longest = max(map(len, pairs[order[0]])) + 2
         some = order[: max(1, BATCH_TOKENS // longest)]
         del order[: len(some)]
-        yield some, to_device(batch_of(model, [pairs[n] for n in some]), device)
+        yield some, to_device(batch_of(model, [pairs[n] for n in some], ends=ends), device)
 
 
 def weights_hash(model: Inspected) -> str:
@@ -174,7 +176,7 @@ def stored_lens(path: Path, model: Inspected, *, tuned: bool = True) -> Lens:
             return UNTUNED
         raise ArtifactError(
             f"{path / LENS}: its maps were fitted to other weights; run `tformer inspect-layers "
-            f"{path} --tune FILE` again, or add --untuned"
+            f"{path} --tune FILE` again, or add --untuned, as with --adapter"
         )
     way = "tuned" if tuned else "untuned"
     agreement = {name: shares[way] for name, shares in found.agreement.items()}
@@ -287,7 +289,7 @@ def _measured(
     done = 0
     for some, batch in batches(model, pairs):
         hidden, states = states_of(model, batch)
-        found = model.project(hidden).argmax(dim=2)
+        found = _predicted(model, hidden)
         is_token = torch.ones_like(found, dtype=torch.bool)  # one label of a whole text
         for mask in (batch.target_output != PAD_ID, batch.source_mask):
             if mask.shape == found.shape:
@@ -298,12 +300,19 @@ def _measured(
             alike = []
             for one in (UNTUNED, lens):
                 read = one.hidden(model, batch, kind, layer, states[kind][layer + 1])
-                alike.append((model.project(read).argmax(dim=2) == found)[is_token])
+                alike.append((_predicted(model, read) == found)[is_token])
             scores[name].add_predictions(alike)
             scores[name].add_states(lens.mapped(name, earlier), last)
         done += len(some)
         progress(done)
     return [score.layer(name) for name, score in scores.items()]
+
+
+def _predicted(model: Inspected, hidden: Tensor) -> Tensor:
+    """Finds what is most probable (B, T) after states (B, T, D), not all logits at a time."""
+    n_together = max(1, LARGEST_LOGITS // len(model.output_matrix))
+    some = torch.split(hidden.flatten(0, 1), n_together)
+    return torch.cat([model.project(one).argmax(dim=1) for one in some]).view(hidden.shape[:2])
 
 
 def _place(name: str) -> tuple[Kind, int]:

@@ -10,7 +10,7 @@ JSON of an inspected sentence, schema `tformer.heads/1`, is made here, too: one 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
 from tformer_cli.artifacts.config_file import TASKS
@@ -87,6 +87,7 @@ class Subject:
     summary: ModelSummary  # Its name and size
     labels: Sequence[str]  # (V) a label for every token; of a classifier its labels
     path: Path | None = None  # Its directory
+    _lenses: dict[bool, Lens] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def model(self) -> Inspected:
@@ -96,7 +97,11 @@ class Subject:
         """Reads the lens that is stored with the model; without maps if it is not to be tuned."""
         from tformer_cli.inspect.lens import UNTUNED, stored_lens
 
-        return UNTUNED if self.path is None else stored_lens(self.path, self.model, tuned=tuned)
+        if self.path is None:
+            return UNTUNED
+        if tuned not in self._lenses:  # all weights are hashed for it, and sentences are many
+            self._lenses[tuned] = stored_lens(self.path, self.model, tuned=tuned)
+        return self._lenses[tuned]
 
 
 @dataclass(frozen=True, kw_only=True)

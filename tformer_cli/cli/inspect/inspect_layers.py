@@ -24,7 +24,7 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.view import WITH_OUTPUT, NoOptions
-from tformer_cli.inspect.views.layers import TUNED_VIEW, VIEW, LayersOptions
+from tformer_cli.inspect.views.layers import MOST_LINES, TUNED_VIEW, VIEW, LayersOptions
 from tformer_cli.text.lines import LineCounts
 
 
@@ -39,7 +39,8 @@ def inspect_layers(
         None,
         "Instead fit a map from each earlier layer's states to the last one's on these sentences, "
         "and store the maps in the model directory: this command and inspect-logits --lens use "
-        "them. --target-file may give targets; every fifth line is held out to measure.",
+        f"them. The first {MOST_LINES:,} different lines are read, and every fifth is held out to "
+        "measure; --target-file may give targets.",
         shown="off",
         role="reads_file",
     ),
@@ -69,6 +70,9 @@ def inspect_layers(
             raise UsageError(f"TEXT: {why}")
         given = {"source": sentences.source, "target": sentences.target}
         refuse(given | {"untuned": options.untuned or None}, why)
+        # Maps of other weights would take the place of MODEL's own, and every later use fail
+        why = "--tune stores maps of MODEL's own weights; omit it, or merge it with tformer export"
+        refuse({"adapter": opening["adapter"]}, why)
         _tune(request, tune, output_format)
         return
     chosen = view_format(VIEW, output_format, output)
@@ -92,13 +96,13 @@ def _tune(request: SentenceRequest, file: str, output_format: str | None) -> Non
     target_file = request.sentences.target_file
     check_stdin_is_read_once([file, target_file])
     counts = LineCounts()
-    lines = list(file_lines(file, counts, quiet=request.quiet))
+    lines = file_lines(file, counts, quiet=request.quiet)
     targets = None if target_file is None else file_lines(target_file, counts)
 
     from tformer_cli.inspect.jobs.layers import tune_lens
 
     opened = request.open(tasks=WITH_OUTPUT)
-    with line_progress(len(lines), "fitting", quiet=request.quiet) as progress:
+    with line_progress(None, "fitting", quiet=request.quiet) as progress:
         fitted = tune_lens(opened, lines, targets, progress.update)
     emit_view(TUNED_VIEW, [fitted], chosen, request.output, NoOptions())
     warn_of_bytes(counts)

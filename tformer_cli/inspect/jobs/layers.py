@@ -31,7 +31,13 @@ from tformer_cli.inspect.lens import (
     weights_hash,
 )
 from tformer_cli.inspect.record import HeadsRecord
-from tformer_cli.inspect.views.layers import VIEW, LayerReading, LayersOptions, LayersRecord
+from tformer_cli.inspect.views.layers import (
+    MOST_LINES,
+    VIEW,
+    LayerReading,
+    LayersOptions,
+    LayersRecord,
+)
 from tformer_cli.inspect.views.logits import TOP, agreements, positions_of
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.metrics.scores import make_metric
@@ -154,8 +160,8 @@ def tune_lens(
     pairs = read_corpus(opened, lines, targets)
     if len(pairs) < LEAST_LINES:
         raise DataError(
-            f"--tune: has {count_of(len(pairs), 'line')} that the model takes; give at least "
-            f"{LEAST_LINES}, better 500"
+            f"--tune: has {count_of(len(pairs), 'different line')} that the model takes; give at "
+            f"least {LEAST_LINES}, better 500"
         )
     lens, fitted = fit_lens(model, pairs, progress)
     if not fitted:
@@ -174,8 +180,15 @@ def tune_lens(
 def read_corpus(
     opened: Opened, lines: Iterable[str], targets: Iterable[str] | None = None
 ) -> list[IdPair]:
-    """Reads lines as ids, with given targets or translations; what is too long is left out."""
-    report, pairs = ReadReport(), []
+    """Reads different lines as ids, with given targets or translations, up to `MOST_LINES`.
+
+    A line that is held out must not be one that is fitted to; what is too long is left out.
+    """
+    report = ReadReport()
+    found: dict[IdPair, None] = {}
     for buffer in corpus_pairs(opened, lines, targets):
-        pairs += report.fitting(buffer, opened.config, longest_side(opened.config))[1]
-    return pairs
+        fitting = report.fitting(buffer, opened.config, longest_side(opened.config))[1]
+        found |= dict.fromkeys((tuple(source), tuple(target)) for source, target in fitting)
+        if len(found) >= MOST_LINES:
+            break
+    return [*found][:MOST_LINES]

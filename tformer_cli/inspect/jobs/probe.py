@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor
@@ -27,8 +27,10 @@ from tformer_cli.inspect.probes import HELD_OUT, MEANINGS, TokenRow, probe, task
 from tformer_cli.inspect.views.probe import VIEW, ProbeOptions, ProbeReport
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.text.lines import given_lines
-from tformer_cli.text.tokenizer import PAD_ID, TokenizerSide
 from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from tformer_cli.text.tokenizer import TokenizerSide
 
 LEAST_SENTENCES = 4 * HELD_OUT
 
@@ -90,50 +92,39 @@ class _Corpus:
     def read(
         self, lines: Iterable[str], labels: Iterable[str] | None, targets: Iterable[str] | None
     ) -> None:
-        """Reads sentences until there are enough tokens; a sentence that comes again is left out.
+        """Reads sentences until there are enough tokens; one with a side that came is left out.
 
-        The same sentence among those fitted to and those held out would be known by heart.
+        The same text among those fitted to and those held out would be known by heart.
         """
-        seen: dict[IdPair, list[str] | None] = {}
+        kept: list[tuple[IdPair, list[str] | None]] = []
+        seen: set[tuple[int, tuple[int, ...]]] = set()
         n_tokens = 0
-        texts = list(given_lines(lines))
-        rows = self._label_rows(texts, labels)
+        rows = None
+        if labels is not None:  # they are checked first; without, only what is needed is read
+            lines = list(given_lines(lines))
+            rows = _label_rows(lines, labels)
         report, config = ReadReport(), self._opened.config
         first = 0
-        for buffer in corpus_pairs(self._opened, texts, targets, BUFFER_LINES):
+        for buffer in corpus_pairs(self._opened, lines, targets, BUFFER_LINES):
             places, pairs = report.fitting(buffer, config, longest_side(config))
             for place, (source, target) in zip(places, pairs, strict=True):
-                pair = tuple(source), tuple(target)
-                if pair not in seen and n_tokens < self._max_tokens:
-                    seen[pair] = None if rows is None else rows[first + place]
-                    n_tokens += max(map(len, pair))
+                # The side that a kind of model does not have is empty in all its pairs
+                sides = {(n, tuple(ids)) for n, ids in enumerate((source, target)) if ids}
+                if seen.isdisjoint(sides) and n_tokens < self._max_tokens:
+                    seen |= sides
+                    labels_here = None if rows is None else rows[first + place]
+                    kept.append(((source, target), labels_here))
+                    n_tokens += max(len(source), len(target))
             first += len(buffer)
             if n_tokens >= self._max_tokens:
                 break
-        if len(seen) < LEAST_SENTENCES:
+        if len(kept) < LEAST_SENTENCES:
             raise DataError(
-                f"--source: has {count_of(len(seen), 'different sentence')} that the model takes; "
+                f"--source: has {count_of(len(kept), 'different sentence')} that the model takes; "
                 f"give at least {LEAST_SENTENCES}, better 500"
             )
-        self.n_sentences = len(seen)
-        self._compute([*seen.items()])
-
-    def _label_rows(
-        self, texts: Sequence[str], labels: Iterable[str] | None
-    ) -> list[list[str]] | None:
-        if labels is None:
-            return None
-        rows = [one.split() for one in islice(given_lines(labels, "labels"), len(texts) + 1)]
-        if len(rows) != len(texts):
-            more = "more" if len(rows) > len(texts) else "fewer"
-            raise DataError(f"--labels: has {more} lines than --source; give one for each")
-        for number, (text, row) in enumerate(zip(texts, rows, strict=True), 1):
-            if len(text.split()) != len(row):
-                raise DataError(
-                    f"--labels: line {number} has {count_of(len(row), 'label')} for "
-                    f"{count_of(len(text.split()), 'word')}; give one label for each word"
-                )
-        return rows
+        self.n_sentences = len(kept)
+        self._compute(kept)
 
     @torch.inference_mode()
     def _compute(self, sentences: Sequence[tuple[IdPair, list[str] | None]]) -> None:
@@ -145,12 +136,10 @@ class _Corpus:
             for row, number in enumerate(numbers):
                 pair, labels = sentences[number]
                 source, target = ids_read(self._model, *pair)
-                # A text that has no end has nothing after its last token
-                n_target = int((batch.target_output[row] != PAD_ID).sum())
-                read = {"enc": source, "dec": target[:n_target]}
+                read = {"enc": source, "dec": target}
                 for kind in self._sides:
                     given = labels if kind == self._labeled else None
-                    self.tokens[kind] += self._rows(kind, number, read[kind], target, given)
+                    self.tokens[kind] += self._rows(kind, number, read[kind], given)
                     kept[kind].append([one[row, : len(read[kind])].cpu() for one in states[kind]])
         for kind, layers in kept.items():
             self.states[kind] = [torch.cat(parts) for parts in zip(*layers, strict=True)]
@@ -160,12 +149,11 @@ class _Corpus:
         kind: Kind,
         number: int,
         ids: Sequence[int],
-        target: Sequence[int],
         labels: list[str] | None,
     ) -> Iterator[TokenRow]:
         spelled = spelled_words(self._sides[kind], ids)
         words = [None if n is None else spelled.texts[n] for n in spelled.of_token]
-        after = [*(ids if kind == "enc" else target)[1:], -1]
+        after = [*ids[1:], -1]
         place_of: dict[int, int] = {}
         # A causal stack has read a word at its last token; a tagger labels the first one
         order = range(len(ids)) if kind == "dec" else reversed(range(len(ids)))
@@ -188,3 +176,17 @@ class _Corpus:
                 word=words[place] or "",
                 label=labeled.get(place, ""),
             )
+
+
+def _label_rows(texts: Sequence[str], labels: Iterable[str]) -> list[list[str]]:
+    rows = [one.split() for one in islice(given_lines(labels, "labels"), len(texts) + 1)]
+    if len(rows) != len(texts):
+        more = "more" if len(rows) > len(texts) else "fewer"
+        raise DataError(f"--labels: has {more} lines than --source; give one for each")
+    for number, (text, row) in enumerate(zip(texts, rows, strict=True), 1):
+        if len(text.split()) != len(row):
+            raise DataError(
+                f"--labels: line {number} has {count_of(len(row), 'label')} for "
+                f"{count_of(len(text.split()), 'word')}; give one label for each word"
+            )
+    return rows

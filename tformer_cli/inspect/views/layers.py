@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "tformer.layers/1"
 TITLE = "what the decoder writes from each encoder layer"
+MOST_LINES = 5000
+"""Lines that maps are fitted to: ids of all are held in memory, and 500 already give good maps."""
 CELL, FONT = 20.0, 12.0  # Pixels of a map's cells and labels
 
 

@@ -106,8 +106,8 @@ class ProbeView(View[ProbeReport]):
             yield Table(head=("states of", "accuracy", "control", "selectivity"), rows=rows)
         yield text(
             "percent of held-out tokens, with half the width of 95 % intervals (1,000 resamples "
-            "of the sentences); control: the same probe on random labels by word; selectivity: "
-            "accuracy - control",
+            "of the sentences; the draw of random labels is not in them); control: the same probe "
+            "on random labels by word; selectivity: accuracy - control",
             style="dim",
         )
         if record.skipped:
