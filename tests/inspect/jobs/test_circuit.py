@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.commands import output_of, record_of
+from tests.foreign.test_gpt2 import directory as gpt2_directory  # noqa: F401 - a fixture
 from tests.zoo import ENGLISH
 from tformer_cli.corpora.minimal_pairs import MinimalPair
 from tformer_cli.errors import DataError, UsageError
@@ -16,6 +17,8 @@ from tformer_cli.inspect.jobs.circuit import (
     read_pairs,
     repeated_pairs,
 )
+from tformer_cli.inspect.jobs.decision import Decider
+from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.inspect.views.circuit import VIEW, CircuitOptions
 from tformer_cli.text.tokenizer import read_tokenizer
 
@@ -106,6 +109,24 @@ def test_repeated_tokens_are_those_of_a_vocabulary(zoo, name):
             pair.target,
             pair.foil,
         ]
+
+
+def test_repeats_decide_between_their_own_tokens(gpt2_directory, tmp_path):  # noqa: F811
+    pytest.importorskip("transformers")
+    from tests.foreign.test_gpt2 import imported
+
+    imported(gpt2_directory()[0], tmp_path)
+    decider = Decider(open_for_inspection(tmp_path / "ours", tasks=VIEW.tasks))
+    side = read_tokenizer(tmp_path / "ours").target
+    # As in its vocabulary of 50,257, some words stand there with and without a space
+    assert any(b" " + one in side.piece_bytes for one in side.piece_bytes if one.strip())
+    for pair in repeated_pairs(side, 24, seed=1):
+        both = side.encode_batch([pair.sentence, pair.other])
+        differing = [ids for ids in zip(*both, strict=True) if ids[0] != ids[1]]
+        records = decider.read((pair.sentence, pair.other))
+        probes, chosen, _ = decider.decided(records, pair.target, pair.foil)
+        assert [chosen.ids] == differing
+        assert {probe.decision.ids for probe in probes} == {chosen.ids}
 
 
 def test_a_vocabulary_that_is_too_small_has_no_repeats(zoo):

@@ -107,8 +107,13 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
     """
     pieces = [place for place, piece in enumerate(side.piece_bytes) if piece.strip()]
     texts = side.decode_batch([[one] for one in pieces])
+    # The decision names its tokens by words, and of " Bar" and "Bar" a word finds the first
+    first_of = {piece: place for place, piece in reversed([*enumerate(side.piece_bytes)])}
+    words = [text.strip().encode("utf-8", "replace") for text in texts]
     known = [
-        one for one, again in zip(pieces, side.encode_batch(texts), strict=True) if again == [one]
+        one
+        for one, word, again in zip(pieces, words, side.encode_batch(texts), strict=True)
+        if again == [one] == [first_of.get(b" " + word, first_of.get(word))]
     ]
     rng, found = Choices(seed), list[MinimalPair]()
     for _ in range(PATIENCE * n_pairs if len(known) > BLOCK else 0):
