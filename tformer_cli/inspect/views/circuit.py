@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "tformer.circuit/1"
 MEASURES = {
-    "faithful": "d with only these heads, all others patched with the other sentence, from 0 (all "
-    "patched) to 1 (none)",
+    "faithful": "d with only these heads, all others patched with the other sentence: 0 is all "
+    "patched, 1 none, and a set may lie outside of them",
     "complete": "the same with these heads patched and the others kept: near 0 if no others do "
     "their work",
     "decides": "pairs still decided alike by the circuit",
@@ -38,14 +38,19 @@ MEASURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """A share with its 95 % interval over sentences."""
+    """A share with its 95 % interval over sentences.
+
+    It has none if heads undo so little that some draws of sentences have nothing to share.
+    """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
     @property
     def shown(self) -> Text:
+        if self.low is None or self.high is None:
+            return text(f"{self.value:.2f}", (" -", "dim"))
         return with_half(self.value, self.low, self.high)
 
 
@@ -188,7 +193,8 @@ class CircuitView(View[CircuitsRecord]):
             "schema": SCHEMA,
             "conventions": "faithfulness(C) = (d(C) - d(none)) / (d(all) - d(none)), d with the "
             "heads of C kept and all others patched with the other sentence, means over pairs; "
-            "completeness is that of all heads but C; [low, high] is 95 % of the bootstrap",
+            "completeness is that of all heads but C; [low, high] is 95 % of the bootstrap, null where "
+            "d(all) - d(none) is not above 0 in each draw",
             "measures": MEASURES,
             **picked(record, "pairs example least"),
             "models": [_model(one) for one in record.models],
@@ -291,10 +297,10 @@ def _findings(record: CircuitsRecord) -> str:
     needed = [one for one in record.layers if one.needed_in]
     always = ", ".join(one.id for one in needed if one.needed_in == n_models)
     some = ", ".join(f"{one.id} ({one.needed_in})" for one in needed if one.needed_in < n_models)
-    task = f"all {n_models} models need {always}: that is of the task"
+    task = f"all {n_models} models need {always}, so it may belong to the task"
     if not always:
         task = f"there is no layer that all {n_models} models need"
-    return f"{task}; {f'some need {some}: that is of the run' if some else 'some need no other'}"
+    return f"{task}; {f'some need {some}, which may be the run' if some else 'some need no other'}"
 
 
 VIEW = CircuitView()
