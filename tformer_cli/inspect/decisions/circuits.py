@@ -8,10 +8,11 @@ sentence behind the same prefix. Feed-forward layers and embeddings are never pa
 
     faithfulness(C) = (d(C) − d(∅)) / (d(all) − d(∅))        completeness(C) = faithfulness(all − C)
 
-(Marks et al. 2024, "Sparse Feature Circuits", after the idea of Wang et al. 2023, "Interpretability
-in the Wild"; Hanna et al. 2024, "Have Faith in Faithfulness"). Means over pairs are taken before the
-quotient. A circuit is faithful near 1, and complete near 0: the heads outside of it can do little
-without it. All heads are exactly 1, and none exactly 0; other sets may lie outside of these.
+(Marks et al. 2024, "Sparse Feature Circuits"; the idea is that of Wang et al. 2023,
+"Interpretability in the Wild"; see also Hanna et al. 2024, "Have Faith in Faithfulness"). Means
+over pairs are taken before the quotient. A circuit is faithful near 1, and complete near 0: the
+heads outside of it can do little without it. All heads are exactly 1, and none exactly 0; other
+sets may lie outside of these.
 
 Heads are ranked by what d loses without each plus what each keeps alone. The first so many that
 reach the wanted faithfulness are the circuit, from which heads then go one at a time, the one

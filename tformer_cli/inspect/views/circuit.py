@@ -101,10 +101,19 @@ class ModelCircuit:
     heads: tuple[CircuitHead, ...]  # By cause, the strongest first
     curve: tuple[float, ...]  # Faithfulness of the first 1, 2, … of them
     verdict: Verdict
+    refused: tuple[str, ...] = ()  # Pairs whose words the model does not have, and why
 
     @property
     def circuit(self) -> list[CircuitHead]:
         return [one for one in self.heads if one.in_circuit]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoCircuit:
+    """A model in which no circuit was found, and why."""
+
+    model: ModelSummary
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +134,7 @@ class CircuitsRecord:
     example: MinimalPair
     least: float
     models: tuple[ModelCircuit, ...]
+    failed: tuple[NoCircuit, ...] = ()
 
     def __str__(self) -> str:
         found = (f"{one.model.name}: {count_of(len(one.circuit), 'head')}" for one in self.models)
@@ -156,7 +166,12 @@ class CircuitOptions:
     """Settings of the view."""
 
     draw: Annotated[
-        int, Option(help="Draw N pairs of a built-in kind; half choose heads.", metavar="N", min=8)
+        int,
+        Option(
+            help="Draw N pairs of a built-in kind, or of a file that has more; half choose heads.",
+            metavar="N",
+            min=10,
+        ),
     ] = 40
     faithfulness: Annotated[
         float,
@@ -193,11 +208,12 @@ class CircuitView(View[CircuitsRecord]):
             "schema": SCHEMA,
             "conventions": "faithfulness(C) = (d(C) - d(none)) / (d(all) - d(none)), d with the "
             "heads of C kept and all others patched with the other sentence, means over pairs; "
-            "completeness is that of all heads but C; [low, high] is 95 % of the bootstrap, null where "
-            "d(all) - d(none) is not above 0 in each draw",
+            "completeness is that of all heads but C; [low, high] is 95 % of the bootstrap, null "
+            "if d(all) - d(none) is not above 0 in every draw",
             "measures": MEASURES,
             **picked(record, "pairs example least"),
             "models": [_model(one) for one in record.models],
+            "failed": [{"model": vars(one.model), "reason": one.reason} for one in record.failed],
             "layers": plain(record.layers),
         }
 
@@ -215,10 +231,12 @@ class CircuitView(View[CircuitsRecord]):
         )
         yield BLANK
         yield _verdicts(record)
+        for failed in record.failed:
+            yield text(f"{failed.model.name}: {failed.reason}")
         yield _legend("faithful complete decides random carried")
         for one in record.models:
             yield BLANK
-            yield _heads(one, options.top, named=len(record.models) > 1)
+            yield _heads(one, options.top, named=len(record.models) + len(record.failed) > 1)
         yield _legend("without alone reads", "●: in the circuit; ")
         if len(record.models) > 1:
             yield BLANK
@@ -246,6 +264,7 @@ def _verdicts(record: CircuitsRecord) -> Table:
             ]
         )
     head = ("model", "pairs", "heads", "faithful", "complete", "decides", "random", "carried")
+    rows += [[one.model.name, *["-"] * (len(head) - 1)] for one in record.failed]
     return Table(title="circuits", head=head, rows=rows, labels=(0,))
 
 
