@@ -1,6 +1,5 @@
 import ctypes
 import os
-import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -184,14 +183,14 @@ def test_threads_that_enter_and_leave_standard_products_leave_the_switch_as_it_w
         torch.backends.mkldnn.matmul.fp32_precision = before
 
 
-@pytest.mark.parametrize("system", ["Linux", "Darwin"])
+@pytest.mark.parametrize("system", ["linux", "darwin"])
 def test_the_allocator_of_linux_is_told_once_to_keep_what_is_freed(monkeypatch, system):
     told = {}
     library = SimpleNamespace(mallopt=told.__setitem__)
-    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
     keep_freed_pages.__wrapped__()
-    assert told == ({-4: 0, -1: 2**31 - 1, -2: 64 << 20} if system == "Linux" else {})
+    assert told == ({-4: 0, -1: 2**31 - 1, -2: 64 << 20} if system == "linux" else {})
 
 
 def test_a_library_without_that_setting_stays_as_it_is(monkeypatch):

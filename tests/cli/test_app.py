@@ -254,7 +254,7 @@ def test_a_signal_while_the_commands_are_loaded_ends_the_program_quietly(signal_
 def test_commands_are_listed_with_the_first_sentence_of_their_help():
     """The table spares `--help` and the shell the import of every command."""
     root = typer.main.get_command(app)
-    context = typer.Context(root, info_name="tformer")
+    context = typer.Context(root, info_name="tformer", **root.context_settings)
     assert {*get_args(Verb)} < {*PANELS}
     assert {f"inspect-{view.name}" for view in all_views().values() if view.help} < {*PANELS}
     # as a group tells that imports its commands

@@ -49,7 +49,7 @@ def screen(words, columns):
 
 
 def context_of(words):
-    context, command = typer.Context(ROOT, info_name="tformer"), ROOT
+    context, command = typer.Context(ROOT, info_name="tformer", **ROOT.context_settings), ROOT
     for word in words:
         command = command.commands[word]
         context = typer.Context(command, info_name=word, parent=context)
@@ -120,7 +120,8 @@ def test_every_command_has_examples_that_it_understands(words):
     for call in calls:
         name, command, given, context = "tformer", ROOT, call, None
         while isinstance(command, TyperGroup) and given:
-            context = typer.Context(command, info_name="tformer", parent=context)
+            settings = command.context_settings
+            context = typer.Context(command, info_name="tformer", parent=context, **settings)
             name, command, given = command.resolve_command(context, given)
         if "--help" not in given:
             command.make_context(name, list(given), parent=context)

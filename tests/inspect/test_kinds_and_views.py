@@ -275,6 +275,10 @@ def test_a_report_has_what_there_is_to_show(case):
     first, last = report.sentences
     expected = {"step", "flow"} if case.task == "embed" else {"step", "logits", "flow", "ablation"}
     expected |= {"image"} if case.task == "image" else set()
+    # Of both texts where they part, else of each; an encoder alone decides nothing
+    shared = {"decision"} & set(report.views)
+    assert not shared or case.task not in ("masked", "embed")
+    expected |= {"decision"} - shared if case.task != "embed" else set()
     assert set(first.views) == expected
     assert set(last.views) == ({"step"} if case.task == "masked" else expected)
     for sentence in report.sentences:
@@ -282,7 +286,7 @@ def test_a_report_has_what_there_is_to_show(case):
     stack = {"dec": "decoder", "enc": "encoder"}[case.kind]
     tables = report.views["positions"].tables
     assert {table.stack for table in tables} <= {stack}
-    assert set(report.views) == {"positions"}
+    assert set(report.views) == {"positions", *shared}
     assert "What would fill the gaps" in render_report(report)
 
 

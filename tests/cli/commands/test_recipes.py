@@ -74,7 +74,7 @@ def test_help_shows_the_screen_of_the_option(words):
 
 def test_every_inspection_is_found_behind_inspect():
     root = typer.main.get_command(app)
-    group = root.get_command(typer.Context(root), "inspect")
+    group = root.get_command(typer.Context(root, **root.context_settings), "inspect")
     names = [name for name in root.commands if name.startswith("inspect-")]
     assert len(names) == 14
     assert [f"inspect-{name}" for name in group.commands] == names

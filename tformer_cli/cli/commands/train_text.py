@@ -116,8 +116,9 @@ def text_run(
     from tformer_cli.trainer.processes.launch import launched
 
     values = overridden_values(overrides)
-    model = values.get("model")
-    model = model if isinstance(model, dict) else {}
+    model, training = (
+        one if isinstance(one := values.get(name), dict) else {} for name in ("model", "training")
+    )
     preset = model.get("preset")
     place = launched()
     if place.world_size > 1 and not place.agent:
@@ -134,7 +135,7 @@ def text_run(
         on_gpu=_is_gpu(device),
         fine_tunes="from" in model,
         preset=preset if isinstance(preset, str) else "",
-        has_bfloat16=has_fast_bfloat16("cpu"),
+        has_bfloat16=training.get("precision") != "float32" and has_fast_bfloat16("cpu"),
         overridden=overridden,
     )
     return TextRun(own=own, chosen=chosen, run=run)

@@ -97,7 +97,8 @@ def _decide(opened: Opened, sentences: list[SentenceReport], shared: dict[str, A
             shared[DECISION.name] = found(*(one.heads for one in sentences))
             return
     for n, one in enumerate(sentences):
-        sentences[n] = replace(one, views={**one.views, DECISION.name: found(one.heads)})
+        if not one.heads.lacks_gaps:
+            sentences[n] = replace(one, views={**one.views, DECISION.name: found(one.heads)})
 
 
 def _inspect(subject: Subject, record: HeadsRecord, options: ReportOptions) -> SentenceReport:
