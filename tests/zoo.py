@@ -12,6 +12,7 @@ import struct
 import tempfile
 import zlib
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,7 @@ def write_inputs(folder):
         ("prompts", ["The old", "", "A man"]),
         ("stars.tsv", [f"{text}\t{STARS[n % 3]}" for n, text in enumerate(ENGLISH * 2)]),
         ("pairs.tsv", [f"{s}\t{t}" for s, t in zip(ENGLISH, FRENCH, strict=True)]),
+        ("decisions.tsv", [f"{a}\t{b}" for a, b in [*combinations(ENGLISH, 2)][:24]]),
         ("pixels.csv", [f"ant,{','.join(str((n * k) % 256) for k in range(64))}" for n in (3, 7)]),
     ):  # fmt: skip
         (folder / name).write_text("".join(f"{line}\n" for line in lines), newline="")

@@ -68,6 +68,7 @@ from tformer_cli.inspect.views.circuit import (
     CircuitsRecord,
     CircuitView,
     ModelCircuit,
+    NoCircuit,
     Share,
     Verdict,
 )
@@ -271,7 +272,10 @@ def circuits_of(models):
         for number, name in enumerate(models)
     ]  # fmt: skip
     example = MinimalPair(sentence=SOURCE, other=TARGET, target=LONG, foil=WIDE)
-    return CircuitsRecord(pairs=f"{LONG}.tsv", example=example, least=0.9, models=tuple(circuits))
+    failed = NoCircuit(model=replace(circuits[0].model, name="small"), reason=f"PAIRS: {LONG}")
+    return CircuitsRecord(
+        pairs=f"{LONG}.tsv", example=example, least=0.9, models=tuple(circuits), failed=(failed,)
+    )
 
 
 def fitted_of():

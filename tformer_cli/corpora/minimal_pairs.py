@@ -58,6 +58,7 @@ class MinimalPair:
     target: str = ""  # Decided of `sentence`; empty: whatever a model decides
     foil: str = ""  # Decided of `other`
     cause: tuple[str, str] = ("", "")  # The word that differs, in either
+    line: int = 0  # In a file, from 1
 
     def turned(self) -> "MinimalPair":
         return MinimalPair(

@@ -1,5 +1,7 @@
 """Circuits of models that were built to have one, and sets of heads against plain hooks."""
 
+import json
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from tests.inspect.decisions.test_probing import CHOICE, Theirs, decision
 from tests.inspect.heads.test_repeats import N_TOKENS, WIDTH, induction_model
 from tests.model.test_marian import pair  # noqa: F401 - a fixture
 from tformer_cli.errors import DataError
+from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.decisions.causes import pairs_of
 from tformer_cli.inspect.decisions.circuits import (
     PatchedPair,
@@ -109,20 +112,69 @@ def test_all_heads_keep_all_and_none_keep_nothing(one_thread):
     assert values.tolist() == [1.0, 0.0, 1.0, 0.0]
     for one, d in zip(pairs, measured(pairs, sets), strict=True):
         assert d[0] == pytest.approx(one.first.d, abs=1e-6)
-        assert d[1] == pytest.approx(one.second.d, abs=1e-6)
+        assert d[1] == pytest.approx(one.other_d, abs=1e-6)
 
 
 def test_heads_that_carry_nothing_have_no_circuit(one_thread):
     pairs = copying_pairs()[:1]
     nothing = PatchedPair(pairs[0].first, pairs[0].first)
-    with pytest.raises(DataError, match="patching all heads does not turn these decisions"):
-        find_circuit([nothing], 0.9)
+    for find in (
+        lambda: find_circuit([nothing], 0.9),
+        lambda: judged([nothing], torch.ones(6, dtype=torch.bool), seed=1),
+    ):
+        with pytest.raises(DataError, match="patching all heads does not turn these decisions"):
+            find()
+
+
+class Sum:
+    """A pair whose d is a sum over the heads that are kept."""
+
+    other_d = -1.0
+
+    def __init__(self, *parts, beside=0.0):
+        self.parts, self.beside = torch.tensor(parts, dtype=torch.float64), beside
+        self.heads = [HeadId("dec", 0, number) for number in range(len(parts))]
+
+    def d(self, kept):
+        found = (kept * self.parts).sum(dim=1)
+        # Rows of one layer's heads differ a little from the same ones among more rows
+        return found - self.beside * (len(kept) <= len(self.parts))
+
+
+@pytest.mark.parametrize(
+    ("parts", "found"),
+    [
+        # Some draws of pairs are turned by nothing, or the wrong way: no interval
+        ([(2.0, 1.0), (-1.0, 0.0)], (1 / 2, None)),
+        ([(2.0, 1.0), (0.0, 0.0)], (2 / 3, None)),
+        ([(2.0, 1.0), (1.0, 1.0)], (3 / 5, (1 / 2, 2 / 3))),
+    ],
+)
+def test_pairs_that_heads_hardly_turn_have_no_interval(parts, found):
+    verdict = judged([Sum(*one) for one in parts], torch.tensor([True, False]), seed=1)
+    value, interval = found
+    share = verdict.faithfulness
+    assert share.value == pytest.approx(value)
+    if interval is None:
+        assert (share.low, share.high) == (None, None)
+        assert share.shown.spans[1:] == ((" -", "dim"),)
+    else:
+        assert (share.low, share.high) == pytest.approx(interval)
+    json.dumps(vars(share), allow_nan=False)
+
+
+def test_what_no_set_reaches_takes_all_heads():
+    pairs = [Sum(1.0, 3.0, 2.0, beside=0.06)]
+    assert find_circuit(pairs, 1.0).kept.tolist() == [True] * 3
+    # Digits that rounding takes do not cost a head that is needed, nor keep one that is not
+    pairs = [Sum(1.0, 3.0, 0.0, beside=1e-5)]
+    assert find_circuit(pairs, 1.0).kept.tolist() == [True, True, False]
 
 
 def check_sets(ours, theirs, decisions, inputs):
     """Compares random sets of kept heads with as many hooks at once."""
-    found = PatchedPair(*(Probe(ours, one) for one in decisions))
-    pairs = pairs_of(found.first, found.second)
+    first, second = (Probe(ours, one) for one in decisions)
+    found, pairs = PatchedPair(first, second), pairs_of(first, second)
     torch.manual_seed(2)
     sets = torch.rand(6, len(found.heads)) < torch.tensor([0.0, 0.2, 0.5, 0.5, 0.8, 1.1])[:, None]
     expected = []
@@ -145,7 +197,7 @@ def check_sets(ours, theirs, decisions, inputs):
     # A single head is patched as `Probe` patches it
     head, one = found.heads[-1], torch.ones(1, len(found.heads), dtype=torch.bool)
     place, stack = (head.kind, head.layer), "enc" if head.kind == "enc" else "dec"
-    change = head.head, EVERYWHERE, found.first.transplant(place, found.second, pairs[stack])
+    change = head.head, EVERYWHERE, first.transplant(place, second, pairs[stack])
     one[0, -1] = False
     alone = found.first.d + found.first.replaced(place, [change])
     assert found.d(one).item() == pytest.approx(alone.item(), abs=1e-6)

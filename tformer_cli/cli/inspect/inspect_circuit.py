@@ -22,6 +22,7 @@ from tformer_cli.cli.options import (
 from tformer_cli.cli.streams import STANDARD_STREAM, file_lines, note, warn_of_bytes
 from tformer_cli.inspect.views.circuit import VIEW, CircuitOptions
 from tformer_cli.text.lines import LineCounts
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,8 +75,10 @@ def inspect_circuit(
 
     counts = LineCounts()
     given: str | list[MinimalPair] = pairs
-    if pairs == STANDARD_STREAM or Path(pairs).is_file():
+    # A pipe such as <(head pairs.tsv) exists too, and is no file
+    if pairs == STANDARD_STREAM or (Path(pairs).exists() and not Path(pairs).is_dir()):
         given = list(read_pairs(file_lines(pairs, counts, quiet=quiet), pairs))
+        _note_reading(given, counts.lines, options.draw, quiet=quiet)
     else:
         check_name(pairs)
 
@@ -85,5 +88,17 @@ def inspect_circuit(
             yield open_model(place, opening, quiet=quiet, tasks=VIEW.tasks)
 
     record = find(opened(), given, name=pairs, settings=options, seed=opening["seed"])
+    for one in record.models:
+        if one.refused and not isinstance(given, str):
+            n_refused = count_of(len(one.refused), "pair")
+            note(f"{one.model.name} refused {n_refused}, such as {one.refused[0]}", quiet=quiet)
     emit_view(VIEW, [record], chosen, output, options)
     warn_of_bytes(counts)
+
+
+def _note_reading(given: "list[MinimalPair]", n_lines: int, n_drawn: int, *, quiet: bool) -> None:
+    if n_again := n_lines - len(given):
+        again = count_of(n_again, "line")
+        note(f"{again} left out: blank, or two sentences that were read before", quiet=quiet)
+    if len(given) > n_drawn:
+        note(f"drawing {n_drawn} of {len(given):,} pairs; --draw N takes more", quiet=quiet)

@@ -8,9 +8,11 @@ sentence behind the same prefix. Feed-forward layers and embeddings are never pa
 
     faithfulness(C) = (d(C) − d(∅)) / (d(all) − d(∅))        completeness(C) = faithfulness(all − C)
 
-(Wang et al. 2023, "Interpretability in the Wild"; Hanna et al. 2024, "Have Faith in Faithfulness").
-Means over pairs are taken before the quotient. A circuit is faithful near 1, and complete near 0:
-the heads outside of it can do little without it. All heads are exactly 1, and none exactly 0.
+(Marks et al. 2024, "Sparse Feature Circuits"; the idea is that of Wang et al. 2023,
+"Interpretability in the Wild"; see also Hanna et al. 2024, "Have Faith in Faithfulness"). Means
+over pairs are taken before the quotient. A circuit is faithful near 1, and complete near 0: the
+heads outside of it can do little without it. All heads are exactly 1, and none exactly 0; other
+sets may lie outside of these.
 
 Heads are ranked by what d loses without each plus what each keeps alone. The first so many that
 reach the wanted faithfulness are the circuit, from which heads then go one at a time, the one
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 N_RANDOM = 50  # Random sets of heads that a circuit is compared with
 PERCENTILES = (2.5, 97.5)
+ROUNDING = 1e-4  # All heads are 1 up to that: a row differs by those that are computed beside it
 FEWER_ROWS = 4  # A row holds shifts of all layers here, and elsewhere of one
 
 
@@ -48,7 +51,9 @@ class PatchedPair:
     """A decision of one sentence, some of whose heads compute what they do in another one."""
 
     def __init__(self, first: Probe, second: Probe) -> None:
-        self.first, self.second = first, second
+        self.first = first
+        # Not the second probe: states of all layers of all pairs would fill the memory
+        self.other, self.other_d = second.decision, second.d
         self._pairs = pairs_of(first, second)
         self.heads = list(head_layout(first.model))
         column = {head: number for number, head in enumerate(self.heads)}
@@ -99,7 +104,7 @@ class PatchedPair:
 
     def _differing(self, head: HeadId) -> list[int]:
         stack = keys_of(head.kind)
-        both = self.first.decision, self.second.decision
+        both = self.first.decision, self.other
         own, theirs = (one.source_ids if stack == "enc" else one.prefix_ids for one in both)
         n_positions = self.first.states.entering(stack, 0).shape[1]
         if n_positions != len(own):  # Patches of images, of which none has an id
@@ -116,7 +121,13 @@ def measured(pairs: Sequence[PatchedPair], kept: Tensor) -> Tensor:
 def faithfulness(d: Tensor) -> Tensor:
     """Computes (R) of d (P, R), whose first set is of all heads, and the second of none."""
     whole, none = d[:, :1], d[:, 1:2]
-    return (d - none).sum(dim=0) / (whole - none).sum()
+    turned = (whole - none).sum()
+    if not turned > 0:  # Nor a number, of a model that computes none
+        raise DataError(
+            "PAIRS: patching all heads does not turn these decisions, so that no head keeps them; "
+            "give other pairs"
+        )
+    return (d - none).sum(dim=0) / turned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,17 +145,14 @@ def find_circuit(pairs: Sequence[PatchedPair], least: float) -> Circuit:
     one = torch.eye(n_heads, dtype=torch.bool)
     ends = torch.tensor([[True], [False]]).expand(2, n_heads)
     d = measured(pairs, torch.cat((ends, ~one, one)))
-    if (d[:, 0] - d[:, 1]).sum() <= 0:
-        raise DataError(
-            "PAIRS: patching all heads does not turn these decisions, so that no head keeps them; "
-            "give other pairs"
-        )
     without, alone = torch.split(faithfulness(d)[2:], n_heads)
     order = torch.argsort(alone - without, descending=True, stable=True)
     # (N, N): row n has the first n + 1 heads by rank
     first = one[order].cumsum(dim=0).bool()
     curve = faithfulness(torch.cat((d[:, :2], measured(pairs, first)), dim=1))[2:]
-    kept = first[int((curve >= least).int().argmax())]
+    least -= ROUNDING
+    reached = (curve >= least).nonzero()
+    kept = first[int(reached[0]) if len(reached) else -1]
     while kept.sum() > 1:
         fewer = kept & ~one[kept]
         found = faithfulness(torch.cat((d[:, :2], measured(pairs, fewer)), dim=1))[2:]
@@ -165,11 +173,11 @@ def judged(pairs: Sequence[PatchedPair], kept: Tensor, seed: int) -> Verdict:
     values, random_values = torch.split(faithfulness(d), [4 + len(layers), N_RANDOM])
     parts = (d[:, :4] - d[:, 1:2]).numpy()
     drawn = np.stack([counts @ parts for counts in draws(len(parts), RESAMPLES, seed)])
-    other = sum(pair.second.d for pair in pairs) / len(pairs)
+    other = sum(pair.other_d for pair in pairs) / len(pairs)
     return Verdict(
         d=(d[:, 0].mean().item(), d[:, 1].mean().item(), other),
-        faithfulness=_share(values[2], drawn[:, 2] / drawn[:, 0]),
-        completeness=_share(values[3], drawn[:, 3] / drawn[:, 0]),
+        faithfulness=_share(values[2], drawn[:, 2], drawn[:, 0]),
+        completeness=_share(values[3], drawn[:, 3], drawn[:, 0]),
         decides=(d[:, 2] > 0).double().mean().item(),
         random=random_values.mean().item(),
         random_reach=(random_values >= values[2]).double().mean().item(),
@@ -179,6 +187,9 @@ def judged(pairs: Sequence[PatchedPair], kept: Tensor, seed: int) -> Verdict:
     )
 
 
-def _share(value: Tensor, drawn: NDArray[np.float64]) -> Share:
-    low, high = np.percentile(drawn, PERCENTILES).tolist()
+def _share(value: Tensor, drawn: NDArray[np.float64], turned: NDArray[np.float64]) -> Share:
+    # A quotient jumps from one infinity to the other where what it is divided by crosses 0
+    if turned.min() <= 0:
+        return Share(value=value.item(), low=None, high=None)
+    low, high = np.percentile(drawn / turned, PERCENTILES).tolist()
     return Share(value=value.item(), low=low, high=high)

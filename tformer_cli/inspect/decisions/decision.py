@@ -92,13 +92,17 @@ def rival_of(one: PositionLogits, chosen: int) -> int:
     return next(candidate.id for candidate in one.top if candidate.id != chosen)
 
 
+class DecidedAlike(DataError):  # noqa: N818 - of many pairs some are, and are left out
+    """Two texts are decided alike."""
+
+
 def parting(first: LogitsRecord, second: LogitsRecord) -> Chosen:
     """Finds where what is written for two texts parts, which is the same up to there."""
     for number, other in zip(places_of(first), places_of(second), strict=False):
         ids = chosen_at(first, number), chosen_at(second, other)
         if ids[0] != ids[1]:
             return Chosen(number=number, ids=ids)
-    raise DataError(
+    raise DecidedAlike(
         "SENTENCE, OTHER: the model decides alike for both; name two words with --target and --foil"
     )
 

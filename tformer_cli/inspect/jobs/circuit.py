@@ -10,6 +10,7 @@ from tformer_cli.corpora.minimal_pairs import PAIRS, MinimalPair, minimal_pairs
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.heads.names import head_layout
 from tformer_cli.inspect.decisions.circuits import PatchedPair, find_circuit, judged
+from tformer_cli.inspect.decisions.decision import DecidedAlike
 from tformer_cli.inspect.jobs.decision import Decider
 from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspection
 from tformer_cli.inspect.views.circuit import (
@@ -18,6 +19,7 @@ from tformer_cli.inspect.views.circuit import (
     CircuitOptions,
     CircuitsRecord,
     ModelCircuit,
+    NoCircuit,
 )
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.text.tokenizer import TokenizerSide
@@ -27,7 +29,7 @@ REPEATS = "repeats"
 BUILT_IN = (*PAIRS, REPEATS)
 """Kinds of built-in pairs; those of repeated tokens are of a model's own vocabulary."""
 BLOCK = 8  # Tokens that come twice
-FEWEST = 4  # Pairs of a model; two of them choose, two judge
+FEWEST = 10  # Pairs of a model, half of which judge: of fewer an interval says little
 PATIENCE = 100  # Draws for each pair: a tokenizer may cut some texts in other pieces
 MOST_COLUMNS = 4
 
@@ -45,22 +47,36 @@ def inspect_circuit(
     Pairs are those of a built-in kind, or given ones, which have a name.
     """
     settings, seed = settings or CircuitOptions(), options.get("seed", 1)
+    if not pairs:
+        raise DataError(
+            f"PAIRS: there is none in {name}; write SENTENCE and OTHER in each line, with a tab "
+            "between"
+        )
     found: list[ModelCircuit] = []
-    example: MinimalPair | None = None
+    failed: list[NoCircuit] = []
+    examples: list[MinimalPair] = []
     for model in models:
         opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
-        given = pairs
-        if isinstance(given, str):
-            given = drawn_pairs(given, settings.draw, opened.directory.tokenizer.target, seed)
-        example = example or next(iter(given), None)
-        found.append(_circuit_of(opened, given, settings, seed))
-    if example is None:
-        raise DataError("PAIRS: there is none; give some")
+        decider = Decider(opened)
+        try:
+            if isinstance(pairs, str):
+                side = opened.directory.tokenizer.target
+                given = drawn_pairs(pairs, settings.draw, side, seed)
+            else:
+                given = some_pairs(pairs, settings.draw, seed)
+            examples.append(given[0])
+            found.append(_circuit_of(decider, given, settings, seed))
+        except (DataError, UsageError) as error:
+            # The circuits of other models took minutes, and stand
+            failed.append(NoCircuit(model=decider.subject.summary, reason=str(error)))
+    if not found:
+        raise DataError(failed[0].reason)
     return CircuitsRecord(
         pairs=pairs if isinstance(pairs, str) else name,
-        example=example,
+        example=examples[0],
         least=settings.faithfulness,
         models=tuple(found),
+        failed=tuple(failed),
     )
 
 
@@ -73,8 +89,21 @@ def drawn_pairs(name: str, n_pairs: int, side: TokenizerSide, seed: int) -> list
     )
 
 
+def some_pairs(pairs: Sequence[MinimalPair], n_pairs: int, seed: int) -> list[MinimalPair]:
+    """Draws some of many pairs, which stay in their order."""
+    rng = Choices(seed)
+    ranks = [rng.roll() for _ in pairs]
+    drawn = sorted(range(len(pairs)), key=ranks.__getitem__)[:n_pairs]
+    return [pairs[number] for number in sorted(drawn)]
+
+
 def read_pairs(lines: Iterable[str], name: str) -> Iterator[MinimalPair]:
-    """Reads a table of pairs: SENTENCE, OTHER and perhaps TARGET and FOIL in each line."""
+    """Reads a table of pairs: SENTENCE, OTHER and perhaps TARGET and FOIL in each line.
+
+    Of the same two sentences, either way round, only the first pair is read: the other one would
+    judge the circuit that it chose.
+    """
+    seen = set[frozenset[str]]()
     for number, line in enumerate(lines, 1):
         columns = line.split("\t")
         if line.strip():
@@ -84,9 +113,13 @@ def read_pairs(lines: Iterable[str], name: str) -> Iterator[MinimalPair]:
                     "not where the two part, TARGET and FOIL, with tabs between them"
                 )
             sentence, other, target, foil = (*columns, "", "")[:MOST_COLUMNS]
-            yield MinimalPair(
-                sentence=sentence, other=other, target=target.strip(), foil=foil.strip()
-            )
+            both = frozenset((sentence.strip(), other.strip()))
+            if both not in seen:
+                seen.add(both)
+                yield MinimalPair(
+                    sentence=sentence, other=other, target=target.strip(), foil=foil.strip(),
+                    line=number,
+                )  # fmt: skip
 
 
 def check_name(name: str) -> None:
@@ -107,8 +140,13 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
     """
     pieces = [place for place, piece in enumerate(side.piece_bytes) if piece.strip()]
     texts = side.decode_batch([[one] for one in pieces])
+    # The decision names its tokens by words, and of " Bar" and "Bar" a word finds the first
+    first_of = {piece: place for place, piece in reversed([*enumerate(side.piece_bytes)])}
+    words = [text.strip().encode("utf-8", "replace") for text in texts]
     known = [
-        one for one, again in zip(pieces, side.encode_batch(texts), strict=True) if again == [one]
+        one
+        for one, word, again in zip(pieces, words, side.encode_batch(texts), strict=True)
+        if again == [one] == [first_of.get(b" " + word, first_of.get(word))]
     ]
     rng, found = Choices(seed), list[MinimalPair]()
     for _ in range(PATIENCE * n_pairs if len(known) > BLOCK else 0):
@@ -136,12 +174,11 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
 
 
 def _circuit_of(
-    opened: Opened, given: Sequence[MinimalPair], settings: CircuitOptions, seed: int
+    decider: Decider, given: Sequence[MinimalPair], settings: CircuitOptions, seed: int
 ) -> ModelCircuit:
-    decider = Decider(opened)
     if not list(head_layout(decider.model)):
         raise UsageError("MODEL: has no heads; inspect one with attention")
-    pairs = _decided(decider, given)
+    pairs, refused = _decided(decider, given)
     # Every other pair, for kinds of pairs may come in any order
     chosen, held = pairs[::2], pairs[1::2]
     circuit = find_circuit(chosen, settings.faithfulness)
@@ -167,28 +204,35 @@ def _circuit_of(
         heads=tuple(sorted(heads, key=lambda one: -one.cause)),
         curve=tuple(circuit.curve),
         verdict=judged(held, circuit.kept, seed),
+        refused=tuple(refused),
     )
 
 
-def _decided(decider: Decider, given: Sequence[MinimalPair]) -> list[PatchedPair]:
-    """Finds the decisions of pairs, without those that the model decides otherwise."""
-    found, reason = [], "both sentences are decided alike"
-    for pair in given:
+def _decided(decider: Decider, given: Sequence[MinimalPair]) -> tuple[list[PatchedPair], list[str]]:
+    """Finds the decisions of pairs that the model makes as they say, and why it refuses others."""
+    found, refused = list[PatchedPair](), list[str]()
+    for number, pair in enumerate(given, 1):
         try:
             words = pair.target or None, pair.foil or None
             records = decider.read((pair.sentence, pair.other))
             (first, second), *_ = decider.decided(records, *words)
-        except TformerError as error:  # Another word stands there
-            reason = str(error)
+        except DecidedAlike:
+            continue
+        except TformerError as error:  # Another word stands there, or one is misspelled
+            reason = str(error).replace("--target", "TARGET").replace("--foil", "FOIL")
+            refused.append(f"{f'line {pair.line}' if pair.line else f'pair {number}'}: {reason}")
         else:
             if first.d > 0 > second.d:
                 found.append(PatchedPair(first, second))
     if len(found) < FEWEST:
+        counts = f"{len(given) - len(found) - len(refused)} decided alike or otherwise"
+        if refused:
+            counts += f", {len(refused)} refused, such as {refused[0]}"
         raise DataError(
-            f"PAIRS: of {count_of(len(given), 'pair')} the model decides {len(found)} as they say, "
-            f"but a circuit needs {FEWEST} ({reason}); give other pairs"
+            f"PAIRS: of {count_of(len(given), 'pair')} {decider.subject.summary.name} decides "
+            f"{len(found)} as they say, but a circuit needs {FEWEST} ({counts}); give other pairs"
         )
-    return found
+    return found, refused
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "tformer.circuit/1"
 MEASURES = {
-    "faithful": "d with only these heads, all others patched with the other sentence, from 0 (all "
-    "patched) to 1 (none)",
+    "faithful": "d with only these heads, all others patched with the other sentence: 0 is all "
+    "patched, 1 none, and a set may lie outside of them",
     "complete": "the same with these heads patched and the others kept: near 0 if no others do "
     "their work",
     "decides": "pairs still decided alike by the circuit",
@@ -38,14 +38,19 @@ MEASURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """A share with its 95 % interval over sentences."""
+    """A share with its 95 % interval over sentences.
+
+    It has none if heads undo so little that some draws of sentences have nothing to share.
+    """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
     @property
     def shown(self) -> Text:
+        if self.low is None or self.high is None:
+            return text(f"{self.value:.2f}", (" -", "dim"))
         return with_half(self.value, self.low, self.high)
 
 
@@ -96,10 +101,19 @@ class ModelCircuit:
     heads: tuple[CircuitHead, ...]  # By cause, the strongest first
     curve: tuple[float, ...]  # Faithfulness of the first 1, 2, … of them
     verdict: Verdict
+    refused: tuple[str, ...] = ()  # Pairs whose words the model does not have, and why
 
     @property
     def circuit(self) -> list[CircuitHead]:
         return [one for one in self.heads if one.in_circuit]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoCircuit:
+    """A model in which no circuit was found, and why."""
+
+    model: ModelSummary
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +134,7 @@ class CircuitsRecord:
     example: MinimalPair
     least: float
     models: tuple[ModelCircuit, ...]
+    failed: tuple[NoCircuit, ...] = ()
 
     def __str__(self) -> str:
         found = (f"{one.model.name}: {count_of(len(one.circuit), 'head')}" for one in self.models)
@@ -151,7 +166,12 @@ class CircuitOptions:
     """Settings of the view."""
 
     draw: Annotated[
-        int, Option(help="Draw N pairs of a built-in kind; half choose heads.", metavar="N", min=8)
+        int,
+        Option(
+            help="Draw N pairs of a built-in kind, or of a file that has more; half choose heads.",
+            metavar="N",
+            min=10,
+        ),
     ] = 40
     faithfulness: Annotated[
         float,
@@ -188,10 +208,12 @@ class CircuitView(View[CircuitsRecord]):
             "schema": SCHEMA,
             "conventions": "faithfulness(C) = (d(C) - d(none)) / (d(all) - d(none)), d with the "
             "heads of C kept and all others patched with the other sentence, means over pairs; "
-            "completeness is that of all heads but C; [low, high] is 95 % of the bootstrap",
+            "completeness is that of all heads but C; [low, high] is 95 % of the bootstrap, null "
+            "if d(all) - d(none) is not above 0 in every draw",
             "measures": MEASURES,
             **picked(record, "pairs example least"),
             "models": [_model(one) for one in record.models],
+            "failed": [{"model": vars(one.model), "reason": one.reason} for one in record.failed],
             "layers": plain(record.layers),
         }
 
@@ -209,10 +231,12 @@ class CircuitView(View[CircuitsRecord]):
         )
         yield BLANK
         yield _verdicts(record)
+        for failed in record.failed:
+            yield text(f"{failed.model.name}: {failed.reason}")
         yield _legend("faithful complete decides random carried")
         for one in record.models:
             yield BLANK
-            yield _heads(one, options.top, named=len(record.models) > 1)
+            yield _heads(one, options.top, named=len(record.models) + len(record.failed) > 1)
         yield _legend("without alone reads", "●: in the circuit; ")
         if len(record.models) > 1:
             yield BLANK
@@ -240,6 +264,7 @@ def _verdicts(record: CircuitsRecord) -> Table:
             ]
         )
     head = ("model", "pairs", "heads", "faithful", "complete", "decides", "random", "carried")
+    rows += [[one.model.name, *["-"] * (len(head) - 1)] for one in record.failed]
     return Table(title="circuits", head=head, rows=rows, labels=(0,))
 
 
@@ -291,10 +316,10 @@ def _findings(record: CircuitsRecord) -> str:
     needed = [one for one in record.layers if one.needed_in]
     always = ", ".join(one.id for one in needed if one.needed_in == n_models)
     some = ", ".join(f"{one.id} ({one.needed_in})" for one in needed if one.needed_in < n_models)
-    task = f"all {n_models} models need {always}: that is of the task"
+    task = f"all {n_models} models need {always}, so it may belong to the task"
     if not always:
         task = f"there is no layer that all {n_models} models need"
-    return f"{task}; {f'some need {some}: that is of the run' if some else 'some need no other'}"
+    return f"{task}; {f'some need {some}, which may be the run' if some else 'some need no other'}"
 
 
 VIEW = CircuitView()
