@@ -22,8 +22,8 @@ BUDGET = {
     "api": 1486,
     "artifacts": 2506,
     "bulk": 1787,
-    "cli": 10942,
-    "corpora": 3256,
+    "cli": 10961,
+    "corpora": 3257,
     "distill": 1568,
     "documents": 4559,
     "evaluate": 1787,
@@ -32,7 +32,7 @@ BUDGET = {
     "foreign": 11559,
     "guide": 126,
     "heads": 709,
-    "inspect": 16973,
+    "inspect": 17094,
     "kinds": 3764,
     "metrics": 835,
     "model": 4085,
@@ -40,7 +40,7 @@ BUDGET = {
     "search": 5327,
     "serve": 5426,
     "show": 1977,
-    "tests": 77876,
+    "tests": 78146,
     "text": 6084,
     "train": 2326,
     "trainer": 5146,
@@ -51,7 +51,7 @@ SLACK = 0.02
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 472
-LONG_FUNCTIONS = 10
+LONG_FUNCTIONS = 11
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""
