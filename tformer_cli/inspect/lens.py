@@ -147,7 +147,7 @@ def batches(model: Inspected, pairs: Sequence[IdPair]) -> Iterator[tuple[list[in
     """Pads pairs of like lengths together, with their numbers."""
     device = next(model.parameters()).device
     # The last token of a text is read only if something stands behind it, also where texts go on
-    ends = not model.config.is_encoder_only
+    ends = not isinstance(model, EncoderOnly)
     order = sorted(range(len(pairs)), key=lambda n: (max(map(len, pairs[n])), n), reverse=True)
     while order:
         longest = max(map(len, pairs[order[0]])) + 2
