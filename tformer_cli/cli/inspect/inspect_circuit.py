@@ -20,7 +20,7 @@ from tformer_cli.cli.options import (
     option_field,
 )
 from tformer_cli.cli.streams import STANDARD_STREAM, file_lines, note, warn_of_bytes
-from tformer_cli.inspect.views.circuit import VIEW, CircuitOptions
+from tformer_cli.inspect.views.circuit import VIEW, CircuitOptions, CircuitsRecord
 from tformer_cli.text.lines import LineCounts
 from tformer_cli.wording import count_of
 
@@ -88,10 +88,8 @@ def inspect_circuit(
             yield open_model(place, opening, quiet=quiet, tasks=VIEW.tasks)
 
     record = find(opened(), given, name=pairs, settings=options, seed=opening["seed"])
-    for one in record.models:
-        if one.refused and not isinstance(given, str):
-            n_refused = count_of(len(one.refused), "pair")
-            note(f"{one.model.name} refused {n_refused}, such as {one.refused[0]}", quiet=quiet)
+    if not isinstance(given, str):
+        _note_refused(record, quiet=quiet)
     emit_view(VIEW, [record], chosen, output, options)
     warn_of_bytes(counts)
 
@@ -102,3 +100,10 @@ def _note_reading(given: "list[MinimalPair]", n_lines: int, n_drawn: int, *, qui
         note(f"{again} left out: blank, or two sentences that were read before", quiet=quiet)
     if len(given) > n_drawn:
         note(f"drawing {n_drawn} of {len(given):,} pairs; --draw N takes more", quiet=quiet)
+
+
+def _note_refused(record: CircuitsRecord, *, quiet: bool) -> None:
+    for one in record.models:
+        if one.refused:
+            n_refused = count_of(len(one.refused), "pair")
+            note(f"{one.model.name} refused {n_refused}, such as {one.refused[0]}", quiet=quiet)
