@@ -22,7 +22,7 @@ BUDGET = {
     "api": 1486,
     "artifacts": 2506,
     "bulk": 1787,
-    "cli": 10961,
+    "cli": 10967,
     "corpora": 3257,
     "distill": 1568,
     "documents": 4559,
@@ -51,7 +51,7 @@ SLACK = 0.02
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 472
-LONG_FUNCTIONS = 11
+LONG_FUNCTIONS = 10
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""

@@ -229,7 +229,8 @@ class CommandGroup(typer.Typer):
         **details: Any,  # noqa: ANN401
     ) -> Callable[[Command], Command]:
         """Adds the command that it decorates."""
-        register = self.command(name, cls=cls, **details)
+        # Its own -h too: a command keeps the option that it has first made, in whatever context
+        register = self.command(name, cls=cls, context_settings=HELP, **details)
         return lambda command: register(_with_force(takes_groups(command)))
 
 
