@@ -319,7 +319,7 @@ def _findings(record: CircuitsRecord) -> str:
     task = f"all {n_models} models need {always}, so it may belong to the task"
     if not always:
         task = f"there is no layer that all {n_models} models need"
-    return f"{task}; {f'some need {some}, which may be the run' if some else 'some need no other'}"
+    return f"{task}; {f'some need {some}, which may be the run' if some else 'none needs another'}"
 
 
 VIEW = CircuitView()
