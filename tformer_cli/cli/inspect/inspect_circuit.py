@@ -97,7 +97,7 @@ def inspect_circuit(
 def _note_reading(given: "list[MinimalPair]", n_lines: int, n_drawn: int, *, quiet: bool) -> None:
     if n_again := n_lines - len(given):
         again = count_of(n_again, "line")
-        note(f"{again} left out: blank, or two sentences that were read before", quiet=quiet)
+        note(f"{again} skipped: blank, or two sentences that were read before", quiet=quiet)
     if len(given) > n_drawn:
         note(f"drawing {n_drawn} of {len(given):,} pairs; --draw N takes more", quiet=quiet)
 
