@@ -22,17 +22,17 @@ BUDGET = {
     "api": 1486,
     "artifacts": 2506,
     "bulk": 1787,
-    "cli": 10967,
-    "corpora": 3257,
+    "cli": 10972,
+    "corpora": 3297,
     "distill": 1568,
-    "documents": 4559,
+    "documents": 4560,
     "evaluate": 1787,
     "fast": 3865,
     "files": 857,
     "foreign": 11559,
     "guide": 126,
     "heads": 709,
-    "inspect": 17094,
+    "inspect": 17042,
     "kinds": 3764,
     "metrics": 835,
     "model": 4085,
@@ -40,7 +40,7 @@ BUDGET = {
     "search": 5327,
     "serve": 5426,
     "show": 1977,
-    "tests": 78146,
+    "tests": 78144,
     "text": 6084,
     "train": 2326,
     "trainer": 5146,
@@ -51,7 +51,7 @@ SLACK = 0.02
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 472
-LONG_FUNCTIONS = 10
+LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""

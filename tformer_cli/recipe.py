@@ -165,7 +165,7 @@ class Recipe:
             return
         if self.start.model:
             raise ValueError(
-                "training.zero_outputs: is of random weights, but the run starts from a model; "
+                "training.zero_outputs: changes random weights, but the run starts from a model; "
                 "omit it"
             )
         # Else only some layers would begin as the identity

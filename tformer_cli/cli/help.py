@@ -220,8 +220,8 @@ def _row(ctx: Any, parameter: Any) -> tuple[str, str]:  # noqa: ANN401 - click's
         names = " / ".join([names, *parameter.secondary_opts])
         value = value_of(parameter)
         names = f"{names} {value}".rstrip()
-        if value == "NAME":
-            sentence += f" One of {', '.join(_choices(parameter))}."
+        if value == "NAME" and (choices := _choices(parameter)):
+            sentence += f" One of {', '.join(choices)}."
     return names, f"{sentence} {default}".strip()
 
 

@@ -194,6 +194,8 @@ def for_typer(one: inspect.Parameter) -> inspect.Parameter:
         default = inspect.Parameter.empty
     # An immutable default for the dataclass; a list would be shared by all of its instances
     if default == ():  # what may be repeated: Typer then gives None
+        if words := tuple(map(str, literal_values(get_args(kind)[0]))):
+            option = replace(option, parser=one_of(words))
         kind, default = list[str] | None, None
     if words := _words_of_list(kind):
         kind = list[str] | None

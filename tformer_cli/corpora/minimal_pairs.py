@@ -12,10 +12,10 @@ rating     how many stars           *not* or *really*: *not too terrible* has th
 
 The first four are translated by models of the built-in corpus, the last is rated by those of the
 built-in ratings. The famous sentences come first; behind them either sentence of a pair is as often
-the first one, so that what holds over pairs is of the decision and not of one of its words.
+the first one, so that what holds over pairs belongs to the decision and not to one of its words.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -42,7 +42,8 @@ from tformer_cli.corpora.grammar.surface import finish
 from tformer_cli.corpora.grammar.words import lexicon
 from tformer_cli.corpora.grammar.words.entries import Noun
 from tformer_cli.corpora.ratings import Rating, draw_negation, negation
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.wording import did_you_mean, suggestions
 
 PATIENCE = 20_000
 """Draws in all after which the pairs count as exhausted, as in `generate`."""
@@ -213,3 +214,42 @@ PAIRS: Mapping[str, PairKind] = MappingProxyType(
         ),
     }
 )
+REPEATS = "repeats"
+BUILT_IN = (*PAIRS, REPEATS)
+"""Kinds of built-in pairs; a model's own vocabulary gives the repeated tokens of one."""
+MOST_COLUMNS = 4
+
+
+def read_pairs(lines: Iterable[str], name: str) -> Iterator[MinimalPair]:
+    """Reads a table of pairs: SENTENCE, OTHER and perhaps TARGET and FOIL in each line.
+
+    Of the same two sentences, either way round, only the first pair is read: the other one would
+    judge the circuit that it chose.
+    """
+    seen = set[frozenset[str]]()
+    for number, line in enumerate(lines, 1):
+        columns = line.split("\t")
+        if line.strip():
+            if not 2 <= len(columns) <= MOST_COLUMNS or not all(one.strip() for one in columns[:2]):
+                raise DataError(
+                    f"{name}: line {number}: has no pair; write SENTENCE, OTHER and, if they are "
+                    "not where the two part, TARGET and FOIL, with tabs between them"
+                )
+            sentence, other, target, foil = (*columns, "", "")[:MOST_COLUMNS]
+            both = frozenset((sentence.strip(), other.strip()))
+            if both not in seen:
+                seen.add(both)
+                yield MinimalPair(
+                    sentence=sentence, other=other, target=target.strip(), foil=foil.strip(),
+                    line=number,
+                )  # fmt: skip
+
+
+def check_name(name: str) -> None:
+    """Refuses the name of pairs that are neither built in nor a file."""
+    if name not in BUILT_IN:
+        near = did_you_mean(suggestions(name, BUILT_IN))
+        raise UsageError(
+            f'PAIRS: "{name}" is neither a file nor a kind; the kinds are {", ".join(BUILT_IN)}'
+            + (f"; {near}" if near else "")
+        )

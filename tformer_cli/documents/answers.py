@@ -21,7 +21,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.search.constraints import NO_CONSTRAINTS, with_terms
 from tformer_cli.search.formats import flags_of
-from tformer_cli.search.translator import BUFFER_LINES, Doubt
+from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import UNK_ID
 
@@ -106,9 +106,9 @@ class ModelAnswers:
                     self._uncount(one, request.copied)
                 flags = tuple(flags_of(one.hypotheses[0], one))
                 own = links.get(one.index) if request.needs_links else ()
-                doubt = one.doubt or Doubt(0.0, (), ())
-                words = tuple(doubt.doubtful_words)
-                found.append(Answer(one.text, own, flags, doubt.probability, words))
+                doubt = one.doubt
+                known = (doubt.probability, tuple(doubt.doubtful_words)) if doubt else ()
+                found.append(Answer(one.text, own, flags, *known))
             on_done(len(found))
         return found
 

@@ -45,8 +45,8 @@ class Answer:
     """Characters that go together; None: nothing can be aligned."""
     flags: tuple[str, ...] = ()
     """Signs that something is wrong."""
-    doubt: float = 0.0
-    """How probably it is wrong; 0 where nobody asked for it."""
+    doubt: float | None = None
+    """How probably it is wrong; None where nobody asked for it."""
     doubtful_words: tuple[str, ...] = ()
 
 
@@ -138,15 +138,16 @@ def translating(
         if reasons:
             summary.doubtful.append({**about, "reasons": reasons})
         doubt, words = _most_doubtful(parts)
-        summary.doubts.append({"doubt": doubt, **about, "doubtful_words": words})
+        if doubt is not None:
+            summary.doubts.append({"doubt": doubt, **about, "doubtful_words": words})
         written[n] = made
     return Translated(written, summary)
 
 
-def _most_doubtful(parts: Sequence[Answer]) -> tuple[float, tuple[str, ...]]:
+def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ...]]:
     """Returns the doubt of what is wrong if any of its parts is, and the words of all."""
     words = tuple(word for one in parts for word in one.doubtful_words)
-    return max((one.doubt for one in parts), default=0.0), words
+    return max((one.doubt for one in parts if one.doubt is not None), default=None), words
 
 
 def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:

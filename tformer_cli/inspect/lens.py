@@ -17,7 +17,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from tformer_cli.artifacts.config_file import LENS
 from tformer_cli.artifacts.lens_file import read_maps
 from tformer_cli.errors import ArtifactError
 from tformer_cli.inspect.ablation import LARGEST_LOGITS, batch_of, to_device
-from tformer_cli.inspect.capture.observed import record_module
+from tformer_cli.inspect.capture.observed import record_module, stacks_of
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.text.batching import Batch
 from tformer_cli.text.tokenizer import PAD_ID
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.lens_file import Maps
     from tformer_cli.heads.names import Inspected, Kind
     from tformer_cli.inspect.capture.forced import IdPair
-    from tformer_cli.model.stacks import Stack
 
 READS = 0.25
 """Least agreement with the model of a lens that reads a layer; what is below is babble."""
@@ -48,16 +47,6 @@ RIDGE = 1e-3
 HELD_OUT = 5
 """Every fifth line is not fitted to."""
 BATCH_TOKENS = 1024
-
-
-def stacks_of(model: Inspected) -> dict[Kind, Stack[Any]]:
-    """Names the stacks that a model has: enc, dec or both."""
-    found: dict[Kind, Stack[Any]] = {}
-    if model.config.n_encoder_layers:
-        found["enc"] = model.encoder
-    if not isinstance(model, EncoderOnly):
-        found["dec"] = model.decoder
-    return found
 
 
 @dataclass(frozen=True)
@@ -97,7 +86,7 @@ UNTUNED = Lens()
 
 
 def mask_of(batch: Batch, states: Tensor) -> Tensor:
-    """(B, S) True where an encoder's state is of a token; a class token is before all patches."""
+    """(B, S) True where an encoder has the state of a token; a class token precedes all patches."""
     mask = batch.source_mask
     return mask if mask.shape == states.shape[:2] else states.new_ones(states.shape[:2]).bool()
 
@@ -222,7 +211,7 @@ def _tokens(
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Yields the states (N, D) of tokens behind each earlier layer, and behind the last one."""
     for kind, (_, *layers) in states.items():
-        # What the decoder reads at the place of a padding is no token
+        # At the place of a padding the decoder reads no token
         mask = mask_of(batch, layers[0]) if kind == "enc" else batch.target_output != PAD_ID
         last = layers[-1][mask]
         for layer, one in enumerate(layers[:-1]):
@@ -310,8 +299,8 @@ def _measured(
 
 def _predicted(model: Inspected, hidden: Tensor) -> Tensor:
     """Finds what is most probable (B, T) after states (B, T, D), not all logits at a time."""
-    n_together = max(1, LARGEST_LOGITS // len(model.output_matrix))
-    some = torch.split(hidden.flatten(0, 1), n_together)
+    n_rows = max(1, LARGEST_LOGITS // len(model.output_matrix))
+    some = torch.split(hidden.flatten(0, 1), n_rows)
     return torch.cat([model.project(one).argmax(dim=1) for one in some]).view(hidden.shape[:2])
 
 

@@ -263,7 +263,7 @@ def render_view(view: View[Any], records: Iterable[Any], options: object) -> str
             of_sentence["views"] = {view.name: view.tab(one, options, is_alone=True)}
     else:
         (record,) = found
-        # What is of several sentences has their maps on its page, behind its own tab
+        # A view of several sentences has their maps on its page, behind its own tab
         data |= heads_data(getattr(record, "sentences", ())) | {"tab": view.name}
         if (model := getattr(record, "model", None)) is not None:
             data["model"] = vars(model)

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from tformer_cli.metrics.significance import RESAMPLES, draws
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -34,7 +36,6 @@ SHRINKAGE = 1e-3
 STEPS = 60
 HELD_OUT = 5
 """Every fifth sentence is not fitted to."""
-RESAMPLES = 1000
 Integers = NDArray[np.int64]
 
 
@@ -53,7 +54,7 @@ class Labeled:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerProbe:
-    """A probe of one layer; accuracies are of held-out sentences, with 95 % intervals."""
+    """A probe of one layer: accuracies in held-out sentences, with 95 % intervals."""
 
     layer: int  # -1: what enters the first layer, the embeddings
     accuracy: float
@@ -175,9 +176,9 @@ def interval(values: NDArray[np.float64], sentences: Integers, seed: int) -> tup
     """The 95 % interval of a mean over tokens (N), by resampling their sentences."""
     _, places = np.unique(sentences, return_inverse=True)
     sums, counts = np.bincount(places, values), np.bincount(places)
-    drawn = np.random.default_rng(seed).integers(len(sums), size=(RESAMPLES, len(sums)))
-    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    low, high = np.percentile(means, (2.5, 97.5)).tolist()
+    both = np.stack((sums, counts), axis=1)
+    drawn = np.stack([times @ both for times in draws(len(both), RESAMPLES, seed)])
+    low, high = np.percentile(drawn[:, 0] / drawn[:, 1], (2.5, 97.5)).tolist()
     return low, high
 
 

@@ -6,9 +6,10 @@ import torch
 from tests.inspect.conftest import made_model
 from tests.inspect.decisions.test_probing import decision
 from tformer_cli.heads.names import HeadId
+from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.inspect.decisions.attribution import direct_terms, integrated, slopes_of
 from tformer_cli.inspect.decisions.causes import Causes
-from tformer_cli.inspect.decisions.probing import EVERYWHERE, Pool, Probe, stacks_of
+from tformer_cli.inspect.decisions.probing import EVERYWHERE, Pool, Probe
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, MaskedLanguageModel, Tagger
 from tformer_cli.model.transformer import Transformer

@@ -12,13 +12,11 @@ import pytest
 from tests.commands import output_of, record_of, refused, run
 from tests.foreign.test_gpt2 import directory as gpt2_directory  # noqa: F401 - a fixture
 from tests.zoo import ENGLISH
-from tformer_cli.corpora.minimal_pairs import MinimalPair
+from tformer_cli.corpora.minimal_pairs import BUILT_IN, MinimalPair, check_name, read_pairs
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.jobs.circuit import (
     BLOCK,
-    check_name,
     inspect_circuit,
-    read_pairs,
     repeated_pairs,
     some_pairs,
 )
@@ -208,6 +206,9 @@ def test_a_table_is_read():
             list(read_pairs(["a\tb", line], "t"))
     with pytest.raises(UsageError, match=r"neither a file nor a kind; .*; did you mean pronoun"):
         check_name("pronuon")
+    assert f"({', '.join(BUILT_IN)})" in " ".join(
+        output_of("inspect-circuit", "--help").replace("│", " ").split()
+    )
 
 
 def test_the_command(zoo, tmp_path):

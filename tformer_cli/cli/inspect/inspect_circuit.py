@@ -70,17 +70,10 @@ def inspect_circuit(
     for place in places:
         check_model(place, VIEW.tasks)
 
-    from tformer_cli.inspect.jobs.circuit import check_name, read_pairs
-    from tformer_cli.inspect.jobs.circuit import inspect_circuit as find
-
     counts = LineCounts()
-    given: str | list[MinimalPair] = pairs
-    # A pipe such as <(head pairs.tsv) exists too, and is no file
-    if pairs == STANDARD_STREAM or (Path(pairs).exists() and not Path(pairs).is_dir()):
-        given = list(read_pairs(file_lines(pairs, counts, quiet=quiet), pairs))
-        _note_reading(given, counts.lines, options.draw, quiet=quiet)
-    else:
-        check_name(pairs)
+    given = _given(pairs, counts, options.draw, quiet=quiet)
+
+    from tformer_cli.inspect.jobs.circuit import inspect_circuit as find
 
     def opened() -> "Iterator[Opened]":
         for place in places:
@@ -94,12 +87,23 @@ def inspect_circuit(
     warn_of_bytes(counts)
 
 
-def _note_reading(given: "list[MinimalPair]", n_lines: int, n_drawn: int, *, quiet: bool) -> None:
-    if n_again := n_lines - len(given):
+def _given(
+    pairs: str, counts: LineCounts, n_drawn: int, *, quiet: bool
+) -> "str | list[MinimalPair]":
+    """Reads the pairs of a file, or makes sure that there is such a kind."""
+    from tformer_cli.corpora.minimal_pairs import check_name, read_pairs
+
+    # Not is_file: a pipe such as <(head pairs.tsv) is read, too
+    if pairs != STANDARD_STREAM and (not Path(pairs).exists() or Path(pairs).is_dir()):
+        check_name(pairs)
+        return pairs
+    given = list(read_pairs(file_lines(pairs, counts, quiet=quiet), pairs))
+    if n_again := counts.lines - len(given):
         again = count_of(n_again, "line")
         note(f"{again} skipped: blank, or two sentences that were read before", quiet=quiet)
     if len(given) > n_drawn:
         note(f"drawing {n_drawn} of {len(given):,} pairs; --draw N takes more", quiet=quiet)
+    return given
 
 
 def _note_refused(record: CircuitsRecord, *, quiet: bool) -> None:

@@ -68,8 +68,7 @@ def inspect_probe(
         if file not in (None, STANDARD_STREAM):
             check_file(file)
     counts = LineCounts()
-    lines = file_lines(source or STANDARD_STREAM, counts, quiet=quiet)
-    others = [None if one is None else file_lines(one, counts) for one in (labels, target_file)]
+    given, targets = (one and file_lines(one, counts) for one in (labels, target_file))
 
     from tformer_cli.inspect.jobs.probe import inspect_probe as probe
 
@@ -77,9 +76,9 @@ def inspect_probe(
     with line_progress(None, "reading", quiet=quiet) as progress:
         report = probe(
             opened,
-            lines,
-            labels=others[0],
-            targets=others[1],
+            file_lines(source or STANDARD_STREAM, counts, quiet=quiet),
+            labels=given,
+            targets=targets,
             settings=options,
             progress=progress.update,
             seed=opening["seed"],

@@ -17,6 +17,7 @@ from tformer_cli.inspect.capture.forced import forced_pass
 from tformer_cli.model.attention import AttentionTap, MultiHeadAttention
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.norms import Norm
+from tformer_cli.model.stacks import Stack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,16 @@ class Observed:
     """(T, D) what is compared with the rows of tokens: the decoder's last hidden states, or those
     of a masked language model after its transformation; (1, D) the vector of other encoders."""
     logits: Tensor  # (T, V) the logits of the tokens at each position, or (1, L) of the labels
+
+
+def stacks_of(model: Inspected) -> dict[Kind, Stack[Any]]:
+    """The stacks that a model has, by the kind of their self-attention."""
+    stacks: dict[Kind, Stack[Any]] = {}
+    if model.config.n_encoder_layers:
+        stacks["enc"] = model.encoder
+    if not isinstance(model, EncoderOnly):
+        stacks["dec"] = model.decoder
+    return stacks
 
 
 class Place(NamedTuple):

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from tformer_cli.heads.gates import Place
 from tformer_cli.heads.names import HeadId, Inspected, Kind
 from tformer_cli.inspect.ablation import gated
-from tformer_cli.inspect.capture.observed import exact
-from tformer_cli.inspect.decisions.probing import Probe, stacks_of
+from tformer_cli.inspect.capture.observed import exact, stacks_of
+from tformer_cli.inspect.decisions.probing import Probe
 from tformer_cli.inspect.weighting.maps import LinearNorm
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.encoder_only import POOLERS, Classifier, EncoderOnly, MaskedLanguageModel

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tformer_cli.heads.gates import Place
 from tformer_cli.heads.names import HeadId, Kind, by_layer
+from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.inspect.decisions.attribution import Slopes, slopes_of
 from tformer_cli.inspect.decisions.decision import matched
 from tformer_cli.inspect.decisions.probing import (
@@ -15,7 +16,6 @@ from tformer_cli.inspect.decisions.probing import (
     Pairs,
     Pool,
     Probe,
-    stacks_of,
 )
 from tformer_cli.inspect.views.decision import EdgeEffect, EffectMap, Part
 from tformer_cli.model.encoder_only import PositionPredictor

@@ -17,8 +17,8 @@ sets may lie outside of these.
 Heads are ranked by what d loses without each plus what each keeps alone. The first so many that
 reach the wanted faithfulness are the circuit, from which heads then go one at a time, the one
 without which most is left, while it stays as faithful. That is a short way to a small set, not a
-proof that none is smaller. So it is measured on pairs that did not choose it, beside random sets of
-as many heads.
+proof that none is smaller. So it is measured on pairs that did not choose it, and compared with
+random sets of as many heads.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,9 @@ from torch import Tensor
 from tformer_cli.errors import DataError
 from tformer_cli.heads.names import HeadId, by_layer, head_layout
 from tformer_cli.inspect.ablation import gated
+from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.inspect.decisions.causes import keys_of, pairs_of, stack_of
-from tformer_cli.inspect.decisions.probing import Probe, stacks_of
+from tformer_cli.inspect.decisions.probing import Probe
 from tformer_cli.inspect.views.circuit import Share, Verdict
 from tformer_cli.metrics.significance import RESAMPLES, draws
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 N_RANDOM = 50  # Random sets of heads that a circuit is compared with
 PERCENTILES = (2.5, 97.5)
-ROUNDING = 1e-4  # All heads are 1 up to that: a row differs by those that are computed beside it
+ROUNDING = 1e-4  # All heads are 1 up to that: a row differs by the others of its batch
 FEWER_ROWS = 4  # A row holds shifts of all layers here, and elsewhere of one
 
 
@@ -119,7 +120,7 @@ def measured(pairs: Sequence[PatchedPair], kept: Tensor) -> Tensor:
 
 
 def faithfulness(d: Tensor) -> Tensor:
-    """Computes (R) of d (P, R), whose first set is of all heads, and the second of none."""
+    """Computes (R) of d (P, R), whose first set has all heads, and the second none."""
     whole, none = d[:, :1], d[:, 1:2]
     turned = (whole - none).sum()
     if not turned > 0:  # Nor a number, of a model that computes none
@@ -136,7 +137,7 @@ class Circuit:
 
     kept: Tensor  # (N) bool
     without: list[float]  # Faithfulness of all heads but each
-    alone: list[float]  # Faithfulness of each head alone
+    alone: list[float]  # Faithfulness of only this head
     curve: list[float]  # Faithfulness of the first 1, 2, … heads by rank
 
 

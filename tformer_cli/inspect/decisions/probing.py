@@ -26,11 +26,9 @@ from tformer_cli.heads.gates import Place
 from tformer_cli.heads.names import Inspected, Kind
 from tformer_cli.inspect.ablation import LARGEST_POSITIONS, SharedStates, gated
 from tformer_cli.inspect.capture.forced import tapped_attentions
-from tformer_cli.inspect.capture.observed import ModuleRecord, record_module
+from tformer_cli.inspect.capture.observed import ModuleRecord, record_module, stacks_of
 from tformer_cli.inspect.decisions.decision import Decision
 from tformer_cli.model.attention import AttentionTap
-from tformer_cli.model.encoder_only import EncoderOnly
-from tformer_cli.model.stacks import Stack
 from tformer_cli.text.batching import Batch
 
 EVERYWHERE = slice(None)
@@ -38,16 +36,6 @@ Pairs = Sequence[tuple[int, int]]  # Matching positions of two texts
 Change = tuple[int | slice, Sequence[int] | slice, Tensor | None]
 """A head, or all of them, the positions where it is changed, and what (H, Q, E) heads compute
 instead; None: nothing."""
-
-
-def stacks_of(model: Inspected) -> dict[Kind, Stack[Any]]:
-    """The stacks that a model has, by the kind of their self-attention."""
-    stacks: dict[Kind, Stack[Any]] = {}
-    if model.config.n_encoder_layers:
-        stacks["enc"] = model.encoder
-    if not isinstance(model, EncoderOnly):
-        stacks["dec"] = model.decoder
-    return stacks
 
 
 @dataclass(frozen=True)

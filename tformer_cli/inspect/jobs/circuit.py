@@ -1,12 +1,12 @@
 """Pairs of sentences in; the heads that keep their decisions out, of one model or of several."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.corpora.grammar.choices import Choices
-from tformer_cli.corpora.minimal_pairs import PAIRS, MinimalPair, minimal_pairs
+from tformer_cli.corpora.minimal_pairs import REPEATS, MinimalPair, minimal_pairs
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.heads.names import head_layout
 from tformer_cli.inspect.decisions.circuits import PatchedPair, find_circuit, judged
@@ -23,15 +23,11 @@ from tformer_cli.inspect.views.circuit import (
 )
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.text.tokenizer import TokenizerSide
-from tformer_cli.wording import count_of, did_you_mean, suggestions
+from tformer_cli.wording import count_of
 
-REPEATS = "repeats"
-BUILT_IN = (*PAIRS, REPEATS)
-"""Kinds of built-in pairs; those of repeated tokens are of a model's own vocabulary."""
 BLOCK = 8  # Tokens that come twice
 FEWEST = 10  # Pairs of a model, half of which judge: of fewer an interval says little
 PATIENCE = 100  # Draws for each pair: a tokenizer may cut some texts in other pieces
-MOST_COLUMNS = 4
 
 
 def inspect_circuit(
@@ -95,41 +91,6 @@ def some_pairs(pairs: Sequence[MinimalPair], n_pairs: int, seed: int) -> list[Mi
     ranks = [rng.roll() for _ in pairs]
     drawn = sorted(range(len(pairs)), key=ranks.__getitem__)[:n_pairs]
     return [pairs[number] for number in sorted(drawn)]
-
-
-def read_pairs(lines: Iterable[str], name: str) -> Iterator[MinimalPair]:
-    """Reads a table of pairs: SENTENCE, OTHER and perhaps TARGET and FOIL in each line.
-
-    Of the same two sentences, either way round, only the first pair is read: the other one would
-    judge the circuit that it chose.
-    """
-    seen = set[frozenset[str]]()
-    for number, line in enumerate(lines, 1):
-        columns = line.split("\t")
-        if line.strip():
-            if not 2 <= len(columns) <= MOST_COLUMNS or not all(one.strip() for one in columns[:2]):
-                raise DataError(
-                    f"{name}: line {number}: has no pair; write SENTENCE, OTHER and, if they are "
-                    "not where the two part, TARGET and FOIL, with tabs between them"
-                )
-            sentence, other, target, foil = (*columns, "", "")[:MOST_COLUMNS]
-            both = frozenset((sentence.strip(), other.strip()))
-            if both not in seen:
-                seen.add(both)
-                yield MinimalPair(
-                    sentence=sentence, other=other, target=target.strip(), foil=foil.strip(),
-                    line=number,
-                )  # fmt: skip
-
-
-def check_name(name: str) -> None:
-    """Makes sure that pairs that are no file are of a built-in kind."""
-    if name not in BUILT_IN:
-        near = did_you_mean(suggestions(name, BUILT_IN))
-        raise UsageError(
-            f'PAIRS: "{name}" is neither a file nor a kind; the kinds are {", ".join(BUILT_IN)}'
-            + (f"; {near}" if near else "")
-        )
 
 
 def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[MinimalPair]:

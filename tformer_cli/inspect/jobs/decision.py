@@ -69,10 +69,6 @@ def inspect_decision(
             f"SENTENCE: there are {count_of(len(sentences), 'sentence')}; give one, or two that "
             "are decided differently"
         )
-    if unknown := set(settings.method) - set(METHODS):
-        raise UsageError(
-            f'--method: "{min(unknown)}" is not a method; the methods are {", ".join(METHODS)}'
-        )
     if "patch" in settings.method and len(sentences) == 1:
         raise UsageError("--method patch: takes values of another sentence; give OTHER")
     opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
@@ -151,11 +147,11 @@ class Finder:
         corpus: Iterable[str] | None = None,
     ) -> DecisionRecord:
         probes, chosen, found = self._decider.decided(records, target, foil)
-        self._records = records
-        return self._record(probes, chosen, corpus, found[0])
+        return self._record(records, probes, chosen, corpus, found[0])
 
     def _record(
         self,
+        records: Sequence[HeadsRecord],
         probes: list[Probe],
         chosen: Chosen,
         corpus: Iterable[str] | None,
@@ -164,11 +160,10 @@ class Finder:
         methods = set(self._settings.method) or set(METHODS)
         probe, others = probes[0], probes[1:]
         notes: list[str] = []
-        pool = None
-        if methods & {"mean", "resample"}:
-            pool = self._pool(probes, corpus, notes)
+        draws = methods & {"mean", "resample"}
+        pool = self._pool(probes, corpus, notes) if draws else None
         terms = direct_terms(probe) if "direct" in methods else None
-        labels = tuple(map(self._labels, self._records, probes))
+        labels = tuple(map(self._labels, records, probes))
         causes = Causes(
             probe=probe,
             other=others[0] if others else None,
@@ -194,12 +189,12 @@ class Finder:
         ]
         whole = integrated(probe) if "gradients" in methods else None
         return DecisionRecord(
-            sentences=tuple(self._records),
+            sentences=tuple(records),
             d=tuple(one.d for one in probes),
             names=(self._subject.labels[chosen.ids[0]], self._subject.labels[chosen.ids[1]]),
             ids=chosen.ids,
             position=probe.decision.position,
-            written_at=tuple(map(_written_at, self._records, probes)),
+            written_at=tuple(map(_written_at, records, probes)),
             place=self._place(probe, logits, chosen),
             heads=tuple(heads),
             layers=tuple(layers),
@@ -207,7 +202,7 @@ class Finder:
             edges=tuple(causes.edges(self._selected)) if "edges" in methods else (),
             tokens=()
             if whole is None
-            else tuple(self._tokens(labels[0], causes.slopes, whole.tokens, chosen)),
+            else tuple(self._tokens(records[0], labels[0], causes.slopes, whole.tokens, chosen)),
             notes=tuple(notes),
             rest=rest,
             direct_residual=None if terms is None else abs(sum(terms.values()) - probe.d),
@@ -240,7 +235,7 @@ class Finder:
         return Pool(texts, self._seed)
 
     def _place(self, probe: Probe, logits: LogitsRecord, chosen: Chosen) -> str:
-        sentence, side = self._records[0], self._opened.directory.tokenizer.target
+        sentence, side = logits.sentence, self._opened.directory.tokenizer.target
         if sentence.is_labeled:
             return "as the label"
         if sentence.has_places:
@@ -249,11 +244,16 @@ class Finder:
         return f'after "{side.decode(probe.decision.prefix_ids)}"'
 
     def _tokens(
-        self, labels: Labels, slopes: Slopes, whole: dict[Kind, Tensor], chosen: Chosen
+        self,
+        record: HeadsRecord,
+        labels: Labels,
+        slopes: Slopes,
+        whole: dict[Kind, Tensor],
+        chosen: Chosen,
     ) -> Iterator[TokenEffect]:
         shares: dict[Kind, list[float]] = {}
         if can_roll_out(self._model):
-            flow = read_flow(self._model, self._records[0]).flows["alti"]
+            flow = read_flow(self._model, record).flows["alti"]
             # Where the decision is not the model's own, the next piece may not be there
             row = min(chosen.number + len(chosen.shared), len(flow.source) - 1)
             shares = {"enc": flow.source[row].tolist(), "dec": flow.prefix[row].tolist()}

@@ -1,6 +1,6 @@
 """Sentences in, what the decoder makes of each encoder layer out; and maps fitted to a corpus."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Unpack
@@ -83,7 +83,7 @@ def inspect_layers(
     opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
     subject = subject_of(opened.directory)
     lens = subject.lens(tuned=not settings.untuned)
-    reader = _Reader(opened, lens)
+    reader = _Reader(opened, subject.labels, lens)
     for sentence in HeadInspector(opened).inspect(lines, targets):
         yield reader.read(sentence)
 
@@ -91,9 +91,8 @@ def inspect_layers(
 class _Reader:
     """Reads sentence after sentence; see `inspect_layers`."""
 
-    def __init__(self, opened: Opened, lens: Lens) -> None:
-        self._model, self._lens = opened.directory.model, lens
-        self._labels = subject_of(opened.directory).labels
+    def __init__(self, opened: Opened, labels: Sequence[str], lens: Lens) -> None:
+        self._model, self._labels, self._lens = opened.directory.model, labels, lens
         self._has_norm = not isinstance(self._model.encoder.final_norm, torch.nn.Identity)
         translator = opened.translator.of_sentences()
         self._translators = [
@@ -154,7 +153,7 @@ def tune_lens(
     path, model = opened.directory.path, inspected_model(opened.directory)
     if not (path / CONFIG).is_file():
         raise UsageError(
-            f"--tune: stores maps in the directory of a model, but {path} is of another tool; "
+            f"--tune: stores maps in the directory of a model, but another tool made {path}; "
             "import it with --weights float32 first"
         )
     pairs = read_corpus(opened, lines, targets)

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import DataError
 from tformer_cli.heads.names import Kind
 from tformer_cli.inspect.alignment import spelled_words
 from tformer_cli.inspect.capture.forced import IdPair, ids_read, longest_side
+from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.inspect.jobs.heads import subject_of
 from tformer_cli.inspect.jobs.reader import (
     BUFFER_LINES,
@@ -22,7 +23,7 @@ from tformer_cli.inspect.jobs.reader import (
     inspected_model,
     open_for_inspection,
 )
-from tformer_cli.inspect.lens import batches, stacks_of, states_of
+from tformer_cli.inspect.lens import batches, states_of
 from tformer_cli.inspect.probes import HELD_OUT, MEANINGS, TokenRow, probe, tasks_of
 from tformer_cli.inspect.views.probe import VIEW, ProbeOptions, ProbeReport
 from tformer_cli.kinds.stored_model import Opened
@@ -51,11 +52,6 @@ def inspect_probe(
     the source, or the text of a language model.
     """
     settings = settings or ProbeOptions()
-    if unknown := set(settings.property) - set(MEANINGS):
-        raise UsageError(
-            f'--property: "{min(unknown)}" is not a property; the properties are '
-            f"{', '.join(MEANINGS)}"
-        )
     opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
     seed = options.get("seed", 1)
     corpus = _Corpus(opened, settings.max_tokens, progress)

@@ -27,9 +27,9 @@ MEASURES = {
     "decides": "pairs still decided alike by the circuit",
     "random": "mean of 50 random sets of as many heads, and the share of them that are as faithful",
     "carried": "share of the difference between the two sentences that is undone when all heads "
-    "are patched; the rest is of embeddings and feed-forward layers",
+    "are patched; embeddings and feed-forward layers do the rest",
     "without": "faithfulness that is lost when only this head is patched",
-    "alone": "faithfulness of this head alone",
+    "alone": "faithfulness of only this head",
     "reads": "mean weight on the tokens that differ: of cross-attention where the decision falls, "
     "of others where it is largest",
 }

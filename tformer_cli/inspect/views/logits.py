@@ -142,7 +142,8 @@ def layer_logits(
     """
     import torch
 
-    from tformer_cli.inspect.lens import UNTUNED, read_layers, single, stacks_of
+    from tformer_cli.inspect.capture.observed import stacks_of
+    from tformer_cli.inspect.lens import UNTUNED, read_layers, single
 
     def logits_of(hidden: Tensor) -> Tensor:
         if places is not None:

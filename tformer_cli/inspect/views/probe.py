@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.inspect.data import picked
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.record import ModelSummary
 
 SCHEMA = "tformer.probe/1"
+Property = Literal["position", "previous", "next", "length", "label"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class ProbeOptions:
     """Settings of the view."""
 
     property: Annotated[
-        tuple[str, ...],
+        tuple[Property, ...],
         Option(
             help="Probe for this: position, previous, next (the token before or after), length (of "
             "the word) or label (of --labels). Repeatable.",
