@@ -46,11 +46,9 @@ class CompiledEncoder:
         compute: Callable[[int, NDArray[np.float32]], Result],
         before_batch: Callable[[], None] = never_interrupt,
     ) -> list[Result]:
-        """Computes something of the hidden states of every text.
+        """Computes something of the number and the hidden states (S, D) of every text.
 
-        Args:
-            compute: makes a result of a text's number and its hidden states (S, D), those of the
-                `</s>` among them where the model reads one; it is called from several threads.
+        Several threads call `compute`; where the model reads an end of sentence, it has a state.
         """
         n_workers = self._n_threads or available_threads()
         # One more for the end of sentence, which most models read behind a text

@@ -195,19 +195,22 @@ class CompiledSearch:
 
         def score(batch: Sequence[int]) -> list[Hypothesis]:
             own, theirs = ([some[index] for index in batch] for some in (sources, targets))
-            steps = native.score(own, theirs, stop=stop)
+            steps, heard = native.hear(own, theirs, heads, stop=stop)
             scored = [
                 scored_hypothesis(target, values, config)
                 for target, values in zip(theirs, steps, strict=True)
             ]
             if not heads:
                 return scored
-            heard = native.attend(own, theirs, heads, stop=stop)
             pairs = zip(scored, heard, strict=True)
             return [replace(one, attention=SourceAttention(heads, rows)) for one, rows in pairs]
 
         found = side_by_side(score, batches, n_workers, stop, lambda: None)
         return [found[index] for index in range(len(sources))]
+
+    def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
+        """See `PreparedRecording`."""
+        return self._present().record(source, target)
 
     def search(
         self,
@@ -316,7 +319,7 @@ class CompiledSearch:
         if found and sentence.heads:
             # Of a few hypotheses a forced pass costs little, and their search keeps no entries
             targets = [one.token_ids for one in found]
-            heard = native.attend([sentence.tokens] * len(found), targets, sentence.heads)
+            _, heard = native.hear([sentence.tokens] * len(found), targets, sentence.heads)
             return [
                 replace(one, attention=SourceAttention(sentence.heads, rows))
                 for one, rows in zip(found, heard, strict=True)

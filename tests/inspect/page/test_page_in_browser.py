@@ -95,7 +95,7 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     for head in record.heads:
         np.testing.assert_allclose(
             found["weights"][str(head)],
-            record.captured.weights(head).flatten().numpy(),
+            record.captured.weights(head).flatten(),
             atol=0.5 / 65535 + 1e-7,
         )
 
@@ -581,7 +581,7 @@ def test_the_page_shows_the_numbers_of_the_weighting(model, visit, weighting):
     rows = list(csv.reader(io.StringIO(seen["csv"])))
     assert rows[0] == [str(chosen), *record.source_pieces]
     found = np.array([row[1:] for row in rows[1:]], dtype=float)
-    expected = record.captured.weights(chosen).numpy()
+    expected = record.captured.weights(chosen)
     # 16 bits of the largest, and five digits of the file
     np.testing.assert_allclose(found, expected, atol=0.5 / 65535 * record.largest + 6e-6)
     strongest = [float(text) for text in seen["links"]]

@@ -83,7 +83,7 @@ class NativeModel:
         """Packs the model's weights, which must not change from then on; see `PackedModel`."""
         self._library = library
         self._model = PackedModel(library, config, vocab_size, weights, release)
-        self._cross_heads = config.layer_heads.cross
+        self._config = config
         self._search, self._score = library.tformer_search, library.tformer_score
         self._encode = library.tformer_encode
         self._search.argtypes = [ctypes.c_void_p] * 3
@@ -150,35 +150,33 @@ class NativeModel:
         _check_status(status, "search for")
         return [answer.read(index) for index in range(len(sources))]
 
-    def score(
+    def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
+        """Reads a given translation; returns what attentions read and gave, as in scoring.h."""
+        self._check_both_stacks("recorded")
+        config, n_source = self._config, len(self._joined_sources([source])[0])
+        size = config.n_heads // (config.n_key_heads or config.n_heads)
+        encoder, decoder, cross = map(sum, config.layer_heads)
+        # Queries and contexts, keys and values; one head too few, and the kernels leave the array
+        of_source = 2 * encoder + 2 * (encoder + cross) // size
+        of_target = 2 * (decoder + cross) + 2 * decoder // size
+        n_floats = (n_source * of_source + (len(target) + 1) * of_target) * config.head_width
+        recorded = np.empty(n_floats, np.float32)
+        self.hear([source], [target], recorded=recorded)
+        return recorded
+
+    def hear(
         self,
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
+        heads: Sequence[CrossHead] = (),
         *,
         stop: ctypes.c_int | None = None,
-    ) -> list[list[float]]:
-        """Scores given translations; each pair's numbers are independent of the others."""
-        return self._forced(sources, targets, (), stop)[0]
-
-    def attend(
-        self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        heads: Sequence[CrossHead],
-        *,
-        stop: ctypes.c_int | None = None,
-    ) -> list[NDArray[np.float32]]:
-        """Finds the mean of heads for given translations, as the search hears it."""
-        return self._forced(sources, targets, heads, stop)[1]
-
-    def _forced(
-        self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        heads: Sequence[CrossHead],
-        stop: ctypes.c_int | None,
+        recorded: NDArray[np.float32] | None = None,
     ) -> tuple[list[list[float]], list[NDArray[np.float32]]]:
-        """Reads given translations; returns log p of their tokens, and what heads attend to."""
+        """Scores given translations, and finds the mean of heads; each independent of the others.
+
+        Both are what the search gives with its own.
+        """
         if len(targets) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
         tokens, starts = self._joined_sources(sources)
@@ -198,9 +196,10 @@ class NativeModel:
             len(sources),
             *(array.ctypes.data for array in (tokens, starts, wanted, target_starts)),
             ctypes.addressof(stop),
-            steps.ctypes.data,
+            steps.ctypes.data if recorded is None else None,
             None if mask is None else mask.ctypes.data,
             heard.ctypes.data,
+            None if recorded is None else recorded.ctypes.data,
         )
         _check_status(self._score(self._model.pointer, ctypes.byref(request)), "score")
         heard /= max(1, len(heads))
@@ -214,11 +213,9 @@ class NativeModel:
     def encode(
         self, texts: Sequence[Sequence[int]], *, stop: ctypes.c_int | None = None
     ) -> list[NDArray[np.float32]]:
-        """Computes the encoder's output; each text's numbers are independent of the others.
+        """Computes hidden states (S, D) of texts, those of an end of sentence that was added too.
 
-        Returns:
-            For every text the (S, D) hidden states of its tokens, the end of sentence that was
-            added among them.
+        Each text's numbers are independent of the others.
         """
         if self._model.is_decoder_only:
             raise ValueError("a language model has no encoder")
@@ -238,16 +235,19 @@ class NativeModel:
         """Encodes a sentence, to be decoded step by step; not by a model without either stack."""
         if not (1 <= most_rows <= MOST_SLOTS and 1 <= most_steps <= self._model.max_positions):
             raise ValueError(f"{most_rows} hypotheses of {most_steps} tokens are out of range")
-        if self._model.is_decoder_only or self._model.is_encoder_only:
-            raise ValueError("only a model with encoder and decoder is decoded step by step")
+        self._check_both_stacks("decoded step by step")
         self._check_tokens([source], self._model.source_vocab_size)
         return NativeSession(self._library, self._model, source, most_rows, most_steps)
+
+    def _check_both_stacks(self, done: str) -> None:
+        if self._model.is_decoder_only or self._model.is_encoder_only:
+            raise ValueError(f"only a model with encoder and decoder is {done}")
 
     def _mask(self, heads: Sequence[CrossHead]) -> NDArray[np.uint8] | None:
         """Marks heads among those of all layers; None: nobody listens."""
         if not heads:
             return None
-        layers = [np.zeros(n, np.uint8) for n in self._cross_heads]
+        layers = [np.zeros(n, np.uint8) for n in self._config.layer_heads.cross]
         for layer, head in heads:
             layers[layer][head] = 1
         return np.concatenate(layers)
