@@ -75,7 +75,7 @@ def test_every_number_is_written_and_none_behind_them(kernels):
         native = native_model(kernels, make_model(**shape))
         size = len(native.record(*PAIRS[2]))
         room = np.full(size + 64, np.nan, np.float32)
-        native.hear([PAIRS[2][0]], [PAIRS[2][1]], recorded=room)
+        native.score([PAIRS[2][0]], [PAIRS[2][1]], recorded=room)
         assert not np.isnan(room[:size]).any()
         assert np.isnan(room[size:]).all()
 

@@ -278,7 +278,7 @@ def test_rules_leave_the_bits_of_probabilities_whatever_is_beside_a_sentence(ker
         torch.randint(4, 3000, (i % 4,)).tolist() if i % 3 else [] for i in range(len(sources))
     ]
     native = native_model(kernels, model)
-    free = native.hear(sources, prefixes)[0]
+    free, _ = native.score(sources, prefixes)
     rules = Rules(prefixes=prefixes, no_repeat_ngram=1)
     found = search(kernels, model, sources, config, rules=rules)
     for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
@@ -289,7 +289,8 @@ def test_rules_leave_the_bits_of_probabilities_whatever_is_beside_a_sentence(ker
             assert list(one.token_ids[:n]) == prefix
             assert one.token_log_probabilities[:n] == tuple(free[index][:n])
             assert len(set(one.token_ids[n:])) == len(one.token_ids[n:])
-            assert native.hear([source], [one.token_ids])[0] == [list(one.token_log_probabilities)]
+            steps, _ = native.score([source], [one.token_ids])
+            assert steps == [list(one.token_log_probabilities)]
 
 
 @pytest.mark.parametrize(
@@ -339,7 +340,7 @@ def test_every_beam_finds_what_torch_finds(kernels, beam_size):
 def test_given_translations_are_scored_as_by_torch(kernels, shape, is_quantized):
     model = make_model(is_quantized=is_quantized, **shape)
     sources, targets = make_sources(7), [*make_sources(6), [1, 4, 0, 2, 3]]
-    found = native_model(kernels, model).hear(sources, targets)[0]
+    found, _ = native_model(kernels, model).score(sources, targets)
     expected = score_pairs(model, sources, targets, DecodingConfig(), device="cpu")
     for ours, theirs in zip(found, expected, strict=True):
         tolerance = 0.1 if is_quantized else 1e-4
@@ -353,11 +354,11 @@ def test_what_was_found_is_scored_with_the_same_bits(kernels, is_quantized):
     found = search(kernels, model, sources, DecodingConfig(beam_size=3, n_best=2))
     pairs = [(s, one) for s, several in zip(sources, found, strict=True) for one in several]
     native = native_model(kernels, model)
-    steps = native.hear([s for s, _ in pairs], [one.token_ids for _, one in pairs])[0]
+    steps, _ = native.score([s for s, _ in pairs], [one.token_ids for _, one in pairs])
     assert steps == [list(one.token_log_probabilities) for _, one in pairs]
-    alone = native.hear([pairs[9][0]], [pairs[9][1].token_ids])[0]
+    alone, _ = native.score([pairs[9][0]], [pairs[9][1].token_ids])
     assert alone == [steps[9]]
-    assert native.hear([], [])[0] == []
+    assert native.score([], []) == ([], [])
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -376,7 +377,7 @@ def test_steps_have_the_bits_of_scores_whatever_hypotheses_branch_and_die(
         session.step([1, 0, 0], [4, 5, 8])[[2, 1, 0]],
     ]
     targets = [[6, 7, 8, 9], [6, 7, 5, 5], [10, 3, 4, 2]]
-    scores = native.hear([source] * 3, targets)[0]
+    scores, _ = native.score([source] * 3, targets)
     for row, target in enumerate(targets):
         found = [step[row, token].item() for step, token in zip(steps, target, strict=True)]
         assert found == scores[row][:4]
@@ -405,7 +406,7 @@ def test_steps_refuse_what_would_leave_an_array(kernels):
 def test_scoring_can_be_stopped_and_refuses_what_would_leave_an_array(kernels):
     native = native_model(kernels, make_model())
     with pytest.raises(Stopped):
-        native.hear([[4]], [[5]], stop=ctypes.c_int(1))
+        native.score([[4]], [[5]], stop=ctypes.c_int(1))
     for sources, targets, message in (
         ([[4]], [], "1 sources, but 0 targets"),
         ([[4]], [[40]], "token ids must be 0 to 39"),
@@ -413,7 +414,7 @@ def test_scoring_can_be_stopped_and_refuses_what_would_leave_an_array(kernels):
         ([[4]], [[4] * 48], "at most 48 tokens, but has 49"),
     ):
         with pytest.raises(ValueError, match=message):
-            native.hear(sources, targets)
+            native.score(sources, targets)
 
 
 def test_a_beam_wider_than_the_vocabulary(kernels):
@@ -504,11 +505,11 @@ def test_each_side_has_the_ids_of_its_own_vocabulary(kernels):
     native = native_model(
         kernels, make_model(source_vocab_size=50, tied_embeddings="none", output_bias=True)
     )
-    assert native.hear([[49]], [[39]])[0]
+    assert native.score([[49]], [[39]])
     with pytest.raises(ValueError, match="token ids must be 0 to 49"):
-        native.hear([[50]], [[4]])
+        native.score([[50]], [[4]])
     with pytest.raises(ValueError, match="token ids must be 0 to 39"):
-        native.hear([[4]], [[40]])
+        native.score([[4]], [[40]])
     with pytest.raises(ValueError, match="token ids must be 0 to 49"):
         native.start([50], most_rows=1, most_steps=1)
 

@@ -6,7 +6,7 @@ import ctypes
 import weakref
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -90,6 +90,8 @@ class NativeModel:
         self._score.argtypes = self._encode.argtypes = [ctypes.c_void_p] * 2
         for function in (self._search, self._score, self._encode):
             function.restype = ctypes.c_int32
+        library.tformer_begin_team.argtypes = [ctypes.c_int64]
+        library.tformer_begin_team.restype = library.tformer_end_team.restype = None
 
     def search(
         self,
@@ -107,8 +109,9 @@ class NativeModel:
         drawing: Drawing | None = None,
         tell: Callable[[int], None] | None = None,
         heads: Sequence[CrossHead] = (),
+        n_threads: int = 1,
     ) -> list[list[Hypothesis]]:
-        """Translates or continues sentences; no result depends on the other sentences."""
+        """Translates or continues sentences; no result depends on the others, or on threads."""
         self._check(sources, limits, beam_size, n_searched, divisors)
         tokens, starts = self._joined_sources(sources)
         listed, listed_starts = self._listed(candidates, len(sources))
@@ -121,8 +124,9 @@ class NativeModel:
         stop = ctypes.c_int(0) if stop is None else stop
         told = _Told(tell, stop)
         divisors = np.ascontiguousarray(divisors, np.float64)
-        status = self._search(
-            self._model.pointer,
+        status = self._call(
+            self._search,
+            n_threads,
             ctypes.byref(
                 Request(
                     len(sources),
@@ -152,7 +156,8 @@ class NativeModel:
 
     def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
         """Reads a given translation; returns what attentions read and gave, as in scoring.h."""
-        self._check_both_stacks("recorded")
+        if self._model.is_decoder_only or self._model.is_encoder_only:
+            raise ValueError("only a model with encoder and decoder is recorded")
         config, n_source = self._config, len(self._joined_sources([source])[0])
         size = config.n_heads // (config.n_key_heads or config.n_heads)
         encoder, decoder, cross = map(sum, config.layer_heads)
@@ -161,10 +166,10 @@ class NativeModel:
         of_target = 2 * (decoder + cross) + 2 * decoder // size
         n_floats = (n_source * of_source + (len(target) + 1) * of_target) * config.head_width
         recorded = np.empty(n_floats, np.float32)
-        self.hear([source], [target], recorded=recorded)
+        self.score([source], [target], recorded=recorded)
         return recorded
 
-    def hear(
+    def score(
         self,
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
@@ -172,10 +177,11 @@ class NativeModel:
         *,
         stop: ctypes.c_int | None = None,
         recorded: NDArray[np.float32] | None = None,
+        n_threads: int = 1,
     ) -> tuple[list[list[float]], list[NDArray[np.float32]]]:
-        """Scores given translations, and finds the mean of heads; each independent of the others.
+        """Reads given translations; each pair's numbers are independent of the others.
 
-        Both are what the search gives with its own.
+        Gives log p of their tokens, or into `recorded` what `record` says, and the mean of heads.
         """
         if len(targets) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
@@ -201,7 +207,7 @@ class NativeModel:
             heard.ctypes.data,
             None if recorded is None else recorded.ctypes.data,
         )
-        _check_status(self._score(self._model.pointer, ctypes.byref(request)), "score")
+        _check_status(self._call(self._score, n_threads, ctypes.byref(request)), "score")
         heard /= max(1, len(heads))
         is_heard = bool(heads and sources)
         parts = zip(np.split(heard, ends[:-1]), widths, strict=True) if is_heard else ()
@@ -211,7 +217,11 @@ class NativeModel:
         )
 
     def encode(
-        self, texts: Sequence[Sequence[int]], *, stop: ctypes.c_int | None = None
+        self,
+        texts: Sequence[Sequence[int]],
+        *,
+        stop: ctypes.c_int | None = None,
+        n_threads: int = 1,
     ) -> list[NDArray[np.float32]]:
         """Computes hidden states (S, D) of texts, those of an end of sentence that was added too.
 
@@ -228,20 +238,26 @@ class NativeModel:
             ctypes.addressof(stop),
             hidden.ctypes.data,
         )
-        _check_status(self._encode(self._model.pointer, ctypes.byref(request)), "encode")
+        _check_status(self._call(self._encode, n_threads, ctypes.byref(request)), "encode")
         return [hidden[start:end] for start, end in pairwise(starts.tolist())]
 
     def start(self, source: Sequence[int], *, most_rows: int, most_steps: int) -> NativeSession:
         """Encodes a sentence, to be decoded step by step; not by a model without either stack."""
         if not (1 <= most_rows <= MOST_SLOTS and 1 <= most_steps <= self._model.max_positions):
             raise ValueError(f"{most_rows} hypotheses of {most_steps} tokens are out of range")
-        self._check_both_stacks("decoded step by step")
+        if self._model.is_decoder_only or self._model.is_encoder_only:
+            raise ValueError("only a model with encoder and decoder is decoded step by step")
         self._check_tokens([source], self._model.source_vocab_size)
         return NativeSession(self._library, self._model, source, most_rows, most_steps)
 
-    def _check_both_stacks(self, done: str) -> None:
-        if self._model.is_decoder_only or self._model.is_encoder_only:
-            raise ValueError(f"only a model with encoder and decoder is {done}")
+    def _call(self, function: Any, n_threads: int, *arguments: object) -> int:  # noqa: ANN401
+        """Calls a function of the kernels, whose products some threads share."""
+        self._library.tformer_begin_team(n_threads)
+        try:
+            status: int = function(self._model.pointer, *arguments)
+        finally:
+            self._library.tformer_end_team()
+        return status
 
     def _mask(self, heads: Sequence[CrossHead]) -> NDArray[np.uint8] | None:
         """Marks heads among those of all layers; None: nobody listens."""
