@@ -29,7 +29,6 @@ from tformer_cli.inspect.alignment import (
 from tformer_cli.inspect.capture.maps import (
     AttentionMaps,
     HeadVectors,
-    Weights,
     longest_side,
     recorded_maps,
     recorded_vectors,
@@ -106,14 +105,9 @@ class HeadInspector:
         for_page: bool = False,
         by_kernels: bool = False,
     ) -> None:
-        """Takes what a view is asked for; one that computes more has no use for the kernels.
-
-        What it recomputes in torch is compared with maps of torch, whose roundings are the same.
-        """
+        """Takes what a view asks for: `by_kernels` if it compares no map with torch's numbers."""
         self._labels = opened.directory.info.labels
         self._directory, self._config = opened.directory, opened.config
-        # models with one stack are recorded by torch alone
-        self._by_kernels = by_kernels and task_kind(self._config) == "translate"
         self._tokenizer = opened.directory.tokenizer
         self._splitter = opened.translator
         self._translator = opened.translator.of_sentences()
@@ -121,6 +115,9 @@ class HeadInspector:
         self._for_page = for_page
         self._weighting = WEIGHTINGS[weights or "alpha"]
         self._is_of_texts = self._config.is_decoder_only
+        # what needs torch in any case compares maps with more of torch's
+        is_plain = mode == "forced" and self._weighting is ALPHA
+        self._by_kernels = by_kernels and is_plain and task_kind(self._config) == "translate"
         if self._is_of_texts or self._config.is_encoder_only:
             for option, is_given in (("--mode live", mode == "live"), ("--rank", rank > 1)):
                 if is_given:
@@ -203,19 +200,16 @@ class HeadInspector:
 
     def _captured(self, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
         """Captures a forced pass: of the kernels where these compute the model, else of torch."""
-        recorded = self._recorded(source, target)
+        recorded = self._translator.record(source, target) if self._by_kernels else None
         if recorded is not None:
             return recorded_maps(self._config, recorded, source, target)
         from tformer_cli.inspect.capture.forced import capture_maps
 
         return capture_maps(self._model, source, target)
 
-    def _recorded(self, source: Sequence[int], target: Sequence[int]) -> Weights | None:
-        """Records a pair by the kernels; None: they do not compute such a model exactly."""
-        return self._translator.record(source, target) if self._by_kernels else None
-
     def _vectors(self, maps: AttentionMaps) -> HeadVectors:
-        recorded = self._recorded(maps.source_tokens, maps.target_ids[:-1])
+        ids = maps.source_tokens, maps.target_ids[:-1]
+        recorded = self._translator.record(*ids) if self._by_kernels else None
         if recorded is not None:
             return recorded_vectors(self._config, recorded, maps)
         from tformer_cli.inspect.capture.forced import capture_vectors
