@@ -22,6 +22,7 @@ from harness import TFORMER, Cost, cost_of, print_table, say, work_directory
 
 TOKENS = 1024
 """Of a batch, for both; those of the loop with their padding."""
+NO_AVERAGE = "training.average=none"  # the loop makes none
 
 
 def main():
@@ -43,7 +44,12 @@ def main():
         files = [parts_of(options.text, n, work) for n in (options.few, options.many)]
 
         def tformer(file):
-            sets = (f'data.train=[{{tsv="{file}"}}]', "data.valid=[]", "training.max_epochs=1")
+            sets = (
+                f'data.train=[{{tsv="{file}"}}]',
+                "data.valid=[]",
+                "training.max_epochs=1",
+                NO_AVERAGE,
+            )
             given = [part for one in sets for part in ("--set", one)]
             run = work / f"run-{len(list(work.iterdir()))}"
             source = ("--from", options.model, "--precision", precision)
