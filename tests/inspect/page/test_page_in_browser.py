@@ -222,11 +222,11 @@ def check_saved(found, record):
     assert columns == list(record.source_pieces)
     assert [line[0] for line in lines] == list(record.target_pieces)
     np.testing.assert_allclose(
-        np.array([line[1:] for line in lines], dtype=float), weights.numpy(), atol=2e-5
+        np.array([line[1:] for line in lines], dtype=float), weights, atol=2e-5
     )
     names, *long_lines = csv.reader(io.StringIO(found["csv"][1], newline=""))
     assert names == ["head", "row", "column", "query", "key", "weight"]
-    assert len(long_lines) == 2 * weights.numel()  # both heads of the layer
+    assert len(long_lines) == 2 * weights.size  # both heads of the layer
     assert found["downloads"] == [
         ["model-cross.0.0.svg", "blob"],
         ["model-cross.0.0.png", "blob"],
