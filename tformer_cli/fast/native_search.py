@@ -24,7 +24,6 @@ from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native.search import Drawing, NativeModel, Rules
 from tformer_cli.fast.native.weights import unsupported_shape
 from tformer_cli.search.config import KERNEL_SEARCH
-from tformer_cli.search.constraints import satisfying_search
 from tformer_cli.search.engine import EngineUnavailableError, PromptedModel, StoredModel
 from tformer_cli.search.hypothesis import (
     Hypothesis,
@@ -309,6 +308,9 @@ class CompiledSearch:
                 sentence,
                 _rules([sentence], config, self._model.max_positions),
             )
+
+        # Few sentences have constraints
+        from tformer_cli.search.constrained_search import satisfying_search
 
         n_forced = len(sentence.prefix)
         # The same search as torch's, so both engines keep to the same demands
