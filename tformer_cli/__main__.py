@@ -8,12 +8,15 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
+from tformer_cli.runtime import without_garbage_collection
+
 
 def main() -> None:
     """Runs the program with the process's arguments."""
     signal.signal(signal.SIGTERM, _leave)
     try:
-        from tformer_cli.cli.app import main as run
+        with without_garbage_collection():
+            from tformer_cli.cli.app import main as run
 
         run()
     except KeyboardInterrupt:  # while the commands are loaded; they have their own ways later

@@ -23,6 +23,7 @@ from typing import (
     Any,
     Final,
     Literal,
+    NamedTuple,
     TypeVar,
     Union,
     get_args,
@@ -42,8 +43,7 @@ Role = Literal[
 """Roles of paths: members of the command line's `PathRole`."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """A condition on the value of a setting, and its words in messages."""
 
     words: str

@@ -10,6 +10,8 @@ import tformer_cli
 HEAVY = ["torch", "datasets", "tokenizers", "safetensors", "sentencepiece", "sacrebleu", "numpy"]
 NEEDLESS = ["torch._dynamo", "sympy", "datasets", "sacrebleu", "ctranslate2", "pydantic"]
 NEEDLESS += ["rich.console"]
+# A cold line would wait for each
+NEEDLESS += ["tformer_cli.cli.encoder_job", "tformer_cli.search.constrained_search"]
 OTHERS = [
     f"tformer_cli.cli.commands.{path.stem}"
     for path in Path(tformer_cli.__file__).parent.glob("cli/commands/*.py")

@@ -9,7 +9,8 @@ import torch
 
 from tformer_cli.search.beam_search import beam_search
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.constraints import Constraints, constrained_search, holds, unsatisfied
+from tformer_cli.search.constrained_search import constrained_search
+from tformer_cli.search.constraints import Constraints, holds, unsatisfied
 from tformer_cli.search.hypothesis import length_divisor, longest_translation
 from tformer_cli.search.processors import StepRows, make_processors
 from tformer_cli.search.torch_search import TorchSteps

@@ -6,10 +6,9 @@ import mmap
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,8 +117,7 @@ _FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2"}
 """numpy's names of the format's floating-point types; bfloat16 is read as its bits."""
 
 
-@dataclass(frozen=True)
-class StoredWeights:
+class StoredWeights(NamedTuple):
     """A model's weights where the system has mapped their file."""
 
     arrays: Mapping[str, NDArray[Any]]
@@ -226,7 +224,7 @@ def all_finite(values: NDArray[np.float32]) -> bool:
 
 
 def _mapped(mapping: mmap.mmap, kind: str, start: int, shape: tuple[int, ...]) -> NDArray[Any]:
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     if not count:
         return np.empty(shape, kind)
     array = np.frombuffer(mapping, kind, count, start).reshape(shape)

@@ -30,7 +30,7 @@ from tformer_cli.cli.help import (
 )
 from tformer_cli.cli.streams import discard_stdout, error_line, prepare_standard_streams
 from tformer_cli.errors import TformerError
-from tformer_cli.runtime import bound_waiting
+from tformer_cli.runtime import bound_waiting, without_garbage_collection
 from tformer_cli.version import __version__
 
 # Status that a shell reports for a program ended by a closed pipe (128 + SIGPIPE).
@@ -339,7 +339,9 @@ def load_command(name: str) -> Any:
     stem = name.replace("-", "_")
     folder = INSPECT if name.startswith(f"{INSPECT}-") else "commands"
     place, _, found = PLACES.get(name, f"cli.{folder}.{stem}:{stem}").partition(":")
-    module = import_module(f"tformer_cli.{place}")
+    # Its modules and options stay: to look through them again and again takes time
+    with without_garbage_collection():
+        module = import_module(f"tformer_cli.{place}")
     command = getattr(module, found)
     if found == "VIEW":
         from tformer_cli.cli.inspect.inspect_view import view_command

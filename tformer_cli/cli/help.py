@@ -58,7 +58,8 @@ class ReadableHelp:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in parameters:
             # Typer's own reader loads pydantic, which takes as long as a line to translate
-            one._runtime_param = PlainValue(one.type_descriptor)
+            if not isinstance(one._runtime_param, PlainValue):
+                one._runtime_param = PlainValue(one.type_descriptor)
         return parameters
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - click's

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tformer_cli.errors import UsageError
 
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from tformer_cli.documents.segments import Reader
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(NamedTuple):
     """A format of documents."""
 
     name: str

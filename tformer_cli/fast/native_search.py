@@ -22,7 +22,6 @@ from tformer_cli.fast.native.search import Drawing, NativeModel, Rules
 from tformer_cli.fast.native.weights import unsupported_shape
 from tformer_cli.runtime import available_threads
 from tformer_cli.search.config import KERNEL_SEARCH
-from tformer_cli.search.constraints import satisfying_search
 from tformer_cli.search.engine import EngineUnavailableError, PromptedModel, StoredModel
 from tformer_cli.search.hypothesis import (
     Hypothesis,
@@ -318,6 +317,9 @@ class CompiledSearch:
                 _rules([sentence], config, self._model.max_positions),
             )
 
+        # Few sentences have constraints
+        from tformer_cli.search.constrained_search import satisfying_search
+
         n_forced = len(sentence.prefix)
         # The same search as torch's, so both engines keep to the same demands
         found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
@@ -433,7 +435,7 @@ class ModelSize(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether a processor's last cache holds all layers."""
+        """Says if a processor's last cache holds all layers."""
         return self.n_weights * (1 if self.in_integers else 4) <= CACHE_BYTES
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ def with_fields(recipe: Recipe, complete: Callable[[CorpusConfig], CorpusConfig]
     return replace(recipe, data=replace(recipe.data, train=train, valid=valid))
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilledGap:
+class FilledGap(NamedTuple):
     """A gap of a text with its most probable token, or the first token of a word with its label."""
 
     position: int

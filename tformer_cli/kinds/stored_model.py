@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tformer_cli.artifacts.model_directory import original_of
 from tformer_cli.errors import ArtifactError, UsageError
@@ -107,8 +107,7 @@ class DirectoryModel:
         return cast("Transformer", self.directory.any_model)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opening:
+class Opening(NamedTuple):
     """A stored model and how it is wanted; its kind makes an `Opened` of it."""
 
     directory: ModelDirectory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,7 +94,7 @@ def opened_translator(opening: Opening) -> Opened:
     from tformer_cli.search.translator import Translator
 
     settings = opening.settings
-    opening = replace(opening, directory=for_languages(opening.directory, settings))
+    opening = opening._replace(directory=for_languages(opening.directory, settings))
     decoding = overridden(opening.directory.decoding, settings.tell, **opening.overrides)
     opened, model, engines = searched(opening, decoding)
     directory = opened.directory
@@ -166,6 +165,8 @@ def trained_on_sentences(directory: ModelDirectory) -> bool:
 
 
 def _is_of_built_in_corpus(run: Path) -> bool:
+    import tomllib
+
     from tformer_cli.files.regular_file import read_regular
 
     try:

@@ -31,8 +31,7 @@ judgment; what is usual differs from model to model.
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tformer_cli.errors import DataError
 from tformer_cli.search.sentences import split_sentences
@@ -48,8 +47,7 @@ LARGEST_RATIO, LARGEST_EXTRA, SMALLEST_RATIO = 2.5, 10, 0.2
 LEAST_MEAN = -2.5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Details:
+class Details(NamedTuple):
     """Details of every hypothesis besides its text and score."""
 
     token_scores: bool = False

@@ -12,7 +12,7 @@ from tformer_cli.model.operations import OneDnnProducts, StandardProducts
 from tformer_cli.runtime import autocast, check_threads
 from tformer_cli.search.beam_search import beam_search, diverse_beam_search
 from tformer_cli.search.config import ANY_SEARCH, PLAIN_SEARCH
-from tformer_cli.search.constraints import satisfying_search
+from tformer_cli.search.constrained_search import satisfying_search
 from tformer_cli.search.engine import EngineUnavailableError, PromptedModel, Sentence
 from tformer_cli.search.hypothesis import SourceAttention, length_divisor, longest_translation
 from tformer_cli.search.models import ShortlistedModel

@@ -155,8 +155,7 @@ class Translation(Several[TranslatedText]):
         return html_table(self.source, ("score", "translation"), rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
+class _Cut(NamedTuple):
     """A line in tokens, in as many parts as it is translated in."""
 
     parts: tuple[tuple[int, ...], ...]

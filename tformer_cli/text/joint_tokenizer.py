@@ -33,7 +33,7 @@ FEW = 8
 # Piece that stands for a gap: words of text are cut at its brackets, and it has no space before it
 # as a word has.
 MASK = "[MASK]"
-_LARGE = re.compile(r"\d{7}")
+_LARGE = re.compile(r"[1-9][0-9]{6}")
 """Digits of an id that may be too large."""
 _STAND_INS = range(0xA4D0, 0xA4F8)
 """Letters of the Lisu script."""
@@ -63,9 +63,12 @@ class JointTokenizer(OneSidedTokenizer):
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "JointTokenizer":
         tokenizer = _parse(text, where)
-        algorithm = _algorithm_of(tokenizer, where)
-        _check_vocabulary(tokenizer, algorithm, where)
-        return cls(tokenizer, algorithm, _new_tokens(tokenizer) if algorithm == "bpe" else {})
+        # Once, and handed on: each takes a hundredth of the time that a cold line waits
+        data, vocabulary = json.loads(tokenizer.to_str()), tokenizer.get_vocab()
+        algorithm = _algorithm_of(data, where)
+        _check_vocabulary(tokenizer, vocabulary, algorithm, where)
+        is_bpe = algorithm == "bpe"
+        return cls(tokenizer, algorithm, _new_tokens(data, vocabulary) if is_bpe else {})
 
     def with_mask(self) -> "JointTokenizer":
         """The tokenizer with a last piece for gaps, which no text becomes."""
@@ -266,32 +269,27 @@ def _piece_of(word: str) -> str:
     return "".join(BYTE_CHARACTERS[byte] for byte in f" {without_surrogates(word)}".encode())
 
 
-def _new_tokens(tokenizer: HuggingFaceTokenizer) -> dict[str, int]:
+def _new_tokens(data: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, int]:
     """Finds the words that were added to a "bpe" tokenizer: pieces that no merge makes."""
-    vocabulary = tokenizer.get_vocab()
-    model = json.loads(tokenizer.to_str())["model"]
-    merged = {"".join(pair) for pair in model["merges"]}
+    merged = {"".join(pair) for pair in data["model"]["merges"]}
     others = vocabulary.keys() - merged - {*BYTE_CHARACTERS, *SPECIAL_PIECES}
     words = ((bytes_of(piece).decode(errors="replace"), vocabulary[piece]) for piece in others)
     found = {text[1:]: number for text, number in words if text[:1] == " "}
     return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
-def _sections(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], bool]:
-    """The parts of a tokenizer that training does not change, and whether it has merges."""
-    data = json.loads(tokenizer.to_str())
-    has_merges = bool(data["model"].get("merges"))
-    data["model"] = {k: v for k, v in data["model"].items() if k not in LEARNED}
-    del data["version"], data["added_tokens"]
-    return data, has_merges
+def _sections(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a tokenizer that training does not change."""
+    kept = {key: value for key, value in data.items() if key not in ("version", "added_tokens")}
+    return kept | {"model": {k: v for k, v in data["model"].items() if k not in LEARNED}}
 
 
-def _algorithm_of(tokenizer: HuggingFaceTokenizer, where: str) -> "Algorithm":
+def _algorithm_of(data: Mapping[str, Any], where: str) -> "Algorithm":
     # whole sections: a foreign file must not bring its own patterns
-    sections, has_merges = _sections(tokenizer)
+    sections = _sections(data)
     for algorithm in ALGORITHMS:
-        if sections == _sections(blank_tokenizer(algorithm))[0]:
-            if algorithm == "byte" and has_merges:
+        if sections == _sections(json.loads(blank_tokenizer(algorithm).to_str())):
+            if algorithm == "byte" and data["model"].get("merges"):
                 break
             return algorithm
     raise DataError(
@@ -299,14 +297,18 @@ def _algorithm_of(tokenizer: HuggingFaceTokenizer, where: str) -> "Algorithm":
     )
 
 
-def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: "Algorithm", where: str) -> None:
+def _check_vocabulary(
+    tokenizer: HuggingFaceTokenizer,
+    vocabulary: Mapping[str, int],
+    algorithm: "Algorithm",
+    where: str,
+) -> None:
     """Checks the special tokens, that ids are 0, 1, 2, …, and the alphabet."""
     special = {place: AddedToken(p, special=True) for place, p in enumerate(SPECIAL_PIECES)}
     if tokenizer.get_added_tokens_decoder() != special:
         raise DataError(
             f"{where}: has other special tokens; ids 0 to 3 must be {' '.join(SPECIAL_PIECES)}"
         )
-    vocabulary = tokenizer.get_vocab()
     # an id beyond the end would read past the embedding
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise DataError(

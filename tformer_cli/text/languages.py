@@ -118,7 +118,8 @@ def words_of_another(
     words: Sequence[str], own: str, excused: frozenset[str] = frozenset()
 ) -> tuple[str, int, int]:
     """Counts the commonest words of another language than a text's own."""
-    codes = {word: _LANGUAGES_OF[word] for word in set(words) if word in _LANGUAGES_OF}
+    languages = _languages_of_words()
+    codes = {word: languages[word] for word in set(words) if word in languages}
     theirs = {word: some for word, some in codes.items() if own not in some}
     others = Counter(code for word in theirs.keys() - excused for code in theirs[word])
     other, n_words = max(others.items(), key=lambda one: one[1], default=("", 0))
@@ -144,7 +145,9 @@ def _words(language: str) -> frozenset[str]:
     return frozenset(FUNCTION_WORDS.get(language, "").split())
 
 
+@cache  # a line to be translated, which counts its words, does without
 def _languages_of_words() -> dict[str, Sequence[str]]:
+    """Languages that have each word among their commonest."""
     table: dict[str, list[str]] = {}
     for code, words in FUNCTION_WORDS.items():
         for word in dict.fromkeys(words.split()):
@@ -152,14 +155,11 @@ def _languages_of_words() -> dict[str, Sequence[str]]:
     return {word: tuple(codes) for word, codes in table.items()}
 
 
-_LANGUAGES_OF = _languages_of_words()
-"""Languages that have each word among their commonest."""
-
 # Words that are kept, the most frequent ones: those that follow are rare in any text.
 MOST_WORDS = 1 << 16
 # Letters of scripts that write no spaces between words: each counts as a word.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_WORDS = re.compile(rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]+")
+_WORDS = rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]+"
 
 
 def frequent_words(lines: Iterable[str]) -> list[str]:
@@ -178,4 +178,6 @@ def mostly_unseen(line: str, seen: Container[str]) -> tuple[str, ...]:
 
 
 def words_in(line: str) -> list[str]:
-    return _WORDS.findall(normalize("NFC", line))
+    # Of ASCII both find the same words, and the longer takes as long to compile as a line to read
+    pattern = WORD if line.isascii() else re.compile(_WORDS)
+    return pattern.findall(normalize("NFC", line))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, BinaryIO, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, BinaryIO, Generic, NamedTuple, TypeVar, cast
 
 from tformer_cli.errors import DataError
 
@@ -328,8 +328,7 @@ WAIT_SECONDS = 0.1
 """Seconds between two checks of a waiting side whether the other has ended."""
 
 
-@dataclass(frozen=True)
-class End:
+class End(NamedTuple):
     """End of the items, with the error that caused it, if any."""
 
     error: BaseException | None = None

@@ -1,7 +1,6 @@
 """The whole search in the kernels against torch's, and a sentence alone against among others."""
 
 import ctypes
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -228,8 +227,8 @@ def test_rules_are_obeyed_as_by_torch(kernels, shape, is_quantized, is_listed):
             min_length_ratio=0.4,
             no_repeat_ngram=2,
         )
-        rules = replace(
-            RULES, least_lengths=[shortest_translation(len(one), config) for one in sources]
+        rules = RULES._replace(
+            least_lengths=[shortest_translation(len(one), config) for one in sources]
         )
         found = search(kernels, model, sources, config, candidates=candidates, rules=rules)
         by_torch = TorchEngine(torch.device("cpu")).prepare(model)
@@ -254,7 +253,7 @@ def test_samples_are_those_of_torch_whatever_is_beside_them(kernels, shape, is_l
     drawing = Drawing(
         keys=keys, temperature=config.temperature, top_k=config.top_k, top_p=config.top_p
     )
-    rules = replace(RULES, least_lengths=[shortest_translation(1, config)] * 5)
+    rules = RULES._replace(least_lengths=[shortest_translation(1, config)] * 5)
     options = {"candidates": candidates, "rules": rules, "drawing": drawing}
     found = search(kernels, model, sources, config, **options)
     by_torch = TorchEngine(torch.device("cpu")).prepare(model)
@@ -262,10 +261,10 @@ def test_samples_are_those_of_torch_whatever_is_beside_them(kernels, shape, is_l
     for index, source in enumerate(sources):
         alone = {
             "candidates": candidates[index : index + 1],
-            "rules": replace(
-                rules, prefixes=[PREFIXES[index]], least_lengths=[rules.least_lengths[0]]
+            "rules": rules._replace(
+                prefixes=[PREFIXES[index]], least_lengths=[rules.least_lengths[0]]
             ),
-            "drawing": replace(drawing, keys=[keys[index]]),
+            "drawing": drawing._replace(keys=[keys[index]]),
         }
         assert search(kernels, model, [source], config, **alone) == found[index : index + 1]
 
@@ -282,7 +281,7 @@ def test_rules_leave_the_bits_of_probabilities_whatever_is_beside_a_sentence(ker
     rules = Rules(prefixes=prefixes, no_repeat_ngram=1)
     found = search(kernels, model, sources, config, rules=rules)
     for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-        alone = search(kernels, model, [source], config, rules=replace(rules, prefixes=[prefix]))
+        alone = search(kernels, model, [source], config, rules=rules._replace(prefixes=[prefix]))
         assert alone == found[index : index + 1]
         for one in found[index]:
             n = len(prefix)

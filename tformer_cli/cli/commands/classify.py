@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from tformer_cli.cli.line_job import LineJob, ReadImageOptions
+from tformer_cli.cli.encoder_job import LineJob, ReadImageOptions
 from tformer_cli.cli.options import ModelArgument, argument, option_field
 from tformer_cli.errors import UsageError
 

@@ -4,10 +4,9 @@ import json
 import shlex
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tformer_cli.cli.line_job import FileOptions
 from tformer_cli.cli.progress import line_progress, shares_terminal
@@ -51,8 +50,7 @@ _PROBLEMS = {
 }
 
 
-@dataclass(frozen=True)
-class ChosenDocument:
+class ChosenDocument(NamedTuple):
     """A document to translate."""
 
     file: str

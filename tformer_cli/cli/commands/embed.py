@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
+from tformer_cli.cli.encoder_job import Compute, LineJob, ReadImageOptions, TextsArgument
 from tformer_cli.cli.format_choice import format_by_name
-from tformer_cli.cli.line_job import Compute, LineJob, ReadImageOptions, TextsArgument
 from tformer_cli.cli.options import ModelArgument, option_field
 
 if TYPE_CHECKING:

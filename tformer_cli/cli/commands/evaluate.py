@@ -14,7 +14,7 @@ from tformer_cli.cli.commands.evaluate_options import (
     TextOptions,
     TextScoringOptions,
 )
-from tformer_cli.cli.line_job import ReadImageOptions
+from tformer_cli.cli.encoder_job import ReadImageOptions
 from tformer_cli.cli.options import (
     QuietOption,
     TranslatorOptions,

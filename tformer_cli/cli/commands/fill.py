@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from tformer_cli.cli.line_job import Compute, LineJob, TextsArgument
+from tformer_cli.cli.encoder_job import Compute, LineJob, TextsArgument
 from tformer_cli.cli.options import ModelArgument, option_field
 from tformer_cli.errors import UsageError
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tformer_cli.artifacts.config_file import check_model, read_config
-from tformer_cli.cli.line_job import ReadImageOptions, rendered, write_lines
+from tformer_cli.cli.encoder_job import ReadImageOptions
+from tformer_cli.cli.line_job import rendered, write_lines
 from tformer_cli.cli.options import (
     AdapterOption,
     CoveragePenaltyOption,

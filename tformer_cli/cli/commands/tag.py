@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
-from tformer_cli.cli.line_job import LineJob, TextsArgument
+from tformer_cli.cli.encoder_job import LineJob, TextsArgument
 from tformer_cli.cli.options import ModelArgument, option, takes_groups
 
 

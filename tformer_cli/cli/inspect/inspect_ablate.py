@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Unpack
 
+from tformer_cli.cli.encoder_job import ImageOptions
 from tformer_cli.cli.inspect.inspect_view import (
     OpeningArguments,
     emit_view,
@@ -14,7 +15,6 @@ from tformer_cli.cli.inspect.inspect_view import (
     view_format,
     view_format_option,
 )
-from tformer_cli.cli.line_job import ImageOptions
 from tformer_cli.cli.options import (
     ModelArgument,
     OutputOption,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +31,7 @@ _MOST_TOP_K = 1 << 31
 """More tokens than any vocabulary has."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rules:
+class Rules(NamedTuple):
     """Required and banned phrases of translations; see `tformer_cli.search.processors`."""
 
     prefixes: Sequence[Sequence[int]] = ()
@@ -47,8 +45,7 @@ class Rules:
 NO_RULES = Rules()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
+class Drawing(NamedTuple):
     """Sampling settings; see `tformer_cli.search.sampling`."""
 
     keys: Sequence[int]
