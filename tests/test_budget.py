@@ -18,30 +18,30 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 1817,
+    ".": 1820,
     "api": 1486,
-    "artifacts": 2506,
+    "artifacts": 2504,
     "bulk": 1787,
-    "cli": 10972,
+    "cli": 10990,
     "corpora": 3297,
     "distill": 1568,
-    "documents": 4560,
+    "documents": 4558,
     "evaluate": 1787,
-    "fast": 3865,
+    "fast": 3863,
     "files": 857,
     "foreign": 11559,
     "guide": 126,
     "heads": 709,
-    "inspect": 17042,
+    "inspect": 17209,
     "kinds": 3764,
     "metrics": 835,
     "model": 4085,
     "quality": 2653,
-    "search": 5327,
-    "serve": 5426,
+    "search": 5361,
+    "serve": 5428,
     "show": 1977,
-    "tests": 78250,
-    "text": 6084,
+    "tests": 78549,
+    "text": 6087,
     "train": 2326,
     "trainer": 5146,
 }  # fmt: skip
@@ -50,7 +50,7 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 472
+MODULES = 475
 LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")

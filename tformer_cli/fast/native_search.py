@@ -435,7 +435,7 @@ class ModelSize(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Says if a processor's last cache holds all layers."""
+        """All layers together fit in a processor's last cache."""
         return self.n_weights * (1 if self.in_integers else 4) <= CACHE_BYTES
 
     @property
