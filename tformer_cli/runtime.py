@@ -40,6 +40,37 @@ def n_processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def available_threads() -> int:
+    """Threads that torch uses, if it is loaded, or else would use."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return default_threads()
+    # A forked process would wait forever for threads that its parent had started
+    check_threads()
+    n_threads: int = torch.get_num_threads()
+    return n_threads
+
+
+@functools.cache
+def default_threads(topology: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Counts the threads that torch uses by default: $OMP_NUM_THREADS, or one for each core."""
+    # It may name a number for each nested level; the first counts
+    named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if named.isdecimal() and int(named):
+        return int(named)
+    if not hasattr(os, "sched_getaffinity"):
+        return n_processors()
+    processors = os.sched_getaffinity(0)
+    cores = set()
+    for number in processors:
+        try:
+            # Threads of one core share its arithmetic, so a core counts once
+            cores.add((topology / f"cpu{number}/topology/thread_siblings_list").read_text())
+        except OSError:
+            return len(processors)
+    return len(cores)
+
+
 def check_device_name(name: str) -> None:
     """Checks a name before torch is imported."""
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", name):

@@ -76,7 +76,7 @@ def train(options):
 
         contestants = {
             f"{name}, {precision}": (command, precision)
-            for precision in ("bfloat16", "float32")
+            for precision in options.precisions
             for name, command in (("tformer", tformer), ("plain torch, as nanoGPT", plain))
         }
         for _ in range(options.rounds):
@@ -356,6 +356,7 @@ def main():
     training = commands.add_parser("train")
     training.add_argument("--text", type=Path, required=True, help="a text, UTF-8")
     training.add_argument("--shape", choices=SHAPES, default="nano")
+    training.add_argument("--precisions", nargs="+", default=["bfloat16", "float32"])
     training.add_argument("--least", type=int, default=10, help="steps of a short run [10]")
     training.add_argument("--most", type=int, default=110, help="steps of a long run [110]")
     generation = commands.add_parser("generate")

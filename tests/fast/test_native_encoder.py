@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import read_model_directory
-from tformer_cli.fast import native_encoder
+from tformer_cli.fast import native_encoder, native_search
 from tformer_cli.fast.native.library import KernelsUnavailable
 from tformer_cli.fast.native_encoder import CompiledEncoder, compiled_encoder
 from tformer_cli.foreign.import_model import import_model
@@ -45,14 +45,15 @@ def test_labels_are_as_probable_as_by_torch(kernels, opened, ids):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_every_bit_is_the_same_whatever_is_beside_a_text(kernels, opened, ids):
+def test_every_bit_is_the_same_whatever_is_beside_a_text(kernels, opened, ids, monkeypatch):
     model = DirectoryModel(*opened, in_integers=False)
     encoder = compiled_encoder(model)
     alone = [encoder.each([one], lambda _, hidden: hidden.copy())[0] for one in ids]
     assert [len(hidden) for hidden in alone] == [len(one) + 1 for one in ids]
     for n_threads in (1, 2, 3):
         for tokens in (1, 20, 4096):
-            other = CompiledEncoder(encoder._native, tokens, n_threads)
+            monkeypatch.setattr(native_search, "TOKENS_IN_CACHE", tokens)
+            other = CompiledEncoder(encoder._native, encoder._size, n_threads)
             together = other.each(ids, lambda number, hidden: (number, hidden.copy()))
             assert [number for number, _ in together] == list(range(len(ids)))
             for one, (_, hidden) in zip(alone, together, strict=True):

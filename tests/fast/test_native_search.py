@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 from weakref import finalize
 
 import pytest
@@ -17,10 +18,11 @@ from tformer_cli.fast.native import torch_weights
 from tformer_cli.fast.native.library import KernelsUnavailable
 from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native_search import (
+    CACHE_BYTES,
     TOKENS_BEYOND_CACHE,
     TOKENS_IN_CACHE,
     CompiledEngine,
-    fitting_tokens,
+    ModelSize,
     plan_native_batches,
     side_by_side,
 )
@@ -380,7 +382,9 @@ def test_a_worker_that_fails_ends_the_others(kernels, translator_of, monkeypatch
 
 def test_larger_matrices_need_larger_batches():
     sizes = [
-        fitting_tokens(ModelConfig(**PRESETS[preset]), in_integers=in_integers)
+        ModelSize.of(
+            SimpleNamespace(config=ModelConfig(**PRESETS[preset]), in_integers=in_integers)
+        ).fitting_tokens
         for preset, in_integers in (("tiny", False), ("base", False), ("base", True))
     ]
     assert sizes == [TOKENS_IN_CACHE, TOKENS_BEYOND_CACHE, TOKENS_BEYOND_CACHE]
@@ -452,3 +456,15 @@ def test_a_thread_that_gets_no_signal_computes_by_itself():
         assert thread not in pool.submit(computed_in, 1, lambda: None).result()
         assert thread not in pool.submit(computed_in, 2).result()
     assert threading.main_thread() not in computed_in()
+
+
+def test_few_rows_of_a_large_model_share_its_weights():
+    large, small = ModelSize(CACHE_BYTES, in_integers=False), ModelSize(1000, in_integers=False)
+    assert [large.most_batches(n_rows) for n_rows in (1, 8, 15, 64)] == [1, 1, 1, 8]
+    assert ModelSize(CACHE_BYTES + 1, in_integers=True).most_batches(8) == 4
+    assert small.most_batches(8) == 8
+    assert plan_native_batches([5] * 4, 100, 4, large.most_batches(4)) == [[0, 1, 2, 3]]
+    # what does not fit in a batch needs several, whatever they cost
+    assert len(plan_native_batches([60] * 4, 100, 4, large.most_batches(4))) == 4
+    assert [large.threads_of_each([[0]] * n, 8) for n in (1, 3, 8, 9)] == [8, 2, 1, 1]
+    assert small.threads_of_each([[0]], 8) == 1

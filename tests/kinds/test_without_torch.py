@@ -17,10 +17,10 @@ from tformer_cli.bulk.shards import Fields, Task
 from tformer_cli.bulk.translate_shard import opening
 from tformer_cli.cli.app import LEFT_OUT
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
-from tformer_cli.fast.native_search import default_threads
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.stored_model import is_cpu, may_have_gpu
+from tformer_cli.runtime import default_threads
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.scoring import score_pairs
 

@@ -12,11 +12,11 @@ from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native.weights import unsupported_shape
 from tformer_cli.fast.native_search import (
-    available_threads,
-    fitting_tokens,
+    ModelSize,
     plan_native_batches,
     side_by_side,
 )
+from tformer_cli.runtime import available_threads
 from tformer_cli.search.hypothesis import never_interrupt
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ SHORT_TOKENS = 256
 class CompiledEncoder:
     """The packed encoder of a model; several threads may use it at once."""
 
-    def __init__(self, native: NativeModel, batch_tokens: int, n_threads: int = 0) -> None:
+    def __init__(self, native: NativeModel, size: ModelSize, n_threads: int = 0) -> None:
         self._native = native
-        self._batch_tokens = batch_tokens
+        self._size = size
         self._n_threads = n_threads
 
     def each(
@@ -55,11 +55,13 @@ class CompiledEncoder:
         n_workers = self._n_threads or available_threads()
         # One more for the end of sentence, which most models read behind a text
         lengths = [len(one) + 1 for one in texts]
-        batches = plan_native_batches(lengths, self._batch_tokens, n_workers)
+        batches = plan_native_batches(lengths, self._size.fitting_tokens, n_workers)
+        n_threads = self._size.threads_of_each(batches, n_workers)
         stop = ctypes.c_int(0)
 
         def encode(batch: Sequence[int]) -> list[Result]:
-            hidden = self._native.encode([texts[number] for number in batch], stop=stop)
+            some = [texts[number] for number in batch]
+            hidden = self._native.encode(some, stop=stop, n_threads=n_threads)
             return [compute(number, states) for number, states in zip(batch, hidden, strict=True)]
 
         is_short = sum(lengths) <= SHORT_TOKENS
@@ -81,6 +83,4 @@ def compiled_encoder(
     # A reason, not an error: whoever asked can still compute in torch
     except (KernelsUnavailable, MemoryError) as error:
         return str(error)
-    return CompiledEncoder(
-        native, fitting_tokens(model.config, in_integers=model.in_integers), n_threads
-    )
+    return CompiledEncoder(native, ModelSize.of(model), n_threads)

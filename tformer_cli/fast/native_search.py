@@ -8,14 +8,11 @@ decide any bit of a translation. Prompts of language models are sentences that a
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
 from dataclasses import replace
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import lru_cache
 from threading import current_thread, main_thread
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -23,6 +20,7 @@ import numpy as np
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native.search import Drawing, NativeModel, Rules
 from tformer_cli.fast.native.weights import unsupported_shape
+from tformer_cli.runtime import available_threads
 from tformer_cli.search.config import KERNEL_SEARCH
 from tformer_cli.search.engine import EngineUnavailableError, PromptedModel, StoredModel
 from tformer_cli.search.hypothesis import (
@@ -60,6 +58,10 @@ CACHE_BYTES = 32 << 20
 """Of a processor's last cache, as far as matrices are concerned."""
 TOKENS_IN_CACHE, TOKENS_BEYOND_CACHE = 256, 1024
 """Of a batch where settings leave the choice: see `fitting_tokens`."""
+LEAST_SHARED = 1 << 21
+"""Weights of a model whose products threads share: those of a smaller one end too soon for that."""
+LEAST_ROWS, LEAST_ROWS_IN_INTEGERS = 8, 2
+"""Rows of a step for which a model beyond the cache is read: with fewer the memory is the limit."""
 POLL_SECONDS = 0.2
 """Time between two calls of `before_batch` while threads compute."""
 
@@ -125,6 +127,7 @@ class CompiledSearch:
         self._model: Any = _whole(model)
         self._tell = tell
         self._n_threads = n_threads
+        self._size = ModelSize.of(self._model)
         self._pack()
 
     def is_packed_from(self, model: SearchedModel) -> bool:
@@ -190,18 +193,18 @@ class CompiledSearch:
             len(source) + len(target) + 2 for source, target in zip(sources, targets, strict=True)
         ]
         batches = plan_native_batches(lengths, self._batch_tokens(config), n_workers)
+        n_threads = self._size.threads_of_each(batches, n_workers)
         stop = ctypes.c_int(0)
 
         def score(batch: Sequence[int]) -> list[Hypothesis]:
             own, theirs = ([some[index] for index in batch] for some in (sources, targets))
-            steps = native.score(own, theirs, stop=stop)
+            steps, heard = native.score(own, theirs, heads, stop=stop, n_threads=n_threads)
             scored = [
                 scored_hypothesis(target, values, config)
                 for target, values in zip(theirs, steps, strict=True)
             ]
             if not heads:
                 return scored
-            heard = native.attend(own, theirs, heads, stop=stop)
             pairs = zip(scored, heard, strict=True)
             return [replace(one, attention=SourceAttention(heads, rows)) for one, rows in pairs]
 
@@ -252,7 +255,9 @@ class CompiledSearch:
             for source, limit in zip(sources, limits, strict=True)
         ]
         budget = self._batch_tokens(config, config.n_candidates)
-        batches = plan_native_batches(lengths, budget, n_workers)
+        most = self._size.most_batches(len(sources) * config.n_candidates)
+        batches = plan_native_batches(lengths, budget, n_workers, most)
+        n_threads = self._size.threads_of_each(batches, n_workers)
         stop = ctypes.c_int(0)
 
         def find(batch: Sequence[int]) -> list[list[Hypothesis]]:
@@ -269,6 +274,7 @@ class CompiledSearch:
                 drawing=_drawing(some, config) if config.sampling else None,
                 tell=self._teller(),
                 heads=some[0].heads,
+                n_threads=n_threads,
             )
 
         before_batch()
@@ -278,10 +284,8 @@ class CompiledSearch:
         return [found[index] for index in range(len(sources))]
 
     def _batch_tokens(self, config: DecodingConfig, n_rows: int = 4) -> int:
-        in_integers = getattr(self._model, "in_integers", False)
-        fitting = fitting_tokens(self._model.config, in_integers=in_integers)
         # A step reads all weights: where sentences have few rows in it, more share that time
-        return config.batch_tokens or fitting * max(1, 4 // n_rows)
+        return config.batch_tokens or self._size.fitting_tokens * max(1, 4 // n_rows)
 
     def _longest(self, n_source: int, config: DecodingConfig) -> int:
         """Most tokens of a translation, or of what follows a prompt."""
@@ -318,7 +322,7 @@ class CompiledSearch:
         if found and sentence.heads:
             # Of a few hypotheses a forced pass costs little, and their search keeps no entries
             targets = [one.token_ids for one in found]
-            heard = native.attend([sentence.tokens] * len(found), targets, sentence.heads)
+            _, heard = native.score([sentence.tokens] * len(found), targets, sentence.heads)
             return [
                 replace(one, attention=SourceAttention(sentence.heads, rows))
                 for one, rows in zip(found, heard, strict=True)
@@ -411,31 +415,55 @@ def _divisors(config: DecodingConfig, longest: int) -> NDArray[np.float64]:
     return np.array([length_divisor(n, config) for n in range(longest + 2)])
 
 
-def fitting_tokens(config: ModelConfig, *, in_integers: bool) -> int:
-    """Chooses how many tokens a batch has.
+class ModelSize(NamedTuple):
+    """How large a model is, which decides how its work is divided."""
 
-    What a layer computes of 256 tokens stays in a processor's nearest cache. But the matrices of
-    all layers are read for every batch: from memory, where they do not fit in the last cache, and
-    then more tokens have to share the time that takes.
-    """
-    # A gated layer has a third matrix
-    square, feed = config.d_model**2, (3 if config.gated else 2) * config.d_model * config.d_ff
-    n_weights = config.n_encoder_layers * (4 * square + feed)
-    # A decoder layer attends twice
-    n_weights += config.n_decoder_layers * (8 * square + feed)
-    fits = n_weights * (1 if in_integers else 4) <= CACHE_BYTES
-    return TOKENS_IN_CACHE if fits else TOKENS_BEYOND_CACHE
+    n_weights: int
+    in_integers: bool
+
+    @classmethod
+    def of(cls, model: Any) -> ModelSize:  # noqa: ANN401 - stored, or of torch's
+        config = model.config  # a gated layer has a third matrix, a decoder layer attends twice
+        square, feed = config.d_model**2, (3 if config.gated else 2) * config.d_model * config.d_ff
+        n_weights = config.n_encoder_layers * (4 * square + feed)
+        n_weights += config.n_decoder_layers * (8 * square + feed)
+        return cls(n_weights, getattr(model, "in_integers", False))
+
+    @property
+    def fits(self) -> bool:
+        """Whether a processor's last cache holds all layers."""
+        return self.n_weights * (1 if self.in_integers else 4) <= CACHE_BYTES
+
+    @property
+    def fitting_tokens(self) -> int:
+        """How many tokens a batch has.
+
+        What a layer computes of 256 tokens stays in a processor's nearest cache. But the matrices
+        of all layers are read for every batch: from memory, where they do not fit in the last
+        cache, and then more tokens have to share the time that takes.
+        """
+        return TOKENS_IN_CACHE if self.fits else TOKENS_BEYOND_CACHE
+
+    def most_batches(self, n_rows: int) -> int:
+        """Batches among which the rows of a step are divided: memory is read for each of them."""
+        least = LEAST_ROWS_IN_INTEGERS if self.in_integers else LEAST_ROWS
+        return n_rows if self.fits else max(1, n_rows // least)
+
+    def threads_of_each(self, batches: Sequence[Sequence[int]], n_workers: int) -> int:
+        """Threads that share the products of a batch, where there are fewer batches than those."""
+        return max(1, n_workers // max(1, len(batches))) if self.n_weights >= LEAST_SHARED else 1
 
 
 def plan_native_batches(
-    lengths: Sequence[int], batch_tokens: int, n_workers: int
+    lengths: Sequence[int], batch_tokens: int, n_workers: int, most: int = 1 << 31
 ) -> list[list[int]]:
     """Divides sentences among batches of about equal work, the longest sentences first."""
     # Where there are sentences enough, the number of batches is a multiple of that of the workers,
     # so that no worker waits long for the last one
     n_left = sum(lengths)
     needed = -(-n_left // batch_tokens)  # rounded up: none exceeds the budget on average
-    n_batches = min(-(-needed // n_workers) * n_workers, len(lengths))
+    whole = -(-needed // n_workers) * n_workers
+    n_batches = min(max(needed, min(whole, most)), len(lengths))
     batches: list[list[int]] = []
     share, n_tokens = 0.0, 0
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
@@ -507,37 +535,3 @@ def _not_searched(config: ModelConfig, *, is_prompted: bool) -> str | None:
 def _in_torch(model: Any) -> Any:  # noqa: ANN401 - a module, or what has none yet
     """The model of torch's that a model is, or that has been made of it; None: none yet."""
     return model.made() if isinstance(model, StoredModel) else model
-
-
-def available_threads() -> int:
-    """Threads that torch uses, if it is loaded, or else would use."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return default_threads()
-    from tformer_cli.runtime import check_threads
-
-    # A forked process would wait forever for threads that its parent had started
-    check_threads()
-    n_threads: int = torch.get_num_threads()
-    return n_threads
-
-
-@cache
-def default_threads(topology: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Counts the threads that torch uses by default: $OMP_NUM_THREADS, or one for each core."""
-    # It may name a number for each nested level; the first counts
-    named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if named.isdecimal() and int(named):
-        return int(named)
-    # macOS and Windows do not tell which processors a process may use
-    if not hasattr(os, "sched_getaffinity"):
-        return os.cpu_count() or 1
-    processors = os.sched_getaffinity(0)
-    cores = set()
-    for number in processors:
-        try:
-            # Threads of one core share its arithmetic, so a core counts once
-            cores.add((topology / f"cpu{number}/topology/thread_siblings_list").read_text())
-        except OSError:
-            return len(processors)
-    return len(cores)

@@ -479,7 +479,7 @@ def in_megabytes(n_bytes: int) -> str:
 def _usual_threads() -> int:
     if not has_fast():
         return 1
-    from tformer_cli.fast.native_search import default_threads
+    from tformer_cli.runtime import default_threads
 
     return default_threads()
 

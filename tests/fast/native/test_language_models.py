@@ -104,12 +104,12 @@ def test_texts_are_scored_as_by_torch(kernels, library_of, shape, level):
     assert unsupported(model) is None
     native = native_model(library, model)
     targets = [(11, 3), (4,), (9, 9, 9, 2, 0, 1, 3), tuple(range(4, 13)), (3,)]
-    found = native.score(PROMPTS, targets)
+    found, _ = native.score(PROMPTS, targets)
     for number, (prompt, target) in enumerate(zip(PROMPTS, targets, strict=True)):
         own = log_probabilities(model, [*prompt, *target][:-1])[len(prompt) - 1 :]
         expected = own.gather(1, torch.tensor(target).unsqueeze(1))[:, 0].tolist()
         assert found[number] == pytest.approx(expected, abs=1e-5)
-        assert native.score([prompt], [target]) == [found[number]]
+        assert native.score([prompt], [target])[0] == [found[number]]
 
 
 SEARCHES = [{"beam_size": 1}, {"beam_size": 4, "n_best": 3, "length_penalty": 0.7}]
@@ -146,7 +146,7 @@ def test_prompts_are_continued_as_by_torch(kernels, shape, settings, is_quantize
         assert alone == found[number : number + 1]
     for prompt, hypotheses in zip(PROMPTS, found, strict=True):
         for one in hypotheses:
-            steps = native.score([prompt], [(*one.token_ids, 3)])[0]
+            steps = native.score([prompt], [(*one.token_ids, 3)])[0][0]
             assert tuple(steps) == pytest.approx(one.token_log_probabilities, abs=1e-5)
             if not config.sampling:
                 assert tuple(steps) == one.token_log_probabilities

@@ -74,14 +74,14 @@ def test_rows_are_to_the_bit_those_of_a_sentence_alone_and_of_a_pass_over_it(ker
     found = search(kernels, model, sources, config, heads=heads)
     repeated, hypotheses = flat(sources, found)
     native = native_model(kernels, model)
-    forced = native.attend(repeated, [one.token_ids for one in hypotheses], heads)
+    _, forced = native.score(repeated, [one.token_ids for one in hypotheses], heads)
     for ours, theirs in zip(hypotheses, forced, strict=True):
         np.testing.assert_array_equal(ours.attention.weights, theirs)
     for source, some in zip(sources[:8], found, strict=False):
         (alone,) = search(kernels, model, [source], config, heads=heads)
         for ours, theirs in zip(some, alone, strict=True):
             np.testing.assert_array_equal(ours.attention.weights, theirs.attention.weights)
-    assert native.attend([], [], heads) == []
+    assert native.score([], [], heads) == ([], [])
 
 
 def test_rows_in_integers_are_near_those_of_the_float_twin(kernels):
@@ -89,7 +89,7 @@ def test_rows_in_integers_are_near_those_of_the_float_twin(kernels):
     sources, heads = make_sources(60, 300), ((1, 2),)
     found = search(kernels, rounded, sources, DecodingConfig(max_length_ratio=0.5), heads=heads)
     repeated, hypotheses = flat(sources, found)
-    twin = native_model(kernels, whole).attend(
+    _, twin = native_model(kernels, whole).score(
         repeated, [one.token_ids for one in hypotheses], heads
     )
     n_rows = n_equal = 0

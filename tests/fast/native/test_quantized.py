@@ -44,7 +44,7 @@ def products(build, tmp_path_factory, kernels, library_of, request):
         return library_of(build)
     folder = shutil.copytree(KERNELS, tmp_path_factory.mktemp("plain") / "kernels")
     for path in folder.glob("*.c"):
-        if path.stem not in ("arena", "matmul", "quantized"):
+        if path.stem not in ("arena", "matmul", "parallel", "quantized"):
             path.unlink()
     level = levels_of_processor()[-1]
     plain = ("-O2", f"-DTFORMER_PLAIN_GROUP={build.removeprefix('plain-')}")

@@ -277,7 +277,7 @@ def test_rules_leave_the_bits_of_probabilities_whatever_is_beside_a_sentence(ker
         torch.randint(4, 3000, (i % 4,)).tolist() if i % 3 else [] for i in range(len(sources))
     ]
     native = native_model(kernels, model)
-    free = native.score(sources, prefixes)
+    free, _ = native.score(sources, prefixes)
     rules = Rules(prefixes=prefixes, no_repeat_ngram=1)
     found = search(kernels, model, sources, config, rules=rules)
     for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
@@ -288,7 +288,8 @@ def test_rules_leave_the_bits_of_probabilities_whatever_is_beside_a_sentence(ker
             assert list(one.token_ids[:n]) == prefix
             assert one.token_log_probabilities[:n] == tuple(free[index][:n])
             assert len(set(one.token_ids[n:])) == len(one.token_ids[n:])
-            assert native.score([source], [one.token_ids]) == [list(one.token_log_probabilities)]
+            steps, _ = native.score([source], [one.token_ids])
+            assert steps == [list(one.token_log_probabilities)]
 
 
 @pytest.mark.parametrize(
@@ -338,7 +339,7 @@ def test_every_beam_finds_what_torch_finds(kernels, beam_size):
 def test_given_translations_are_scored_as_by_torch(kernels, shape, is_quantized):
     model = make_model(is_quantized=is_quantized, **shape)
     sources, targets = make_sources(7), [*make_sources(6), [1, 4, 0, 2, 3]]
-    found = native_model(kernels, model).score(sources, targets)
+    found, _ = native_model(kernels, model).score(sources, targets)
     expected = score_pairs(model, sources, targets, DecodingConfig(), device="cpu")
     for ours, theirs in zip(found, expected, strict=True):
         tolerance = 0.1 if is_quantized else 1e-4
@@ -352,11 +353,11 @@ def test_what_was_found_is_scored_with_the_same_bits(kernels, is_quantized):
     found = search(kernels, model, sources, DecodingConfig(beam_size=3, n_best=2))
     pairs = [(s, one) for s, several in zip(sources, found, strict=True) for one in several]
     native = native_model(kernels, model)
-    steps = native.score([s for s, _ in pairs], [one.token_ids for _, one in pairs])
+    steps, _ = native.score([s for s, _ in pairs], [one.token_ids for _, one in pairs])
     assert steps == [list(one.token_log_probabilities) for _, one in pairs]
-    alone = native.score([pairs[9][0]], [pairs[9][1].token_ids])
+    alone, _ = native.score([pairs[9][0]], [pairs[9][1].token_ids])
     assert alone == [steps[9]]
-    assert native.score([], []) == []
+    assert native.score([], []) == ([], [])
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -375,7 +376,7 @@ def test_steps_have_the_bits_of_scores_whatever_hypotheses_branch_and_die(
         session.step([1, 0, 0], [4, 5, 8])[[2, 1, 0]],
     ]
     targets = [[6, 7, 8, 9], [6, 7, 5, 5], [10, 3, 4, 2]]
-    scores = native.score([source] * 3, targets)
+    scores, _ = native.score([source] * 3, targets)
     for row, target in enumerate(targets):
         found = [step[row, token].item() for step, token in zip(steps, target, strict=True)]
         assert found == scores[row][:4]

@@ -187,7 +187,10 @@ def build(
             inside = ("-Wl,-Bsymbolic",) if sys.platform != "darwin" or compiler.is_cross else ()
             # Developers want the symbols, an installation the smaller file
             strip = () if extra else ("-s",)
-            compiler.run(("-shared", *extra, *strip, *objects, *inside, "-o", made, "-lm"), aside)
+            compiler.run(
+                ("-shared", *extra, *strip, *objects, *inside, "-o", made, "-lm", "-lpthread"),
+                aside,
+            )
             return made
 
         for level in levels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -87,6 +87,8 @@ class NativeModel:
         self._score.argtypes = self._encode.argtypes = [ctypes.c_void_p] * 2
         for function in (self._search, self._score, self._encode):
             function.restype = ctypes.c_int32
+        library.tformer_begin_team.argtypes = [ctypes.c_int64]
+        library.tformer_begin_team.restype = library.tformer_end_team.restype = None
 
     def search(
         self,
@@ -104,8 +106,9 @@ class NativeModel:
         drawing: Drawing | None = None,
         tell: Callable[[int], None] | None = None,
         heads: Sequence[CrossHead] = (),
+        n_threads: int = 1,
     ) -> list[list[Hypothesis]]:
-        """Translates or continues sentences; no result depends on the other sentences."""
+        """Translates or continues sentences; no result depends on the others, or on threads."""
         self._check(sources, limits, beam_size, n_searched, divisors)
         tokens, starts = self._joined_sources(sources)
         listed, listed_starts = self._listed(candidates, len(sources))
@@ -118,8 +121,9 @@ class NativeModel:
         stop = ctypes.c_int(0) if stop is None else stop
         told = _Told(tell, stop)
         divisors = np.ascontiguousarray(divisors, np.float64)
-        status = self._search(
-            self._model.pointer,
+        status = self._call(
+            self._search,
+            n_threads,
             ctypes.byref(
                 Request(
                     len(sources),
@@ -151,31 +155,17 @@ class NativeModel:
         self,
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
+        heads: Sequence[CrossHead] = (),
         *,
         stop: ctypes.c_int | None = None,
-    ) -> list[list[float]]:
-        """Scores given translations; each pair's numbers are independent of the others."""
-        return self._forced(sources, targets, (), stop)[0]
-
-    def attend(
-        self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        heads: Sequence[CrossHead],
-        *,
-        stop: ctypes.c_int | None = None,
-    ) -> list[NDArray[np.float32]]:
-        """Finds the mean of heads for given translations, as the search hears it."""
-        return self._forced(sources, targets, heads, stop)[1]
-
-    def _forced(
-        self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        heads: Sequence[CrossHead],
-        stop: ctypes.c_int | None,
+        n_threads: int = 1,
     ) -> tuple[list[list[float]], list[NDArray[np.float32]]]:
-        """Reads given translations; returns log p of their tokens, and what heads attend to."""
+        """Reads given translations; each pair's numbers are independent of the others.
+
+        Returns:
+            log p of their tokens, and what heads attend to, if any are listened to: for each pair
+            the mean of their rows, as the search hears it.
+        """
         if len(targets) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
         tokens, starts = self._joined_sources(sources)
@@ -199,7 +189,7 @@ class NativeModel:
             None if mask is None else mask.ctypes.data,
             heard.ctypes.data,
         )
-        _check_status(self._score(self._model.pointer, ctypes.byref(request)), "score")
+        _check_status(self._call(self._score, n_threads, ctypes.byref(request)), "score")
         heard /= max(1, len(heads))
         is_heard = bool(heads and sources)
         parts = zip(np.split(heard, ends[:-1]), widths, strict=True) if is_heard else ()
@@ -209,7 +199,11 @@ class NativeModel:
         )
 
     def encode(
-        self, texts: Sequence[Sequence[int]], *, stop: ctypes.c_int | None = None
+        self,
+        texts: Sequence[Sequence[int]],
+        *,
+        stop: ctypes.c_int | None = None,
+        n_threads: int = 1,
     ) -> list[NDArray[np.float32]]:
         """Computes the encoder's output; each text's numbers are independent of the others.
 
@@ -228,7 +222,7 @@ class NativeModel:
             ctypes.addressof(stop),
             hidden.ctypes.data,
         )
-        _check_status(self._encode(self._model.pointer, ctypes.byref(request)), "encode")
+        _check_status(self._call(self._encode, n_threads, ctypes.byref(request)), "encode")
         return [hidden[start:end] for start, end in pairwise(starts.tolist())]
 
     def start(self, source: Sequence[int], *, most_rows: int, most_steps: int) -> NativeSession:
@@ -239,6 +233,15 @@ class NativeModel:
             raise ValueError("only a model with encoder and decoder is decoded step by step")
         self._check_tokens([source], self._model.source_vocab_size)
         return NativeSession(self._library, self._model, source, most_rows, most_steps)
+
+    def _call(self, function: Any, n_threads: int, *arguments: object) -> int:  # noqa: ANN401
+        """Calls a function of the kernels, whose products some threads share."""
+        self._library.tformer_begin_team(n_threads)
+        try:
+            status: int = function(self._model.pointer, *arguments)
+        finally:
+            self._library.tformer_end_team()
+        return status
 
     def _mask(self, heads: Sequence[CrossHead]) -> NDArray[np.uint8] | None:
         """Marks heads among those of all layers; None: nobody listens."""

@@ -4,6 +4,7 @@
    row, and makes 2·M multiplications and additions. The tallest tile that the registers hold reads
    least; each height has its own code, so that all sums stay in registers. Panels are the outer
    loop: one panel stays in the nearest cache while all rows pass. */
+#include "parallel.h"
 #include "tile.h"
 
 /* So many inputs ahead the panel is fetched. */
@@ -11,6 +12,8 @@
 
 /* Inputs of a block of rows that stays in the second cache while the panels pass, in floats. */
 #define ROW_BLOCK_FLOATS ((size_t)96 * 1024)
+
+static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
 
 size_t row_stride(size_t width) {
     const size_t line = 64 / sizeof(float);
@@ -114,13 +117,25 @@ FOR_EACH_HEIGHT(TILE_OF)
 #define NAME_OF(N) multiply_tile_##N,
 static void (*const tiles[])(const Tile *) = {NULL, FOR_EACH_HEIGHT(NAME_OF)};
 
-static void multiply_rows(const PackedMatrix *matrix, const float *x, size_t x_stride,
-                          size_t n_rows, Epilogue epilogue, float *result, size_t stride) {
-    const size_t n_inputs = matrix->n_inputs, n_outputs = matrix->n_outputs;
+/* A product, whose columns threads may share. */
+typedef struct {
+    const PackedMatrix *matrix;
+    const float *x;
+    size_t x_stride;
+    size_t n_rows;
+    Epilogue epilogue;
+    float *result;
+    size_t stride;
+} Product;
+
+/* The columns of some pairs of panels. */
+static void multiply_columns(const Product *product, size_t first, size_t last) {
+    const PackedMatrix *matrix = product->matrix;
+    const size_t n_inputs = matrix->n_inputs, n_rows = product->n_rows;
     const Tiling tiling = tiling_of(n_rows, TALLEST_TILE);
     size_t width;
-    for (size_t first = 0; first < n_outputs; first += width) {
-        const size_t n_left = n_outputs - first;
+    for (; first < last; first += width) {
+        const size_t n_left = last - first;
         const bool is_wide = n_rows <= 2 && n_left > PANEL_COLUMNS;
         width = is_wide ? MOST_PANELS * PANEL_COLUMNS : PANEL_COLUMNS;
         const size_t n_columns = n_left < width ? n_left : width;
@@ -128,12 +143,13 @@ static void multiply_rows(const PackedMatrix *matrix, const float *x, size_t x_s
         for (size_t index = 0; index < tiling.n_tiles; index++) {
             const size_t n = height_of(tiling, index);
             const Tile tile = {
-                .x = x + row * x_stride,
-                .x_stride = x_stride,
+                .x = product->x + row * product->x_stride,
+                .x_stride = product->x_stride,
                 .n_inputs = n_inputs,
                 .panel = matrix->panels + first * n_inputs,
                 .panel_size = n_inputs * PANEL_COLUMNS,
-                .target = target_of(matrix, epilogue, result, stride, row, first, n_columns),
+                .target = target_of(matrix, product->epilogue, product->result, product->stride,
+                                    row, first, n_columns),
             };
             if (!is_wide)
                 tiles[n](&tile);
@@ -146,6 +162,14 @@ static void multiply_rows(const PackedMatrix *matrix, const float *x, size_t x_s
     }
 }
 
+static void multiply_shares(void *job, Shares *shares) {
+    const Product *product = job;
+    size_t first, last;
+    while (next_share(shares, &first, &last))
+        multiply_columns(product, first * PAIR_COLUMNS,
+                         smaller_of(last * PAIR_COLUMNS, product->matrix->n_outputs));
+}
+
 void multiply(const PackedMatrix *matrix, const float *x, size_t x_stride, size_t n_rows,
               Epilogue epilogue, float *result, size_t stride) {
     size_t block = ROW_BLOCK_FLOATS / (matrix->n_inputs + 1) / TALLEST_TILE * TALLEST_TILE;
@@ -156,6 +180,9 @@ void multiply(const PackedMatrix *matrix, const float *x, size_t x_stride, size_
         Epilogue part = epilogue;
         if (part.residual)
             part.residual += row * stride;
-        multiply_rows(matrix, x + row * x_stride, x_stride, n, part, result + row * stride, stride);
+        Product product = {matrix, x + row * x_stride, x_stride, n, part,
+                           result + row * stride, stride};
+        run_in_team(multiply_shares, &product, pairs_of(matrix->n_outputs),
+                    n * matrix->n_inputs * matrix->n_outputs);
     }
 }

@@ -1,5 +1,7 @@
 #include "parallel.h"
 
+#include <pthread.h>
+
 /* OpenMP's own entry point, as compilers call it. A library compiled with OpenMP would bring
    threads of its own, which would be in the way of torch's: those wait for work by spinning. */
 typedef void (*StartThreads)(void (*function)(void *), void *data, unsigned n_threads,
@@ -46,4 +48,124 @@ void run_parallel(Task task, void *job, size_t n_items, size_t share, size_t n_t
         start_threads(run_piece, &piece, (unsigned)n_threads, 0);
     else
         run_piece(&piece);
+}
+
+#define MOST_HELPERS 127
+
+/* Looks for work before a helper sleeps: some 100 microseconds, longer than a search computes between
+   two products, for waking a thread takes as long as a small product. */
+#define MOST_LOOKS 4000
+
+/* Helpers of one thread. It never waits for a helper that has not begun: on a busy machine such a
+   one may not run for long, and the thread then computes all shares itself. */
+typedef struct {
+    size_t n_threads; /* that there may be, the leader among them; 0: there is no team */
+    size_t n_helpers; /* that were started */
+    Piece *piece;     /* what there is to do; NULL: nothing */
+    size_t n_pieces;  /* so far: a helper does not look twice into one that has no shares left */
+    size_t n_inside;  /* helpers that may read the piece */
+    size_t n_asleep;
+    bool is_over;
+    pthread_mutex_t lock; /* for those that sleep */
+    pthread_cond_t wake;
+    pthread_t helpers[MOST_HELPERS];
+} Team;
+
+static _Thread_local Team own;
+
+#define GET(field) __atomic_load_n(&(field), __ATOMIC_SEQ_CST)
+#define SET(field, value) __atomic_store_n(&(field), value, __ATOMIC_SEQ_CST)
+#define ADD(field, value) __atomic_add_fetch(&(field), value, __ATOMIC_SEQ_CST)
+
+static void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Waits for another piece than the n-th; returns its number. */
+static size_t next_piece(Team *team, size_t n) {
+    for (size_t look = 0; look < MOST_LOOKS; look++) {
+        if (GET(team->n_pieces) != n || GET(team->is_over))
+            return GET(team->n_pieces);
+        relax();
+    }
+    pthread_mutex_lock(&team->lock);
+    ADD(team->n_asleep, 1); /* before the last look: then the leader sees it, or it the piece */
+    while (GET(team->n_pieces) == n && !GET(team->is_over))
+        pthread_cond_wait(&team->wake, &team->lock);
+    ADD(team->n_asleep, -1);
+    pthread_mutex_unlock(&team->lock);
+    return GET(team->n_pieces);
+}
+
+static void *help(void *data) {
+    Team *team = data;
+    for (size_t n = 0; !GET(team->is_over);) {
+        n = next_piece(team, n);
+        ADD(team->n_inside, 1);
+        const Piece *piece = GET(team->piece);
+        if (piece)
+            run_piece((void *)piece);
+        ADD(team->n_inside, -1);
+    }
+    return NULL;
+}
+
+static void wake_helpers(void) {
+    if (!GET(own.n_asleep))
+        return;
+    pthread_mutex_lock(&own.lock);
+    pthread_cond_broadcast(&own.wake);
+    pthread_mutex_unlock(&own.lock);
+}
+
+void tformer_begin_team(int64_t n_threads) {
+    own.n_threads = n_threads > MOST_HELPERS ? MOST_HELPERS + 1 : (size_t)n_threads;
+}
+
+/* Starts the helpers when there is work for the first time; fewer where the system has no more. */
+static void start_helpers(void) {
+    pthread_mutex_init(&own.lock, NULL);
+    pthread_cond_init(&own.wake, NULL);
+    while (own.n_helpers + 1 < own.n_threads &&
+           pthread_create(own.helpers + own.n_helpers, NULL, help, &own) == 0)
+        own.n_helpers++;
+    own.n_threads = own.n_helpers + 1;
+}
+
+void tformer_end_team(void) {
+    if (own.n_helpers) {
+        SET(own.is_over, true);
+        wake_helpers();
+        for (size_t i = 0; i < own.n_helpers; i++)
+            pthread_join(own.helpers[i], NULL);
+        pthread_mutex_destroy(&own.lock);
+        pthread_cond_destroy(&own.wake);
+    }
+    own = (Team){0};
+}
+
+void run_in_team(Task task, void *job, size_t n_items, size_t work) {
+    const bool is_shared = own.n_threads > 1 && work >= WORTH_SHARING;
+    if (is_shared && !own.n_helpers)
+        start_helpers();
+    /* One share for each thread: products of a row wait for memory, which is read fastest in long
+       runs */
+    const size_t n_shares = is_shared ? own.n_threads : 1;
+    Shares shares = {.n_items = n_items, .share = (n_items + n_shares - 1) / n_shares};
+    Piece piece = {task, job, &shares};
+    if (n_shares == 1) {
+        run_piece(&piece);
+        return;
+    }
+    SET(own.piece, &piece);
+    ADD(own.n_pieces, 1);
+    wake_helpers();
+    run_piece(&piece);
+    SET(own.piece, NULL); /* whoever comes now finds nothing */
+    while (GET(own.n_inside))
+        relax();
 }

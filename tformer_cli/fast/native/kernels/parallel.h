@@ -1,9 +1,10 @@
-/* Work in shares, by the threads that torch computes with. */
+/* Work in shares: by the threads that torch computes with, or by a team of one call's own. */
 #ifndef TFORMER_PARALLEL_H
 #define TFORMER_PARALLEL_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Items that the threads of one piece of work divide among themselves. */
 typedef struct Shares Shares;
@@ -17,5 +18,17 @@ bool next_share(Shares *shares, size_t *first, size_t *last);
 /* Runs a task on at most `n_threads` threads and waits for all of them; a thread is given `share`
    of the `n_items` items at a time. What is computed must not depend on which thread does it. */
 void run_parallel(Task task, void *job, size_t n_items, size_t share, size_t n_threads);
+
+/* Products of the calling thread are shared by up to `n_threads` threads, itself among them, until
+   it ends its team; none starts before there is work for it. */
+void tformer_begin_team(int64_t n_threads);
+void tformer_end_team(void);
+
+/* Multiplications and additions that are worth sharing: about 15 microseconds of one thread, several
+   times what it takes a team to begin and to end. */
+#define WORTH_SHARING ((size_t)1 << 18)
+
+/* Runs a task of so many multiplications by the team of the calling thread, if it has one. */
+void run_in_team(Task task, void *job, size_t n_items, size_t work);
 
 #endif

@@ -1,5 +1,6 @@
 #include "quantized.h"
 
+#include "parallel.h"
 #include "tile.h"
 
 #define LARGEST 127.0f
@@ -187,15 +188,24 @@ static void (*const tiles[])(const IntegerTile *) = {NULL, FOR_EACH_HEIGHT(NAME_
 #define TALLEST_INTEGER_TILE TALLEST_TILE
 #endif
 
-void multiply_quantized(const PackedMatrix *matrix, const QuantizedRows *rows, size_t n_rows,
-                        Epilogue epilogue, float *result, size_t stride) {
-    const size_t n_outputs = matrix->n_outputs, n_groups = groups_of(matrix->n_inputs);
+/* As in matmul.c. */
+typedef struct {
+    const PackedMatrix *matrix;
+    const QuantizedRows *rows;
+    size_t n_rows;
+    Epilogue epilogue;
+    float *result;
+    size_t stride;
+} IntegerProduct;
+
+static void multiply_columns(const IntegerProduct *product, size_t first, size_t last) {
+    const PackedMatrix *matrix = product->matrix;
+    const size_t n_rows = product->n_rows, n_groups = groups_of(matrix->n_inputs);
     const size_t x_stride = group_stride(matrix->n_inputs);
     const Tiling tiling = tiling_of(n_rows, TALLEST_INTEGER_TILE);
     size_t width;
-    epilogue.row_scale = rows->scale;
-    for (size_t first = 0; first < n_outputs; first += width) {
-        const size_t n_left = n_outputs - first;
+    for (; first < last; first += width) {
+        const size_t n_left = last - first;
         const bool is_wide = n_rows <= 2 && n_left > PANEL_COLUMNS;
         width = is_wide ? MOST_PANELS * PANEL_COLUMNS : PANEL_COLUMNS;
         const size_t n_columns = smaller_of(n_left, width);
@@ -203,13 +213,14 @@ void multiply_quantized(const PackedMatrix *matrix, const QuantizedRows *rows, s
         for (size_t index = 0; index < tiling.n_tiles; index++) {
             const size_t n = height_of(tiling, index);
             const IntegerTile tile = {
-                .x = rows->integers + row * x_stride,
+                .x = product->rows->integers + row * x_stride,
                 .x_stride = x_stride,
                 .n_groups = n_groups,
                 .panel = matrix->integers + first * n_groups * GROUP,
                 .panel_size = n_groups * GROUP * PANEL_COLUMNS,
                 .starts = matrix->starts + first,
-                .target = target_of(matrix, epilogue, result, stride, row, first, n_columns),
+                .target = target_of(matrix, product->epilogue, product->result, product->stride,
+                                    row, first, n_columns),
             };
             if (!is_wide)
                 tiles[n](&tile);
@@ -220,6 +231,22 @@ void multiply_quantized(const PackedMatrix *matrix, const QuantizedRows *rows, s
             row += n;
         }
     }
+}
+
+static void multiply_shares(void *job, Shares *shares) {
+    const IntegerProduct *product = job;
+    size_t first, last;
+    while (next_share(shares, &first, &last))
+        multiply_columns(product, first * PAIR_COLUMNS,
+                         smaller_of(last * PAIR_COLUMNS, product->matrix->n_outputs));
+}
+
+void multiply_quantized(const PackedMatrix *matrix, const QuantizedRows *rows, size_t n_rows,
+                        Epilogue epilogue, float *result, size_t stride) {
+    epilogue.row_scale = rows->scale;
+    IntegerProduct product = {matrix, rows, n_rows, epilogue, result, stride};
+    run_in_team(multiply_shares, &product, pairs_of(matrix->n_outputs),
+                n_rows * matrix->n_inputs * matrix->n_outputs);
 }
 
 void multiply_any(const PackedMatrix *matrix, const float *x, size_t x_stride, size_t n_rows,
