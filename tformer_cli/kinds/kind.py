@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def with_fields(recipe: Recipe, complete: Callable[[CorpusConfig], CorpusConfig]
     return replace(recipe, data=replace(recipe.data, train=train, valid=valid))
 
 
-class FilledGap(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class FilledGap:
     """A gap of a text with its most probable token, or the first token of a word with its label."""
 
     position: int
