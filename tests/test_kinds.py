@@ -44,7 +44,7 @@ fast/native/search.py
 fast/native/weights.py
 fast/native_search.py
 foreign/export.py
-inspect/capture/forced.py
+inspect/capture/maps.py
 inspect/jobs/ablate.py
 inspect/jobs/dump_heads.py
 inspect/jobs/follow_heads.py

@@ -1,5 +1,6 @@
 """A hand-made record: S and T differ, the two alphabets share nothing."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,7 +13,7 @@ from tformer_cli.inspect.ablation import (
     losses_without_each,
     sentence_losses,
 )
-from tformer_cli.inspect.capture.forced import AttentionMaps, CapturedBatch, TappedAttention
+from tformer_cli.inspect.capture.maps import AttentionMaps, CapturedBatch, TappedAttention
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
@@ -28,7 +29,7 @@ def batch_of(maps):
         for layer, weights in enumerate(maps.layers(kind)):
             errors = [maps.residuals[HeadId(kind, layer, head)] for head in range(len(weights))]
             tapped[kind, layer] = TappedAttention(
-                weights[None], torch.tensor(errors)[None, :, None].expand(1, -1, weights.shape[1])
+                weights[None], np.repeat(np.array(errors)[None, :, None], weights.shape[1], axis=2)
             )
     return CapturedBatch([maps.source_ids], [maps.target_input_ids], [maps.next_id], tapped)
 
@@ -43,7 +44,7 @@ def made_record(
         scores = 3 * torch.randn(n_layers, 2, n_rows, n_keys, generator=generator)
         if is_causal:
             scores = scores.masked_fill(~torch.ones(n_rows, n_keys).tril().bool(), -torch.inf)
-        return tuple(scores.softmax(dim=-1))
+        return tuple(scores.softmax(dim=-1).numpy())
 
     return HeadsRecord(
         index=index,
@@ -144,7 +145,8 @@ def check_maps(found, expected, atol=1e-6):
     for kind in KINDS:
         assert len(found.layers(kind)) == len(expected.layers(kind)) > 0
         for ours, theirs in zip(found.layers(kind), expected.layers(kind), strict=True):
-            torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
+            assert ours.dtype == theirs.dtype == np.float32
+            np.testing.assert_allclose(ours, theirs, atol=atol, rtol=0)
     assert found.residuals.keys() == expected.residuals.keys()
     assert found.residual < 1e-5
 

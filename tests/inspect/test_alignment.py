@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from tests.inspect.conftest import dictionary_model
 from tformer_cli.artifacts.config_file import AlignmentInfo
@@ -27,7 +26,8 @@ from tformer_cli.inspect.alignment import (
     words_of_ids,
     words_of_text,
 )
-from tformer_cli.inspect.capture.forced import AttentionMaps, capture_maps
+from tformer_cli.inspect.capture.forced import capture_maps
+from tformer_cli.inspect.capture.maps import AttentionMaps
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.pharaoh import format_links, parse_links
 from tformer_cli.text.train_tokenizer import train_tokenizer
@@ -231,13 +231,13 @@ class Tokenizer:
 def maps_of(source_ids, target_ids, *cross):
     """Cross maps, a list of layers of heads of rows, over one-hot rows given by their column."""
     n = len(source_ids) + 1
-    rows = torch.tensor(cross)  # (L, H, T)
+    rows = np.array(cross)  # (L, H, T)
     return AttentionMaps(
         source_ids=(*source_ids, 3),
         target_input_ids=(2, *target_ids),
         enc=(),
         dec=(),
-        cross=tuple(0.8 * torch.nn.functional.one_hot(rows, n) + 0.2 / n),
+        cross=tuple((0.8 * np.eye(n)[rows] + 0.2 / n).astype(np.float32)),
         residuals={},
     )
 
@@ -268,7 +268,9 @@ def test_pieces_become_words_and_rows_are_read_by_their_convention():
 def test_without_stored_heads_the_mean_of_the_last_layers_is_read_however_sure_another_head_is():
     wrong = [3, 3, 3]  # the most confident head of all is in the first layer
     maps = maps_of([THE, C, AT], [CHAT, LE], [wrong, wrong], [NAIVE, wrong], [NAIVE, NAIVE])
-    maps = replace(maps, cross=(torch.round(maps.cross[0]), torch.zeros(0, 3, 4), *maps.cross[1:]))
+    maps = replace(
+        maps, cross=(np.round(maps.cross[0]), np.zeros((0, 3, 4), np.float32), *maps.cross[1:])
+    )
     found = align_words(Tokenizer, maps, default_of(maps))
     assert (found.choice.heads, found.convention) == ("cross.2-3", "naive")
     assert found.choice.said == "mean of cross.2-3 (not measured)"

@@ -12,7 +12,7 @@ from tests.zoo import ENGLISH
 from tformer_cli.artifacts.lens_file import StoredMaps, read_maps, store_maps
 from tformer_cli.errors import ArtifactError
 from tformer_cli.inspect import lens as lenses
-from tformer_cli.inspect.capture.forced import ids_read
+from tformer_cli.inspect.capture.maps import ids_read
 from tformer_cli.inspect.jobs import layers as job
 from tformer_cli.inspect.jobs.layers import LayerModel, inspect_layers
 from tformer_cli.inspect.jobs.reader import BUFFER_LINES, inspected_model, open_for_inspection
@@ -232,7 +232,7 @@ def sentence_by_sentence(opened, lens):
     model, alike = inspected_model(opened.directory), []
     kind = "dec" if model.config.is_decoder_only else "enc"
     for ids in job.read_corpus(opened, TEXTS)[4::5]:
-        read = ids_read(model, *ids)
+        read = ids_read(model.config, *ids)
         with torch.inference_mode():
             logits, layers = read_layers(model, single(model, *read), kind, lens)
         given = logits[0].argmax(1)

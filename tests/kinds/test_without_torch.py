@@ -165,6 +165,30 @@ def test_alignments_come_out_of_the_search(model, options):
     assert [bool(line.rpartition("\t")[2]) for line in found.splitlines()] == [*map(bool, LINES)]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--format", "text"),
+        ("--format", "jsonl", "--weights", "alpha", "--heads", "@role=sink,cross"),
+        ("--target", "deux chiens", "--format", "html"),
+        ("--format", "svg", "--heads", "cross"),
+        ("--format", "npz", "--rank", "2"),
+        ("--format", "safetensors"),
+    ],
+    ids=lambda options: options[-1],
+)
+def test_heads_of_a_line_are_shown_without_torch(model, options, tmp_path):
+    words = ("inspect-heads", model, LINES[1], "-q", *options, "-o")
+    assert without_torch(*words, tmp_path / "found") == ""
+    with_torch(*words, tmp_path / "expected")
+    assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+@pytest.mark.parametrize("options", [["--mode", "live"], ["--weights", "norm"], ["--corpus"]])
+def test_what_is_more_of_heads_than_a_forced_pass_is_for_torch(model, options):
+    assert started("inspect-heads", model, LINES[1], *options).returncode == ASKED
+
+
 def test_a_benchmark_and_the_process_it_measures_do_without_torch(model, tmp_path):
     (tmp_path / "source").write_text("\n".join(LINES) + "\n")
     options = ("--rounds", 1, "--beam-size", 2, "--format", "json")

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, special
 
 from tformer_cli.heads.names import Kind
-from tformer_cli.inspect.heads.metrics import NO_VARIANCE, OFFSETS, entropies
+from tformer_cli.inspect.heads.metrics import NO_VARIANCE, OFFSETS
 
 
 class RowSum(NamedTuple):
@@ -46,6 +46,10 @@ def metric_sums(
         "sink_bos": RowSum(exact[:, :, 0].sum(dim=-1), n_rows) if kind == "dec" else None,
     }
     return {name: found for name, found in sums.items() if found is not None}
+
+
+def entropies(weights: Tensor) -> Tensor:
+    return -special.xlogy(weights, weights).sum(dim=-1)
 
 
 def _normalized_entropy(weights: Tensor, kind: Kind) -> RowSum | None:

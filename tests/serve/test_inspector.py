@@ -58,7 +58,7 @@ def test_heads_are_those_of_inspect_heads_in_bytes(translator):
         assert maps.shape[:2] == (2, 2)
         for layer in range(2):
             for head in range(2):
-                weights = record.captured.weights(HeadId(kind, layer, head)).numpy()
+                weights = record.captured.weights(HeadId(kind, layer, head))
                 np.testing.assert_allclose(maps[layer, head], weights, atol=0.5 / 255 + 1e-6)
     assert heads["first"] == str(record.first_head())
     assert heads["text"] == record.target

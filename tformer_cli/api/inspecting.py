@@ -122,7 +122,7 @@ class InspectedModel:
             DataError: while it is read, if a line is too long or the sides differ in length.
         """
         check_number("rank", rank, int, at_least(1))
-        given = {"heads": heads, "mode": mode, "rank": rank, "weights": weights}
+        given = {"heads": heads, "mode": mode, "rank": rank, "weights": weights, "by_kernels": True}
         settings = {"n_best": rank, **search_given(locals())}
         from tformer_cli.inspect.pages import notebook_page
         from tformer_cli.inspect.views.heads import VIEW

@@ -46,12 +46,7 @@ class CompiledEncoder:
         compute: Callable[[int, NDArray[np.float32]], Result],
         before_batch: Callable[[], None] = never_interrupt,
     ) -> list[Result]:
-        """Computes something of the hidden states of every text.
-
-        Args:
-            compute: makes a result of a text's number and its hidden states (S, D), those of the
-                `</s>` among them where the model reads one; it is called from several threads.
-        """
+        """Computes something of the number and the states (S, D) of every text, in threads."""
         n_workers = self._n_threads or available_threads()
         # One more for the end of sentence, which most models read behind a text
         lengths = [len(one) + 1 for one in texts]

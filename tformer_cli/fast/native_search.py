@@ -211,6 +211,10 @@ class CompiledSearch:
         found = side_by_side(score, batches, n_workers, stop, lambda: None)
         return [found[index] for index in range(len(sources))]
 
+    def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
+        """See `PreparedRecording`."""
+        return self._present().record(source, target)
+
     def search(
         self,
         sentences: Sequence[Sentence],

@@ -35,12 +35,7 @@ class Unpadded(NamedTuple):
 
 
 def unpadded(tokens: Tensor, mask: Tensor) -> Unpadded:
-    """Lays padded sentences out one after the other.
-
-    Args:
-        tokens: (B, T) ids.
-        mask: (B, T) True where a position is a token and not padding; padding comes last.
-    """
+    """Lays sentences (B, T), whose mask (B, T) is False at the padding behind, out in one row."""
     lengths = mask.sum(dim=1)
     starts = functional.pad(lengths.cumsum(0), (1, 0))
     n_tokens = int(starts[-1])
@@ -65,11 +60,7 @@ def trains_unpadded(model: Model, longest: int) -> bool:
 
 
 def hidden_unpadded(model: Transformer, source: Unpadded, target_input: Unpadded) -> Tensor:
-    """Computes what `decode_hidden` does after `encode`, without padding.
-
-    Returns:
-        (N, D) the decoder's last hidden states.
-    """
+    """Computes the decoder's last hidden states (N, D), as `decode_hidden`, without padding."""
     within_target = Spans(
         target_input.starts, target_input.starts, is_causal=True, positions=target_input.positions
     )

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from tformer_cli.artifacts.config_file import AlignmentInfo
-    from tformer_cli.inspect.capture.forced import AttentionMaps
+    from tformer_cli.inspect.capture.maps import AttentionMaps
     from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 Numbers = NDArray[np.float64]
@@ -248,7 +248,7 @@ def default_selection(layout: HeadLayout) -> str:
 
 def head_mean(maps: AttentionMaps, heads: Sequence[HeadId]) -> Numbers:
     """(T, S) mean of the weights of heads; the begin and end of sentence are counted."""
-    mean: Numbers = np.mean([maps.weights(head).double().numpy() for head in heads], axis=0)
+    mean: Numbers = np.mean([maps.weights(head) for head in heads], axis=0, dtype=np.float64)
     return mean
 
 
@@ -463,7 +463,7 @@ def align_words(
     heads = [
         HeadId("cross", layer, n) for layer, one in enumerate(maps.cross) for n in range(len(one))
     ]
-    each = np.concatenate([layer.double().numpy() for layer in maps.cross])
+    each = np.concatenate(maps.cross).astype(np.float64)
     # (heads, target words, source words + 1) -> (heads)
     weights = word_weights(each, source, target, convention)
     agrees = (linked(weights, LinkRule()) & is_linked).sum(axis=(1, 2))

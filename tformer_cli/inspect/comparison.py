@@ -24,13 +24,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import Role, role_of
-from tformer_cli.inspect.capture.forced import AttentionMaps
+from tformer_cli.inspect.capture.maps import AttentionMaps, Weights
 from tformer_cli.inspect.heads.metrics import entropies
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary
 from tformer_cli.wording import count_of
@@ -39,16 +37,18 @@ LARGEST = math.log(2)  # The divergence of rows that share no key
 Numbers = NDArray[np.float64]
 
 
-def divergence_sums(first: Tensor, second: Tensor) -> Tensor:
+def divergence_sums(first: Weights | Numbers, second: Weights | Numbers) -> Numbers:
     """Sums the divergences of rows of heads (G, Q, K) from those of others (H, Q, K): (G, H)."""
-    first, second = first.double(), second.double()
-    own, others = entropies(first), entropies(second)
-    rows = [
-        # One head at a time keeps memory at H maps instead of G·H.
-        (entropies((weights + second) / 2) - (entropy + others) / 2).clamp(min=0.0).sum(dim=-1)
-        for weights, entropy in zip(first, own, strict=True)
-    ]
-    return torch.stack(rows) if rows else second.new_zeros(0, len(second))
+    others = second.astype(np.float64)
+    entropy_of_others = entropies(others)
+    sums = np.zeros((len(first), len(second)))
+    # One head at a time keeps memory at H maps instead of G·H.
+    for row, weights in zip(sums, first.astype(np.float64), strict=True):
+        divergences = (
+            entropies((weights + others) / 2) - (entropies(weights) + entropy_of_others) / 2
+        )
+        row[:] = np.maximum(divergences, 0.0).sum(axis=-1)
+    return sums
 
 
 class HeadDistances:
@@ -64,9 +64,9 @@ class HeadDistances:
         for kind, sums in self._sums.items():
             if not sums.size:
                 continue
-            weights = torch.cat(first.layers(kind)), torch.cat(second.layers(kind))
-            sums += divergence_sums(*weights).numpy()
-            self._n_rows[kind] += weights[0].shape[1]
+            weights = (np.concatenate(maps.layers(kind)) for maps in (first, second))
+            sums += divergence_sums(*weights)
+            self._n_rows[kind] += first.layers(kind)[0].shape[1]
 
     def means(self, kind: Kind) -> Numbers:
         """(G, H) mean divergence of the heads of a kind, in the order of their layouts."""
@@ -240,7 +240,7 @@ class HeadDiff:
         paired = [change for change in self.changes if change.divergence is not None]
         return max(paired, key=lambda change: change.divergence or 0.0, default=None)
 
-    def difference(self, change: HeadChange) -> Tensor:
+    def difference(self, change: HeadChange) -> Weights:
         """(Q, K) weights of B's head less those of A's, from −1 to 1; rows sum to 0."""
         if change.first is None or change.second is None:
             raise ValueError("a head without a counterpart has no difference")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.lens_file import Maps
     from tformer_cli.heads.names import Inspected, Kind
-    from tformer_cli.inspect.capture.forced import IdPair
+    from tformer_cli.inspect.capture.maps import IdPair
 
 READS = 0.25
 """Least agreement with the model of a lens that reads a layer; what is below is babble."""

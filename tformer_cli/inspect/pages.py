@@ -11,27 +11,32 @@ heads that are shown first of each kind.
 The page around the data is in `frame`.
 """
 
+from __future__ import annotations
+
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from tformer_cli.heads.names import KINDS, HeadId
 from tformer_cli.heads.roles import METRICS
-from tformer_cli.inspect.capture.forced import HeadVectors
-from tformer_cli.inspect.capture.live import SearchTree
 from tformer_cli.inspect.data import attributes
 from tformer_cli.inspect.frame import fill_page, page_texts, report_texts
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import SentenceView, View
 from tformer_cli.inspect.views import all_views
 from tformer_cli.inspect.weighting.weighting import ALPHA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tformer_cli.inspect.capture.live import SearchTree
+    from tformer_cli.inspect.capture.maps import HeadVectors, Weights
 
 LARGEST_MAPS = 1_280_000  # Bytes of base64 that the maps of a sentence may take with 16 bits
 LARGEST_VECTORS = 400_000  # Bytes of base64 that queries and keys of a sentence may take
@@ -91,7 +96,7 @@ SENTENCE = (
 
 
 def bits_of(record: HeadsRecord) -> int:
-    cells = sum(_visible(record, head).numel() for head in record.heads)
+    cells = sum(_visible(record, head).size for head in record.heads)
     return 16 if cells * 2 * 4 / 3 <= LARGEST_MAPS else 8
 
 
@@ -138,8 +143,8 @@ def _vectors(record: HeadsRecord, vectors: HeadVectors, n_map_bytes: int) -> dic
     packed: dict[str, str] = {}
     for head in _by_worth(record):
         queries, keys = (part[head.kind, head.layer] for part in (vectors.queries, vectors.keys))
-        both = torch.cat((queries[head.head], keys[head.head]))
-        text = _base64(both.half().numpy().astype("<f2").tobytes())
+        both = np.concatenate((queries[head.head], keys[head.head]))
+        text = _base64(both.astype("<f2").tobytes())
         room -= len(text) + sum(len(str(one)) for one in _terms(vectors, head).values())
         if room < 0:
             break
@@ -155,7 +160,7 @@ def _terms(vectors: HeadVectors, head: HeadId) -> dict[str, str | float]:
         terms["factor"] = vectors.factors[place]
     for name, parts in (("c", vectors.similarity), ("b", vectors.positions)):
         if place in parts:
-            terms[name] = _base64(parts[place][head.head].numpy().astype("<f4").tobytes())
+            terms[name] = _base64(parts[place][head.head].astype("<f4").tobytes())
     return terms
 
 
@@ -198,16 +203,16 @@ def _head(record: HeadsRecord, head: HeadId, bits: int) -> dict[str, Any]:
     }
 
 
-def _visible(record: HeadsRecord, head: HeadId) -> torch.Tensor:
+def _visible(record: HeadsRecord, head: HeadId) -> Weights:
     shades = record.shades(head)
     if head.kind != "dec":
         return shades
-    rows, columns = torch.tril_indices(*shades.shape)
-    return shades[rows, columns]
+    visible: Weights = shades[np.tri(*shades.shape) > 0]
+    return visible
 
 
-def _packed(weights: torch.Tensor, bits: int) -> str:
-    numbers = (weights.double() * (2**bits - 1)).round().int().flatten().numpy()
+def _packed(weights: Weights, bits: int) -> str:
+    numbers = np.rint(weights.astype(np.float64) * (2**bits - 1))
     return _base64(numbers.astype(f"<u{bits // 8}").tobytes())
 
 

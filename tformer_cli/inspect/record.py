@@ -1,19 +1,21 @@
 """One inspected sentence: its tokens, its maps and the chosen heads, ready to be shown."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
 
-from torch import Tensor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tformer_cli.artifacts.config_file import TASKS, TaskKind
 from tformer_cli.heads.names import KINDS, CaptureMode, HeadId, Kind
 from tformer_cli.heads.roles import UNKNOWN, RareTokens, Role, role_of
-from tformer_cli.inspect.alignment import AlignedWords, SpelledWords
-from tformer_cli.inspect.capture.forced import AttentionMaps, HeadVectors
-from tformer_cli.inspect.capture.live import SearchTree
 from tformer_cli.inspect.heads.metrics import metrics_of
 from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
-from tformer_cli.kinds.kind import FilledGap
-from tformer_cli.text.images.named import short_name
+
+if TYPE_CHECKING:
+    from tformer_cli.inspect.alignment import AlignedWords, SpelledWords
+    from tformer_cli.inspect.capture.live import SearchTree
+    from tformer_cli.inspect.capture.maps import AttentionMaps, HeadVectors, Weights
+    from tformer_cli.kinds.kind import FilledGap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +86,12 @@ class HeadsRecord:
                 self.maps, list(self.heads), scales_rows=scales_rows, rare=self.rare.positions
             )
         if self.maps is not None and not self.weighting.is_share:
-            largest = max((self.maps.weights(h).max().item() for h in self.heads), default=0.0)
+            largest = max((float(self.maps.weights(h).max()) for h in self.heads), default=0.0)
         object.__setattr__(self, "metrics", metrics)
         object.__setattr__(self, "largest", largest or 1.0)
 
     @property
-    def sentence(self) -> "HeadsRecord":
+    def sentence(self) -> HeadsRecord:
         return self
 
     def __str__(self) -> str:
@@ -101,6 +103,8 @@ class HeadsRecord:
         if not self.model.n_encoder_layers:
             return [("text", self.target)]
         if not self.model.n_decoder_layers:
+            from tformer_cli.text.images.named import short_name
+
             read = ("image", short_name(self.source)) if self.is_image else ("text", self.source)
             given = [("label", self.labeled)] if self.probability is not None else []
             name = "labels" if self.gives_labels else "filled"
@@ -170,7 +174,7 @@ class HeadsRecord:
         """Labels of the columns of a kind's maps: the keys."""
         return self.input_pieces if kind == "dec" else self.source_pieces
 
-    def shades(self, head: HeadId) -> Tensor:
+    def shades(self, head: HeadId) -> Weights:
         """(Q, K) numbers of a head between 0 and 1, to be drawn."""
         return self.captured.weights(head) / self.largest
 

@@ -150,6 +150,7 @@ class View(ABC, Generic[R]):
     formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")  # The second is a pipe's
     draws_png: ClassVar[bool] = True  # False if it puts pixels together without resvg
     terms: ClassVar[Mapping[str, tuple[str, str]]] = {}  # Plain name and meaning of its numbers
+    needs_model: ClassVar[bool] = True  # False if it reads nothing but the maps of sentences
     script: ClassVar[str] = ""  # Adds its tab, where no ``page/tab_NAME.js`` does
 
     def json(self, record: R) -> dict[str, Any]:

@@ -181,6 +181,14 @@ class PreparedScoring(Protocol):
         """
 
 
+@runtime_checkable
+class PreparedRecording(Protocol):
+    """A prepared search that also says what the attentions of its model read and give."""
+
+    def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
+        """Reads a pair, in token ids without special tokens; scoring.h lists what it returns."""
+
+
 class SearchEngine(Protocol):
     """A way to search for translations."""
 
@@ -310,6 +318,17 @@ class Searcher:
                     reason = self._leave_aside(engine, error)
             reasons[engine.name] = reason or "it scores nothing that is given"
         raise self._none_left(reasons)
+
+    def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32] | None:
+        """Records the attentions of a pair; None: no engine does. See `PreparedRecording`."""
+        for engine in self._engines:
+            # Whatever the settings of the search are, nothing is searched for
+            prepared = (
+                None if self._refusal(engine, DecodingConfig()) else self._prepared[engine.name]
+            )
+            if isinstance(prepared, PreparedRecording):
+                return prepared.record(source, target)
+        return None
 
     def _refusal(self, engine: SearchEngine, config: DecodingConfig) -> str | None:
         """Prepares an engine; gives the reason why it cannot search."""

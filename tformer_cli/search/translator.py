@@ -27,6 +27,9 @@ from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tformer_cli.search.config import DecodingConfig, TooLong
     from tformer_cli.search.engine import SearchedModel, SearchEngine, Shortlist
     from tformer_cli.search.hypothesis import CrossHead, Hypothesis, SourceAttention
@@ -415,6 +418,10 @@ class Translator:
         A translator that listens says what its heads attended to.
         """
         return self._searcher.score(sources, targets, self.config, self._heads)
+
+    def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32] | None:
+        """Records what the attentions of a pair read and give; see `Searcher.record`."""
+        return self._searcher.record(source, target)
 
     def stream(
         self, lines: Iterable[str | tuple[str, LineConstraints]], buffer_lines: int = BUFFER_LINES

@@ -21,6 +21,7 @@ from threading import Condition, Thread
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 
 from tformer_cli.artifacts.config_file import TASKS
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.heads.names import HeadId, Kind
     from tformer_cli.inspect.capture.live import SearchTree
+    from tformer_cli.inspect.capture.maps import Weights
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.inspect.view import Subject
     from tformer_cli.kinds.stored_model import Opened
@@ -297,13 +299,13 @@ def _heads(found: Inspected, _: str) -> Event | None:
     }
 
 
-def _packed(layers: Sequence[torch.Tensor], n_heads: int) -> Event:
-    """One tensor (L, H, Q, K) in bytes: of JSON's decimals a page takes five times as long."""
+def _packed(layers: Sequence[Weights], n_heads: int) -> Event:
+    """One array (L, H, Q, K) in bytes: of JSON's decimals a page takes five times as long."""
     shape = [len(layers), n_heads, *layers[0].shape[1:]]
-    whole = torch.zeros(shape)
+    whole = np.zeros(shape, np.float32)
     for layer, weights in enumerate(layers):  # a pruned layer has fewer heads
         whole[layer, : len(weights)] = weights
-    numbers = (255 * whole).round().to(torch.uint8).numpy().tobytes()
+    numbers = np.rint(255 * whole).astype(np.uint8).tobytes()
     return {"shape": shape, "data": base64.b64encode(numbers).decode("ascii"), "scale": 1 / 255}
 
 

@@ -166,12 +166,12 @@ def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
     # Sums run in float64, so that the order of the files leaves no trace.
     if not files:
         raise ValueError("there is no checkpoint to average")
-    first = load_tensors(files[0])
-    sums = {name: tensor.double() for name, tensor in first.items()}
-    for file in files[1:]:
+    sums: dict[str, Tensor] = {}
+    for file in files:
         tensors = load_tensors(file)
-        if tensors.keys() != sums.keys():
+        if sums and tensors.keys() != sums.keys():
             raise ValueError(f"{file} and {files[0]} hold different tensors")
         for name, tensor in tensors.items():
-            sums[name] += tensor.double()
-    return {name: (total / len(files)).to(first[name].dtype) for name, total in sums.items()}
+            sums[name] = sums[name].add_(tensor) if name in sums else tensor.double()
+    # One after the other, so that memory never holds sums and means of all
+    return {name: (sums.pop(name) / len(files)).to(tensors[name].dtype) for name in list(sums)}

@@ -95,7 +95,7 @@ def test_colors_say_the_same_as_the_signs(model, other):
     blocks = signed_map(diff, diff.most_changed)
     text = drawn(lambda console: show_blocks(console, blocks), width=120, **options)
     assert "\x1b[" in text
-    largest = diff.difference(diff.most_changed).abs().max().item()
+    largest = abs(diff.difference(diff.most_changed)).max()
     assert f"at most {100 * largest:.0f}" in text
 
 

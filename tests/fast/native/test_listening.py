@@ -32,8 +32,8 @@ def tapped(model, sources, targets, heads):
     """(T + 1, S) of each pair: the mean of heads by the plain formula, computed beside a pass."""
     found = {}
     for index, maps in capture_pairs(model, list(zip(sources, targets, strict=True)), ("cross",)):
-        each = [maps.weights(HeadId("cross", *head)).double() for head in heads]
-        found[index] = torch.stack(each).mean(dim=0).numpy()
+        each = [maps.weights(HeadId("cross", *head)) for head in heads]
+        found[index] = np.mean(each, axis=0, dtype=np.float64)
     return [found[index] for index in range(len(sources))]
 
 

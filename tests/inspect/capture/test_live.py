@@ -142,7 +142,7 @@ def test_a_row_of_another_hypothesis_shows(one_thread):
     maps = recording.maps_of(SOURCES[0], best)
     forced = capture_maps(model, SOURCES[0], other)
     n = min(len(best), len(other)) + 1
-    difference = (maps.cross[1][:, :n] - forced.cross[1][:, :n]).abs().max()
+    difference = abs(maps.cross[1][:, :n] - forced.cross[1][:, :n]).max()
     assert difference > 1e-3
 
 

@@ -12,23 +12,23 @@ from tests.inspect.conftest import batch_of
 from tests.oracles import plain_metrics
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout
 from tformer_cli.heads.roles import METRICS, role_of
-from tformer_cli.inspect.capture.forced import AttentionMaps, CapturedBatch, TappedAttention
+from tformer_cli.inspect.capture.maps import AttentionMaps, CapturedBatch, TappedAttention
 from tformer_cli.inspect.heads.metrics import HeadStatistics, batch_metric_sums, head_metrics
 
 
 def uniform(n_rows, n_keys):
-    return torch.full((1, n_rows, n_keys), 1 / n_keys)
+    return np.full((1, n_rows, n_keys), 1 / n_keys, np.float32)
 
 
 def causal_uniform(n):
-    mask = torch.ones(n, n).tril()
-    return (mask / mask.sum(dim=-1, keepdim=True))[None]
+    mask = np.tri(n, dtype=np.float32)
+    return (mask / mask.sum(axis=-1, keepdims=True))[None]
 
 
 def shifted(n, offset):
-    weights = torch.zeros(1, n, n)
-    rows = torch.arange(n)
-    weights[0, rows, (rows + offset).clamp(0, n - 1)] = 1.0
+    weights = np.zeros((1, n, n), np.float32)
+    rows = np.arange(n)
+    weights[0, rows, (rows + offset).clip(0, n - 1)] = 1.0
     return weights
 
 
@@ -74,23 +74,23 @@ def test_rotated_sinusoids_make_a_head_of_the_previous_token(n):
     keys = torch.cat([angles.sin(), angles.cos()], dim=1)
     queries = torch.cat([(angles - angles[1]).sin(), (angles - angles[1]).cos()], dim=1)
     weights = torch.softmax(64 * queries @ keys.T / math.sqrt(d_model), dim=-1)
-    assert head_metrics(weights[None], "enc")[0]["prev"] >= 0.999
+    assert head_metrics(weights.numpy()[None], "enc")[0]["prev"] >= 0.999
 
 
 def test_confidence_leaves_the_end_of_sentence_out():
-    weights = torch.tensor([[[0.3, 0.1, 0.6], [0.0, 0.2, 0.8]]])
+    weights = np.array([[[0.3, 0.1, 0.6], [0.0, 0.2, 0.8]]])
     assert head_metrics(weights, "cross")[0]["confidence"] == pytest.approx(0.25)
-    square = torch.tensor([[[1.0, 0.0], [0.4, 0.6]]])
+    square = np.array([[[1.0, 0.0], [0.4, 0.6]]])
     assert head_metrics(square, "dec")[0]["confidence"] == pytest.approx(0.8)
 
 
 def test_cross_attention_has_no_positions_and_a_distance_in_shares():
-    weights = torch.zeros(1, 3, 5)
+    weights = np.zeros((1, 3, 5))
     weights[0, [0, 1, 2], [0, 2, 4]] = 1.0
     metrics = head_metrics(weights, "cross")[0]
     assert metrics["distance"] == 0.0
     assert not {"prev", "self", "next"} & metrics.keys()
-    assert head_metrics(weights.flip(2), "cross")[0]["distance"] == pytest.approx(2 / 3)
+    assert head_metrics(np.flip(weights, 2), "cross")[0]["distance"] == pytest.approx(2 / 3)
     assert metrics["sink_eos"] == pytest.approx(1 / 3)
 
 
@@ -99,13 +99,13 @@ def test_cross_attention_has_no_positions_and_a_distance_in_shares():
     [("enc", {"prev", "entropy_norm", "confidence"}), ("dec", {"prev", "next", "entropy_norm"})],
 )
 def test_what_is_not_defined_for_one_position_is_left_out(kind, absent):
-    metrics = head_metrics(torch.ones(1, 1, 1), kind)[0]
+    metrics = head_metrics(np.ones((1, 1, 1)), kind)[0]
     assert not absent & metrics.keys()
     assert all(math.isfinite(value) for value in metrics.values())
 
 
 def test_heads_are_measured_each_by_itself():
-    together = torch.cat([shifted(6, -1), uniform(6, 6)])
+    together = np.concatenate([shifted(6, -1), uniform(6, 6)])
     assert head_metrics(together, "enc") == [
         *head_metrics(shifted(6, -1), "enc"),
         *head_metrics(uniform(6, 6), "enc"),
@@ -116,19 +116,19 @@ def test_heads_are_measured_each_by_itself():
 def test_diagonality_is_1_along_the_diagonal_and_0_where_rows_do_not_differ(n_rows, n_keys):
     even = head_metrics(uniform(n_rows, n_keys), "cross")[0]
     assert even["diagonality"] == pytest.approx(0.0, abs=1e-9)
-    one_key = torch.zeros(1, n_rows, n_keys)
+    one_key = np.zeros((1, n_rows, n_keys))
     one_key[:, :, 1] = 1.0
     assert head_metrics(one_key, "cross")[0]["diagonality"] == 0.0
-    square = torch.eye(n_rows)[None]
+    square = np.eye(n_rows)[None]
     assert head_metrics(square, "cross")[0]["diagonality"] == pytest.approx(1.0)
-    assert head_metrics(square.flip(1), "cross")[0]["diagonality"] == pytest.approx(-1.0)
+    assert head_metrics(np.flip(square, 1), "cross")[0]["diagonality"] == pytest.approx(-1.0)
     mixed = head_metrics(0.6 * square + 0.4 / n_rows, "cross")[0]
     assert mixed["diagonality"] == pytest.approx(0.6)
 
 
 def test_monotonicity_counts_the_steps_that_do_not_go_back():
     keys = torch.tensor([[0, 1, 1, 3], [3, 2, 1, 0], [0, 3, 1, 2]])
-    weights = torch.nn.functional.one_hot(keys, 5).float()
+    weights = torch.nn.functional.one_hot(keys, 5).float().numpy()
     found = [metrics["monotonicity"] for metrics in head_metrics(weights, "cross")]
     assert found == pytest.approx([1.0, 0.0, 2 / 3])
     assert "monotonicity" not in head_metrics(weights, "enc")[0]
@@ -156,7 +156,8 @@ def padded(kind, sharpness):
     visible = torch.arange(WIDEST) < keys[:, None, None, None]
     if kind == "dec":
         visible = torch.ones(WIDEST, WIDEST, dtype=torch.bool).tril().expand(shape)
-    return scores.masked_fill(~visible, -torch.inf).softmax(dim=-1), rows, keys
+    weights = scores.masked_fill(~visible, -torch.inf).softmax(dim=-1)
+    return weights.numpy(), rows.numpy(), keys.numpy()
 
 
 @pytest.mark.parametrize("kind", ["enc", "dec", "cross"])
@@ -164,24 +165,24 @@ def padded(kind, sharpness):
 @pytest.mark.parametrize("eos", [True, False])
 def test_a_batch_and_a_sentence_alone_are_measured_by_the_plain_formulas(kind, sharpness, eos):
     weights, rows, keys = padded(kind, sharpness)
-    rare = torch.zeros(len(LENGTHS), WIDEST, dtype=torch.bool)
+    rare = np.zeros((len(LENGTHS), WIDEST), dtype=bool)
     rare[3, [0, 2]] = rare[5, 11] = True
     sums = batch_metric_sums(
-        weights, rows, keys, kind, rare, has_eos=torch.tensor([eos] * len(LENGTHS))
+        weights, rows, keys, kind, rare, has_eos=np.array([eos] * len(LENGTHS))
     )
     assert list(sums) == [name for name in METRICS if name in sums]
     for place in range(len(LENGTHS)):
         alone = weights[place, :, : rows[place], : keys[place]]
-        rare_here = rare[place].nonzero().flatten().tolist()
-        expected = plain_metrics.metric_sums(alone, kind, rare_here, has_eos=eos)
+        rare_here = rare[place].nonzero()[0].tolist()
+        expected = plain_metrics.metric_sums(torch.from_numpy(alone), kind, rare_here, has_eos=eos)
         for head, own in enumerate(head_metrics(alone, kind, rare_here, has_eos=eos)):
             assert list(own) == list(expected)
             means = {name: (one.total[head] / one.n_rows).item() for name, one in expected.items()}
             assert own == pytest.approx(means, rel=1e-12, abs=1e-12)
         for name, (totals, n_rows) in sums.items():
             if name in expected:
-                torch.testing.assert_close(
-                    totals[place], expected[name].total, rtol=1e-12, atol=1e-12, msg=name
+                np.testing.assert_allclose(
+                    totals[place], expected[name].total, rtol=1e-12, atol=1e-12, err_msg=name
                 )
                 assert n_rows[place] == expected[name].n_rows
             else:
@@ -191,7 +192,7 @@ def test_a_batch_and_a_sentence_alone_are_measured_by_the_plain_formulas(kind, s
 
 
 def test_without_frequencies_no_head_is_measured_by_rare_tokens():
-    has_eos = torch.tensor([True] * len(LENGTHS))
+    has_eos = np.array([True] * len(LENGTHS))
     sums = batch_metric_sums(*padded("enc", 1.0), "enc", has_eos=has_eos)
     assert "rare_argmax" not in sums
 
@@ -210,7 +211,7 @@ def made_maps(n_source, n_target):
         scores = 2 * torch.randn(n_heads, n_rows, n_keys, generator=generator)
         if is_causal:
             scores = scores.masked_fill(~torch.ones(n_rows, n_keys).tril().bool(), -torch.inf)
-        return scores.softmax(dim=-1)
+        return scores.softmax(dim=-1).numpy()
 
     return AttentionMaps(
         source_ids=(5,) * (n_source - 1) + (3,),
@@ -239,7 +240,9 @@ def test_means_are_those_of_the_single_sentences_weighted_by_rows(resamples):
         for maps in sentences:
             weights = maps.layers(kind)[layer]
             alone = head_metrics(weights, kind)[head]
-            for name, (_, rows) in plain_metrics.metric_sums(weights, kind).items():
+            for name, (_, rows) in plain_metrics.metric_sums(
+                torch.from_numpy(weights), kind
+            ).items():
                 totals[name] = totals.get(name, 0.0) + rows * alone[name]
                 n_rows[name] = n_rows.get(name, 0) + rows
         expected = {name: total / n_rows[name] for name, total in totals.items()}
@@ -285,7 +288,7 @@ def test_memory_does_not_grow_with_the_sentences():
     """One batch again and again: a new one leaves free lists behind that grow, too."""
     one, n = batch_of(made_maps(7, 4)), 64
     tapped = {
-        place: TappedAttention(*(values.expand(n, *values.shape[1:]) for values in found))
+        place: TappedAttention(*(np.repeat(values, n, axis=0) for values in found))
         for place, found in one.tapped.items()
     }
     batch = CapturedBatch(one.sources * n, one.targets * n, one.next_ids * n, tapped)

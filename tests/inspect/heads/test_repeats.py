@@ -155,9 +155,9 @@ def test_intervals_are_those_of_a_mean(language_model):
     from tformer_cli.inspect.capture.forced import capture_maps
 
     singles = [
-        repeat_scores(capture_maps(model, (), row[1:].tolist()).dec[0][None], length)[
-            0, 0, 0
-        ].item()
+        repeat_scores(
+            torch.from_numpy(capture_maps(model, (), row[1:].tolist()).dec[0][None]), length
+        )[0, 0, 0].item()
         for row in repeated_blocks(model, 64, length, 1)
     ]
     values = torch.tensor(singles, dtype=torch.float64)

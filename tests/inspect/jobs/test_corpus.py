@@ -9,7 +9,6 @@ from tformer_cli.heads import roles
 from tformer_cli.heads.names import KINDS, head_layout
 from tformer_cli.inspect.capture import forced
 from tformer_cli.inspect.heads.metrics import HeadStatistics
-from tformer_cli.inspect.jobs import reader
 from tformer_cli.inspect.jobs.heads import HeadInspector
 from tformer_cli.inspect.jobs.reader import CorpusInspector, count_frequencies
 from tformer_cli.kinds.opening import open_model
@@ -87,7 +86,7 @@ def test_a_batch_is_summed_up_as_its_sentences_one_by_one(opened, monkeypatch):
 
 def test_one_batch_is_held_at_a_time_and_no_product_is_kept(opened, monkeypatch):
     monkeypatch.setattr(forced, "MOST_CELLS", 1)
-    captured, held, settings = reader.capture_batches, [], []
+    captured, held, settings = forced.capture_batches, [], []
 
     def watched(*arguments):
         for numbers, batch in captured(*arguments):
@@ -98,7 +97,7 @@ def test_one_batch_is_held_at_a_time_and_no_product_is_kept(opened, monkeypatch)
             del batch
             yield given.pop()
 
-    monkeypatch.setattr(reader, "capture_batches", watched)
+    monkeypatch.setattr(forced, "capture_batches", watched)
     before = torch.backends.mkldnn.matmul.fp32_precision
     assert summed_up(opened, LINES, TARGETS).n_sentences == len(settings) == 4
     assert set(settings) == {"ieee"}, "oneDNN would keep something for every shape"

@@ -1,6 +1,7 @@
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -76,7 +77,7 @@ def test_a_model_is_itself(first, matching):
         assert change.divergence == change.divergence_in_place == 0.0
         assert not change.has_moved
         assert not change.has_changed_role
-        assert torch.equal(diff.difference(change), torch.zeros_like(diff.difference(change)))
+        assert not diff.difference(change).any()
     assert diff.n_sentences == 3
 
 
@@ -98,7 +99,7 @@ def test_exchanged_heads_are_found_again(first, matching):
     assert any(head != now for head, now in expected.items())
     for change in diff.changes:
         assert change.divergence <= 1e-6
-        assert diff.difference(change).abs().max() <= 1e-5
+        assert abs(diff.difference(change)).max() <= 1e-5
         assert change.has_moved == (change.first != change.second)
         if change.has_moved:
             assert change.divergence_in_place > 1e-3
@@ -138,8 +139,8 @@ def test_both_models_read_the_translation_by_the_first(first, second):
     if forced.maps.target_input_ids == before.captured.target_input_ids:
         expected = forced.maps.weights(change.second)
         expected = expected - records[0].maps.weights(change.first)
-        assert torch.allclose(diff.difference(change), expected, atol=1e-6)
-    assert diff.difference(change).sum(dim=-1).abs().max() < 1e-5
+        np.testing.assert_allclose(diff.difference(change), expected, atol=1e-6)
+    assert abs(diff.difference(change).sum(axis=-1)).max() < 1e-5
 
 
 def test_given_targets_are_read_and_pairs_that_do_not_fit_are_counted(first, second):

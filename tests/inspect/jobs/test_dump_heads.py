@@ -5,7 +5,6 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file
 
@@ -277,7 +276,7 @@ def test_dense_maps_come_back_in_half_precision(all_maps):
 def test_sparse_rows_hold_the_largest_weights_and_the_rest(all_maps):
     arrays = filled(DumpLayout(heads=HEADS, top_k=3), all_maps)
     for number, maps in enumerate(all_maps):
-        weights = maps.weights(HEADS[3]).numpy()
+        weights = maps.weights(HEADS[3])
         start, stop = arrays["cross.off"][number : number + 2]
         columns = arrays["cross.1.idx"][1, start:stop]
         top = arrays["cross.1.w"][1, start:stop].astype(np.float32)
@@ -295,7 +294,7 @@ def test_sparse_rows_hold_the_largest_weights_and_the_rest(all_maps):
 
 
 def test_of_equal_weights_the_first_column_comes_first():
-    columns, top, rest = largest(torch.tensor([[[0.25, 0.25, 0.25, 0.25]]]), 2)
+    columns, top, rest = largest(np.full((1, 1, 4), 0.25, np.float32), 2)
     assert columns.tolist() == [[[0, 1]]]
     assert top.tolist() == [[[0.25, 0.25]]]
     assert rest.tolist() == [[0.5]]

@@ -37,7 +37,7 @@ def test_each_target_token_is_linked_with_the_source_token_it_attends_to_most(op
         source, target = side.encode(SOURCES[number]), side.encode(TARGETS[number])
         maps = capture_maps(opened.directory.model, source, target)
         on_source = maps.weights(aligner.choice.members[0])[: len(target), : len(source)]
-        links = {(s, t) for t, s in enumerate(on_source.argmax(dim=1).tolist())}
+        links = {(s, t) for t, s in enumerate(on_source.argmax(axis=1).tolist())}
         expected.append((tuple(source), tuple(target), links))
     assert found == expected
 

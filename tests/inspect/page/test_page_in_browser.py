@@ -95,7 +95,7 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     for head in record.heads:
         np.testing.assert_allclose(
             found["weights"][str(head)],
-            record.captured.weights(head).flatten().numpy(),
+            record.captured.weights(head).flatten(),
             atol=0.5 / 65535 + 1e-7,
         )
 
@@ -222,11 +222,11 @@ def check_saved(found, record):
     assert columns == list(record.source_pieces)
     assert [line[0] for line in lines] == list(record.target_pieces)
     np.testing.assert_allclose(
-        np.array([line[1:] for line in lines], dtype=float), weights.numpy(), atol=2e-5
+        np.array([line[1:] for line in lines], dtype=float), weights, atol=2e-5
     )
     names, *long_lines = csv.reader(io.StringIO(found["csv"][1], newline=""))
     assert names == ["head", "row", "column", "query", "key", "weight"]
-    assert len(long_lines) == 2 * weights.numel()  # both heads of the layer
+    assert len(long_lines) == 2 * weights.size  # both heads of the layer
     assert found["downloads"] == [
         ["model-cross.0.0.svg", "blob"],
         ["model-cross.0.0.png", "blob"],
@@ -581,7 +581,7 @@ def test_the_page_shows_the_numbers_of_the_weighting(model, visit, weighting):
     rows = list(csv.reader(io.StringIO(seen["csv"])))
     assert rows[0] == [str(chosen), *record.source_pieces]
     found = np.array([row[1:] for row in rows[1:]], dtype=float)
-    expected = record.captured.weights(chosen).numpy()
+    expected = record.captured.weights(chosen)
     # 16 bits of the largest, and five digits of the file
     np.testing.assert_allclose(found, expected, atol=0.5 / 65535 * record.largest + 6e-6)
     strongest = [float(text) for text in seen["links"]]

@@ -19,8 +19,8 @@ from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, head_layout
 from tformer_cli.heads.roles import METRICS
 from tformer_cli.inspect import pages as render_html_module
 from tformer_cli.inspect.alignment import SpelledWords
-from tformer_cli.inspect.capture.forced import AttentionMaps, HeadVectors
 from tformer_cli.inspect.capture.live import SearchNode, SearchTree
+from tformer_cli.inspect.capture.maps import AttentionMaps, HeadVectors
 from tformer_cli.inspect.frame import DATA_SLOT, SCRIPTS, empty_page, fill_page, report_texts
 from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.pages import (
@@ -69,8 +69,8 @@ def test_the_page_holds_every_head_and_its_weights(record):
         numbers = np.frombuffer(base64.b64decode(head["weights"]), "<u2") / 65535
         expected = record.maps.weights(named(head))
         if named(head).kind == "dec":
-            expected = expected[torch.ones_like(expected).tril().bool()]
-        np.testing.assert_allclose(numbers, expected.flatten().numpy(), atol=1e-5)
+            expected = expected[np.tri(*expected.shape, dtype=bool)]
+        np.testing.assert_allclose(numbers, expected.flatten(), atol=1e-5)
 
 
 def with_extras(record, search=None, width=4):
@@ -82,7 +82,7 @@ def with_extras(record, search=None, width=4):
         {
             place: torch.randn(
                 2, maps.layers(place[0])[place[1]].shape[side], width, generator=generator
-            )
+            ).numpy()
             for place in places
         }
         for side in (1, 2)
@@ -118,7 +118,7 @@ def test_queries_and_keys_are_those_of_the_record(record):
         ]
         found = unpacked_vectors(sentence["vectors"][str(head)], len(expected[0]))
         for ours, theirs in zip(found, expected, strict=True):
-            np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
     assert sentence["sourceWords"] == {"texts": ["a", "b", "c", "d"], "ofToken": [0, 1, 2, 3]}
 
 
@@ -214,8 +214,8 @@ def test_blank_lines_are_left_out_and_the_same_records_give_the_same_bytes(
 def long_record(n_heads):
     n = 61
     generator = torch.Generator().manual_seed(1)
-    maps = torch.rand(n_heads, n, n, generator=generator).softmax(dim=-1)
-    causal = torch.rand(n_heads, n, n, generator=generator).tril()
+    maps = torch.rand(n_heads, n, n, generator=generator).softmax(dim=-1).numpy()
+    causal = torch.rand(n_heads, n, n, generator=generator).tril().numpy()
     layout = HeadLayout(*(((n_heads,) * 6,) * 3))
     summary = ModelSummary(
         name="m", n_encoder_layers=6, n_decoder_layers=6, n_heads=n_heads, step=1
@@ -234,7 +234,7 @@ def long_record(n_heads):
             source_ids=(3,) * n,
             target_input_ids=(2,) * n,
             enc=(maps,) * 6,
-            dec=(causal / causal.sum(-1, keepdim=True),) * 6,
+            dec=(causal / causal.sum(-1, keepdims=True),) * 6,
             cross=(maps,) * 6,
             residuals=dict.fromkeys(layout, 0.0),
         ),
@@ -253,7 +253,7 @@ def test_a_pair_of_60_tokens_stays_below_a_megabyte_and_a_half(n_heads, bits):
     assert sum(map(len, packed)) <= LARGEST_MAPS
     numbers = np.frombuffer(base64.b64decode(packed[0]), f"<u{bits // 8}") / (2**bits - 1)
     bound = 0.5 / (2**bits - 1) + 1e-9
-    assert np.abs(numbers - record.maps.enc[0][0].flatten().numpy()).max() <= bound
+    assert np.abs(numbers - record.maps.enc[0][0].flatten()).max() <= bound
 
 
 COMMENT = re.compile(r"\s*(//|/\*)| \*")

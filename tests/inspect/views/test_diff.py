@@ -32,8 +32,8 @@ def diff(make_record):
         before,
         maps=replace(
             maps,
-            enc=(maps.enc[0].flip(0), maps.enc[1], maps.enc[2]),
-            cross=(maps.cross[0], maps.cross[1].flip(-1)),
+            enc=(maps.enc[0][::-1], maps.enc[1], maps.enc[2]),
+            cross=(maps.cross[0], maps.cross[1][..., ::-1]),
         ),
     )
     distances = HeadDistances(LAYOUT, LAYOUT, KINDS)

@@ -47,7 +47,7 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.view import NoOptions
-from tformer_cli.inspect.views import corpus, heads, timeline
+from tformer_cli.inspect.views import heads
 from tformer_cli.inspect.views.heads import HeadsOptions, check_residual
 from tformer_cli.kinds import reads_words
 from tformer_cli.text.lines import LineCounts
@@ -305,15 +305,15 @@ def _refuse(given: set[str], options: Iterable[str], why: str) -> None:
 def _show_over_time(
     run: Path, selections: Sequence[str], given: set[str], output_format: str | None, output: str
 ) -> None:
+    from tformer_cli.inspect.views import timeline
+
     chosen = view_format(heads.VIEW, output_format, output)
     _refuse(given, READING_OPTIONS, "--over-time reads what the run has written; leave it out")
     if chosen not in timeline.VIEW.formats:
         formats = ", ".join(timeline.VIEW.formats)
         raise UsageError(f"--over-time: is for {formats}; --format {chosen} shows maps")
 
-    from tformer_cli.inspect.views.timeline import heads_over_time
-
-    found = heads_over_time(run, selections)
+    found = timeline.heads_over_time(run, selections)
     if not found.courses:
         warn("no head meets the conditions of --heads")
     emit_view(timeline.VIEW, [found], chosen, output, NoOptions())
@@ -322,6 +322,8 @@ def _show_over_time(
 def _show_repeats(
     request: SentenceRequest, selections: Sequence[str], n_blocks: int, output_format: str | None
 ) -> None:
+    from tformer_cli.inspect.views import corpus
+
     chosen = view_format(heads.VIEW, output_format, request.output)
     if chosen not in corpus.REPEATS_VIEW.formats:
         raise UsageError(f"--repeats: is for text and jsonl; --format {chosen} shows maps")
@@ -342,6 +344,8 @@ def _show_repeats(
 
 
 def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str | None) -> None:
+    from tformer_cli.inspect.views import corpus
+
     chosen = view_format(heads.VIEW, output_format, request.output)
     if chosen not in corpus.VIEW.formats:
         raise UsageError(f"--corpus: is for text and jsonl; --format {chosen} shows one sentence")

@@ -54,11 +54,7 @@ class NativeLinear:
         return result
 
     def bias_gradient(self, gradient: Tensor, result: Tensor | None, *, has_bias: bool) -> Tensor:
-        """Sums the columns of a gradient, and zeroes it before where max(0, ·) gave 0.
-
-        Returns:
-            (N) float32; empty if not wanted.
-        """
+        """Zeroes a gradient where max(0, ·) gave 0; sums its columns: (N), empty if not wanted."""
         # The kernel steps through memory by these shapes, and would leave it
         if not gradient.is_contiguous() or gradient.dim() != 2:
             raise TypeError("a gradient must be contiguous rows")

@@ -80,7 +80,7 @@ class NativeModel:
         """Packs the model's weights, which must not change from then on; see `PackedModel`."""
         self._library = library
         self._model = PackedModel(library, config, vocab_size, weights, release)
-        self._cross_heads = config.layer_heads.cross
+        self._config = config
         self._search, self._score = library.tformer_search, library.tformer_score
         self._encode = library.tformer_encode
         self._search.argtypes = [ctypes.c_void_p] * 3
@@ -151,6 +151,21 @@ class NativeModel:
         _check_status(status, "search for")
         return [answer.read(index) for index in range(len(sources))]
 
+    def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
+        """Reads a given translation; returns what attentions read and gave, as in scoring.h."""
+        if self._model.is_decoder_only or self._model.is_encoder_only:
+            raise ValueError("only a model with encoder and decoder is recorded")
+        config, n_source = self._config, len(self._joined_sources([source])[0])
+        size = config.n_heads // (config.n_key_heads or config.n_heads)
+        encoder, decoder, cross = map(sum, config.layer_heads)
+        # Queries and contexts, keys and values; one head too few, and the kernels leave the array
+        of_source = 2 * encoder + 2 * (encoder + cross) // size
+        of_target = 2 * (decoder + cross) + 2 * decoder // size
+        n_floats = (n_source * of_source + (len(target) + 1) * of_target) * config.head_width
+        recorded = np.empty(n_floats, np.float32)
+        self.score([source], [target], recorded=recorded)
+        return recorded
+
     def score(
         self,
         sources: Sequence[Sequence[int]],
@@ -158,13 +173,12 @@ class NativeModel:
         heads: Sequence[CrossHead] = (),
         *,
         stop: ctypes.c_int | None = None,
+        recorded: NDArray[np.float32] | None = None,
         n_threads: int = 1,
     ) -> tuple[list[list[float]], list[NDArray[np.float32]]]:
         """Reads given translations; each pair's numbers are independent of the others.
 
-        Returns:
-            log p of their tokens, and what heads attend to, if any are listened to: for each pair
-            the mean of their rows, as the search hears it.
+        Gives log p of their tokens, or into `recorded` what `record` says, and the mean of heads.
         """
         if len(targets) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
@@ -185,9 +199,10 @@ class NativeModel:
             len(sources),
             *(array.ctypes.data for array in (tokens, starts, wanted, target_starts)),
             ctypes.addressof(stop),
-            steps.ctypes.data,
+            steps.ctypes.data if recorded is None else None,
             None if mask is None else mask.ctypes.data,
             heard.ctypes.data,
+            None if recorded is None else recorded.ctypes.data,
         )
         _check_status(self._call(self._score, n_threads, ctypes.byref(request)), "score")
         heard /= max(1, len(heads))
@@ -205,11 +220,9 @@ class NativeModel:
         stop: ctypes.c_int | None = None,
         n_threads: int = 1,
     ) -> list[NDArray[np.float32]]:
-        """Computes the encoder's output; each text's numbers are independent of the others.
+        """Computes hidden states (S, D) of texts, those of an end of sentence that was added too.
 
-        Returns:
-            For every text the (S, D) hidden states of its tokens, the end of sentence that was
-            added among them.
+        Each text's numbers are independent of the others.
         """
         if self._model.is_decoder_only:
             raise ValueError("a language model has no encoder")
@@ -247,7 +260,7 @@ class NativeModel:
         """Marks heads among those of all layers; None: nobody listens."""
         if not heads:
             return None
-        layers = [np.zeros(n, np.uint8) for n in self._cross_heads]
+        layers = [np.zeros(n, np.uint8) for n in self._config.layer_heads.cross]
         for layer, head in heads:
             layers[layer][head] = 1
         return np.concatenate(layers)

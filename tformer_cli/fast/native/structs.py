@@ -79,7 +79,7 @@ class ScoreRequest(ctypes.Structure):
 
     _fields_ = _fields("""
         int64: n_pairs
-        pointer: sources source_starts targets target_starts stop steps heads heard
+        pointer: sources source_starts targets target_starts stop steps heads heard recorded
     """)
 
 

@@ -25,23 +25,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from tformer_cli.inspect.capture.forced import (
-    AttentionMaps,
-    Place,
-    TappedAttention,
-    joined,
-    recomputed,
-    tapped_attentions,
-)
+from tformer_cli.inspect.capture.forced import recomputed, tapped_attentions
+from tformer_cli.inspect.capture.maps import AttentionMaps, Place, TappedAttention, joined
 from tformer_cli.search.config import is_beam_search
 from tformer_cli.search.hypothesis import length_divisor, longest_translation
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, ended_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from torch import Tensor
 
     from tformer_cli.heads.names import Kind
     from tformer_cli.model.attention import AttentionTap
@@ -317,7 +312,7 @@ class RecordingModel:
         self._searches.clear()
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
-        with tapped_attentions(self._model, ENCODER) as tapped:
+        with tapped_attentions(self._model, recomputed, ENCODER) as tapped:
             memory = self._model.encode(source, source_mask)
         self._encoder = tapped
         self._sources = [
@@ -336,7 +331,7 @@ class RecordingModel:
         return _RecordingCache(cache, search, [row * n_encoded // n_rows for row in range(n_rows)])
 
     def decode_step(self, tokens: Tensor, cache: _RecordingCache) -> Tensor:
-        with tapped_attentions(self._model, DECODER, recompute=_own_past) as tapped:
+        with tapped_attentions(self._model, _own_past, DECODER) as tapped:
             logits = self._model.decode_step(tokens, cache.cache)
         values, candidates, ends = _candidates(logits, self._n_candidates)
         cache.search.steps.append(
@@ -407,14 +402,15 @@ def _own_past(tap: AttentionTap) -> TappedAttention:
     says which of them a row descends from: one a position.
     """
     weights, errors = recomputed(tap)
-    n_sentences, n_heads, beam_size, _ = weights.shape
+    n_sentences, _, beam_size, _ = weights.shape
     if tap.mask is not None and tap.mask.shape[-2] == beam_size > 1:
         # (B, 1, W, K) -> (B·W·T) -> (B, 1, W, T)
-        own = tap.mask.cpu().nonzero()[:, -1].view(n_sentences, 1, beam_size, -1)
-        weights = weights.gather(3, own.expand(-1, n_heads, -1, -1))
+        own = tap.mask.cpu().nonzero()[:, -1].view(n_sentences, 1, beam_size, -1).numpy()
+        weights = np.take_along_axis(weights, own, axis=3)
     # (B, H, W, K) -> (B, W, H, K) -> (B·W, H, K)
-    rows = weights.transpose(1, 2).flatten(0, 1)
-    return TappedAttention(rows, errors.transpose(1, 2).flatten(0, 1))
+    rows, errors = weights.swapaxes(1, 2), errors.swapaxes(1, 2)
+    shape = n_sentences * beam_size, *rows.shape[2:]
+    return TappedAttention(rows.reshape(shape), errors.reshape(shape[:2]))
 
 
 def _gathered(
@@ -425,19 +421,17 @@ def _gathered(
     sentence = steps[0][0].sentences[rows[0]]
     own: dict[Place, TappedAttention] = {}
     for place, tapped in search.encoder.items():
-        weights = tapped.weights[sentence, :, :n_source, :n_source].clone()
+        weights = tapped.weights[sentence, :, :n_source, :n_source].copy()
         own[place] = TappedAttention(weights, tapped.errors[sentence, :, :n_source])
     for place in search.steps[0].tapped:
         n_keys = n_target if place[0] == "dec" else n_source
         tapped_rows = [step.tapped[place] for step, _ in steps]
         # (T, H, K), what a row could not see yet is 0
-        weights = tapped_rows[0].weights.new_zeros(
-            n_target, tapped_rows[0].weights.shape[1], n_keys
-        )
+        weights = np.zeros((n_target, tapped_rows[0].weights.shape[1], n_keys), np.float32)
         for position, (tapped, row) in enumerate(zip(tapped_rows, rows, strict=True)):
             seen = tapped.weights[row, :, :n_keys]
             weights[position, :, : seen.shape[-1]] = seen
-        errors = torch.stack([h.errors[row] for h, row in zip(tapped_rows, rows, strict=True)])
+        errors = np.stack([h.errors[row] for h, row in zip(tapped_rows, rows, strict=True)])
         # (T, H, K) -> (H, T, K) and (T, H) -> (H, T)
-        own[place] = TappedAttention(weights.transpose(0, 1).contiguous(), errors.transpose(0, 1))
+        own[place] = TappedAttention(np.ascontiguousarray(weights.swapaxes(0, 1)), errors.T)
     return joined(own, source, target_input)

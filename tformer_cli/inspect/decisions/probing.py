@@ -63,7 +63,7 @@ class Computed:
 def computed(model: Inspected, batch: Batch) -> Computed:
     """Runs a batch of one text once, as it is."""
     with (
-        tapped_attentions(model, recompute=lambda tap: tap) as taps,
+        tapped_attentions(model, lambda tap: tap) as taps,
         ExitStack() as hooks,
     ):
         layers: dict[Place, Any] = {

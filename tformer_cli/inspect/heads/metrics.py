@@ -42,17 +42,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tformer_cli.heads.names import HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import METRICS, Role, role_of
-from tformer_cli.inspect.capture.forced import AttentionMaps, CapturedBatch
+from tformer_cli.inspect.capture.maps import AttentionMaps, CapturedBatch, Weights
 from tformer_cli.inspect.data import picked
 
+Numbers = NDArray[np.float64]
+Counts = NDArray[np.int64]
 OFFSETS = {"prev": -1, "self": 0, "next": 1}  # Positions relative to the query that are measured
 NO_VARIANCE = 1e-9  # Below it the keys attended to do not differ, in squared positions
+SMALLEST = np.finfo(np.float64).tiny  # Its logarithm is finite
 
 
 def metrics_of(
@@ -60,10 +61,10 @@ def metrics_of(
 ) -> dict[HeadId, dict[str, float]]:
     computed = {}
     for kind, layer in {(head.kind, head.layer) for head in heads}:
-        weights = maps.layers(kind)[layer]
+        weights: Weights | Numbers = maps.layers(kind)[layer]
         if scales_rows:
-            total = weights.sum(dim=-1, keepdim=True)
-            weights = weights / total.where(total > 0.0, 1.0)  # a row of 0 stays
+            total = weights.sum(axis=-1, keepdims=True)
+            weights = weights / np.where(total > 0.0, total, 1.0)  # a row of 0 stays
         n_visible = maps.n_visible if kind == "dec" else None
         found = head_metrics(weights, kind, rare, n_visible, has_eos=maps.has_source_eos)
         if 0 < maps.segment < weights.shape[1]:
@@ -73,20 +74,20 @@ def metrics_of(
     return {head: computed[head.kind, head.layer][head.head] for head in heads}
 
 
-def memory_shares(weights: Tensor, segment: int) -> list[float]:
+def memory_shares(weights: Weights | Numbers, segment: int) -> list[float]:
     """Computes the weight of each head (H, Q, K) on earlier segments, in rows that have any."""
-    rows, keys = torch.arange(weights.shape[1])[:, None], torch.arange(weights.shape[2])
+    rows, keys = np.arange(weights.shape[1])[:, None], np.arange(weights.shape[2])
     is_memory = keys < rows // segment * segment
-    on_memory = weights.double().where(is_memory, 0.0).sum(dim=-1)
-    shares: list[float] = on_memory[:, segment:].mean(dim=-1).tolist()
+    on_memory = np.where(is_memory, weights, 0.0).sum(axis=-1, dtype=np.float64)
+    shares: list[float] = on_memory[:, segment:].mean(axis=-1).tolist()
     return shares
 
 
 def head_metrics(
-    weights: Tensor,
+    weights: Weights | Numbers,
     kind: Kind,
     rare: Sequence[int] = (),
-    n_visible: Tensor | None = None,
+    n_visible: Counts | None = None,
     *,
     has_eos: bool = True,
 ) -> list[dict[str, float]]:
@@ -94,47 +95,48 @@ def head_metrics(
 
     `n_visible` (Q) counts the keys each row sees; None: all, of the decoder those up to itself.
     """
-    n_rows, n_keys = (torch.tensor([size]) for size in weights.shape[1:])
-    is_rare = torch.zeros(1, weights.shape[2], dtype=torch.bool)
+    n_rows, n_keys = (np.array([size]) for size in weights.shape[1:])
+    is_rare = np.zeros((1, weights.shape[2]), dtype=bool)
     if kind == "enc":
         is_rare[0, list(rare)] = True
     # a batch of one without padding
     sums = batch_metric_sums(
-        weights[None], n_rows, n_keys, kind, is_rare, n_visible, has_eos=torch.tensor([has_eos])
+        weights[None], n_rows, n_keys, kind, is_rare, n_visible, has_eos=np.array([has_eos])
     )
     columns = {
-        name: (found.totals[0] / int(found.n_rows)).tolist()
+        name: (found.totals[0] / found.n_rows[0]).tolist()
         for name, found in sums.items()
-        if found.n_rows
+        if found.n_rows[0]
     }
     return [
         {name: column[head] for name, column in columns.items()} for head in range(len(weights))
     ]
 
 
-def entropies(weights: Tensor) -> Tensor:
+def entropies(weights: Numbers) -> Numbers:
     """Computes −Σ_j A_ij ln A_ij, with 0 ln 0 = 0: (…, Q, K) to (…, Q), in nats."""
-    # Adding 0 turns the -0 of a one-hot row into 0.
-    entropy: Tensor = -torch.special.xlogy(weights, weights).sum(dim=-1) + 0.0
+    # No weight lies between 0 and the smallest number, and 0 - 0 is no -0
+    terms = weights * np.log(np.maximum(weights, SMALLEST))
+    entropy: Numbers = 0.0 - terms.sum(axis=-1)
     return entropy
 
 
 class BatchSums(NamedTuple):
     """A metric of the heads of a layer on each sentence, before means are taken over rows."""
 
-    totals: Tensor  # (B, H) float64, over the rows of each sentence; 0 where undefined
-    n_rows: Tensor  # (B) rows of each sentence where it is defined; 0: of none
+    totals: Numbers  # (B, H) over the rows of each sentence; 0 where undefined
+    n_rows: Counts  # (B) rows of each sentence where it is defined; 0: of none
 
 
 def batch_metric_sums(
-    weights: Tensor,
-    n_rows: Tensor,
-    n_keys: Tensor,
+    weights: Weights | Numbers,
+    n_rows: Counts,
+    n_keys: Counts,
     kind: Kind,
-    rare: Tensor | None = None,
-    n_visible: Tensor | None = None,
+    rare: NDArray[np.bool_] | None = None,
+    n_visible: Counts | None = None,
     *,
-    has_eos: Tensor,
+    has_eos: NDArray[np.bool_],
 ) -> dict[str, BatchSums]:
     """Sums every metric over the rows of each sentence, of padded weights (B, H, Q, K).
 
@@ -160,36 +162,43 @@ class _Layer:
     """The weights of a layer in float64, and which of their rows and keys are not padding."""
 
     def __init__(
-        self, weights: Tensor, n_rows: Tensor, n_keys: Tensor, kind: Kind, has_eos: Tensor
+        self,
+        weights: Weights | Numbers,
+        n_rows: Counts,
+        n_keys: Counts,
+        kind: Kind,
+        has_eos: NDArray[np.bool_],
     ) -> None:
         self.kind = kind
         self.n_rows, self.n_keys = n_rows, n_keys
-        self.rows = torch.arange(weights.shape[2])
-        self.keys = torch.arange(weights.shape[3])
+        self.rows, self.keys = np.arange(weights.shape[2]), np.arange(weights.shape[3])
         self.is_row = self.rows < n_rows[:, None]  # (B, Q)
         # (B, K); of the target it is not a key
         self.is_eos = (self.keys == n_keys[:, None] - 1) & has_eos[:, None]
-        self.weights = weights.double().where(self.is_row[:, None, :, None], 0.0)
+        self.weights = weights.astype(np.float64)
+        np.copyto(self.weights, 0.0, where=~self.is_row[:, None, :, None])
+        self.argmax = self.weights.argmax(axis=-1)  # (B, H, Q)
 
-    def entropies(self, n_visible: Tensor | None) -> dict[str, BatchSums]:
+    def entropies(self, n_visible: Counts | None) -> dict[str, BatchSums]:
         """Spread, and as a share of the largest that rows with several keys can have."""
         entropy = entropies(self.weights)  # (B, H, Q)
         visible = self.rows + 1 if self.kind == "dec" else self.n_keys[:, None]
         visible = visible if n_visible is None else n_visible
         several = self.is_row & (visible > 1)
-        largest = visible.clamp(min=2).double().log().expand_as(several)
-        shares = (entropy / largest[:, None]).where(several[:, None], 0.0)
+        # with an axis for the heads
+        largest = np.log(np.maximum(np.atleast_2d(visible), 2))[:, None]
+        shares = np.where(several[:, None], entropy / largest, 0.0)
         return {
-            "entropy": BatchSums(entropy.sum(dim=-1), self.n_rows),
-            "entropy_norm": BatchSums(shares.sum(dim=-1), several.sum(dim=-1)),
+            "entropy": BatchSums(entropy.sum(axis=-1), self.n_rows),
+            "entropy_norm": BatchSums(shares.sum(axis=-1), several.sum(axis=-1)),
         }
 
     def confidence(self) -> BatchSums:
         if self.kind == "dec":
-            return BatchSums(self.weights.amax(dim=-1).sum(dim=-1), self.n_rows)
-        others = self.weights.masked_fill(self.is_eos[:, None, None, :], 0.0)
-        defined = self.n_rows.where(self.n_keys > self.is_eos.sum(dim=-1), 0)
-        return BatchSums(others.amax(dim=-1).sum(dim=-1), defined)
+            return BatchSums(self.weights.max(axis=-1).sum(axis=-1), self.n_rows)
+        others = np.where(self.is_eos[:, None, None, :], 0.0, self.weights)
+        defined = np.where(self.n_keys > self.is_eos.sum(axis=-1), self.n_rows, 0)
+        return BatchSums(others.max(axis=-1).sum(axis=-1), defined)
 
     def positions(self) -> dict[str, BatchSums]:
         """Weights on relative positions; beyond the last key there is padding, of weight 0."""
@@ -197,78 +206,77 @@ class _Layer:
             return {}
         return {
             name: BatchSums(
-                self.weights.diagonal(offset, dim1=2, dim2=3).sum(dim=-1), self._with(offset)
+                self.weights.diagonal(offset, axis1=2, axis2=3).sum(axis=-1), self._with(offset)
             )
             for name, offset in OFFSETS.items()
         }
 
-    def largest(self, rare: Tensor | None) -> dict[str, BatchSums]:
+    def largest(self, rare: NDArray[np.bool_] | None) -> dict[str, BatchSums]:
         """Rows whose largest weight is on a relative position, or on a rare token."""
         if self.kind == "cross":
             return {}
-        largest = self.weights.argmax(dim=-1)  # (B, H, Q)
-        offsets = (largest - self.rows).where(self.is_row[:, None], len(self.keys))
+        offsets = np.where(self.is_row[:, None], self.argmax - self.rows, len(self.keys))
         sums = {
             f"{name}_argmax": BatchSums(
-                (offsets == offset).sum(dim=-1).double(), self._with(offset)
+                (offsets == offset).sum(axis=-1).astype(np.float64), self._with(offset)
             )
             for name, offset in OFFSETS.items()
         }
         if rare is not None and self.kind == "enc":
-            is_rare = rare[:, None].expand(-1, largest.shape[1], -1).gather(-1, largest)
-            hits = (is_rare & self.is_row[:, None]).sum(dim=-1).double()
-            sums["rare_argmax"] = BatchSums(hits, self.n_rows.where(rare.any(dim=-1), 0))
+            is_rare = rare[np.arange(len(rare))[:, None, None], self.argmax]
+            hits = (is_rare & self.is_row[:, None]).sum(axis=-1).astype(np.float64)
+            sums["rare_argmax"] = BatchSums(hits, np.where(rare.any(axis=-1), self.n_rows, 0))
         return sums
 
     def distance(self) -> BatchSums:
-        rows, keys = self.rows.double()[None], self.keys.double()[None]
+        rows, keys = self.rows[None].astype(np.float64), self.keys[None].astype(np.float64)
         if self.kind == "cross":
-            rows = rows / (self.n_rows[:, None] - 1).clamp(min=1)
-            keys = keys / (self.n_keys[:, None] - 1).clamp(min=1)
-        distances = (rows[:, :, None] - keys[:, None, :]).abs()  # (B or 1, Q, K)
-        total = torch.einsum(
-            "bhqk,bqk->bh", self.weights, distances.expand(len(self.n_rows), -1, -1)
-        )
+            rows = rows / np.maximum(self.n_rows[:, None] - 1, 1)
+            keys = keys / np.maximum(self.n_keys[:, None] - 1, 1)
+        distances = np.abs(rows[:, :, None] - keys[:, None, :])  # (B or 1, Q, K)
+        # (B, H, Q·K) · (B or 1, Q·K, 1) -> (B, H)
+        flat = self.weights.reshape(*self.weights.shape[:2], -1)
+        total = (flat @ distances.reshape(len(distances), -1, 1))[..., 0]
         return BatchSums(total, self.n_rows)
 
     def diagonality(self) -> BatchSums:
-        n_rows = self.n_rows[:, None].double()
-        rows = (self.rows - (n_rows - 1) / 2).where(self.is_row, 0.0)  # (B, Q)
-        keys = self.keys - (self.n_keys[:, None].double() - 1) / 2  # (B, K)
-        expected = torch.einsum("bhqk,bk->bhq", self.weights, keys)
-        squared = torch.einsum("bhqk,bk->bh", self.weights, keys**2)
-        variance = squared / n_rows - (expected.sum(dim=-1) / n_rows) ** 2
-        covariance = torch.einsum("bhq,bq->bh", expected, rows) / n_rows
-        scale = (
-            variance.clamp(min=NO_VARIANCE) * (rows**2).sum(dim=-1, keepdim=True) / n_rows
-        ).sqrt()
+        n_rows = self.n_rows[:, None].astype(np.float64)
+        rows = np.where(self.is_row, self.rows - (n_rows - 1) / 2, 0.0)  # (B, Q)
+        keys = self.keys - (self.n_keys[:, None] - 1) / 2  # (B, K)
+        # (B, H, Q, K) · (B, 1, K, 1) -> (B, H, Q)
+        expected = (self.weights @ keys[:, None, :, None])[..., 0]
+        squared = (self.weights @ keys[:, None, :, None] ** 2).sum(axis=(2, 3))
+        variance = squared / n_rows - (expected.sum(axis=-1) / n_rows) ** 2
+        covariance = (expected @ rows[:, :, None])[..., 0] / n_rows
+        # a single row, where nothing is defined, has no spread to divide by
+        spread = np.maximum((rows**2).sum(axis=-1, keepdims=True), NO_VARIANCE)
+        scale = np.sqrt(np.maximum(variance, NO_VARIANCE) * spread / n_rows)
         defined = (self.n_rows > 1) & (self.n_keys > 1)
         has_value = (variance > NO_VARIANCE) & defined[:, None]
-        values = (covariance / scale).where(has_value, 0.0)
-        return BatchSums(n_rows * values, self.n_rows.where(defined, 0))
+        values = np.where(has_value, covariance / scale, 0.0)
+        return BatchSums(n_rows * values, np.where(defined, self.n_rows, 0))
 
     def monotonicity(self) -> BatchSums:
         """Rows whose largest weight is not before the previous row's."""
-        steps = self.weights.argmax(dim=-1).diff(dim=-1)  # (B, H, Q - 1)
-        forward = (steps >= 0) & self.is_row[:, None, 1:]
-        return BatchSums(forward.sum(dim=-1).double(), self._with(1))
+        forward = (np.diff(self.argmax, axis=-1) >= 0) & self.is_row[:, None, 1:]
+        return BatchSums(forward.sum(axis=-1).astype(np.float64), self._with(1))
 
     def sinks(self) -> dict[str, BatchSums]:
         if self.kind == "dec":
-            return {"sink_bos": BatchSums(self.weights[..., 0].sum(dim=-1), self.n_rows)}
-        total = torch.einsum("bhqk,bk->bh", self.weights, self.is_eos.double())
+            return {"sink_bos": BatchSums(self.weights[..., 0].sum(axis=-1), self.n_rows)}
+        # (B, H, Q, K) -> (B, H, K) · (B, K, 1) -> (B, H)
+        total = (self.weights.sum(axis=2) @ self.is_eos[:, :, None].astype(np.float64))[..., 0]
         return {"sink_eos": BatchSums(total, self.n_rows)}
 
-    def _with(self, offset: int) -> Tensor:
+    def _with(self, offset: int) -> Counts:
         """(B) rows that have a position at an offset."""
-        return (self.n_rows - abs(offset)).clamp(min=0)
+        return np.maximum(self.n_rows - abs(offset), 0)
 
 
 SCHEMA = "tformer.headstats/1"
 RESAMPLES = 1000  # Resamples of the bootstrap
 PERCENTILES = (2.5, 97.5)
 BLOCK = 64  # Sentences that are added to the resamples together
-Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,8 +325,8 @@ class HeadStatistics:
     ) -> None:
         measured = [kind.measure(batch, rare) for kind in self._kinds]
         for (name, layer), tapped in batch.tapped.items():
-            is_row = torch.arange(tapped.errors.shape[-1]) < batch.lengths(name)[0][:, None]
-            errors = tapped.errors.where(is_row[:, None], 0.0).amax(dim=(0, 2))
+            is_row = np.arange(tapped.errors.shape[-1]) < batch.lengths(name)[0][:, None]
+            errors = np.where(is_row[:, None], tapped.errors, 0.0).max(axis=(0, 2))
             for number, residual in enumerate(errors.tolist()):
                 head = HeadId(name, layer, number)
                 self.residuals[head] = max(residual, self.residuals.get(head, 0.0))
@@ -353,9 +361,9 @@ class HeadStatistics:
         self._pending = []
 
 
-def _marked(positions: Sequence[Sequence[int]], n_keys: int) -> Tensor:
+def _marked(positions: Sequence[Sequence[int]], n_keys: int) -> NDArray[np.bool_]:
     """(B, K) boolean: True at the positions of each sentence."""
-    marked = torch.zeros(len(positions), n_keys, dtype=torch.bool)
+    marked = np.zeros((len(positions), n_keys), dtype=bool)
     for row, places in enumerate(positions):
         marked[row, list(places)] = True
     return marked
@@ -368,7 +376,7 @@ class _KindSums:
         self._kind = kind
         self._heads = [head for head in layout if head.kind == kind]
         # on three tokens, a rare one among them, every metric of a kind is defined
-        self._names = list(head_metrics(torch.eye(3)[None], kind, rare=(1,))[0])
+        self._names = list(head_metrics(np.eye(3)[None], kind, rare=(1,))[0])
         shape = len(self._names), len(self._heads)
         self._totals: Numbers = np.zeros(shape)
         self._counts: Numbers = np.zeros(shape[0])
@@ -397,8 +405,8 @@ class _KindSums:
                 weights, n_rows, n_keys, self._kind, is_rare, has_eos=batch.has_source_eos
             ).items():
                 place = self._names.index(name)
-                totals[:, place, first : first + n_heads] = sums.totals.numpy()
-                counts[:, place] = sums.n_rows.numpy()
+                totals[:, place, first : first + n_heads] = sums.totals
+                counts[:, place] = sums.n_rows
             first += n_heads
         return totals, counts
 

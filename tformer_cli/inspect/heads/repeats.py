@@ -133,7 +133,7 @@ def measure_repeats(
     for start in range(0, n_blocks, BLOCKS_AT_ONCE):
         batch = ids[start : start + BLOCKS_AT_ONCE].to(device)
         nothing = batch[:, :1]
-        with tapped_attentions(model, DECODER, recompute=scores_of) as tapped:
+        with tapped_attentions(model, scores_of, DECODER) as tapped:
             hidden = model.target_hidden(nothing, torch.ones_like(nothing).bool(), batch)
         sums += _losses(model, hidden, batch, length)
         for head in heads:

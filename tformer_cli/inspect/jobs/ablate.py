@@ -33,7 +33,7 @@ from tformer_cli.inspect.ablation import (
     prune_heads,
     to_device,
 )
-from tformer_cli.inspect.capture.forced import longest_read
+from tformer_cli.inspect.capture.maps import longest_read
 from tformer_cli.inspect.jobs.reader import (
     InspectionOptions,
     inspected_model,

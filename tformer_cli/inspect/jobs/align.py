@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.inspect.capture.forced import AttentionMaps
+    from tformer_cli.inspect.capture.maps import AttentionMaps
     from tformer_cli.model.transformer import Transformer
     from tformer_cli.recipe import Recipe
     from tformer_cli.search.hypothesis import SourceAttention

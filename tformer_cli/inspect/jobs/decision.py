@@ -12,7 +12,7 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.heads.names import HeadId, Kind, by_layer, head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.ablation import batch_of, to_device
-from tformer_cli.inspect.capture.forced import longest_side
+from tformer_cli.inspect.capture.maps import longest_side
 from tformer_cli.inspect.decisions.attribution import Slopes, direct_terms, integrated
 from tformer_cli.inspect.decisions.causes import Causes, Labels
 from tformer_cli.inspect.decisions.decision import (

@@ -31,12 +31,8 @@ from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.heads.names import head_layout
 from tformer_cli.heads.roles import NO_RARE_SENTENCE, TokenFrequencies, rare_positions
 from tformer_cli.heads.selectors import HeadSelection
-from tformer_cli.inspect.capture.forced import (
-    IdPair,
-    capture_batches,
-    capture_maps,
-    longest_side,
-)
+from tformer_cli.inspect.capture.forced import capture_batches, capture_maps
+from tformer_cli.inspect.capture.maps import IdPair, longest_side
 from tformer_cli.inspect.comparison import (
     HeadChange,
     HeadDiff,

@@ -27,7 +27,8 @@ from tformer_cli.files.atomic import write_text
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.heads.names import KINDS, HeadId, Kind, by_layer, head_layout
 from tformer_cli.heads.selectors import select_heads
-from tformer_cli.inspect.capture.forced import AttentionMaps, capture_pairs, longest_side
+from tformer_cli.inspect.capture.forced import capture_pairs
+from tformer_cli.inspect.capture.maps import AttentionMaps, longest_side, sizes_of
 from tformer_cli.inspect.jobs.reader import (
     BUFFER_LINES,
     ReadReport,
@@ -44,9 +45,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
-    from torch import Tensor
 
-    from tformer_cli.inspect.capture.forced import IdPair
+    from tformer_cli.inspect.capture.maps import IdPair, Weights
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.text.tokenizer import TokenizerSide
 
@@ -319,7 +319,7 @@ class DumpLayout:
     def n_bytes(self, n_source: int, n_target: int) -> int:
         per_head = {
             kind: 2 * rows * columns if self.top_k is None else rows * (4 * self.top_k + 2)
-            for kind, (rows, columns) in _shapes(n_source, n_target).items()
+            for kind, (rows, columns) in sizes_of(n_source, n_target).items()
         }
         weights = sum(per_head[head.kind] for head in self.heads)
         return weights + 8 + 8 + 4 + 4 * (n_source + n_target) + 8 * len(self.kinds)
@@ -338,7 +338,7 @@ class ShardArrays:
         self.arrays: dict[str, NDArray[Any]] = {"index": np.array(indices, dtype=np.int64)}
         """Arrays for `artifacts.array_file`: wider types first, so that each array is aligned."""
         for kind in layout.kinds:
-            shapes = [_shapes(*pair)[kind] for pair in sizes.tolist()]
+            shapes = [sizes_of(*pair)[kind] for pair in sizes.tolist()]
             n_items = [r if layout.top_k is not None else r * c for r, c in shapes]
             self.arrays[f"{kind}.off"] = np.cumsum([0, *n_items], dtype=np.int64)
         self.arrays |= {
@@ -376,20 +376,18 @@ class ShardArrays:
             weights = maps.layers(kind)[layer][heads]
             if self._layout.top_k is None:
                 # (H, r, c) -> (H, r·c)
-                arrays[f"{name}.w"][:, start:stop] = weights.flatten(1).numpy()
+                arrays[f"{name}.w"][:, start:stop] = weights.reshape(len(heads), -1)
                 continue
             columns, top, rest = largest(weights, self._layout.top_k)
             n_kept = top.shape[-1]
-            arrays[f"{name}.idx"][:, start:stop, :n_kept] = columns.numpy()
-            arrays[f"{name}.w"][:, start:stop, :n_kept] = top.numpy()
-            arrays[f"{name}.rest"][:, start:stop] = rest.numpy()
+            arrays[f"{name}.idx"][:, start:stop, :n_kept] = columns
+            arrays[f"{name}.w"][:, start:stop, :n_kept] = top
+            arrays[f"{name}.rest"][:, start:stop] = rest
 
 
-def largest(weights: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+def largest(weights: Weights, k: int) -> tuple[NDArray[np.int64], Weights, Weights]:
     """Splits rows (H, r, c) into their k largest weights and the sum of the others."""
-    ordered, columns = weights.sort(dim=-1, descending=True, stable=True)
-    return columns[..., :k], ordered[..., :k], ordered[..., k:].sum(dim=-1)
-
-
-def _shapes(n_source: int, n_target: int) -> dict[Kind, tuple[int, int]]:
-    return {"enc": (n_source, n_source), "dec": (n_target, n_target), "cross": (n_target, n_source)}
+    # of the negatives, so that of equal weights the first comes first
+    columns = np.argsort(-weights, axis=-1, stable=True)
+    ordered = np.take_along_axis(weights, columns, axis=-1)
+    return columns[..., :k], ordered[..., :k], ordered[..., k:].sum(axis=-1)

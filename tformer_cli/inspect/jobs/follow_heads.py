@@ -21,7 +21,8 @@ from tformer_cli.files.atomic import not_writable, write_text
 from tformer_cli.files.regular_file import LARGEST_LOG
 from tformer_cli.heads.names import KINDS, HeadId, Inspected, head_layout
 from tformer_cli.heads.roles import TokenFrequencies, rare_positions, role_of
-from tformer_cli.inspect.capture.forced import IdPair, capture_batches, longest_side
+from tformer_cli.inspect.capture.forced import capture_batches
+from tformer_cli.inspect.capture.maps import IdPair, longest_side
 from tformer_cli.inspect.data import plain
 from tformer_cli.inspect.heads.metrics import HeadStatistics
 from tformer_cli.inspect.jobs.reader import is_written

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack, cast
 
-from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
+from tformer_cli.artifacts.config_file import ONE_MODEL, TASKS, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.shortlist_file import load_frequencies
 from tformer_cli.errors import DataError, UsageError
@@ -13,8 +13,9 @@ from tformer_cli.heads.names import (
     CaptureMode,
     HeadId,
     HeadLayout,
-    head_layout,
+    Inspected,
     layer_layout,
+    layout_of,
 )
 from tformer_cli.heads.roles import UNKNOWN, RareTokens, TokenFrequencies
 from tformer_cli.heads.selectors import HeadSelection, check_names_layers
@@ -25,17 +26,12 @@ from tformer_cli.inspect.alignment import (
     choose_heads,
     spelled_words,
 )
-from tformer_cli.inspect.capture.forced import (
+from tformer_cli.inspect.capture.maps import (
     AttentionMaps,
-    capture_maps,
-    capture_vectors,
+    HeadVectors,
     longest_side,
-)
-from tformer_cli.inspect.capture.live import (
-    NotSearchedError,
-    RecordingModel,
-    SearchTree,
-    n_candidates,
+    recorded_maps,
+    recorded_vectors,
 )
 from tformer_cli.inspect.heads.metrics import metrics_of
 from tformer_cli.inspect.jobs.reader import (
@@ -48,18 +44,19 @@ from tformer_cli.inspect.pages import ShownRecord
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary, PageExtras
 from tformer_cli.inspect.view import Subject
 from tformer_cli.inspect.views import heads as heads_view
-from tformer_cli.inspect.weighting.maps import weighted_maps
 from tformer_cli.inspect.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.encoder_only import Classifier, EncoderOnly
 from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints
-from tformer_cli.search.encoding import label_probabilities
 from tformer_cli.text.lines import given_lines
 from tformer_cli.text.tokenizer import Tokenizer
 from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from tformer_cli.inspect.capture.live import RecordingModel, SearchTree
+    from tformer_cli.model.encoder_only import Classifier
 
 CLASS = "[class]"  # Label of the class token of an image
 LIVE_TARGETS = (
@@ -89,7 +86,7 @@ def inspect_heads(
     """
     opened = open_for_inspection(model, hypothesis=rank, tasks=heads_view.VIEW.tasks, **options)
     inspector = HeadInspector(
-        opened, heads, mode=mode, rank=rank, weights=weights, for_page=for_page
+        opened, heads, mode=mode, rank=rank, weights=weights, for_page=for_page, by_kernels=True
     )
     return inspector.inspect(lines, targets)
 
@@ -106,28 +103,35 @@ class HeadInspector:
         rank: int = 1,
         weights: WeightingName | None = None,
         for_page: bool = False,
+        by_kernels: bool = False,
     ) -> None:
+        """Takes what a view asks for: `by_kernels` if it compares no map with torch's numbers."""
         self._labels = opened.directory.info.labels
-        self._model = inspected_model(opened.directory)
+        self._directory, self._config = opened.directory, opened.config
         self._tokenizer = opened.directory.tokenizer
         self._splitter = opened.translator
         self._translator = opened.translator.of_sentences()
         self._rank = rank
         self._for_page = for_page
         self._weighting = WEIGHTINGS[weights or "alpha"]
-        self._is_of_texts = self._model.config.is_decoder_only
-        if self._is_of_texts or self._model.config.is_encoder_only:
+        self._is_of_texts = self._config.is_decoder_only
+        # what needs torch in any case compares maps with more of torch's
+        is_plain = mode == "forced" and self._weighting is ALPHA
+        self._by_kernels = by_kernels and is_plain and task_kind(self._config) == "translate"
+        if self._is_of_texts or self._config.is_encoder_only:
             for option, is_given in (("--mode live", mode == "live"), ("--rank", rank > 1)):
                 if is_given:
-                    one = ONE_MODEL[task_kind(self._model.config)]
+                    one = ONE_MODEL[task_kind(self._config)]
                     raise UsageError(f"{option}: is of translation models; of {one} omit it")
-        self._predictor = kind_of(self._model.config).predictor(opened)
+        self._predictor = kind_of(self._config).predictor(opened)
         self._recorder: RecordingModel | None = None
         if mode == "live":
-            n_noted = n_candidates(opened.translator.config) if for_page else 0
-            self._recorder = RecordingModel(opened.directory.model, n_noted)
+            from tformer_cli.inspect.capture import live
+
+            n_noted = live.n_candidates(opened.translator.config) if for_page else 0
+            self._recorder = live.RecordingModel(opened.directory.model, n_noted)
             self._recorded_translator = self._translator.with_model(self._recorder)
-        self._layout = head_layout(self._model)
+        self._layout = layout_of(self._config)
         self._aligning = _aligning_heads(opened.directory, self._layout)
         if self._weighting.is_of_layers:
             check_names_layers(heads, self._weighting.name)
@@ -135,6 +139,11 @@ class HeadInspector:
         self._selection = HeadSelection(heads, self._layout)
         self._summary = summary_of(opened.directory)
         self._frequencies = frequencies_of(opened.directory)
+
+    @property
+    def _model(self) -> Inspected:
+        """The model in torch, which is made once something asks for it."""
+        return inspected_model(self._directory)
 
     def inspect(
         self, lines: Iterable[str], targets: Iterable[str] | None = None
@@ -151,10 +160,10 @@ class HeadInspector:
         """
         if targets is not None and self._recorder is not None:
             raise UsageError(LIVE_TARGETS)
-        check_targets(self._model.config, targets)
+        check_targets(self._config, targets)
         lines = given_lines(lines)
         if targets is None:
-            if task_kind(self._model.config) != "translate":
+            if task_kind(self._config) != "translate":
                 return ((line, None) for line in lines)
             return ((one, None) for line in lines for one in self._splitter.sentences(line))
         return _with_targets(lines, given_lines(targets, "targets"))
@@ -178,8 +187,8 @@ class HeadInspector:
                 is_forced=target is not None,
                 weighting=self._weighting,
             )
-        if isinstance(self._model, EncoderOnly):
-            return self._inspect_read(index, line, self._model)
+        if self._config.is_encoder_only:
+            return self._inspect_read(index, line)
         if target is None:
             return self._inspect_translation(index, line, constraints)
         source_ids = [] if self._is_of_texts else self._tokenizer.source.encode(line)
@@ -187,7 +196,25 @@ class HeadInspector:
         self._check_length(index, source_ids)
         self._check_length(index, target_ids)
         texts = ("" if self._is_of_texts else line, target)
-        return self._record(index, texts, capture_maps(self._model, source_ids, target_ids))
+        return self._record(index, texts, self._captured(source_ids, target_ids))
+
+    def _captured(self, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
+        """Captures a forced pass: of the kernels where these compute the model, else of torch."""
+        recorded = self._translator.record(source, target) if self._by_kernels else None
+        if recorded is not None:
+            return recorded_maps(self._config, recorded, source, target)
+        from tformer_cli.inspect.capture.forced import capture_maps
+
+        return capture_maps(self._model, source, target)
+
+    def _vectors(self, maps: AttentionMaps) -> HeadVectors:
+        ids = maps.source_tokens, maps.target_ids[:-1]
+        recorded = self._translator.record(*ids) if self._by_kernels else None
+        if recorded is not None:
+            return recorded_vectors(self._config, recorded, maps)
+        from tformer_cli.inspect.capture.forced import capture_vectors
+
+        return capture_vectors(self._model, maps)
 
     def _inspect_translation(
         self, index: int, line: str, constraints: LineConstraints
@@ -211,7 +238,7 @@ class HeadInspector:
         return self._record(
             index,
             (line, found.text),
-            capture_maps(self._model, *ids) if live is None else live,
+            self._captured(*ids) if live is None else live,
             score=found.score,
             rank=self._rank,
             mode="forced" if live is None else "live",
@@ -234,6 +261,8 @@ class HeadInspector:
         """
         if self._recorder is None:
             return None
+        from tformer_cli.inspect.capture.live import NotSearchedError
+
         self._recorder.forget()
         self._recorded_translator.translate([line], index, [constraints])
         try:
@@ -241,22 +270,23 @@ class HeadInspector:
         except NotSearchedError:
             return None
 
-    def _inspect_read(self, index: int, line: str, model: EncoderOnly) -> HeadsRecord:
+    def _inspect_read(self, index: int, line: str) -> HeadsRecord:
         if self._predictor is not None:
             (ids,) = self._predictor.encode([line])
             self._check_length(index, ids)
             text, gaps = self._predictor.predicted(line, ids)
-            return self._record(index, (line, text), capture_maps(self._model, ids, ()), gaps=gaps)
+            return self._record(index, (line, text), self._captured(ids, ()), gaps=gaps)
         ids = self._tokenizer.source.encode(line)
         self._check_length(index, ids)
-        if not isinstance(model, Classifier):
-            return self._record(index, (line, ""), capture_maps(self._model, ids, ()))
-        probabilities = label_probabilities(model, [ids])[0]
+        if TASKS[self._summary.task].head != "labels":
+            return self._record(index, (line, ""), self._captured(ids, ()))
+        from tformer_cli.search.encoding import label_probabilities
+
+        probabilities = label_probabilities(cast("Classifier", self._model), [ids])[0]
         probability = max(probabilities)
         label = self._labels[probabilities.index(probability)]
-        return self._record(
-            index, (line, label), capture_maps(model, ids, ()), probability=probability
-        )
+        maps = self._captured(ids, ())
+        return self._record(index, (line, label), maps, probability=probability)
 
     def _record(
         self,
@@ -273,23 +303,27 @@ class HeadInspector:
     ) -> HeadsRecord:
         """Joins what is known of a pair; it was found by the model if it has a score."""
         # rare words are of sources of words
-        has_words = not (self._is_of_texts or self._model.config.reads_images)
+        has_words = not (self._is_of_texts or self._config.reads_images)
         rare = UNKNOWN if has_words else RareTokens()
         if self._frequencies is not None and has_words:
             rare = self._frequencies.rare_tokens(maps.source_ids)
-        weighted = weighted_maps(self._model, maps, self._weighting.name)
+        weighted = maps
+        if self._weighting is not ALPHA:
+            from tformer_cli.inspect.weighting.maps import weighted_maps
+
+            weighted = weighted_maps(self._model, maps, self._weighting.name)
         return ShownRecord(
             index=index,
             model=self._summary,
             source=texts[0],
             target=texts[1],
-            is_forced=score is None and not self._model.config.is_encoder_only,
+            is_forced=score is None and not self._config.is_encoder_only,
             score=score,
             probability=probability,
             gaps=gaps,
             rank=rank,
             mode=mode,
-            source_pieces=source_labels(self._tokenizer, self._model.config, maps),
+            source_pieces=source_labels(self._tokenizer, self._config, maps),
             target_pieces=tuple(self._tokenizer.target.pieces(maps.target_ids)),
             input_pieces=tuple(self._tokenizer.target.pieces(maps.target_input_ids)),
             maps=weighted,
@@ -310,14 +344,14 @@ class HeadInspector:
             search = self._recorder.tree_of(source_ids, target_ids, config, forced)
         ids = [] if search is None else sorted({node.token for node in search.nodes})
         words = spelled_words(self._tokenizer.source, source_ids)
-        if self._model.config.reads_images:  # each patch is a word
-            labels = patch_labels(self._model.config)
+        if self._config.reads_images:  # each patch is a word
+            labels = patch_labels(self._config)
             names = (one if one == CLASS else f"patch {one}" for one in labels)
-            words = SpelledWords(tuple(names), tuple(range(self._model.config.n_positions)))
+            words = SpelledWords(tuple(names), tuple(range(self._config.n_positions)))
         return PageExtras(
             source_words=words,
             target_words=spelled_words(self._tokenizer.target, target_ids),
-            vectors=capture_vectors(self._model, maps),
+            vectors=self._vectors(maps),
             search=search,
             search_pieces=dict(zip(ids, self._tokenizer.target.pieces(ids), strict=True)),
         )
@@ -332,7 +366,7 @@ class HeadInspector:
 
     def _check_length(self, index: int, ids: Sequence[int]) -> None:
         # A line that `translate` would cut in parts has a map for each part and none of its own.
-        longest = longest_side(self._model.config)
+        longest = longest_side(self._config)
         if len(ids) > longest:
             raise DataError(
                 f"line {index + 1}: has {count_of(len(ids), 'token')}, but the model takes "

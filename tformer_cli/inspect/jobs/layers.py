@@ -12,7 +12,7 @@ from tformer_cli.artifacts.config_file import CONFIG
 from tformer_cli.artifacts.lens_file import StoredMaps, store_maps
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.inspect.capture.forced import IdPair, longest_side
+from tformer_cli.inspect.capture.maps import IdPair, longest_side
 from tformer_cli.inspect.capture.observed import record_module
 from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import (

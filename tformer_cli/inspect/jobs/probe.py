@@ -12,7 +12,7 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError
 from tformer_cli.heads.names import Kind
 from tformer_cli.inspect.alignment import spelled_words
-from tformer_cli.inspect.capture.forced import IdPair, ids_read, longest_side
+from tformer_cli.inspect.capture.maps import IdPair, ids_read, longest_side
 from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.inspect.jobs.heads import subject_of
 from tformer_cli.inspect.jobs.reader import (
@@ -131,7 +131,7 @@ class _Corpus:
             self._n_read += len(numbers)
             for row, number in enumerate(numbers):
                 pair, labels = sentences[number]
-                source, target = ids_read(self._model, *pair)
+                source, target = ids_read(self._model.config, *pair)
                 read = {"enc": source, "dec": target}
                 for kind in self._sides:
                     given = labels if kind == self._labeled else None

@@ -16,19 +16,12 @@ from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import Inspected, head_layout
 from tformer_cli.heads.roles import TokenFrequencies, count_tokens
 from tformer_cli.heads.selectors import HeadSelection
-from tformer_cli.inspect.capture.forced import (
-    CapturedBatch,
-    IdPair,
-    capture_batches,
-    longest_side,
-)
+from tformer_cli.inspect.capture.maps import CapturedBatch, IdPair, longest_side
 from tformer_cli.inspect.heads.metrics import HeadStatistics, HeadSummary
-from tformer_cli.inspect.jobs.align import read_pairs
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.operations import StandardProducts
 from tformer_cli.text.lines import buffers, check_lines, given_lines
 
 if TYPE_CHECKING:
@@ -118,6 +111,8 @@ def corpus_pairs(
                 for translation in buffer
             ]
         return
+    from tformer_cli.inspect.jobs.align import read_pairs
+
     pairs = read_pairs(given_lines(lines), given_lines(targets, "targets"))
     for given in buffers(pairs, buffer_lines):
         written = [("", "") if pair.is_blank else (pair.source, pair.target) for pair in given]
@@ -176,6 +171,9 @@ class CorpusInspector:
 
     def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
         """Measures texts, or sentences with their translations or with given targets."""
+        from tformer_cli.inspect.capture.forced import capture_batches
+        from tformer_cli.model.operations import StandardProducts
+
         config, report = self._model.config, self.report
         for buffer in corpus_pairs(self._opened, lines, targets, self._buffer_lines):
             places, pairs = report.fitting(buffer, config, longest_side(config))

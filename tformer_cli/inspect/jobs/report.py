@@ -4,33 +4,29 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.regular_file import hash_file
-from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.jobs.decision import Finder
 from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspection
 from tformer_cli.inspect.pages import Report, SentenceReport
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import CAPTURED, ModelView, ReportOptions, SentenceView, Subject
 from tformer_cli.inspect.views import all_views
-from tformer_cli.inspect.views.decision import VIEW as DECISION
-from tformer_cli.inspect.views.decision import DecisionOptions, DecisionRecord, Method
 from tformer_cli.inspect.views.heads import VIEW as HEADS
 from tformer_cli.inspect.views.heads import check_residual
-from tformer_cli.inspect.views.positions import N_POSITIONS
-from tformer_cli.inspect.views.step import one_head
-from tformer_cli.inspect.walkthrough.step import find_token
 from tformer_cli.kinds.stored_model import Opened
+
+if TYPE_CHECKING:
+    from tformer_cli.inspect.views.decision import DecisionRecord, Method
 
 TASKS = HEADS.tasks  # Tasks whose models have a report: those with maps of heads
 # Without random draws and integrated gradients, which are most of the time and least of the page
-DECIDED_BY: tuple[Method, ...] = ("zero", "patch", "direct", "edges")
+DECIDED_BY: "tuple[Method, ...]" = ("zero", "patch", "direct", "edges")
 FEWEST_POSITIONS = 32  # Position vectors that are shown even if the sentences are shorter
 
 
@@ -43,6 +39,11 @@ def inspect_report(
     observe: Callable[[int], None] = lambda _: None,
     **opening: Unpack[InspectionOptions],
 ) -> Report:
+    # Not at the top: a line of heads, which is read here too, does without other views
+    from tformer_cli.inspect.views.decision import VIEW as DECISION
+    from tformer_cli.inspect.views.positions import N_POSITIONS
+    from tformer_cli.inspect.walkthrough.step import find_token
+
     options = options or ReportOptions()
     opened = open_for_inspection(model, hypothesis=options.rank, tasks=TASKS, **opening)
     inspector = HeadInspector(opened, **captured(options))
@@ -85,8 +86,11 @@ def inspect_report(
 
 def _decide(opened: Opened, sentences: list[SentenceReport], shared: dict[str, Any]) -> None:
     """Finds where two sentences part; else, and of other numbers, the decision of each."""
+    from tformer_cli.inspect.jobs.decision import Finder
+    from tformer_cli.inspect.views.decision import VIEW as DECISION
+    from tformer_cli.inspect.views.decision import DecisionOptions
 
-    def found(*records: HeadsRecord) -> DecisionRecord:
+    def found(*records: HeadsRecord) -> "DecisionRecord":
         # Their names, as metrics would select anew
         names = tuple(map(str, records[0].heads))
         settings = DecisionOptions(method=DECIDED_BY, heads=names)
@@ -116,6 +120,8 @@ def _inspect(subject: Subject, record: HeadsRecord, options: ReportOptions) -> S
 
 
 def _parse_step(subject: Subject, text: str) -> tuple[HeadId, str]:
+    from tformer_cli.inspect.views.step import one_head
+
     name, colon, token = text.partition(":")
     if not colon or not token:
         raise UsageError(f'--step: "{text}" is not HEAD:TOKEN; write cross.0.1:word')
@@ -149,7 +155,7 @@ def read_sentences(
     options: Any,  # noqa: ANN401 - the view's own
 ) -> Iterator[Any]:
     subject = subject_of(opened.directory)
-    inspector = HeadInspector(opened, **captured(options))
+    inspector = HeadInspector(opened, **captured(options), by_kernels=not view.needs_model)
     for sentence in inspector.inspect(lines, targets):
         yield view.read(subject, sentence, options)
 
@@ -166,5 +172,7 @@ def read_model(
 ) -> Any:  # noqa: ANN401 - the view's own
     """Reads a view of a model on the CPU, without its search; see `inspect_view`."""
     if not isinstance(model, ModelDirectory):
+        from tformer_cli.foreign.import_model import resolve_model
+
         model = load_model_directory(resolve_model(model, weights="float32"), tasks=view.tasks)
     return view.read(subject_of(model), options)

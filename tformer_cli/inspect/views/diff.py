@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from xml.etree.ElementTree import Element
 
-    from torch import Tensor
-
+    from tformer_cli.inspect.capture.maps import Weights
     from tformer_cli.inspect.comparison import HeadChange, HeadDiff
     from tformer_cli.inspect.record import ModelSummary
 
@@ -61,7 +60,7 @@ def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -
 def signed_map(diff: HeadDiff, change: HeadChange) -> Iterator[Block]:
     record, kind = diff.shown[0], change.kind
     difference = diff.difference(change)
-    largest = difference.abs().max().item()
+    largest = float(abs(difference).max())
     rows = "source token" if kind == "enc" else "position that predicts"
     keys = "token read" if kind == "dec" else "source token"
     yield text(
@@ -235,9 +234,9 @@ def _diff_row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tu
     draw_text(root, title, MARGIN, y + 12, 13.0, weight="600")
     y += 18
     difference = diff.difference(change)
-    largest = max(difference.abs().max().item(), 1e-30)
+    largest = max(float(abs(difference).max()), 1e-30)
     labels = before.row_labels(kind), before.column_labels(kind)
-    panels: tuple[tuple[str, Tensor, Callable[[float], str]], ...] = (
+    panels: tuple[tuple[str, Weights, Callable[[float], str]], ...] = (
         ("A", before.captured.weights(change.first), partial(hex_color, kind)),
         ("B", after.captured.weights(change.second), partial(hex_color, kind)),
         (

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.heads.names import HeadId, Inspected
-    from tformer_cli.inspect.capture.forced import AttentionMaps
+    from tformer_cli.inspect.capture.maps import AttentionMaps
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.model.config import ModelConfig
 
@@ -142,6 +142,8 @@ class FlowRecord:
 
 
 def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
+    import torch
+
     from tformer_cli.inspect.weighting.maps import weighted_maps
 
     if sentence.maps is None:
@@ -155,7 +157,9 @@ def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
     readings: tuple[HeadReading, ...] = ()
     if not model.config.n_decoder_layers:
         norms = weighted_maps(model, maps, "norm")
-        readings = tuple(_reading(head, norms.weights(head), gaps) for head in sentence.heads)
+        readings = tuple(
+            _reading(head, torch.from_numpy(norms.weights(head)), gaps) for head in sentence.heads
+        )
     grid = model.config.grid
     return FlowRecord(sentence=sentence, flows=flows, readings=readings, grid=grid)
 
@@ -169,14 +173,16 @@ def _reading(head: HeadId, norms: Tensor, gaps: list[int]) -> HeadReading:
 
 def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Flow:
     """Takes what the last states are made of: of encoders the pooled one, or those of the gaps."""
+    import torch
+
     if not config.n_decoder_layers:
         from tformer_cli.inspect.weighting.maps import Pooled
 
-        rows = maps.enc[-1][0]
+        rows = torch.from_numpy(maps.enc[-1][0])
         rows = rows[gaps] if gaps else Pooled(config).row(rows)[None]
         return Flow(source=rows, prefix=rows[:, :0], residual=maps.residual)
-    prefix = maps.dec[-1][0]
-    source = maps.cross[-1][0] if maps.cross else prefix[:, :0]
+    prefix = torch.from_numpy(maps.dec[-1][0])
+    source = torch.from_numpy(maps.cross[-1][0]) if maps.cross else prefix[:, :0]
     return Flow(source=source, prefix=prefix, residual=maps.residual)
 
 

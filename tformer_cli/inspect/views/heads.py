@@ -180,6 +180,7 @@ class HeadsView(SentenceView["HeadsRecord"]):
 
     name = "heads"
     title = "Attention heads"
+    needs_model = False
     Options = HeadsOptions
     formats = ("text", "jsonl", "safetensors", "npz", "html", "svg", "png")
 
@@ -341,7 +342,7 @@ def render_npz(record: HeadsRecord) -> bytes:
 def weight_arrays(record: HeadsRecord) -> dict[str, NDArray[np.float32]]:
     is_of_layers = record.weighting.is_of_layers
     return {
-        f"{kind}.{layer}": record.captured.layers(kind)[layer][0 if is_of_layers else heads].numpy()
+        f"{kind}.{layer}": record.captured.layers(kind)[layer][0 if is_of_layers else heads]
         for (kind, layer), heads in by_layer(record.heads).items()
     }
 

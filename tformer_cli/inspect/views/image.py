@@ -84,6 +84,7 @@ class ImageRecord:
 
 def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
     import numpy as np
+    import torch
 
     from tformer_cli.inspect.weighting.maps import Pooled, weighted_maps
     from tformer_cli.model.base import N_SPECIAL_TOKENS
@@ -95,11 +96,13 @@ def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
     maps = sentence.maps
     looked = []
     for head in sentence.heads:
-        weights = maps.weights(head)
+        weights = torch.from_numpy(maps.weights(head))
         distance = attention_distance(weights, config)
         looked.append(_looked(str(head), "head", weights, config, distance))
     ways: tuple[Literal["rollout", "alti"], ...] = ("rollout", "alti")
-    looked += [_looked(w, w, weighted_maps(model, maps, w).enc[-1][0], config) for w in ways]
+    for way in ways:
+        (rolled,) = torch.from_numpy(weighted_maps(model, maps, way).enc[-1])
+        looked.append(_looked(way, way, rolled, config))
     ids = np.array(maps.source_ids) - N_SPECIAL_TOKENS
     return ImageRecord(
         sentence=sentence,

@@ -229,7 +229,7 @@ def _position(
         chosen=_candidate(token, probabilities, labels),
         log_probability=log_probabilities[token].item(),
         rank=_rank(token, probabilities),
-        entropy=entropies(probabilities[None]).item(),
+        entropy=float(entropies(probabilities.numpy())),
         top=tuple(_candidate(i, probabilities, labels) for i in top),
         lens=tuple(readings),
     )

@@ -463,7 +463,8 @@ KINDS: dict[str, Kind] = {"encoder": "enc", "decoder": "dec"}
 def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...]:
     import torch
 
-    from tformer_cli.inspect.capture.forced import forced_pass, ids_read, tapped_attentions
+    from tformer_cli.inspect.capture.forced import forced_pass, tapped_attentions
+    from tformer_cli.inspect.capture.maps import ids_read
     from tformer_cli.model.base import N_SPECIAL_TOKENS
 
     config = model.config
@@ -481,8 +482,8 @@ def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
             for size in (config.source_vocab_size or model.vocab_size, model.vocab_size)
         )
         kinds = [KINDS[stack] for stack in turned]
-        with torch.inference_mode(), tapped_attentions(model, kinds, recompute=_scores) as tapped:
-            forced_pass(model, *ids_read(model, source, target))
+        with torch.inference_mode(), tapped_attentions(model, _scores, kinds) as tapped:
+            forced_pass(model, *ids_read(config, source, target))
         for place, scores in tapped.items():
             is_causal = place[0] == "dec"
             first = int(is_causal and config.target_bos)  # <s> is no random token

@@ -63,8 +63,8 @@ class Subject:
     def worked_key(self) -> int:
         """The key that is worked out; of the heaviest ones the first."""
         if self.key is None:
-            row = self.sentence.captured.weights(self.head)[self.row, : self.n_visible].tolist()
-            return row.index(max(row))
+            row = self.sentence.captured.weights(self.head)[self.row]
+            return int(row[: self.n_visible].argmax())
         if not 0 <= self.key < self.n_visible:
             raise ValueError(f"the query sees the keys 0 to {self.n_visible - 1}, not {self.key}")
         return self.key
@@ -275,14 +275,12 @@ def example_row(record: HeadsRecord, head: HeadId) -> int:
     first_row, first_key = (1, 1) if head.kind == "dec" else (0, 0)
     last_key = weights.shape[1] if head.kind == "dec" else weights.shape[1] - 1
     words = weights[first_row:-1, first_key:last_key]
-    if words.numel() == 0:
+    if words.size == 0:
         return 0
-    distances = (words.amax(dim=1) - EXAMPLE_WEIGHT).abs()
+    distances = abs(words.max(axis=1) - EXAMPLE_WEIGHT)
     labels = record.row_labels(head.kind)[first_row:-1]
-    import torch
-
-    is_long = torch.tensor([sum(map(str.isalpha, one)) >= EXAMPLE_LETTERS for one in labels])
-    return first_row + int((distances + ~is_long).argmin())
+    is_short = [sum(map(str.isalpha, one)) < EXAMPLE_LETTERS for one in labels]
+    return first_row + int((distances + is_short).argmin())
 
 
 BLANKS_A_TABLE = 2  # Blanks in each table that has some

@@ -186,7 +186,9 @@ def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
     formula = "a_j = e^(t_j) / Σ_i e^(t_i), t_j the result of step 3"
     if trace.attention.is_scaled_product:
         formula = "a_j = e^(s_j/√d_k) / Σ_i e^(s_i/√d_k)"
-    map_row = subject.sentence.captured.weights(subject.head)[subject.row].double()
+    map_row = torch.from_numpy(
+        subject.sentence.captured.weights(subject.head)[subject.row]
+    ).double()
     largest, total = trace.scaled.max().item(), trace.exponentials.sum().item()
     worked = subject.worked_key
     return Step(
@@ -414,7 +416,7 @@ def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step
             check(
                 "attention weights, of `inspect-heads`",
                 weights,
-                sentence.captured.weights(head).double(),
+                torch.from_numpy(sentence.captured.weights(head)).double(),
             ),
             check("Z", trace.all_context[head.head], observed.context[head.head]),
             check("row of Z and z of step 6", trace.context, trace.all_context[head.head, row]),

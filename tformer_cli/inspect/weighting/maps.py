@@ -71,7 +71,7 @@ from torch import Tensor, nn
 
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import KINDS, HeadId, Inspected, Kind, LayerId, attentions
-from tformer_cli.inspect.capture.forced import AttentionMaps
+from tformer_cli.inspect.capture.maps import AttentionMaps, Weights
 from tformer_cli.inspect.capture.observed import Observed, exact, observe, place_of
 from tformer_cli.inspect.weighting.weighting import WeightingName
 from tformer_cli.kinds import reads_names
@@ -333,17 +333,21 @@ def attention_mixing(maps: AttentionMaps) -> Layers:
     return own | {"cross": [*map(_beside_itself, maps.cross)]}
 
 
-def _with_itself(weights: Tensor) -> Tensor:
+def _with_itself(weights: Weights) -> Tensor:
     """½ of the mean over the heads of (H, Q, Q), ½ the identity."""
     itself = torch.eye(weights.shape[-1], dtype=torch.float64)
-    return (weights.double().mean(dim=0) + itself) / 2 if len(weights) else itself
+    return (_mean(weights) + itself) / 2 if len(weights) else itself
 
 
-def _beside_itself(weights: Tensor) -> Tensor:
+def _mean(weights: Weights) -> Tensor:
+    return torch.from_numpy(weights).double().mean(dim=0)
+
+
+def _beside_itself(weights: Weights) -> Tensor:
     """(H, Q, K) to (Q, K + 1): ½ of the mean over the heads, and ½ in the last column."""
     n_heads, n_queries, n_keys = weights.shape
     mixed = torch.zeros(n_queries, n_keys + 1, dtype=torch.float64)
-    mixed[:, :-1] = weights.double().mean(dim=0) / 2 if n_heads else 0.0
+    mixed[:, :-1] = _mean(weights) / 2 if n_heads else 0.0
     mixed[:, -1] = 0.5 if n_heads else 1.0
     return mixed
 
@@ -423,5 +427,5 @@ def _is_below(place: tuple[Kind, int], kind: Kind, layer: int) -> bool:
 def _with_layers(
     maps: AttentionMaps, layers: Layers, residuals: dict[HeadId, float]
 ) -> AttentionMaps:
-    enc, dec, cross = (tuple(one.float() for one in layers[kind]) for kind in KINDS)
+    enc, dec, cross = (tuple(one.float().numpy() for one in layers[kind]) for kind in KINDS)
     return replace(maps, enc=enc, dec=dec, cross=cross, residuals=residuals)

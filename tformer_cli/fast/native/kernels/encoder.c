@@ -62,6 +62,7 @@ void project_memory(const Attention *cross_attention, const float *hidden,
     float *projected = workspace->projected;
     multiply_any(&linear->matrix, hidden, workspace->hidden_stride, n_rows,
                  (Epilogue){.bias = linear->bias}, projected, stride, &workspace->quantized);
+    record_rows(workspace, projected, stride, n_rows, n_outputs);
     for (size_t i = 0; i < n_sources; i++) {
         pack_memory(&memories[i], projected, projected + joined, stride);
         projected += memories[i].n_positions * stride;

@@ -126,12 +126,21 @@ void after_sublayer(const Model *model, const Norm *norm, float *hidden, size_t 
                   hidden);
 }
 
+void record_rows(Workspace *workspace, const float *rows, size_t stride, size_t n_rows,
+                 size_t width) {
+    for (size_t row = 0; workspace->recorded && row < n_rows; row++, workspace->recorded += width)
+        memcpy(workspace->recorded, rows + row * stride, width * sizeof *rows);
+}
+
 void add_attention(const Model *model, const Attention *attention, float *hidden, size_t n_rows,
                    Workspace *workspace) {
     const Linear *output = &attention->output;
     const Epilogue epilogue = {.bias = output->bias, .residual = hidden};
-    multiply_any(&output->matrix, workspace->context, row_stride(output->matrix.n_inputs), n_rows,
-                 epilogue, hidden, workspace->hidden_stride, &workspace->quantized);
+    const size_t width = attention->input.matrix.n_outputs, joined = output->matrix.n_inputs;
+    record_rows(workspace, workspace->projected, row_stride(width), n_rows, width);
+    record_rows(workspace, workspace->context, row_stride(joined), n_rows, joined);
+    multiply_any(&output->matrix, workspace->context, row_stride(joined), n_rows, epilogue, hidden,
+                 workspace->hidden_stride, &workspace->quantized);
     after_sublayer(model, &attention->norm, hidden, n_rows);
 }
 

@@ -23,6 +23,7 @@ typedef struct {
                              none is. Set before room is taken */
     float *heard;         /* (rows, S) sums of their weights */
     size_t heard_stride;  /* floats between its rows; 0 where nobody listens */
+    float *recorded;      /* where `record_rows` goes on writing; NULL: it does not write */
     QuantizedRows quantized; /* activations, of a model in integers */
 } Workspace;
 
@@ -44,6 +45,10 @@ void embed(const Model *model, const Embedding *embedding, int32_t token, size_t
 void project_own(const Model *model, const Embedding *embedding, const Attention *attention,
                  const float *x, size_t n_rows, Workspace *workspace);
 
+/* Writes rows (n_rows, width), which lie `stride` floats apart, behind what was recorded before. */
+void record_rows(Workspace *workspace, const float *rows, size_t stride, size_t n_rows,
+                 size_t width);
+
 /* What a sub-layer reads: hidden states (n_rows, D), normalized where the model is pre-norm. */
 const float *before_sublayer(const Model *model, const Norm *norm, const float *hidden,
                              size_t n_rows, Workspace *workspace);
@@ -53,7 +58,8 @@ const float *before_sublayer(const Model *model, const Norm *norm, const float *
 void after_sublayer(const Model *model, const Norm *norm, float *hidden, size_t n_rows);
 
 /* hidden + output projection of the context (n_rows, H·E) that lies in the workspace, in rows as
-   far apart as the row stride of H·E. */
+   far apart as the row stride of H·E. What was projected of the attention's own rows, and its
+   context, are recorded before. */
 void add_attention(const Model *model, const Attention *attention, float *hidden, size_t n_rows,
                    Workspace *workspace);
 

@@ -91,6 +91,7 @@ static void lay_out(Group *group) {
         }
     }
     group->workspace.heads = group->request->heads;
+    group->workspace.recorded = group->request->recorded;
     lay_out_vocabulary(arena, group->n_target, 1, &group->vocabulary);
     lay_out_workspace(arena, model, n_rows, group->longest_source, group->longest_target,
                       &group->workspace);
@@ -175,6 +176,17 @@ static float *answer_heard(const Group *group, float *to) {
     return to;
 }
 
+static void score_targets(Group *group) {
+    const int64_t start = group->request->target_starts[group->first];
+    NextTokens *next = group->vocabulary.rows;
+    for (size_t row = 0; row < group->n_target; row++)
+        next[row].forced = group->request->targets[start + (int64_t)row];
+    best_tokens(whole_output(group->model), group->hidden, group->n_target,
+                &group->workspace.quantized, &group->vocabulary);
+    for (size_t row = 0; row < group->n_target; row++)
+        group->request->steps[start + (int64_t)row] = next[row].values[0];
+}
+
 static bool score_group(Group *group, float **heard) {
     lay_out(group);
     if (!arena_allocate(&group->arena))
@@ -191,14 +203,8 @@ static bool score_group(Group *group, float **heard) {
     *heard = answer_heard(group, *heard);
     if (is_decoder_only(group->model))
         keep_predicting(group);
-    const int64_t start = group->request->target_starts[group->first];
-    NextTokens *next = group->vocabulary.rows;
-    for (size_t row = 0; row < group->n_target; row++)
-        next[row].forced = group->request->targets[start + (int64_t)row];
-    best_tokens(whole_output(group->model), group->hidden, group->n_target,
-                &group->workspace.quantized, &group->vocabulary);
-    for (size_t row = 0; row < group->n_target; row++)
-        group->request->steps[start + (int64_t)row] = next[row].values[0];
+    if (group->request->steps)
+        score_targets(group);
     arena_free(&group->arena);
     return true;
 }
