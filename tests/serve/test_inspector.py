@@ -2,22 +2,26 @@
 
 import asyncio
 import base64
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from tests.models import LINES, save_random
 from tformer_cli.heads.names import HeadId
+from tformer_cli.inspect.decisions.probing import Probe
 from tformer_cli.inspect.jobs.ablate import translate_without
 from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.jobs.heads import HeadInspector, inspect_heads
 from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.inspect.views.decision import VIEW
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.serve import inspection
 from tformer_cli.serve.completing import completed
 from tformer_cli.serve.inspection import READERS, Inspection
 from tformer_cli.serve.inspector import COMMAND, DIED, Inspector
@@ -207,6 +211,50 @@ def test_a_decision_is_that_of_the_command_line(zoo):
     ):
         with pytest.raises(Exception, match=message):
             events_of(model, **{**asked, **fields})
+
+
+def test_a_decision_that_nobody_waits_for_ends_before_its_next_batch(zoo, monkeypatch):
+    orders = [
+        {"id": number, "model": str(zoo["translate"]), "request": {"text": "A dog.", "want": want}}
+        for number, want in ((1, ["decision"]), (2, ["alignment"]))
+    ]
+    read, write = os.pipe()
+    batches, computed = [], Probe.batches
+
+    def counted(probe, n_rows):
+        for rows in computed(probe, n_rows):
+            batches.append(rows)
+            yield rows
+            if len(batches) == 3:  # as when its client leaves while the third is computed
+                os.write(write, b'{"cancel": 1}\n')
+                while not lines[0].is_cancelled(1):
+                    time.sleep(0.001)
+
+    lines, made = [], inspection.Lines
+    monkeypatch.setattr(Probe, "batches", counted)
+    monkeypatch.setattr(inspection, "Lines", lambda source: lines.append(made(source)) or lines[0])
+    os.write(write, "".join(json.dumps(one) + "\n" for one in orders).encode())
+    answers = Answers(lambda: os.close(write))
+    with os.fdopen(read) as source:
+        inspection.serve(source, answers)
+    # The next one is answered, and of the first one nothing more
+    assert [(one["id"], one["event"]) for one in answers.events] == [(2, "alignment"), (2, "done")]
+    assert len(batches) == 3
+
+
+class Answers:
+    """Takes the answers of the process, and calls a function with the last one."""
+
+    def __init__(self, end):
+        self.events, self._end = [], end
+
+    def write(self, line):
+        self.events.append(json.loads(line))
+        if self.events[-1]["event"] == "done":
+            self._end()
+
+    def flush(self):
+        pass
 
 
 def run(scenario, **options):

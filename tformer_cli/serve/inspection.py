@@ -14,7 +14,7 @@ import os
 import sys
 import traceback
 from collections import OrderedDict, deque
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Condition, Thread
@@ -46,6 +46,7 @@ from tformer_cli.inspect.views.logits import layer_logits
 from tformer_cli.kinds import kind_of, reads_names
 from tformer_cli.runtime import n_processors
 from tformer_cli.search.constraints import LineConstraints
+from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.search.opening import overridden
 from tformer_cli.serve.completing import completed, ends_within_a_word
 from tformer_cli.serve.events import RESULTS, SCHEMA, Event, add_pieces, word_spans
@@ -85,6 +86,10 @@ class Inspected:
     """Which of them the record is of."""
 
 
+class Cancelled(Exception):  # noqa: N818 - nothing is wrong
+    """Nobody waits any longer for what is computed."""
+
+
 class Inspection:
     """Inspects requests one by one and keeps the models that were used last."""
 
@@ -92,8 +97,16 @@ class Inspection:
         self._models: OrderedDict[tuple[Any, ...], Opened] = OrderedDict()
         self._latest: tuple[str, Inspected] | None = None
 
-    def events(self, model: Path, request: Mapping[str, Any]) -> Iterator[Event]:
-        """Yields what a request wants, then that it is done; see `READERS` for the names."""
+    def events(
+        self,
+        model: Path,
+        request: Mapping[str, Any],
+        before_batch: Callable[[], None] = never_interrupt,
+    ) -> Iterator[Event]:
+        """Yields what a request wants, then that it is done; see `READERS` for the names.
+
+        What `before_batch` raises ends a decision, which takes seconds, before its next batch.
+        """
         start = perf_counter()
         opened = self._opened(model, request)
         text = request["text"]
@@ -107,7 +120,7 @@ class Inspection:
         unread = () if predicts else ("next", "lens", "off")
         for name, read in WHOLE.items():
             if name in want:
-                yield {"event": name, **read(opened, request)}
+                yield {"event": name, **read(opened, request, before_batch)}
         if set(want) <= set(WHOLE):
             yield _done(start)
             return
@@ -398,7 +411,7 @@ def _off(found: Inspected) -> Event:
     }
 
 
-def _report(opened: Opened, request: Mapping[str, Any]) -> Event:
+def _report(opened: Opened, request: Mapping[str, Any], _: Callable[[], None]) -> Event:
     """The static report of what a page shows; what is not the model's free answer is given."""
     target = request.get("target") if _translates(opened) else None
     mode = "live" if _translates(opened) and not target else "forced"
@@ -408,7 +421,9 @@ def _report(opened: Opened, request: Mapping[str, Any]) -> Event:
     return {"html": render_report(report)}
 
 
-def _decision(opened: Opened, request: Mapping[str, Any]) -> Event:
+def _decision(
+    opened: Opened, request: Mapping[str, Any], before_batch: Callable[[], None]
+) -> Event:
     """Why the model writes one word and not another, as `tformer inspect-decision` says it."""
     texts = {name: request[name] for name in ("text", "other") if request.get(name)}
     for name, text in texts.items():
@@ -420,11 +435,18 @@ def _decision(opened: Opened, request: Mapping[str, Any]) -> Event:
     settings = DecisionOptions(
         method=tuple(one for one in methods if one != "patch" or len(texts) > 1)
     )
-    found = inspect_decision(opened, [*texts.values()], target=target, foil=foil, settings=settings)
+    found = inspect_decision(
+        opened,
+        [*texts.values()],
+        target=target,
+        foil=foil,
+        settings=settings,
+        before_batch=before_batch,
+    )
     return {"data": DECISION.json(found)}
 
 
-WHOLE: Mapping[str, Callable[[Opened, Mapping[str, Any]], Event]] = {
+WHOLE: Mapping[str, Callable[[Opened, Mapping[str, Any], Callable[[], None]], Event]] = {
     "report": _report,
     "decision": _decision,
 }
@@ -487,18 +509,26 @@ def serve(source: TextIO, target: TextIO) -> None:
     inspection, lines = Inspection(), Lines(source)
     for order in lines:
         number = order["id"]
-        with closing(_guarded(inspection, order)) as events:
+
+        def check(number: int = number) -> None:
+            if lines.is_cancelled(number):
+                raise Cancelled
+
+        with closing(_guarded(inspection, order, check)) as events, suppress(Cancelled):
             for event in events:
-                if lines.is_cancelled(number):
-                    break
+                check()
                 target.write(json.dumps({"id": number, **event}) + "\n")
                 target.flush()
 
 
-def _guarded(inspection: Inspection, order: Mapping[str, Any]) -> Generator[Event]:
+def _guarded(
+    inspection: Inspection, order: Mapping[str, Any], before_batch: Callable[[], None]
+) -> Generator[Event]:
     """Turns errors into events: the process lives on, and no client sees a traceback."""
     try:
-        yield from inspection.events(Path(order["model"]), order["request"])
+        yield from inspection.events(Path(order["model"]), order["request"], before_batch)
+    except Cancelled:
+        raise  # no event: who asked is gone, and others wait
     except ArtifactError as error:  # it names files of this machine
         sys.stderr.write(f"error: serve: {error}\n")
         yield {"event": "error", "message": "the model cannot be inspected; the log says why"}

@@ -230,7 +230,8 @@ def _along(
     def rows(at: Tensor) -> dict[Kind, Tensor]:
         return {kind: base[kind] + at.to(one)[:, None, None] * one for kind, one in away.items()}
 
-    for some in torch.split(sections, probe.rows_per_pass, dim=1):
+    for numbers in probe.batches(sections.shape[1]):
+        some = sections[:, numbers.start : numbers.stop]
         slopes = _slopes(probe, rows(some.mean(dim=0)), {})[0]
         lengths = (some[1] - some[0]).double()
         found.append(

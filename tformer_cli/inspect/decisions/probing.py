@@ -29,6 +29,7 @@ from tformer_cli.inspect.capture.forced import tapped_attentions
 from tformer_cli.inspect.capture.observed import ModuleRecord, record_module, stacks_of
 from tformer_cli.inspect.decisions.decision import Decision
 from tformer_cli.model.attention import AttentionTap
+from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.text.batching import Batch
 
 EVERYWHERE = slice(None)
@@ -84,14 +85,25 @@ class Probe:
     """A decision of a model, measured with parts of the model changed."""
 
     def __init__(
-        self, model: Inspected, decision: Decision, largest_positions: int = LARGEST_POSITIONS
+        self,
+        model: Inspected,
+        decision: Decision,
+        largest_positions: int = LARGEST_POSITIONS,
+        before_batch: Callable[[], None] = never_interrupt,
     ) -> None:
-        self.model, self.decision = model, decision
+        """Runs the model once; `before_batch` may raise before each batch of changes."""
+        self.model, self.decision, self.before_batch = model, decision, before_batch
         self.values = computed(model, decision.batch)
         self.states = self.values.states
         self.d = decision.of(model, self.states.last).item()
         longest = max(one.shape[1] for one in (*self.states.below_encoder[:1], self.states.last))
         self.rows_per_pass = max(1, largest_positions // longest)
+
+    def batches(self, n_rows: int) -> Iterator[range]:
+        """Yields rows that are computed at a time."""
+        for start in range(0, n_rows, self.rows_per_pass):
+            self.before_batch()
+            yield range(start, min(start + self.rows_per_pass, n_rows))
 
     @torch.no_grad()
     def edited(
@@ -99,7 +111,7 @@ class Probe:
     ) -> Tensor:
         """Computes (R) effects of gates and shifts, which `edit` makes of some rows at a time."""
         found = []
-        for some in _chunks(n_rows, self.rows_per_pass):
+        for some in self.batches(n_rows):
             gate, shift = edit(some)
             below = self.states.entering(*place).repeat(len(some), 1, 1)
             with gated(self.model, {} if gate is None else {place: gate}, {place: shift}):
@@ -148,7 +160,7 @@ class Probe:
                 self.model,
                 self.states.rest(self.model, kind, layer, states[some.start : some.stop]),
             )
-            for some in _chunks(len(states), self.rows_per_pass)
+            for some in self.batches(len(states))
         ]
         return (torch.cat(found) - self.d).cpu()
 
@@ -178,11 +190,6 @@ class Probe:
         for i, j in pairs:
             new[:, i] = other.values.context(place)[:, j]
         return new
-
-
-def _chunks(n_rows: int, size: int) -> Iterator[range]:
-    for start in range(0, n_rows, size):
-        yield range(start, min(start + size, n_rows))
 
 
 class Pool:

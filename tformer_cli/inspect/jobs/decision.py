@@ -1,6 +1,6 @@
 """One or two sentences in; a decision of the model and its causes out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Unpack
@@ -43,6 +43,7 @@ from tformer_cli.inspect.views.flow import read_flow
 from tformer_cli.inspect.views.logits import LogitsRecord, read_logits
 from tformer_cli.inspect.weighting.maps import can_roll_out
 from tformer_cli.kinds.stored_model import Opened
+from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.wording import count_of
 
 CORPUS_LINES = 64  # Lines of a corpus that is averaged over or drawn from; more change little
@@ -56,12 +57,13 @@ def inspect_decision(
     foil: str | None = None,
     corpus: Iterable[str] | None = None,
     settings: DecisionOptions | None = None,
+    before_batch: Callable[[], None] = never_interrupt,
     **options: Unpack[InspectionOptions],
 ) -> DecisionRecord:
     """Finds what in a model makes it decide for one word and not another; see `DecisionOptions`.
 
     Of two sentences the decision is where the translations part, of one where it is closest,
-    unless it is named.
+    unless it is named. What `before_batch` raises ends the computation before its next batch.
     """
     settings = settings or DecisionOptions()
     if not 1 <= len(sentences) <= 2:
@@ -74,14 +76,15 @@ def inspect_decision(
     opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
     inspector = HeadInspector(opened)  # Of all heads, whose maps a page shows
     records = [inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
-    finder = Finder(opened, settings, options.get("seed", 1))
+    finder = Finder(opened, settings, options.get("seed", 1), before_batch)
     return finder.explained(records, target, foil, corpus)
 
 
 class Decider:
     """Finds the decision of one or two sentences, which is made alike of each."""
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: Opened, before_batch: Callable[[], None] = never_interrupt) -> None:
+        self._before_batch = before_batch
         self.subject = subject_of(opened.directory)
         self.model = self.subject.model
         self._side = opened.directory.tokenizer.target
@@ -106,7 +109,11 @@ class Decider:
             chosen = parting(*found)
         else:
             chosen = Words(found[0], self._side, self.subject.labels).chosen(target, foil)
-        return [Probe(self.model, one) for one in self._decisions(found, chosen)], chosen, found
+        probes = [
+            Probe(self.model, one, before_batch=self._before_batch)
+            for one in self._decisions(found, chosen)
+        ]
+        return probes, chosen, found
 
     def _decisions(self, found: Sequence[LogitsRecord], chosen: Chosen) -> list[Decision]:
         """Makes the same decision of each sentence: behind the first one's prefix, or its own."""
@@ -133,9 +140,15 @@ class Decider:
 class Finder:
     """Measures step by step; see `inspect_decision`."""
 
-    def __init__(self, opened: Opened, settings: DecisionOptions, seed: int) -> None:
+    def __init__(
+        self,
+        opened: Opened,
+        settings: DecisionOptions,
+        seed: int,
+        before_batch: Callable[[], None] = never_interrupt,
+    ) -> None:
         self._opened, self._settings, self._seed = opened, settings, seed
-        self._decider = Decider(opened)
+        self._decider = Decider(opened, before_batch)
         self._subject, self._model = self._decider.subject, self._decider.model
         self._selected = select_heads(settings.heads, head_layout(self._model))
 
