@@ -1,13 +1,13 @@
 """Language models beside what others train, continue and score them with: speed and memory.
 
     python tests/benchmarks/language_model_speed.py train --text input.txt
-    python tests/benchmarks/language_model_speed.py generate --model DIR|random [--ctranslate2]
+    python tests/benchmarks/language_model_speed.py generate --model DIR|random
 
 `train` races `tformer train` and a loop as nanoGPT has it (AdamW, random windows of the same
 length, no dropout, gradients clipped) over the same model in plain torch. `generate` continues one
 prompt and many with the directory of a GPT-2 or LLaMA of Hugging Face's, greedily and to the same
-length, by tformer, transformers and, if asked, CTranslate2. "random" is a GPT-2 of 12
-layers of 512 with random weights and the vocabulary of this file.
+length, by tformer, transformers and CTranslate2. "random" is a GPT-2 of 12 layers of 512 with
+random weights and the vocabulary of this file.
 
 Contestants run one after the other in processes of their own, A B A B. Compared are processor and
 wall seconds, of trainings those of a long run less those of a short one, so that neither imports
@@ -188,9 +188,10 @@ def train_plainly(text, shape_name, precision, steps):
 
 def generate(options):
     """Races continuations of prompts, and measures the time to the first token."""
-    names = ["tformer", "tformer-int8", "transformers", "transformers-bfloat16"]
-    if options.ctranslate2:
-        names += ["ctranslate2", "ctranslate2-int8"]
+    precisions = {"tformer": ("", "-int8"), "ctranslate2": ("", "-int8"), "transformers": ("",)}
+    if options.bfloat16:
+        precisions["transformers"] += ("-bfloat16",)
+    names = [name + precision for name in options.by for precision in precisions[name]]
     with work_directory(None) as work:
         model, imported, answer = options.model, work / "tformer", work / "answer"
         if model == "random":
@@ -365,7 +366,8 @@ def main():
     )
     generation.add_argument("--length", type=int, default=100, help="tokens that follow [100]")
     generation.add_argument("--prompts", type=int, default=16, help="prompts at once [16]")
-    generation.add_argument("--ctranslate2", action="store_true", help="race it, too")
+    generation.add_argument("--by", nargs="+", default=list(_GENERATORS), help="[all]")
+    generation.add_argument("--bfloat16", action="store_true", help="race transformers in it, too")
     for one in (training, generation):
         one.add_argument("--rounds", type=int, default=2)
         one.add_argument("--threads", type=int, default=os.cpu_count())
