@@ -19,6 +19,7 @@ from tformer_cli.fast.native.library import KernelsUnavailable
 from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native_search import (
     CACHE_BYTES,
+    MOST_SHARING,
     TOKENS_BEYOND_CACHE,
     TOKENS_IN_CACHE,
     CompiledEngine,
@@ -467,4 +468,5 @@ def test_few_rows_of_a_large_model_share_its_weights():
     # what does not fit in a batch needs several, whatever they cost
     assert len(plan_native_batches([60] * 4, 100, 4, large.most_batches(4))) == 4
     assert [large.threads_of_each([[0]] * n, 8) for n in (1, 3, 8, 9)] == [8, 2, 1, 1]
+    assert large.threads_of_each([[0]], 64) == MOST_SHARING
     assert small.threads_of_each([[0]], 8) == 1

@@ -58,8 +58,8 @@ CACHE_BYTES = 32 << 20
 """Of a processor's last cache, as far as matrices are concerned."""
 TOKENS_IN_CACHE, TOKENS_BEYOND_CACHE = 256, 1024
 """Of a batch where settings leave the choice: see `fitting_tokens`."""
-LEAST_SHARED = 1 << 21
-"""Weights of a model whose products threads share: those of a smaller one end too soon for that."""
+LEAST_SHARED, MOST_SHARING = 1 << 21, 8
+"""Weights of a model whose products are shared, and threads: of more, each has too few columns."""
 LEAST_ROWS, LEAST_ROWS_IN_INTEGERS = 8, 2
 """Rows of a step for which a model beyond the cache is read: with fewer the memory is the limit."""
 POLL_SECONDS = 0.2
@@ -230,7 +230,8 @@ class CompiledSearch:
             if one.constraints is None:
                 by_heads.setdefault(one.heads, []).append(index)
         for free in by_heads.values():
-            found = self._plain(native, [sentences[index] for index in free], config, before_batch)
+            some = [sentences[index] for index in free]
+            found = self._plain(native, some, config, n_workers, before_batch)
             results |= zip(free, found, strict=True)
 
         def satisfy(batch: Sequence[int]) -> list[list[Hypothesis]]:
@@ -246,11 +247,11 @@ class CompiledSearch:
         native: NativeModel,
         sentences: Sequence[Sentence],
         config: DecodingConfig,
+        n_workers: int,
         before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
         """Finds the hypotheses of sentences, whatever their constraints."""
         sources = [sentence.tokens for sentence in sentences]
-        n_workers = self._n_threads or available_threads()
         limits = [self._longest(len(source), config) for source in sources]
         divisors = _divisors(config, self._model.max_positions)
         # What follows a prompt is the work, and remembered as long as it
@@ -332,7 +333,7 @@ class CompiledSearch:
                 for one, rows in zip(found, heard, strict=True)
             ]
         # A translation that lacks a phrase is better than none
-        return found or self._plain(native, [sentence], config, lambda: None)[0]
+        return found or self._plain(native, [sentence], config, 1, lambda: None)[0]
 
 
 class _CompiledSteps:
@@ -455,7 +456,8 @@ class ModelSize(NamedTuple):
 
     def threads_of_each(self, batches: Sequence[Sequence[int]], n_workers: int) -> int:
         """Threads that share the products of a batch, where there are fewer batches than those."""
-        return max(1, n_workers // max(1, len(batches))) if self.n_weights >= LEAST_SHARED else 1
+        most = MOST_SHARING if self.n_weights >= LEAST_SHARED else 1
+        return min(most, n_workers // max(1, len(batches)) or 1)
 
 
 def plan_native_batches(

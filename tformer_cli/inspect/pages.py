@@ -144,7 +144,8 @@ def _vectors(record: HeadsRecord, vectors: HeadVectors, n_map_bytes: int) -> dic
     for head in _by_worth(record):
         queries, keys = (part[head.kind, head.layer] for part in (vectors.queries, vectors.keys))
         both = np.concatenate((queries[head.head], keys[head.head]))
-        text = _base64(both.astype("<f2").tobytes())
+        with np.errstate(all="ignore"):  # beyond float16 there is infinity
+            text = _base64(both.astype("<f2").tobytes())
         room -= len(text) + sum(len(str(one)) for one in _terms(vectors, head).values())
         if room < 0:
             break
@@ -213,7 +214,8 @@ def _visible(record: HeadsRecord, head: HeadId) -> Weights:
 
 def _packed(weights: Weights, bits: int) -> str:
     numbers = np.rint(weights.astype(np.float64) * (2**bits - 1))
-    return _base64(numbers.astype(f"<u{bits // 8}").tobytes())
+    with np.errstate(all="ignore"):  # of a model with broken weights
+        return _base64(numbers.astype(f"<u{bits // 8}").tobytes())
 
 
 def _base64(data: bytes) -> str:

@@ -327,7 +327,10 @@ class Searcher:
                 None if self._refusal(engine, DecodingConfig()) else self._prepared[engine.name]
             )
             if isinstance(prepared, PreparedRecording):
-                return prepared.record(source, target)
+                try:
+                    return prepared.record(source, target)
+                except EngineUnavailableError as error:
+                    self._leave_aside(engine, error)
         return None
 
     def _refusal(self, engine: SearchEngine, config: DecodingConfig) -> str | None:

@@ -247,6 +247,7 @@ def test_a_level_that_is_not_known_is_refused(compiler, asked):
             [b"\0libm.so.6\0libc.so.6\0GLIBC_2.14\0", b"\0libc.so.6\0GLIBC_2.34\0"],
             "manylinux_2_34_aarch64",
         ),
+        ([b"\0libpthread.so.0\0libc.so.6\0GLIBC_2.14\0"], "manylinux_2_17_aarch64"),
         ([b"\0libc.so.6\0libgomp.so.1\0GLIBC_2.14\0"], "linux_aarch64"),
     ],
 )

@@ -305,3 +305,12 @@ def test_memory_does_not_grow_with_the_sentences():
 
 def test_nothing_read_is_nothing_summed_up():
     assert summed_up([]) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_without_heads_has_no_numbers(kind):
+    lengths = np.array([4, 2]), np.array([4, 2])
+    sums = batch_metric_sums(
+        np.zeros((2, 0, 4, 4), np.float32), *lengths, kind, has_eos=np.array([True, True])
+    )
+    assert {found.totals.shape for found in sums.values()} == {(2, 0)}

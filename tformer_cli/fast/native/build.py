@@ -214,7 +214,7 @@ def wheel_platform(libraries: Sequence[Path], compiler: Compiler) -> str:
     contents = [path.read_bytes() for path in libraries]
     needed = {name for text in contents for name in re.findall(rb"\0(lib[\w+-]+\.so[.\d]*)", text)}
     # Another library may be missing elsewhere, and a wheel must not promise it
-    if not needed <= {b"libc.so.6", b"libm.so.6"}:
+    if not needed <= {b"libc.so.6", b"libm.so.6", b"libpthread.so.0"}:
         return f"linux_{compiler.machine}"
     versions = [int(minor) for text in contents for minor in re.findall(rb"GLIBC_2\.(\d+)", text)]
     # pip knows no manylinux older than 2.5, and nothing that runs this Python is older than 2.17

@@ -249,8 +249,8 @@ class NativeModel:
 
     def _call(self, function: Any, n_threads: int, *arguments: object) -> int:  # noqa: ANN401
         """Calls a function of the kernels, whose products some threads share."""
-        self._library.tformer_begin_team(n_threads)
         try:
+            self._library.tformer_begin_team(n_threads)
             status: int = function(self._model.pointer, *arguments)
         finally:
             self._library.tformer_end_team()

@@ -235,7 +235,7 @@ class _Layer:
             keys = keys / np.maximum(self.n_keys[:, None] - 1, 1)
         distances = np.abs(rows[:, :, None] - keys[:, None, :])  # (B or 1, Q, K)
         # (B, H, Q·K) · (B or 1, Q·K, 1) -> (B, H)
-        flat = self.weights.reshape(*self.weights.shape[:2], -1)
+        flat = self.weights.reshape(*self.weights.shape[:2], distances[0].size)
         total = (flat @ distances.reshape(len(distances), -1, 1))[..., 0]
         return BatchSums(total, self.n_rows)
 

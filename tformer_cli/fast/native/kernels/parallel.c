@@ -1,6 +1,7 @@
 #include "parallel.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 /* OpenMP's own entry point, as compilers call it. A library compiled with OpenMP would bring
    threads of its own, which would be in the way of torch's: those wait for work by spinning. */
@@ -55,6 +56,10 @@ void run_parallel(Task task, void *job, size_t n_items, size_t share, size_t n_t
 /* Looks for work before a helper sleeps: some 100 microseconds, longer than a search computes between
    two products, for waking a thread takes as long as a small product. */
 #define MOST_LOOKS 4000
+
+/* Looks of a leader for helpers that are not done, before it lets others have its processor: some
+   tens of microseconds. */
+#define LOOKS_OF_LEADER 1000
 
 /* Helpers of one thread. It never waits for a helper that has not begun: on a busy machine such a
    one may not run for long, and the thread then computes all shares itself. */
@@ -123,7 +128,8 @@ static void wake_helpers(void) {
 }
 
 void tformer_begin_team(int64_t n_threads) {
-    own.n_threads = n_threads > MOST_HELPERS ? MOST_HELPERS + 1 : (size_t)n_threads;
+    const int64_t most = MOST_HELPERS + 1;
+    own.n_threads = (size_t)(n_threads < 1 ? 1 : n_threads > most ? most : n_threads);
 }
 
 /* Starts the helpers when there is work for the first time; fewer where the system has no more. */
@@ -166,6 +172,10 @@ void run_in_team(Task task, void *job, size_t n_items, size_t work) {
     wake_helpers();
     run_piece(&piece);
     SET(own.piece, NULL); /* whoever comes now finds nothing */
-    while (GET(own.n_inside))
-        relax();
+    /* On a busy machine the helper may wait for the very processor that the leader waits on */
+    for (size_t look = 1; GET(own.n_inside); look++)
+        if (look % LOOKS_OF_LEADER)
+            relax();
+        else
+            sched_yield();
 }
