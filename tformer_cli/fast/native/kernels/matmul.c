@@ -13,8 +13,6 @@
 /* Inputs of a block of rows that stays in the second cache while the panels pass, in floats. */
 #define ROW_BLOCK_FLOATS ((size_t)96 * 1024)
 
-static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
-
 size_t row_stride(size_t width) {
     const size_t line = 64 / sizeof(float);
     return ((width + line - 1) / line | 1) * line;
@@ -128,8 +126,8 @@ typedef struct {
     size_t stride;
 } Product;
 
-/* The columns of some pairs of panels. */
-static void multiply_columns(const Product *product, size_t first, size_t last) {
+static void multiply_columns(const void *job, size_t first, size_t last) {
+    const Product *product = job;
     const PackedMatrix *matrix = product->matrix;
     const size_t n_inputs = matrix->n_inputs, n_rows = product->n_rows;
     const Tiling tiling = tiling_of(n_rows, TALLEST_TILE);
@@ -162,14 +160,6 @@ static void multiply_columns(const Product *product, size_t first, size_t last) 
     }
 }
 
-static void multiply_shares(void *job, Shares *shares) {
-    const Product *product = job;
-    size_t first, last;
-    while (next_share(shares, &first, &last))
-        multiply_columns(product, first * PAIR_COLUMNS,
-                         smaller_of(last * PAIR_COLUMNS, product->matrix->n_outputs));
-}
-
 void multiply(const PackedMatrix *matrix, const float *x, size_t x_stride, size_t n_rows,
               Epilogue epilogue, float *result, size_t stride) {
     size_t block = ROW_BLOCK_FLOATS / (matrix->n_inputs + 1) / TALLEST_TILE * TALLEST_TILE;
@@ -180,9 +170,9 @@ void multiply(const PackedMatrix *matrix, const float *x, size_t x_stride, size_
         Epilogue part = epilogue;
         if (part.residual)
             part.residual += row * stride;
-        Product product = {matrix, x + row * x_stride, x_stride, n, part,
-                           result + row * stride, stride};
-        run_in_team(multiply_shares, &product, pairs_of(matrix->n_outputs),
-                    n * matrix->n_inputs * matrix->n_outputs);
+        const Product product = {matrix, x + row * x_stride, x_stride, n, part,
+                                 result + row * stride, stride};
+        share_columns(multiply_columns, &product, matrix->n_outputs, PAIR_COLUMNS,
+                      n * matrix->n_inputs * matrix->n_outputs);
     }
 }

@@ -154,19 +154,35 @@ void tformer_end_team(void) {
     own = (Team){0};
 }
 
-void run_in_team(Task task, void *job, size_t n_items, size_t work) {
-    const bool is_shared = own.n_threads > 1 && work >= WORTH_SHARING;
-    if (is_shared && !own.n_helpers)
+typedef struct {
+    ComputeColumns compute;
+    const void *product;
+    size_t n_columns, unit;
+} ColumnJob;
+
+static void compute_shares(void *data, Shares *shares) {
+    const ColumnJob *job = data;
+    size_t first, last;
+    while (next_share(shares, &first, &last)) {
+        const size_t end = last * job->unit;
+        job->compute(job->product, first * job->unit, end < job->n_columns ? end : job->n_columns);
+    }
+}
+
+void share_columns(ComputeColumns compute, const void *product, size_t n_columns, size_t unit,
+                   size_t work) {
+    if (own.n_threads > 1 && work >= WORTH_SHARING && !own.n_helpers)
         start_helpers();
-    /* One share for each thread: products of a row wait for memory, which is read fastest in long
-       runs */
-    const size_t n_shares = is_shared ? own.n_threads : 1;
-    Shares shares = {.n_items = n_items, .share = (n_items + n_shares - 1) / n_shares};
-    Piece piece = {task, job, &shares};
-    if (n_shares == 1) {
-        run_piece(&piece);
+    if (!own.n_helpers || work < WORTH_SHARING) {
+        compute(product, 0, n_columns);
         return;
     }
+    /* One share for each thread: products of a row wait for memory, which is read fastest in long
+       runs */
+    const size_t n_units = (n_columns + unit - 1) / unit;
+    Shares shares = {.n_items = n_units, .share = (n_units + own.n_threads - 1) / own.n_threads};
+    ColumnJob job = {compute, product, n_columns, unit};
+    Piece piece = {compute_shares, &job, &shares};
     SET(own.piece, &piece);
     ADD(own.n_pieces, 1);
     wake_helpers();

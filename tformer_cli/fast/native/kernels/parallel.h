@@ -28,7 +28,12 @@ void tformer_end_team(void);
    times what it takes a team to begin and to end. */
 #define WORTH_SHARING ((size_t)1 << 18)
 
-/* Runs a task of so many multiplications by the team of the calling thread, if it has one. */
-void run_in_team(Task task, void *job, size_t n_items, size_t work);
+/* Computes the columns `first` to `last` - 1 of a product. */
+typedef void (*ComputeColumns)(const void *product, size_t first, size_t last);
+
+/* Computes all columns of a product of so many multiplications, by the team of the calling thread if
+   it has one; each thread is given whole runs of `unit` columns, the last of which may be shorter. */
+void share_columns(ComputeColumns compute, const void *product, size_t n_columns, size_t unit,
+                   size_t work);
 
 #endif

@@ -198,7 +198,8 @@ typedef struct {
     size_t stride;
 } IntegerProduct;
 
-static void multiply_columns(const IntegerProduct *product, size_t first, size_t last) {
+static void multiply_columns(const void *job, size_t first, size_t last) {
+    const IntegerProduct *product = job;
     const PackedMatrix *matrix = product->matrix;
     const size_t n_rows = product->n_rows, n_groups = groups_of(matrix->n_inputs);
     const size_t x_stride = group_stride(matrix->n_inputs);
@@ -233,20 +234,12 @@ static void multiply_columns(const IntegerProduct *product, size_t first, size_t
     }
 }
 
-static void multiply_shares(void *job, Shares *shares) {
-    const IntegerProduct *product = job;
-    size_t first, last;
-    while (next_share(shares, &first, &last))
-        multiply_columns(product, first * PAIR_COLUMNS,
-                         smaller_of(last * PAIR_COLUMNS, product->matrix->n_outputs));
-}
-
 void multiply_quantized(const PackedMatrix *matrix, const QuantizedRows *rows, size_t n_rows,
                         Epilogue epilogue, float *result, size_t stride) {
     epilogue.row_scale = rows->scale;
-    IntegerProduct product = {matrix, rows, n_rows, epilogue, result, stride};
-    run_in_team(multiply_shares, &product, pairs_of(matrix->n_outputs),
-                n_rows * matrix->n_inputs * matrix->n_outputs);
+    const IntegerProduct product = {matrix, rows, n_rows, epilogue, result, stride};
+    share_columns(multiply_columns, &product, matrix->n_outputs, PAIR_COLUMNS,
+                  n_rows * matrix->n_inputs * matrix->n_outputs);
 }
 
 void multiply_any(const PackedMatrix *matrix, const float *x, size_t x_stride, size_t n_rows,

@@ -17,8 +17,6 @@
 /* Columns that threads share at least: a tile of one or two rows has that many. */
 #define PAIR_COLUMNS ((size_t)(MOST_PANELS * PANEL_COLUMNS))
 
-INLINE size_t pairs_of(size_t n_outputs) { return (n_outputs + PAIR_COLUMNS - 1) / PAIR_COLUMNS; }
-
 /* Where the sums of a tile go. */
 typedef struct {
     float *result;
