@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tformer_cli.model.transformer import Transformer
 
 
+FUSED_CAUSAL_FROM_KEYS = 2048
+"""Below, float32 attention to the past is faster by the kernels than by torch's fused attention."""
+
+
 class Unpadded(NamedTuple):
     """Token ids of B sentences."""
 
@@ -49,12 +53,13 @@ def unpadded(tokens: Tensor, mask: Tensor) -> Unpadded:
 
 def trains_unpadded(model: Model, longest: int) -> bool:
     """Returns whether sentences of a model that trains can be computed without padding."""
+    # From that many keys on torch's fused attention is faster
+    is_causal = not model.config.n_encoder_layers and not torch.is_autocast_enabled("cpu")
     return (
         model.operations is not None
         and model.training
         and not model.config.image_size  # all images are equally long
-        # From that many keys on torch's fused attention is faster
-        and longest < FUSED_FROM_KEYS
+        and longest < (FUSED_CAUSAL_FROM_KEYS if is_causal else FUSED_FROM_KEYS)
         and all(m.is_plain for m in model.modules() if isinstance(m, MultiHeadAttention))
     )
 

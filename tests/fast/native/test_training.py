@@ -14,8 +14,14 @@ import torch
 
 from tests.oracles.plain_loss import plain_loss
 from tformer_cli.fast.native import training
+from tformer_cli.fast.native.attention import KEPT_KEYS
 from tformer_cli.fast.native.training import NativeOperations, use_native_operations
-from tformer_cli.fast.unpadded import hidden_unpadded, trains_unpadded, unpadded
+from tformer_cli.fast.unpadded import (
+    FUSED_CAUSAL_FROM_KEYS,
+    hidden_unpadded,
+    trains_unpadded,
+    unpadded,
+)
 from tformer_cli.model.attention import (
     FUSED_FROM_KEYS,
     Mask,
@@ -222,7 +228,9 @@ def starts_of(*lengths):
 
 
 @pytest.mark.parametrize(("n_heads", "width"), [(4, 64), (3, 12), (2, 5), (1, 40)])
-@pytest.mark.parametrize("lengths", [(1,), (7, 1, 12), (16, 16), (33, 2, 65, 3)])
+@pytest.mark.parametrize(
+    "lengths", [(1,), (7, 1, 12), (16, 16), (33, 2, 65, 3), (5, KEPT_KEYS + 7)]
+)
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_self_attention_and_its_gradient_are_those_of_the_formula(
     operations, n_heads, width, lengths, is_causal
@@ -269,13 +277,20 @@ def test_sentences_know_nothing_of_each_other(operations):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_attention_does_not_depend_on_the_number_of_threads(operations, threads):
-    starts = starts_of(*range(1, 30))
+@pytest.mark.parametrize("lengths", [range(1, 30), (KEPT_KEYS + 7, 5)])
+def test_attention_does_not_depend_on_the_number_of_threads(operations, threads, lengths):
+    starts = starts_of(*lengths)
     spans = Spans(starts, starts, is_causal=True)
-    values = torch.randn(1, int(starts[-1]), 3 * 32)
-    expected = operations.attention(values, None, 2, spans)
+    values = torch.randn(1, int(starts[-1]), 3 * 32, requires_grad=True)
+    gradient = torch.randn(1, int(starts[-1]), 32)
+
+    def computed():
+        context = operations.attention(values, None, 2, spans)
+        return context, *torch.autograd.grad(context, values, gradient)
+
+    expected = computed()
     torch.set_num_threads(threads)
-    assert torch.equal(operations.attention(values, None, 2, spans), expected)
+    assert all(map(torch.equal, computed(), expected))
 
 
 def test_attention_in_bfloat16_is_within_its_rounding(operations):
@@ -481,6 +496,18 @@ def test_what_attention_by_the_kernels_would_pass_by_is_left_to_torch(training_l
         )
     attention.gate = None
     assert not trains_unpadded(model.eval(), 5)
+
+
+def test_long_attention_to_the_past_is_left_to_torch_in_bfloat16_alone(training_library):
+    config = ModelConfig(
+        d_model=8, n_heads=2, d_ff=8, dropout=0.0, n_encoder_layers=0, max_positions=4096
+    )
+    model = Transformer(config, 20).train()
+    use_native_operations(model, training_library)
+    assert trains_unpadded(model, FUSED_FROM_KEYS)
+    assert not trains_unpadded(model, FUSED_CAUSAL_FROM_KEYS)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not trains_unpadded(model, FUSED_FROM_KEYS)
 
 
 def test_more_tokens_than_positions_are_refused_with_and_without_padding(training_library):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from tformer_cli.fast.native.operations import kind_of, succeed
+from tformer_cli.fast.native.operations import kernel_of, kind_of
 from tformer_cli.fast.native.structs import AttentionPass, HeadRows
 
 if TYPE_CHECKING:
+    import ctypes
+
     from torch import Tensor
 
     from tformer_cli.model.operations import Spans
@@ -23,16 +24,8 @@ class NativeAttention:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         """Takes the library's functions."""
-        self._attend = library.tformer_attend
-        self._attend_backward = library.tformer_attend_backward
-        for function in (self._attend, self._attend_backward):
-            function.argtypes = [ctypes.c_void_p]
-            function.restype = ctypes.c_bool
-        weights_stride = library.tformer_weights_stride
-        weights_stride.argtypes = [ctypes.c_int64]
-        weights_stride.restype = ctypes.c_int64
-        self.lanes = int(weights_stride(1))
-        """Rows of weights are a multiple of this many floats apart."""
+        self.attend = kernel_of(library, "tformer_attend")
+        self.attend_backward = kernel_of(library, "tformer_attend_backward")
 
     def __call__(self, query: Tensor, memory: Tensor | None, n_heads: int, spans: Spans) -> Tensor:
         """See `Operations.attention`."""
@@ -42,19 +35,15 @@ class NativeAttention:
         context: Tensor = _AttentionFunction.apply(self, query, memory, n_heads, spans)  # type: ignore[no-untyped-call]
         return context
 
-    def attend(self, attention: AttentionPass) -> None:
-        """Runs the forward pass."""
-        succeed(self._attend(ctypes.byref(attention)))
 
-    def attend_backward(self, attention: AttentionPass) -> None:
-        """Runs the backward pass."""
-        succeed(self._attend_backward(ctypes.byref(attention)))
+KEPT_KEYS = 192
+"""From that many keys a sentence on, attention weights are not kept for the backward pass."""
 
 
 class _Layout:
     """Addresses of sentences and their weights."""
 
-    def __init__(self, spans: Spans, n_heads: int, lanes: int) -> None:
+    def __init__(self, spans: Spans, n_heads: int) -> None:
         """Computes it."""
         self._n_heads, self._is_causal = n_heads, spans.is_causal
         self._queries, self._keys = spans.queries.contiguous(), spans.keys.contiguous()
@@ -64,10 +53,12 @@ class _Layout:
             raise ValueError("there must be at least one sentence, each with a token on both sides")
         self._most = int(n_queries.max()), int(n_keys.max())
         self.n_queries, self.n_keys = int(self._queries[-1]), int(self._keys[-1])
-        # Every row of weights begins at a whole vector
-        strides = (n_keys + (lanes - 1)) // lanes * lanes
+        # Rows are whole vectors, of 16 numbers at most
+        strides = (n_keys + 15) // 16 * 16
         self._weights = functional.pad((n_heads * n_queries * strides).cumsum(0), (1, 0))
-        self.n_weights = int(self._weights[-1])
+        # Of long sentences they would take more memory than all else: the kernels make them twice
+        is_kept = max(self._most) < KEPT_KEYS
+        self.n_weights = int(self._weights[-1]) if is_kept else 0
 
     def attention(
         self, query: Tensor, memory: Tensor | None, weights: Tensor, context: Tensor
@@ -107,7 +98,7 @@ class _AttentionFunction(torch.autograd.Function):
         query = query.contiguous()
         memory = None if memory is None else memory.contiguous()
         joined = query.shape[2] // (3 if memory is None else 1)
-        layout = _Layout(spans, n_heads, native.lanes)
+        layout = _Layout(spans, n_heads)
         weights = torch.empty(layout.n_weights, dtype=torch.float32, device="cpu")
         context = query.new_empty(1, query.shape[1], joined)
         # Filling rows belong to no sentence, so the kernels never write them

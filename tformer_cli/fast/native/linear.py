@@ -9,7 +9,6 @@ memory that is used again for each layer.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,12 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from tformer_cli.fast.native.operations import kind_of, succeed
+from tformer_cli.fast.native.operations import kernel_of, kind_of
 from tformer_cli.fast.native.structs import BiasGradient
 
 if TYPE_CHECKING:
+    import ctypes
+
     from torch import Tensor
 
 
@@ -33,9 +34,7 @@ class NativeLinear:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         """Takes the library's function."""
-        self._bias_gradient = library.tformer_bias_gradient
-        self._bias_gradient.argtypes = [ctypes.c_void_p]
-        self._bias_gradient.restype = ctypes.c_bool
+        self._bias_gradient = kernel_of(library, "tformer_bias_gradient")
         self._scratch: dict[torch.dtype, Tensor] = {}
 
     def linear(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -75,7 +74,7 @@ class NativeLinear:
             bias_gradient=sums.data_ptr() if has_bias else None,
             n_threads=torch.get_num_threads(),
         )
-        succeed(self._bias_gradient(ctypes.byref(job)))
+        self._bias_gradient(job)
         return sums
 
     def scratch(self, n_rows: int, n_columns: int, dtype: torch.dtype) -> Tensor:

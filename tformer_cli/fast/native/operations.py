@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from tformer_cli.fast.native.structs import Dropout, Orthogonalization, ResidualNorm, RowLoss
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor, nn
 
@@ -28,10 +28,16 @@ def kind_of(tensor: Tensor) -> int:
     return KINDS[tensor.dtype]
 
 
-def succeed(has_succeeded: bool) -> None:
-    """Raises MemoryError if a kernel says that it has not succeeded."""
-    if not has_succeeded:
-        raise MemoryError("there is not enough memory for a part of the training step")
+def kernel_of(library: ctypes.CDLL, name: str) -> Callable[[ctypes.Structure], None]:
+    """Gives a function of the library that takes one struct and needs memory."""
+    function = library[name]
+    function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_bool
+
+    def run(job: ctypes.Structure) -> None:
+        if not function(ctypes.byref(job)):
+            raise MemoryError("there is not enough memory for a part of the training step")
+
+    return run
 
 
 # The loss of rows of logits by the kernels.
@@ -41,9 +47,7 @@ class NativeLoss:
     """The parts of a cross-entropy, and its gradient in place of the logits."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self._loss = library.tformer_loss
-        self._loss.argtypes = [ctypes.c_void_p]
-        self._loss.restype = ctypes.c_bool
+        self._loss = kernel_of(library, "tformer_loss")
 
     def __call__(
         self, logits: Tensor, targets: Tensor, target_weight: float, *, writes_gradient: bool
@@ -69,7 +73,7 @@ class NativeLoss:
             right=right.data_ptr(),
             n_threads=torch.get_num_threads(),
         )
-        succeed(self._loss(ctypes.byref(loss)))
+        self._loss(loss)
         return normalizer, right
 
 
@@ -80,9 +84,7 @@ class NativeOrthogonal:
     """Odd polynomials of all singular values of matrices, one after the other."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self._orthogonalize = library.tformer_orthogonalize
-        self._orthogonalize.argtypes = [ctypes.c_void_p]
-        self._orthogonalize.restype = ctypes.c_bool
+        self._orthogonalize = kernel_of(library, "tformer_orthogonalize")
 
     def __call__(
         self,
@@ -113,7 +115,7 @@ class NativeOrthogonal:
             smallest_norm=smallest_norm,
             n_threads=torch.get_num_threads(),
         )
-        succeed(self._orthogonalize(ctypes.byref(orthogonalization)))
+        self._orthogonalize(orthogonalization)
         return result
 
 
@@ -231,9 +233,7 @@ class NativeResidualNorm:
         self._forward = library.tformer_residual_norm
         self._forward.argtypes = [ctypes.c_void_p]
         self._forward.restype = None
-        self._backward = library.tformer_residual_norm_backward
-        self._backward.argtypes = [ctypes.c_void_p]
-        self._backward.restype = ctypes.c_bool
+        self._backward = kernel_of(library, "tformer_residual_norm_backward")
 
     def __call__(
         self, hidden: Tensor, values: Tensor, rate: float, norm: nn.LayerNorm, *, rounds: bool
@@ -263,7 +263,7 @@ class NativeResidualNorm:
 
     def backward(self, job: ResidualNorm) -> None:
         """Runs the backward pass."""
-        succeed(self._backward(ctypes.byref(job)))
+        self._backward(job)
 
 
 # Profiles show the name, and know by it what the time was spent on

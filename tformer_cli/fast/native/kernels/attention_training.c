@@ -1,5 +1,5 @@
-/* A thread takes a sentence, and goes through its heads one by one: all that belongs to a head fits
-   in the nearest caches. Products are those of matmul.h; what they multiply by is packed first. */
+/* A thread takes a head of a sentence at a time: all that belongs to it fits in the nearest caches.
+   Products are those of matmul.h; what they multiply by is packed first. */
 #include "attention_training.h"
 
 #include <math.h>
@@ -11,8 +11,6 @@
 
 static const Epilogue NOTHING = {0};
 
-int64_t tformer_weights_stride(int64_t n_keys) { return (int64_t)whole_vectors((size_t)n_keys); }
-
 typedef struct {
     const AttentionPass *pass;
     bool has_failed;
@@ -22,28 +20,42 @@ typedef struct {
    floats apart, rows of scores whole vectors. */
 typedef struct {
     float *query, *key, *value, *context; /* (Q or K, E) of one head */
+    float *weights;                       /* (Q, K), where the pass keeps none */
     float *gradient;                      /* (Q, K) gradient of the weights, then of the scores */
     float *transposed;                    /* (K, Q) weights, or their gradient, transposed */
     float *panels;
 } Scratch;
 
-/* One sentence's part of everything. */
-typedef struct {
-    size_t first_query, n_queries, first_key, n_keys;
-    size_t stride; /* of rows of scores */
-    float *weights;
-} Sentence;
+/* Which numbers of a matrix are not 0: all, or under a causal mask those up to the row's own, or in its
+   transpose those from there. Rows go in blocks then, each without the numbers that all its rows lack.
+   Sums keep their bits, since x + 0·y is x. */
+typedef enum { ALL, UP_TO_ROW, FROM_ROW } Band;
 
-static Sentence sentence_of(const AttentionPass *pass, size_t index) {
-    const int64_t *queries = pass->query_starts + index, *keys = pass->key_starts + index;
-    return (Sentence){
+/* One head's part of everything. */
+typedef struct {
+    size_t number; /* among the heads of its sentence */
+    size_t first_query, n_queries, first_key, n_keys;
+    size_t stride;  /* of rows of scores */
+    Band band;      /* of weights and scores */
+    float *weights; /* (Q, K in whole vectors), or NULL */
+} Head;
+
+static Head head_of(const AttentionPass *pass, size_t index) {
+    const size_t n_heads = (size_t)pass->n_heads, sentence = index / n_heads;
+    const int64_t *queries = pass->query_starts + sentence, *keys = pass->key_starts + sentence;
+    Head head = {
+        .number = index % n_heads,
         .first_query = (size_t)queries[0],
         .n_queries = (size_t)(queries[1] - queries[0]),
         .first_key = (size_t)keys[0],
         .n_keys = (size_t)(keys[1] - keys[0]),
         .stride = whole_vectors((size_t)(keys[1] - keys[0])),
-        .weights = pass->weights + pass->weight_starts[index],
+        .band = pass->is_causal ? UP_TO_ROW : ALL,
     };
+    if (pass->weights)
+        head.weights = pass->weights + pass->weight_starts[sentence] +
+                       head.number * head.n_queries * head.stride;
+    return head;
 }
 
 static void lay_out(Arena *arena, const AttentionPass *pass, Scratch *scratch) {
@@ -57,6 +69,8 @@ static void lay_out(Arena *arena, const AttentionPass *pass, Scratch *scratch) {
     scratch->key = arena_take(arena, saturated_product(n_keys, width), sizeof(float));
     scratch->value = arena_take(arena, saturated_product(n_keys, width), sizeof(float));
     scratch->context = arena_take(arena, saturated_product(n_queries, width), sizeof(float));
+    scratch->weights = arena_take(
+        arena, pass->weights ? 0 : saturated_product(n_queries, stride), sizeof(float));
     scratch->gradient = arena_take(arena, saturated_product(n_queries, stride), sizeof(float));
     scratch->transposed =
         arena_take(arena, saturated_product(n_keys, whole_vectors(n_queries)), sizeof(float));
@@ -101,21 +115,58 @@ static void write_head(const HeadRows *rows, size_t first, size_t head, size_t n
     }
 }
 
-/* (n_rows, E)·matrixᵀ, for a matrix (N, E) of a head; the result's rows are whole vectors. */
-static void multiply_by_rows(const float *x, size_t n_rows, const float *matrix, size_t n_outputs,
-                             size_t width, float *panels, float *result) {
-    const size_t stride = whole_vectors(n_outputs);
-    pack_matrix(matrix, n_outputs, width, width, panels);
-    const PackedMatrix packed = {.n_inputs = width, .n_outputs = stride, .panels = panels};
-    multiply(&packed, x, width, n_rows, NOTHING, result, stride);
+/* Rows of such a block. */
+#define BLOCK_ROWS ((size_t)24)
+
+static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Where the row's block ends. */
+static size_t end_of_block(size_t row, size_t n_rows, Band band) {
+    const size_t end = row / BLOCK_ROWS * BLOCK_ROWS + BLOCK_ROWS;
+    return band == ALL ? n_rows : smaller_of(end, n_rows);
 }
 
-/* (n_rows, n)·matrix, for a matrix (n, E) of a head. */
-static void multiply_by_columns(const float *x, size_t x_stride, size_t n_rows, const float *matrix,
-                                size_t n, size_t width, float *panels, float *result) {
+/* Numbers of a row of scores that are computed. */
+static size_t n_computed(size_t row, size_t n_rows, Band band, size_t stride) {
+    return band == ALL ? stride : whole_vectors(end_of_block(row, n_rows, band));
+}
+
+/* (n_rows, E)·matrixᵀ, for a matrix (N, E) of a head; the result's rows are whole vectors, of which
+   what is not in the band may stay as it was. */
+static void multiply_by_rows(const float *x, size_t n_rows, Band band, const float *matrix,
+                             size_t n_outputs, size_t width, float *panels, float *result) {
+    const size_t stride = whole_vectors(n_outputs);
+    pack_matrix(matrix, n_outputs, width, width, panels);
+    for (size_t row = 0, end; row < n_rows; row = end) {
+        end = end_of_block(row, n_rows, band);
+        const PackedMatrix packed = {
+            .n_inputs = width,
+            .n_outputs = n_computed(row, n_rows, band, stride),
+            .panels = panels,
+        };
+        multiply(&packed, x + row * width, width, end - row, NOTHING, result + row * stride, stride);
+    }
+}
+
+/* x·matrix, for x (n_rows, n) in a band and a matrix (n, E) of a head. */
+static void multiply_by_columns(const float *x, size_t x_stride, size_t n_rows, Band band,
+                                const float *matrix, size_t n, size_t width, float *panels,
+                                float *result) {
+    const size_t n_columns = band == ALL ? width : PANEL_COLUMNS;
     pack_transposed(matrix, width, n, width, panels);
-    const PackedMatrix packed = {.n_inputs = n, .n_outputs = width, .panels = panels};
-    multiply(&packed, x, x_stride, n_rows, NOTHING, result, width);
+    for (size_t row = 0, end; row < n_rows; row = end) {
+        end = end_of_block(row, n_rows, band);
+        const size_t first = band == FROM_ROW ? row : 0, last = band == UP_TO_ROW ? end : n;
+        for (size_t column = 0; column < width; column += n_columns) {
+            const PackedMatrix packed = {
+                .n_inputs = last - first,
+                .n_outputs = smaller_of(n_columns, width - column),
+                .panels = panels + column * n + first * PANEL_COLUMNS,
+            };
+            multiply(&packed, x + row * x_stride + first, x_stride, end - row, NOTHING,
+                     result + row * width + column, width);
+        }
+    }
 }
 
 /* Transposes a matrix; the result's rows are whole vectors. */
@@ -162,68 +213,73 @@ static void gradient_of_scores(const float *weights, size_t n, float *gradient) 
         store(gradient + i, load(weights + i) * (load(gradient + i) - mean));
 }
 
-static void attend_sentence(const AttentionPass *pass, const Sentence *sentence,
-                            const Scratch *scratch) {
-    const size_t n_queries = sentence->n_queries, n_keys = sentence->n_keys;
-    const size_t width = (size_t)pass->head_width, stride = sentence->stride;
-    const size_t first_query = sentence->first_query, first_key = sentence->first_key;
+/* Makes the weights of a head, where they are kept or in scratch memory. */
+static float *weighed(const AttentionPass *pass, const Head *head, const Scratch *scratch) {
+    const size_t n_queries = head->n_queries, n_keys = head->n_keys, stride = head->stride;
+    const size_t width = (size_t)pass->head_width;
     const NumberKind kind = (NumberKind)pass->kind;
-    const float factor = 1.0f / sqrtf((float)width);
-    float *weights = sentence->weights;
-    for (size_t head = 0; head < (size_t)pass->n_heads; head++, weights += n_queries * stride) {
-        read_head(&pass->query, first_query, head, n_queries, width, factor, kind, scratch->query);
-        read_head(&pass->key, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
-        read_head(&pass->value, first_key, head, n_keys, width, 1.0f, kind, scratch->value);
-        multiply_by_rows(scratch->query, n_queries, scratch->key, n_keys, width, scratch->panels,
-                         weights);
-        for (size_t row = 0; row < n_queries; row++)
-            masked_softmax(weights + row * stride, pass->is_causal ? row + 1 : n_keys, stride);
-        multiply_by_columns(weights, stride, n_queries, scratch->value, n_keys, width,
-                            scratch->panels, scratch->context);
-        write_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind,
-                   scratch->context);
-    }
+    float *weights = head->weights ? head->weights : scratch->weights;
+    read_head(&pass->query, head->first_query, head->number, n_queries, width,
+              1.0f / sqrtf((float)width), kind, scratch->query);
+    read_head(&pass->key, head->first_key, head->number, n_keys, width, 1.0f, kind, scratch->key);
+    multiply_by_rows(scratch->query, n_queries, head->band, scratch->key, n_keys, width,
+                     scratch->panels, weights);
+    for (size_t row = 0; row < n_queries; row++)
+        masked_softmax(weights + row * stride, pass->is_causal ? row + 1 : n_keys, stride);
+    return weights;
 }
 
-static void attend_sentence_backward(const AttentionPass *pass, const Sentence *sentence,
-                                     const Scratch *scratch) {
-    const size_t n_queries = sentence->n_queries, n_keys = sentence->n_keys;
-    const size_t width = (size_t)pass->head_width, stride = sentence->stride;
-    const size_t first_query = sentence->first_query, first_key = sentence->first_key;
+static void attend_head(const AttentionPass *pass, const Head *head, const Scratch *scratch) {
+    const size_t n_queries = head->n_queries, n_keys = head->n_keys;
+    const size_t width = (size_t)pass->head_width;
+    const NumberKind kind = (NumberKind)pass->kind;
+    const float *weights = weighed(pass, head, scratch);
+    read_head(&pass->value, head->first_key, head->number, n_keys, width, 1.0f, kind,
+              scratch->value);
+    multiply_by_columns(weights, head->stride, n_queries, head->band, scratch->value, n_keys, width,
+                        scratch->panels, scratch->context);
+    write_head(&pass->context, head->first_query, head->number, n_queries, width, 1.0f, kind,
+               scratch->context);
+}
+
+static void attend_head_backward(const AttentionPass *pass, const Head *head,
+                                 const Scratch *scratch) {
+    const size_t n_queries = head->n_queries, n_keys = head->n_keys, number = head->number;
+    const size_t width = (size_t)pass->head_width, stride = head->stride;
+    const size_t first_query = head->first_query, first_key = head->first_key;
     const size_t transposed_stride = whole_vectors(n_queries);
     const NumberKind kind = (NumberKind)pass->kind;
     const float factor = 1.0f / sqrtf((float)width);
-    const float *weights = sentence->weights;
-    for (size_t head = 0; head < (size_t)pass->n_heads; head++, weights += n_queries * stride) {
-        read_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind,
-                  scratch->context);
-        transpose_matrix(weights, stride, n_queries, n_keys, scratch->transposed);
-        multiply_by_columns(scratch->transposed, transposed_stride, n_keys, scratch->context,
-                            n_queries, width, scratch->panels, scratch->key);
-        write_head(&pass->value_gradient, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
+    const Band transposed = head->band == ALL ? ALL : FROM_ROW;
+    const float *weights = head->weights ? head->weights : weighed(pass, head, scratch);
+    read_head(&pass->context, first_query, number, n_queries, width, 1.0f, kind, scratch->context);
+    transpose_matrix(weights, stride, n_queries, n_keys, scratch->transposed);
+    multiply_by_columns(scratch->transposed, transposed_stride, n_keys, transposed,
+                        scratch->context, n_queries, width, scratch->panels, scratch->key);
+    write_head(&pass->value_gradient, first_key, number, n_keys, width, 1.0f, kind, scratch->key);
 
-        read_head(&pass->value, first_key, head, n_keys, width, 1.0f, kind, scratch->value);
-        multiply_by_rows(scratch->context, n_queries, scratch->value, n_keys, width,
-                         scratch->panels, scratch->gradient);
-        for (size_t row = 0; row < n_queries; row++)
-            gradient_of_scores(weights + row * stride, stride, scratch->gradient + row * stride);
+    read_head(&pass->value, first_key, number, n_keys, width, 1.0f, kind, scratch->value);
+    multiply_by_rows(scratch->context, n_queries, head->band, scratch->value, n_keys, width,
+                     scratch->panels, scratch->gradient);
+    for (size_t row = 0; row < n_queries; row++)
+        gradient_of_scores(weights + row * stride, n_computed(row, n_queries, head->band, stride),
+                           scratch->gradient + row * stride);
 
-        read_head(&pass->key, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
-        multiply_by_columns(scratch->gradient, stride, n_queries, scratch->key, n_keys, width,
-                            scratch->panels, scratch->context);
-        write_head(&pass->query_gradient, first_query, head, n_queries, width, factor, kind,
-                   scratch->context);
+    read_head(&pass->key, first_key, number, n_keys, width, 1.0f, kind, scratch->key);
+    multiply_by_columns(scratch->gradient, stride, n_queries, head->band, scratch->key, n_keys,
+                        width, scratch->panels, scratch->context);
+    write_head(&pass->query_gradient, first_query, number, n_queries, width, factor, kind,
+               scratch->context);
 
-        read_head(&pass->query, first_query, head, n_queries, width, factor, kind, scratch->query);
-        transpose_matrix(scratch->gradient, stride, n_queries, n_keys, scratch->transposed);
-        multiply_by_columns(scratch->transposed, transposed_stride, n_keys, scratch->query,
-                            n_queries, width, scratch->panels, scratch->key);
-        write_head(&pass->key_gradient, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
-    }
+    read_head(&pass->query, first_query, number, n_queries, width, factor, kind, scratch->query);
+    transpose_matrix(scratch->gradient, stride, n_queries, n_keys, scratch->transposed);
+    multiply_by_columns(scratch->transposed, transposed_stride, n_keys, transposed, scratch->query,
+                        n_queries, width, scratch->panels, scratch->key);
+    write_head(&pass->key_gradient, first_key, number, n_keys, width, 1.0f, kind, scratch->key);
 }
 
-static void run_sentences(Job *job, Shares *shares,
-                          void (*run)(const AttentionPass *, const Sentence *, const Scratch *)) {
+static void run_heads(Job *job, Shares *shares,
+                      void (*run)(const AttentionPass *, const Head *, const Scratch *)) {
     size_t first, last;
     if (!next_share(shares, &first, &last))
         return;
@@ -237,22 +293,27 @@ static void run_sentences(Job *job, Shares *shares,
     lay_out(&arena, job->pass, &scratch);
     do {
         for (size_t index = first; index < last; index++) {
-            const Sentence sentence = sentence_of(job->pass, index);
-            run(job->pass, &sentence, &scratch);
+            const Head head = head_of(job->pass, index);
+            run(job->pass, &head, &scratch);
         }
     } while (next_share(shares, &first, &last));
     arena_free(&arena);
 }
 
-static void attend_share(void *job, Shares *shares) { run_sentences(job, shares, attend_sentence); }
+static void attend_share(void *job, Shares *shares) { run_heads(job, shares, attend_head); }
 
 static void attend_share_backward(void *job, Shares *shares) {
-    run_sentences(job, shares, attend_sentence_backward);
+    run_heads(job, shares, attend_head_backward);
 }
 
 static bool run_pass(const AttentionPass *pass, Task task) {
     Job job = {.pass = pass};
-    run_parallel(task, &job, (size_t)pass->n_sentences, 1, (size_t)pass->n_threads);
+    const size_t n_sentences = (size_t)pass->n_sentences, n_heads = (size_t)pass->n_heads;
+    const size_t n_threads = (size_t)pass->n_threads;
+    /* Whole sentences where there are many: a row's heads lie side by side, in the same lines of the
+       cache */
+    const size_t share = n_sentences < 4 * n_threads ? 1 : n_heads;
+    run_parallel(task, &job, n_sentences * n_heads, share, n_threads);
     return !job.has_failed;
 }
 

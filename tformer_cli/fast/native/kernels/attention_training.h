@@ -20,14 +20,12 @@ typedef struct {
     const int64_t *query_starts, *key_starts; /* (B + 1) first rows of the sentences, and the end */
     const int64_t *weight_starts;             /* (B + 1) first of its numbers in `weights` */
     int64_t most_queries, most_keys;          /* of a sentence */
-    float *weights;   /* of each sentence (H, Q, K in whole vectors), made by the forward pass */
+    float *weights;   /* of each sentence (H, Q, K in whole vectors), made by the forward pass; NULL:
+                         the backward pass makes them again, for long sentences have too many */
     HeadRows context; /* (N, H·E) result, or its gradient */
     HeadRows query_gradient, key_gradient, value_gradient;
     int64_t n_threads;
 } AttentionPass;
-
-/* Numbers between two rows of `weights`. */
-int64_t tformer_weights_stride(int64_t n_keys);
 
 /* weights = softmax(query·keyᵀ/√E) within each sentence, context = weights·value (Vaswani et al.
    2017, section 3.2.1). Returns false where there is no memory. */
