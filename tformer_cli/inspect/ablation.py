@@ -264,8 +264,8 @@ class SharedStates:
                 return model.predicting(memory, source_mask)
             first, hidden = 0, self.below_decoder[0].repeat(n_copies, 1, 1)
             hidden = hidden if below_decoder is None else below_decoder
-        else:
-            memory = self.memory.repeat(n_copies, 1, 1)
+        else:  # Of a single sentence keys and values are computed once for all copies
+            memory = self.memory.repeat(n_copies if self.batch.n_sentences > 1 else 1, 1, 1)
         if isinstance(model, EncoderOnly):
             raise TypeError(f"{kind}: an encoder alone has no decoder")
         n_targets, device, remembered = hidden.shape[1], hidden.device, model.config.memory

@@ -367,7 +367,9 @@ def _next(found: Inspected, _: str) -> Event | None:
     if places == []:
         return None
     maps = record.maps
-    logits = layer_logits(subject.model, maps.source_ids, maps.target_input_ids, places)[0]
+    logits = layer_logits(
+        subject.model, maps.source_ids, maps.target_input_ids, places, with_lens=False
+    )[0]
     values, ids = logits.double().topk(min(N_TOP, logits.shape[1]))
     others = logits.double().scatter(1, ids, -math.inf).logsumexp(dim=1)
     return {

@@ -179,10 +179,16 @@ class Probe:
     def patched(self, kind: Kind, layer: int, other: "Probe", pairs: Pairs) -> Tensor:
         """Computes (P) effects of the other text's state at one position each, by pairs."""
         own, theirs = (one.states.entering(kind, layer) for one in (self, other))
-        states = own.repeat(len(pairs), 1, 1)
-        for row, (i, j) in enumerate(pairs):
-            states[row, i] = theirs[0, j]
-        return self.with_states(kind, layer, states)
+        effects = torch.zeros(len(pairs), dtype=torch.float64)
+        # The same state changes nothing, such as that of a token before any attention
+        rows = [row for row, (i, j) in enumerate(pairs) if not torch.equal(own[0, i], theirs[0, j])]
+        if rows:
+            states = own.repeat(len(rows), 1, 1)
+            for number, row in enumerate(rows):
+                i, j = pairs[row]
+                states[number, i] = theirs[0, j]
+            effects[rows] = self.with_states(kind, layer, states)
+        return effects
 
     def transplant(self, place: Place, other: "Probe", pairs: Pairs) -> Tensor:
         """(H, Q, E) what the heads compute, in the other text where positions have a partner."""

@@ -135,10 +135,13 @@ def layer_logits(
     target_input_ids: Sequence[int],
     places: Sequence[int] | None = None,
     lens: Lens | None = None,
+    *,
+    with_lens: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Computes logits (T, V), and those of the lens (L, T, V), in one forced pass; on the CPU.
 
-    A classifier has one position, of the whole text; `places` are those that are looked at.
+    A classifier has one position, of the whole text; `places` are those that are looked at. Without
+    the lens L is 0.
     """
     import torch
 
@@ -152,8 +155,12 @@ def layer_logits(
 
     with torch.inference_mode():
         batch, kind = single(model, source_ids, target_input_ids), [*stacks_of(model)][-1]
-        logits, layers = read_layers(model, batch, kind, lens or UNTUNED, logits_of)
-    return logits, torch.stack(layers)
+        if with_lens:
+            logits, layers = read_layers(model, batch, kind, lens or UNTUNED, logits_of)
+            return logits, torch.stack(layers)
+        hidden = model.target_hidden(batch.source, batch.source_mask, batch.target_input)
+        logits = logits_of(hidden)
+    return logits, logits.new_empty(0, *logits.shape)
 
 
 def read_logits(
@@ -170,12 +177,11 @@ def read_logits(
         return LogitsRecord(sentence=sentence, positions=())
     maps = sentence.maps
     places = [gap.position for gap in sentence.gaps] if sentence.has_places else None
-    logits, layers = layer_logits(model, maps.source_ids, maps.target_input_ids, places, lens)
+    ids = maps.source_ids, maps.target_input_ids
+    logits, layers = layer_logits(model, *ids, places, lens, with_lens=with_lens)
     return LogitsRecord(
         sentence=sentence,
-        positions=positions_of(
-            sentence, logits, layers[: len(layers) if with_lens else 0], labels, n_top
-        ),
+        positions=positions_of(sentence, logits, layers, labels, n_top),
         lens=lens if with_lens else None,
     )
 
