@@ -1,13 +1,14 @@
 """Language models beside what others train, continue and score them with: speed and memory.
 
     python tests/benchmarks/language_model_speed.py train --text input.txt
-    python tests/benchmarks/language_model_speed.py generate --model DIR|random
+    python tests/benchmarks/language_model_speed.py generate --model DIR|random|stories
 
 `train` races `tformer train` and a loop as nanoGPT has it (AdamW, random windows of the same
 length, no dropout, gradients clipped) over the same model in plain torch. `generate` continues one
 prompt and many with the directory of a GPT-2 or LLaMA of Hugging Face's, greedily and to the same
 length, by tformer, transformers and CTranslate2. "random" is a GPT-2 of 12 layers of 512 with
-random weights and the vocabulary of this file.
+random weights and the vocabulary of this file; "stories" a LLaMA of the shape of llama2.c's
+stories15M (6 layers of 288, 32,000 tokens) with random weights.
 
 Contestants run one after the other in processes of their own, A B A B. Compared are processor and
 wall seconds, of trainings those of a long run less those of a short one, so that neither imports
@@ -24,7 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import TFORMER, Cost, cost_of, print_table, say, work_directory, write
+from harness import TFORMER, Cost, cost_of, print_table, say, work_directory, write, write_json
 
 SHAPES = {
     "nano": {"width": 128, "heads": 4, "layers": 4, "window": 64, "batch": 12},
@@ -194,9 +195,9 @@ def generate(options):
     names = [name + precision for name in options.by for precision in precisions[name]]
     with work_directory(None) as work:
         model, imported, answer = options.model, work / "tformer", work / "answer"
-        if model == "random":
+        if model in ("random", "stories"):
+            cost_of(_child(model, work / "model"))
             model = work / "model"
-            cost_of(_child("random", model))
         cost_of([*TFORMER, "import", model, "-o", imported, "--quiet"])
         for n_prompts in (1, options.prompts):
             found, firsts = {name: [] for name in names}, {name: [] for name in names}
@@ -253,6 +254,42 @@ def make_random(folder):
     model = transformers.AutoModelForCausalLM.from_config(config)
     model.save_pretrained(folder)
     fast.save_pretrained(folder)
+
+
+def make_stories(folder):
+    """Writes a LLaMA with random weights and a SentencePiece tokenizer of made-up words."""
+    import random
+    import string
+
+    import sentencepiece
+    import transformers
+
+    folder = Path(folder)
+    folder.mkdir()
+    draw = random.Random(1)
+    words = ["".join(draw.choices(string.ascii_lowercase, k=8)) for _ in range(40_000)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=itertools.chain([PROMPT, string.printable.strip()], words),
+        model_prefix=str(folder / "tokenizer"),
+        model_type="bpe",
+        byte_fallback=True,
+        vocab_size=32_000,
+        minloglevel=2,
+    )
+    config = transformers.LlamaConfig(
+        vocab_size=32_000,
+        hidden_size=288,
+        intermediate_size=768,
+        num_hidden_layers=6,
+        num_attention_heads=6,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+    )
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    write_json(
+        folder / "tokenizer_config.json",
+        {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True},
+    )
 
 
 def by_tformer(_, imported, precision):
@@ -340,6 +377,7 @@ _CHILDREN = {
     "train": train_plainly,
     "generate": generate_by,
     "random": make_random,
+    "stories": make_stories,
 }
 
 
@@ -362,7 +400,7 @@ def main():
     training.add_argument("--most", type=int, default=110, help="steps of a long run [110]")
     generation = commands.add_parser("generate")
     generation.add_argument(
-        "--model", required=True, help="directory of a GPT-2 or LLaMA, or: random"
+        "--model", required=True, help="directory of a GPT-2 or LLaMA, or: random, stories"
     )
     generation.add_argument("--length", type=int, default=100, help="tokens that follow [100]")
     generation.add_argument("--prompts", type=int, default=16, help="prompts at once [16]")
