@@ -9,7 +9,7 @@ from tformer_cli.artifacts import (
     corpus_directory,
     model_directory,
 )
-from tformer_cli.artifacts.config_file import FREQUENCIES, SHORTLIST
+from tformer_cli.artifacts.config_file import DOUBT, FREQUENCIES, LENS, SHORTLIST
 from tformer_cli.artifacts.overwriting import (
     LAYOUT,
     TREES,
@@ -38,7 +38,7 @@ def test_the_layout_lists_the_files_written():
         *(model_directory.CONFIG, model_directory.TOKENIZER, model_directory.WEIGHTS),
         *(checkpoints.MODEL, checkpoints.OPTIMIZER, checkpoints.AVERAGE, checkpoints.STATE),
         *(train.RECIPE, train.METRICS, HEADS_LOG, PROBE, FREQUENCIES, ".lock"),
-        *(corpus_directory.MANIFEST, ORIGIN, SHORTLIST),
+        *(corpus_directory.MANIFEST, ORIGIN, SHORTLIST, DOUBT, LENS),
         *(IMPORTED, adapter_directory.ADAPTER_CONFIG, adapter_directory.ADAPTER_WEIGHTS),
     } == LAYOUT
     checkpoint_tree = checkpoints.Checkpoints(Path()).directory.name

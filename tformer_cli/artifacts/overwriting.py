@@ -25,7 +25,7 @@ from tformer_cli.files.regular_file import content_of, open_regular
 LAYOUT = frozenset(
     {
         *("config.json", "tokenizer.json", "model.safetensors", "frequencies.json"),
-        "shortlist.safetensors",
+        *("shortlist.safetensors", "doubt.json", "lens.safetensors"),
         *("recipe.toml", "metrics.jsonl", "heads.jsonl", "heads-probe.jsonl", ".lock"),
         *("state.json", "optimizer.safetensors", "average.safetensors"),
         *("manifest.json", "origin.json"),
