@@ -85,7 +85,11 @@ function linkOfRow(head, row) {
 
 /** Writes two lines: what the head does, to a decision where one is known, and how to read its map. */
 function showGuide() {
-  const head = chosenHead(), pinnedLink = linkOfRow(head, pinnedRow(rowsOf(head).length)), link = pinnedLink ?? tellingLink(head);
+  const head = chosenHead(), pinnedLink = linkOfRow(head, pinnedRow(rowsOf(head).length));
+  const decision = viewOf(sentence, "decision"), part = decision?.heads.find(one => one.id === head.id);
+  // Of two sentences the rows of parts are the first one's
+  const number = data.sentences.indexOf(sentence), hasRow = part && (decision.sentences.length < 2 || !number);
+  const link = pinnedLink ?? (hasRow && decision.cause ? linkOfRow(head, part.row) : undefined) ?? tellingLink(head);
   byId("guide").hidden = !link;
   if (!link) return;
   const word = text => make("b", {}, bidi(text));
@@ -97,9 +101,8 @@ function showGuide() {
   const place = link.key === FIRST ? column : head.kind === "dec" ? "the start of the sentence" : "the end of the sentence";
   const most = isWord(link.key) ? [word(link.keyName)] : [make("b", {}, place), ", a place to rest"];
   const isSpread = data.weighting.name === "alpha" && (link.weight < .3 || head.role === "broad");
-  const decision = viewOf(sentence, "decision"), part = decision?.heads.find(one => one.id === head.id);
-  // Of a row that someone looks at, what the head does there says more; of two sentences the rows of parts are the first one's
-  const number = data.sentences.indexOf(sentence), isPart = part && (decision.sentences.length < 2 || !number) && state.row === String(part.row);
+  // Of a row that someone looks at, what the head does there says more
+  const isPart = hasRow && state.row === String(part.row);
   if (part && decision.cause && (!pinnedLink || isPart)) byId("guide-says").replaceChildren(...causeOf(decision, part, number));
   else byId("guide-says").replaceChildren(`When the model ${writes}`, word(link.name), `, ${subject}`, make("b", {}, head.id), " ",
     isSpread ? "spreads its attention and looks most at " : does, ...most, share, ".");

@@ -50,7 +50,7 @@ function causeOf(found, part, n) {
   if (!changed) return [make("b", {}, part.id), ` adds ${signed(effect, 2)} to d = ${signed(d, 2)}.`];
   const seen = part.attends?.map(([piece, weight]) => `${clean(piece)} ${decimal(weight, 2)}`).join(", ");
   return [`${changed}, `, make("b", {}, part.id), isTurned ? " turns the decision to " : " leaves the decision at ", make("b", {}, bidi(turned.piece)), `: d ${signed(d, 2)} → ${signed(d + effect, 2)}. `,
-    ...seen ? [`At ${clean(part.at)} it looks at ${seen}. `] : [], `Number ${found.heads.indexOf(part) + 1} of ${found.heads.length} by cause.`];
+    ...seen ? [`${part.row === found.decision.position && part.kind !== "enc" ? "Where the word is decided" : `At ${clean(part.at)}`} it looks at ${seen}. `] : [], `Number ${found.heads.indexOf(part) + 1} of ${found.heads.length} by cause.`];
 }
 
 /** The head of a sentence with the largest effect on its decision, if there is one. */
