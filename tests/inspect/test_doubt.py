@@ -116,6 +116,7 @@ def calibrated(zoo, texts, tmp_path_factory):
     shutil.copytree(zoo["translate"], path)
     done = calibrate(path, texts)
     assert done.exit_code == 0, done.stderr
+    assert "--below: no line has a chrF below 0, so doubt is fitted to" in done.stderr
     return path, json.loads(done.stdout)
 
 

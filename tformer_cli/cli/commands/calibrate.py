@@ -101,6 +101,11 @@ def calibrate(
     with line_progress(2 * len(sources), "calibrating", quiet=quiet) as progress:
         report = workflow.calibrate(opened, sources, references, settings, progress.update)
     warn_of_bytes(read)
+    if not report.wrong:
+        warn(
+            f"--below: no line has a chrF below {settings.below:g}, so doubt is fitted to lines "
+            "broken on purpose alone; raise it, or give lines that the model translates badly"
+        )
     if opened.translator.has_shortlist:
         warn(
             "MODEL has a shortlist: no translation is broken, only sources; or use --shortlist none"

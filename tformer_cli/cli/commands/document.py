@@ -179,9 +179,14 @@ def translate_document(
     done = count_of(summary.n_translated, "segment")
     note(f"{done} of {chosen.format.name} in {monotonic() - start:.1f} s", quiet=quiet)
     warn_of_results(answers.counts, quiet=quiet)
-    if doubtful := [one for one in summary.doubtful if one["reasons"] != ["restored"]]:
-        where = "--summary FILE lists them" if summary_file is None else summary_file
-        warn(f"{count_of(len(doubtful), 'segment')} whose translation is doubtful; {where}")
+    where = f"{'--summary FILE' if summary_file is None else summary_file} lists them"
+    reasons = [set(one["reasons"]) - {"restored"} for one in summary.doubtful]
+    for what, n in (
+        ("whose translation is doubtful", sum(bool(one - {"guessed"}) for one in reasons)),
+        ("with tags at guessed places", sum(one == {"guessed"} for one in reasons)),
+    ):
+        if n:
+            warn(f"{count_of(n, 'segment')} {what}; {where}")
 
 
 def _read(file: str) -> bytes:
