@@ -172,7 +172,7 @@ def test_a_model_that_copies_is_explained_as_it_was_built(one_thread):
     # Only the last source token is patched to any effect, and only where the decoder decides
     maps = {(one.direction, one.kind): one for one in causes.maps([HeadId("cross", 0, 1)])}
     assert maps["patch", "enc"].strongest == [2]
-    (edge, *_) = causes.edges([HeadId("cross", 0, 0), HeadId("cross", 0, 1)])
+    (edge,) = causes.edges([HeadId("cross", 0, 0), HeadId("cross", 0, 1)], 1)
     assert (edge.head, edge.query, edge.key) == ("cross.0.1", "eight", "six")
     assert edge.effect == pytest.approx(-one.d, abs=1e-3)
     tokens = integrated(one).tokens["enc"]

@@ -14,9 +14,9 @@ from tests.foreign.test_gpt2 import directory as gpt2_directory  # noqa: F401 - 
 from tests.foreign.test_gpt2 import imported as imported_gpt2
 from tests.model.test_marian import pair  # noqa: F401 - a fixture
 from tformer_cli.heads.names import HeadId, attentions, head_layout
-from tformer_cli.inspect.decisions.causes import pairs_of
+from tformer_cli.inspect.decisions.causes import Causes, pairs_of
 from tformer_cli.inspect.decisions.decision import Decision
-from tformer_cli.inspect.decisions.probing import EVERYWHERE, Probe
+from tformer_cli.inspect.decisions.probing import EVERYWHERE, Pool, Probe
 from tformer_cli.text.batching import Batch
 
 CHOICE = (11, 17)
@@ -203,3 +203,16 @@ def test_effects_do_not_depend_on_how_many_rows_go_together(pair):  # noqa: F811
     assert torch.allclose(few, many, atol=1e-6)
     assert few.abs().max() > 1e-4
     assert str(HeadId("cross", 1, 0)) == "cross.1.0"
+
+
+def test_a_value_that_is_alone_is_not_replaced_by_itself(pair):  # noqa: F811
+    probe = Probe(pair[0].eval(), decision([5, 9, 7, 3], [2], 0))
+    causes = Causes(
+        probe=probe, other=None, labels=({"enc": "abcd", "dec": "e"},), terms=None,
+        methods=frozenset(["zero", "mean", "resample"]), pool=Pool([probe.values], 1),
+    )  # fmt: skip
+    decoder, encoder = (causes.of_heads((kind, 0), [0])[0].effects for kind in ("cross", "enc"))
+    assert (*decoder, *encoder) == (
+        *("zero", "estimate"),
+        *("zero", "mean", "resample", "estimate"),
+    )

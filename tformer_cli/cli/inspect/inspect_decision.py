@@ -78,9 +78,9 @@ def inspect_decision(
     label; of a masked model a gap; of a tagger the label of a word.
 
     Examples:
-        tformer inspect-decision runs/quickstart "It was too tired." "It was too wide."
+        tformer inspect-decision runs/quickstart "The animal was tired." "The street was tired."
         tformer inspect-decision runs/quickstart "The animal was tired." --target fatigué
-        tformer inspect-decision runs/ratings "not too terrible" --foil bad --method zero --top 5
+        tformer inspect-decision runs/ratings "not too terrible" --foil 5 --method zero --top 5
     """
     for name, word in (("--target", words.target), ("--foil", words.foil)):
         if word is not None and not word.strip():  # a script's unset variable
@@ -97,6 +97,7 @@ def inspect_decision(
     lines = input_lines(text, source, counts, "--source", quiet=quiet, takes_names=names)
     # One more than two, so that more are an error
     sentences = list(islice(lines, 3))
+    options.check(len(sentences))
     others = None if corpus is None else file_lines(str(corpus), counts, quiet=quiet)
 
     from tformer_cli.inspect.jobs.decision import inspect_decision as decide

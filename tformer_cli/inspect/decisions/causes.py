@@ -23,7 +23,6 @@ from tformer_cli.model.encoder_only import PositionPredictor
 N_DRAWS = 8  # Random replacements of a part, whose effects are averaged
 N_ATTENDED = 3  # Tokens named that a head attends to
 LEAST_ATTENDED = 0.05
-EDGES_CHECKED = 10  # Attention weights with the largest estimates, which are knocked out
 Labels = Mapping[Kind, Sequence[str]]  # Of the positions of each stack
 
 
@@ -154,7 +153,8 @@ class Causes:
         new: dict[str, list[Tensor | None]] = {}
         if "zero" in self.methods:
             new["zero"] = [None]
-        if self.pool is not None:
+        # The only value that there is would replace itself
+        if self.pool is not None and self.pool.n_values(part, place) > 1:
             for name, n_draws in (("mean", 0), ("resample", N_DRAWS)):
                 if name in self.methods:
                     new[name] = [*self.pool.replacements(part, place, own, n_draws)]
@@ -244,19 +244,19 @@ class Causes:
                     values=tuple(_spread(row, places, len(labels)) for row in values),
                 )
 
-    def edges(self, selected: Sequence[HeadId]) -> Iterator[EdgeEffect]:
+    def edges(self, selected: Sequence[HeadId], n_top: int) -> Iterator[EdgeEffect]:
         """Knocks the attention weights out that matter most by their estimates, one at a time."""
         estimated: list[tuple[float, Place, tuple[int, int, int]]] = []
         for place, numbers in by_layer(selected).items():
             estimates = self.slopes.of_edges(self.probe, place)[numbers]
-            most = estimates.flatten().abs().topk(min(EDGES_CHECKED, estimates.numel())).indices
+            most = estimates.flatten().abs().topk(min(n_top, estimates.numel())).indices
             for flat in most.tolist():
                 number, cell = divmod(flat, estimates[0].numel())
                 i, j = divmod(cell, estimates.shape[2])
                 value = estimates[number, i, j].item()
                 estimated.append((value, place, (numbers[number], i, j)))
         estimated.sort(key=lambda one: -abs(one[0]))
-        for value, place, (head, i, j) in estimated[:EDGES_CHECKED]:
+        for value, place, (head, i, j) in estimated[:n_top]:
             kind = place[0]
             yield EdgeEffect(
                 head=str(HeadId(*place, head)),

@@ -215,6 +215,9 @@ class Pool:
             self._joined[part, place] = torch.cat(values)
         return self._joined[part, place]
 
+    def n_values(self, part: str, place: Place) -> int:
+        return len(self._rows(part, place))
+
     def replacements(self, part: str, place: Place, like: Tensor, n_draws: int) -> list[Tensor]:
         """Makes replacements like (…, T, ·): 0 draws give the mean, else each has random rows."""
         rows = self._rows(part, place)

@@ -8,7 +8,7 @@ from typing import Unpack
 from torch import Tensor
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import DataError
 from tformer_cli.heads.names import HeadId, Kind, by_layer, head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.ablation import batch_of, to_device
@@ -66,13 +66,7 @@ def inspect_decision(
     unless it is named. What `before_batch` raises ends the computation before its next batch.
     """
     settings = settings or DecisionOptions()
-    if not 1 <= len(sentences) <= 2:
-        raise UsageError(
-            f"SENTENCE: there are {count_of(len(sentences), 'sentence')}; give one, or two that "
-            "are decided differently"
-        )
-    if "patch" in settings.method and len(sentences) == 1:
-        raise UsageError("--method patch: takes values of another sentence; give OTHER")
+    settings.check(len(sentences))
     opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
     inspector = HeadInspector(opened)  # Of all heads, whose maps a page shows
     records = [inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
@@ -212,7 +206,9 @@ class Finder:
             heads=tuple(heads),
             layers=tuple(layers),
             maps=tuple(causes.maps(strongest)),
-            edges=tuple(causes.edges(self._selected)) if "edges" in methods else (),
+            edges=tuple(causes.edges(self._selected, self._settings.top))
+            if "edges" in methods
+            else (),
             tokens=()
             if whole is None
             else tuple(self._tokens(records[0], labels[0], causes.slopes, whole.tokens, chosen)),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 from xml.etree.ElementTree import Element, SubElement
 
+from tformer_cli.errors import UsageError
 from tformer_cli.inspect.data import packed, picked, plain
 from tformer_cli.inspect.view import WITH_OUTPUT, Selections, View
 from tformer_cli.settings import Option
@@ -165,6 +166,16 @@ class DecisionOptions:
             help="Show the N strongest heads, attention weights and tokens.", metavar="N", min=1
         ),
     ] = 10
+
+    def check(self, n_sentences: int) -> None:
+        """Checks the number of sentences, before a model is opened."""
+        if not 1 <= n_sentences <= 2:
+            raise UsageError(
+                f"SENTENCE: there are {count_of(n_sentences, 'sentence')}; give one, or two that "
+                "are decided differently"
+            )
+        if "patch" in self.method and n_sentences == 1:
+            raise UsageError("--method patch: takes values of another sentence; give OTHER")
 
 
 def flips(effect: float, d: float, name: str = "") -> bool:
