@@ -126,7 +126,7 @@ function placeCards(found) {
 
 function placeGrid({ name, rows, columns, values }, largest) {
   const figure = heatMap({ rows, columns, room: roomBeside(6), title: name, shade: (i, j) => values[i][j] === null ? null
-    : { color: twoSided(values[i][j] / largest), text: Math.abs(values[i][j]) < .05 ? "" : signed(values[i][j], 1) } });
+    : { color: twoSided(values[i][j] / largest), text: Math.abs(values[i][j]) < .05 ? "" : signed(values[i][j], Math.abs(values[i][j]) < 9.95 ? 1 : 0) } });
   figure.svg.addEventListener("pointermove", event => figure.mark(figure.cellAt(event)));
   figure.svg.addEventListener("pointerleave", () => figure.mark(null));
   return make("div", {}, make("h2", {}, name), make("div", { class: "scroll" }, figure.svg), make("details", {}, make("summary", {}, "Table of these effects"),

@@ -298,7 +298,9 @@ class DecisionView(View[DecisionRecord]):
 
 
 def _legend(record: DecisionRecord) -> Iterator[Block]:
-    says = "; ".join(f"{name}: {EFFECTS[name]}" for name in record.measured)
+    estimated = "patch" if "patch" in record.measured else "zero"
+    meanings = {**EFFECTS, "estimate": f"the first-order estimate of {estimated}"}
+    says = "; ".join(f"{name}: {meanings[name]}" for name in record.measured)
     a, b = record.names
     yield text(
         f"number: change of d, below 0 towards {b}, above towards {a}; !: turns the decision. "
