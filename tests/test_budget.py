@@ -22,25 +22,25 @@ BUDGET = {
     "api": 1486,
     "artifacts": 2504,
     "bulk": 1787,
-    "cli": 10990,
+    "cli": 11001,
     "corpora": 3297,
     "distill": 1568,
     "documents": 4558,
     "evaluate": 1787,
-    "fast": 3865,
+    "fast": 3860,
     "files": 857,
     "foreign": 11559,
     "guide": 126,
     "heads": 709,
-    "inspect": 17232,
+    "inspect": 17256,
     "kinds": 3764,
     "metrics": 835,
     "model": 4085,
     "quality": 2653,
     "search": 5364,
-    "serve": 5458,
+    "serve": 5460,
     "show": 1977,
-    "tests": 78612,
+    "tests": 78691,
     "text": 6087,
     "train": 2326,
     "trainer": 5146,
@@ -51,7 +51,7 @@ SLACK = 0.02
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 475
-LONG_FUNCTIONS = 9
+LONG_FUNCTIONS = 10
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""
