@@ -32,7 +32,7 @@ BUDGET = {
     "foreign": 11559,
     "guide": 126,
     "heads": 709,
-    "inspect": 17256,
+    "inspect": 17253,
     "kinds": 3764,
     "metrics": 835,
     "model": 4085,
@@ -51,7 +51,7 @@ SLACK = 0.02
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 475
-LONG_FUNCTIONS = 10
+LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""

@@ -191,9 +191,8 @@ class Finder:
         if terms is not None:  # Heads are parts, selected or not
             known = {part.id for part in layers} | {str(one) for one in head_layout(self._model)}
             rest = {name: value for name, value in terms.items() if name not in known}
-        strongest = [
-            HeadId(part.kind, part.layer, part.head or 0) for part in heads[: self._settings.top]
-        ]
+        n_top = self._settings.top
+        strongest = [HeadId(part.kind, part.layer, part.head or 0) for part in heads[:n_top]]
         whole = integrated(probe) if "gradients" in methods else None
         return DecisionRecord(
             sentences=tuple(records),
@@ -206,9 +205,7 @@ class Finder:
             heads=tuple(heads),
             layers=tuple(layers),
             maps=tuple(causes.maps(strongest)),
-            edges=tuple(causes.edges(self._selected, self._settings.top))
-            if "edges" in methods
-            else (),
+            edges=tuple(causes.edges(self._selected, n_top if "edges" in methods else 0)),
             tokens=()
             if whole is None
             else tuple(self._tokens(records[0], labels[0], causes.slopes, whole.tokens, chosen)),
