@@ -22,7 +22,7 @@ BUDGET = {
     "api": 1486,
     "artifacts": 2504,
     "bulk": 1787,
-    "cli": 11001,
+    "cli": 11023,
     "corpora": 3297,
     "distill": 1568,
     "documents": 4558,
@@ -32,7 +32,7 @@ BUDGET = {
     "foreign": 11559,
     "guide": 126,
     "heads": 709,
-    "inspect": 17253,
+    "inspect": 17257,
     "kinds": 3764,
     "metrics": 835,
     "model": 4085,
@@ -40,7 +40,7 @@ BUDGET = {
     "search": 5364,
     "serve": 5460,
     "show": 1977,
-    "tests": 78691,
+    "tests": 78711,
     "text": 6087,
     "train": 2326,
     "trainer": 5146,
@@ -51,7 +51,7 @@ SLACK = 0.02
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 475
-LONG_FUNCTIONS = 9
+LONG_FUNCTIONS = 10
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""

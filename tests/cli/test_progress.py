@@ -38,6 +38,15 @@ def test_the_last_line_reports_the_total_if_there_was_one(monkeypatch, capfd, pa
     assert [line.replace("0.2", "0.1") for line in said] == expected
 
 
+def test_steps_are_counted_by_calls(monkeypatch, capfd):
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_REPORTS", 0.0)
+    with module.counted_steps("explaining", quiet=False) as before_batch:
+        before_batch()
+        before_batch()
+    said = [line.partition(",")[0] for line in capfd.readouterr().err.splitlines()]
+    assert said == ["explaining: 1 step", "explaining: 2 steps"]
+
+
 def test_a_job_that_fails_does_not_say_that_it_is_done(monkeypatch, capfd):
     monkeypatch.setattr(module, "SECONDS_BETWEEN_REPORTS", 0.0)
 
@@ -59,7 +68,7 @@ def test_a_bar_is_drawn_only_while_results_go_into_a_file(monkeypatch, output, i
     shown = []
     monkeypatch.setattr(module, "is_live", lambda: True)
     monkeypatch.setattr(module, "is_regular_file", lambda stream: is_file)
-    monkeypatch.setattr(module, "_bar", lambda: shown.append(1) or _NoBar())
+    monkeypatch.setattr(module, "_bar", lambda unit: shown.append(unit) or _NoBar())
     with counted("a", "inspecting", output, quiet=False) as items:
         assert list(items) == ["a"]
     assert bool(shown) == is_shown
@@ -107,6 +116,6 @@ def test_a_bar_shows_the_detail_below(monkeypatch):
 def test_a_bar_is_not_drawn_over_results(monkeypatch, output, is_terminal, is_shown):
     monkeypatch.setattr(module, "is_live", lambda: True)
     monkeypatch.setattr(module.sys, "stdout", SimpleNamespace(isatty=lambda: is_terminal))
-    monkeypatch.setattr(module, "_bar", _NoBar)
+    monkeypatch.setattr(module, "_bar", lambda unit: _NoBar())
     with module.line_progress(3, "labelling", quiet=False, output=output) as progress:
         assert (type(progress) is module.LiveProgress) == is_shown

@@ -1,8 +1,9 @@
 """Progress of a job that works line by line: live on a terminal, a plain line now and then."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,9 +34,9 @@ class LineProgress:
 class PlainProgress(LineProgress):
     """A line on stderr every few seconds, and a last one if there was any."""
 
-    def __init__(self, total: int | None, what: str, begun: int = 0) -> None:
+    def __init__(self, total: int | None, what: str, begun: int = 0, unit: str = "line") -> None:
         self._total = total
-        self._what = what
+        self._what, self._unit = what, unit
         self._begun = begun
         self._detail = ""
         self._start = self._said_at = monotonic()
@@ -58,13 +59,13 @@ class PlainProgress(LineProgress):
         self._said, self._said_at = n_lines, monotonic()
         # Lines of an earlier start took none of this time
         rate = (n_lines - self._begun) / max(self._said_at - self._start, 1e-9)
-        done, left = count_of(n_lines, "line"), ""
+        done, left = count_of(n_lines, self._unit), ""
         if self._total:
-            done = f"{n_lines:,} of {count_of(self._total, 'line')}"
+            done = f"{n_lines:,} of {count_of(self._total, self._unit)}"
             if rate and n_lines < self._total:
                 left = f", {(self._total - n_lines) / rate:.0f} s left"
         detail = f" ({self._detail})" if self._detail else ""
-        note(f"{self._what}: {done}, {rate:.1f} lines/s{detail}{left}")
+        note(f"{self._what}: {done}, {rate:.1f} {self._unit}s/s{detail}{left}")
 
 
 class LiveProgress(LineProgress):
@@ -87,18 +88,27 @@ def line_progress(
     quiet: bool,
     begun: int = 0,
     output: str | None = None,
+    unit: str = "line",
 ) -> Iterator[LineProgress]:
-    """Yields a display of progress that fits stderr."""
+    """Yields a display of progress that fits stderr; a unit is what is counted."""
     if quiet or (output is not None and shares_terminal(output)):
         yield LineProgress()
     elif not is_live():
-        plain = PlainProgress(total, what, begun)
+        plain = PlainProgress(total, what, begun, unit)
         yield plain
         plain.end()
     else:
-        with _bar() as progress:
+        with _bar(unit) as progress:
             task = progress.add_task(what, total=total, completed=begun, detail="")
             yield LiveProgress(progress, task)
+
+
+@contextmanager
+def counted_steps(what: str, *, quiet: bool) -> Iterator[Callable[[], None]]:
+    """Yields a function that shows how often it has been called, before each batch of some work."""
+    with line_progress(None, what, quiet=quiet, unit="step") as progress:
+        numbers = count(1)
+        yield lambda: progress.update(next(numbers))
 
 
 def shares_terminal(output: str) -> bool:
@@ -125,7 +135,7 @@ def _counted(items: Iterable[Item], progress: LineProgress) -> Iterator[Item]:
         progress.update(number)
 
 
-def _bar() -> "Progress":
+def _bar(unit: str) -> "Progress":
     # Here: rich takes a third of a short command's time to load
     from rich.progress import (
         BarColumn,
@@ -139,7 +149,7 @@ def _bar() -> "Progress":
 
     class Speed(ProgressColumn):
         def render(self, task: "Task") -> "Text":
-            return RichText(f"{task.speed or 0.0:,.1f} lines/s")
+            return RichText(f"{task.speed or 0.0:,.1f} {unit}s/s")
 
     class DetailedProgress(Progress):
         def get_renderables(self) -> Iterable["RenderableType"]:

@@ -131,6 +131,17 @@ def test_of_many_pairs_some_are_drawn(zoo):
     assert record.models[0].n_given == 20
 
 
+def test_a_circuit_can_be_ended_before_each_batch(zoo):
+    class EndedError(Exception):
+        pass
+
+    def end():
+        raise EndedError
+
+    with pytest.raises(EndedError):
+        inspect_circuit([zoo["translate"]], PAIRS, before_batch=end)
+
+
 def test_words_name_the_decision(zoo):
     named = [replace(one, target="nowhere", foil="la") for one in PAIRS]
     with pytest.raises(DataError, match=r"of 24 pairs translate decides 0 .*is not in"):

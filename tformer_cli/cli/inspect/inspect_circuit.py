@@ -19,6 +19,7 @@ from tformer_cli.cli.options import (
     argument,
     option_field,
 )
+from tformer_cli.cli.progress import counted_steps
 from tformer_cli.cli.streams import STANDARD_STREAM, file_lines, note, warn_of_bytes
 from tformer_cli.inspect.views.circuit import VIEW, CircuitOptions, CircuitsRecord
 from tformer_cli.text.lines import LineCounts
@@ -80,7 +81,15 @@ def inspect_circuit(
             note(f"finding the circuit of {place}", quiet=quiet)
             yield open_model(place, opening, quiet=quiet, tasks=VIEW.tasks)
 
-    record = find(opened(), given, name=pairs, settings=options, seed=opening["seed"])
+    with counted_steps("patching", quiet=quiet) as before_batch:
+        record = find(
+            opened(),
+            given,
+            name=pairs,
+            settings=options,
+            before_batch=before_batch,
+            seed=opening["seed"],
+        )
     if not isinstance(given, str):
         _note_refused(record, quiet=quiet)
     emit_view(VIEW, [record], chosen, output, options)

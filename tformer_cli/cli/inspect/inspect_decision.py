@@ -17,6 +17,7 @@ from tformer_cli.cli.inspect.inspect_view import (
     view_format_option,
 )
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, option_field
+from tformer_cli.cli.progress import counted_steps
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -103,14 +104,16 @@ def inspect_decision(
     from tformer_cli.inspect.jobs.decision import inspect_decision as decide
 
     opened = open_model(model, opening, quiet=quiet, tasks=VIEW.tasks)
-    record = decide(
-        opened,
-        sentences,
-        target=words.target,
-        foil=words.foil,
-        corpus=others,
-        settings=options,
-        seed=opening["seed"],
-    )
+    with counted_steps("explaining", quiet=quiet) as before_batch:
+        record = decide(
+            opened,
+            sentences,
+            target=words.target,
+            foil=words.foil,
+            corpus=others,
+            settings=options,
+            before_batch=before_batch,
+            seed=opening["seed"],
+        )
     emit_view(VIEW, [record], chosen, output, options)
     warn_of_bytes(counts)

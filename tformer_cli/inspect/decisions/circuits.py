@@ -74,6 +74,7 @@ class PatchedPair:
         kind = next(iter(stacks_of(model)))
         found = []
         for some in torch.split(kept, max(1, self.first.rows_per_pass // FEWER_ROWS)):
+            self.first.before_batch()
             gates, shifts = {}, {}
             for place, (columns, new, matched) in self._places.items():
                 # (R, H) -> (R, H, 1, 1) -> (R, H, Q, 1)

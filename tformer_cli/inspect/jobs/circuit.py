@@ -1,6 +1,6 @@
 """Pairs of sentences in; the heads that keep their decisions out, of one model or of several."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -22,6 +22,7 @@ from tformer_cli.inspect.views.circuit import (
     NoCircuit,
 )
 from tformer_cli.kinds.stored_model import Opened
+from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.text.tokenizer import TokenizerSide
 from tformer_cli.wording import count_of
 
@@ -36,11 +37,13 @@ def inspect_circuit(
     *,
     name: str = "",
     settings: CircuitOptions | None = None,
+    before_batch: Callable[[], None] = never_interrupt,
     **options: Unpack[InspectionOptions],
 ) -> CircuitsRecord:
     """Finds the fewest heads of each model that keep how pairs of sentences are decided.
 
-    Pairs are those of a built-in kind, or given ones, which have a name.
+    Pairs are those of a built-in kind, or given ones, which have a name. What `before_batch` raises
+    ends the computation before its next batch.
     """
     settings, seed = settings or CircuitOptions(), options.get("seed", 1)
     if not pairs:
@@ -53,7 +56,7 @@ def inspect_circuit(
     examples: list[MinimalPair] = []
     for model in models:
         opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
-        decider = Decider(opened)
+        decider = Decider(opened, before_batch)
         try:
             if isinstance(pairs, str):
                 side = opened.directory.tokenizer.target
