@@ -156,6 +156,10 @@ def test_words_name_a_place_in_a_translation(zoo):
     assert turned.d[0] == pytest.approx(-record.d[0], abs=1e-6)
     assert free.tokens == free.edges == ()
     assert free.rest is None
+    cut = inspect_decision(path, PAIR[:1], target=written, foil="zzqq",
+                           settings=DecisionOptions(method=("direct",)))  # fmt: skip
+    (note,) = (one for one in cut.notes if "zzqq" in one)
+    assert note == f'of "zzqq" the piece "{cut.names[1].strip("▁")}" is decided for'
     with pytest.raises(UsageError, match="is not in"):
         inspect_decision(path, PAIR[:1], target="nowhere")
 

@@ -1,6 +1,7 @@
 """One or two sentences in; a decision of the model and its causes out."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Unpack
@@ -154,7 +155,19 @@ class Finder:
         corpus: Iterable[str] | None = None,
     ) -> DecisionRecord:
         probes, chosen, found = self._decider.decided(records, target, foil)
-        return self._record(records, probes, chosen, corpus, found[0])
+        record = self._record(records, probes, chosen, corpus, found[0])
+        return replace(record, notes=(*self._cut(records[0], chosen, target, foil), *record.notes))
+
+    def _cut(
+        self, record: HeadsRecord, chosen: Chosen, target: str | None, foil: str | None
+    ) -> Iterator[str]:
+        """Tells of which words only a piece is decided for: any text has pieces."""
+        pieces = self._opened.directory.tokenizer.target.piece_bytes
+        for word, one in zip((target, foil), chosen.ids, strict=True):
+            if word is not None and not record.gives_labels:
+                piece = pieces[one].decode("utf-8", "replace").strip()
+                if piece != word.strip():
+                    yield f'of "{word.strip()}" the piece "{piece}" is decided for'
 
     def _record(
         self,
