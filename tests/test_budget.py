@@ -40,7 +40,7 @@ BUDGET = {
     "search": 5364,
     "serve": 5460,
     "show": 1977,
-    "tests": 78715,
+    "tests": 78718,
     "text": 6087,
     "train": 2326,
     "trainer": 5146,

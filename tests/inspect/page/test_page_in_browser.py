@@ -304,6 +304,9 @@ def test_the_sample_page_opens_every_tab(visit):
 @pytest.fixture
 def tabs(tmp_path, browser):
     """The sample page, opened once for each of its tabs."""
+    # Not when a page is open: one that a skipped test leaves is closed by the garbage collector,
+    # in the midst of the browser's own loop, which then never ends
+    pytest.importorskip("axe_playwright_python.sync_playwright")
 
     def opened():
         with browser.new_page() as page:
