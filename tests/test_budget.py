@@ -22,7 +22,7 @@ BUDGET = {
     "api": 1486,
     "artifacts": 2504,
     "bulk": 1787,
-    "cli": 11023,
+    "cli": 11017,
     "corpora": 3297,
     "distill": 1568,
     "documents": 4558,
@@ -51,7 +51,7 @@ SLACK = 0.02
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 475
-LONG_FUNCTIONS = 10
+LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
 """Comments other than directives. The module `tokenize` finds all, and takes ten seconds."""

@@ -81,15 +81,9 @@ def inspect_circuit(
             note(f"finding the circuit of {place}", quiet=quiet)
             yield open_model(place, opening, quiet=quiet, tasks=VIEW.tasks)
 
-    with counted_steps("patching", quiet=quiet) as before_batch:
-        record = find(
-            opened(),
-            given,
-            name=pairs,
-            settings=options,
-            before_batch=before_batch,
-            seed=opening["seed"],
-        )
+    seed = opening["seed"]
+    with counted_steps("patching", quiet=quiet) as step:
+        record = find(opened(), given, name=pairs, settings=options, before_batch=step, seed=seed)
     if not isinstance(given, str):
         _note_refused(record, quiet=quiet)
     emit_view(VIEW, [record], chosen, output, options)
