@@ -53,13 +53,14 @@ def unpadded(tokens: Tensor, mask: Tensor) -> Unpadded:
 
 def trains_unpadded(model: Model, longest: int) -> bool:
     """Returns whether sentences of a model that trains can be computed without padding."""
-    # From that many keys on torch's fused attention is faster
     is_causal = not model.config.n_encoder_layers and not torch.is_autocast_enabled("cpu")
+    # From that many keys on torch's fused attention is faster
+    most_keys = FUSED_CAUSAL_FROM_KEYS if is_causal else FUSED_FROM_KEYS
     return (
         model.operations is not None
         and model.training
         and not model.config.image_size  # all images are equally long
-        and longest < (FUSED_CAUSAL_FROM_KEYS if is_causal else FUSED_FROM_KEYS)
+        and longest < most_keys
         and all(m.is_plain for m in model.modules() if isinstance(m, MultiHeadAttention))
     )
 

@@ -118,8 +118,6 @@ static void write_head(const HeadRows *rows, size_t first, size_t head, size_t n
 /* Rows of such a block. */
 #define BLOCK_ROWS ((size_t)24)
 
-static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
-
 /* Where the row's block ends. */
 static size_t end_of_block(size_t row, size_t n_rows, Band band) {
     const size_t end = row / BLOCK_ROWS * BLOCK_ROWS + BLOCK_ROWS;

@@ -10,8 +10,6 @@
 /* Functions between the products of feed-forward layers, by the numbers that weights.py gives. */
 typedef enum { RELU = 0, GELU = 1, SWISH = 2, GELU_TANH = 3 } Activation;
 
-static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
-
 void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t longest_source,
                        size_t longest_target, Workspace *workspace) {
     const size_t d_model = (size_t)model->shape.d_model, d_ff = (size_t)model->shape.d_ff;

@@ -14,8 +14,6 @@
 /* So many groups ahead the panel is fetched. */
 #define GROUPS_AHEAD 16
 
-static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
-
 static size_t groups_of(size_t n_inputs) { return (n_inputs + GROUP - 1) / GROUP; }
 
 /* Inputs from one row to the next: groups have the size of floats. */

@@ -7,8 +7,6 @@
 /* Log-probabilities that are held at a time: 16 MiB, unless one row alone has more. */
 #define MOST_SCORES ((size_t)1 << 22)
 
-static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
-
 static uint64_t mixed(uint64_t x) {
     x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
     x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);

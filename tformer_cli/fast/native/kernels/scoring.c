@@ -32,8 +32,6 @@ typedef struct {
     Arena arena;
 } Group;
 
-static size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
-
 static size_t length_of(const int64_t *starts, size_t index) {
     return (size_t)(starts[index + 1] - starts[index]);
 }

@@ -39,9 +39,6 @@ typedef struct {
     Arena arena;
 } Search;
 
-static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
-static size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
-
 static size_t source_length(const Request *request, size_t index) {
     return (size_t)(request->starts[index + 1] - request->starts[index]);
 }

@@ -198,6 +198,10 @@ INLINE void add_floats(float *restrict to, const float *restrict from, size_t n)
         to[i] += from[i];
 }
 
+INLINE size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
+
+INLINE size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
+
 /* `n` rounded up to whole vectors. */
 INLINE size_t whole_vectors(size_t n) { return (n + LANES - 1) / LANES * LANES; }
 

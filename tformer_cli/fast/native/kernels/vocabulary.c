@@ -19,8 +19,6 @@
 _Static_assert(BLOCK_TOKENS % COMPARED == 0, "a block is whole groups");
 _Static_assert(BLOCK_ROWS <= QUANTIZED_ROWS, "a block is quantized at once");
 
-static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
-
 void lay_out_vocabulary(Arena *arena, size_t most_rows, size_t k, Vocabulary *vocabulary) {
     vocabulary->k = k;
     vocabulary->rows = arena_take(arena, most_rows, sizeof(NextTokens));
