@@ -255,8 +255,13 @@ class Causes:
                 i, j = divmod(cell, estimates.shape[2])
                 value = estimates[number, i, j].item()
                 estimated.append((value, place, (numbers[number], i, j)))
-        estimated.sort(key=lambda one: -abs(one[0]))
-        for value, place, (head, i, j) in estimated[:n_top]:
+        chosen = sorted(estimated, key=lambda one: -abs(one[0]))[:n_top]
+        effects: dict[tuple[Place, tuple[int, int, int]], float] = {}
+        for place in {place for _, place, _ in chosen}:  # Those of a layer in one batch
+            cells = [cell for _, own, cell in chosen if own == place]
+            found = self.probe.without_edges(place, [[cell] for cell in cells]).tolist()
+            effects |= zip(((place, cell) for cell in cells), found, strict=True)
+        for value, place, (head, i, j) in chosen:
             kind = place[0]
             yield EdgeEffect(
                 head=str(HeadId(*place, head)),
@@ -265,7 +270,7 @@ class Causes:
                 positions=(i, j),
                 weight=self.probe.values.taps[place].weights()[0, head, i, j].item(),
                 estimate=value,
-                effect=self.probe.without_edges(place, [[(head, i, j)]]).item(),
+                effect=effects[place, (head, i, j)],
             )
 
 
