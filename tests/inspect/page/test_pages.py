@@ -344,6 +344,9 @@ def test_walk_throughs_keep_the_first_components_and_all_words(report, data):
                     [[-np.inf if v is None else v for v in row] for row in kept["values"]]
                 )
                 np.testing.assert_allclose(found, expected, atol=6e-5)
+                # Examples in words have three places, of the numbers as they are
+                pairs = zip(found.flat, expected.flat, strict=True)
+                assert all(f"{a:.3f}".strip("-") == f"{b:.3f}".strip("-") for a, b in pairs)
                 assert kept["width"] == table.values.shape[1]
 
 
