@@ -63,7 +63,7 @@ def select_heads(
             return selection.select({})
     except UsageError as error:
         # The grammar speaks of the option that it is written for.
-        raise UsageError(f"{option}{str(error).removeprefix('--heads')}") from None
+        raise UsageError(str(error).replace("--heads", option, 1)) from None
     raise UsageError(
         f'{option}: "{selection}" has conditions on metrics, which only inspect-heads '
         "measures; name the heads here"
@@ -86,6 +86,8 @@ class HeadSelection:
 
     def __init__(self, selections: Sequence[str], layout: HeadLayout) -> None:
         """Reads selections as one; none selects every head."""
+        if not list(layout):  # All were pruned, or none was there
+            raise UsageError("MODEL: has no heads; inspect one with attention")
         self._text = ",".join(selections)
         self._layout = layout
         texts = [term.strip() for text in selections for term in _COMMA_OUTSIDE_BRACES.split(text)]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.commands import output_of, record_of
-from tformer_cli.errors import UsageError
+from tests.models import save_random
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.decisions.decision import matched
 from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.views.decision import DRAWN, VIEW, DecisionOptions
@@ -216,3 +217,54 @@ def test_text_of_images(zoo):
     shown = output_of("inspect-decision", zoo["images"], *photos[:1], "--format", "text", "-q")
     assert "as the label" in shown
     assert "heads by cause" in shown
+
+
+TWO_LAYERS = {"n_encoder_layers": 2, "n_decoder_layers": 2}
+TEXT_MODEL = {"n_encoder_layers": 0, "n_decoder_layers": 2}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {**TWO_LAYERS, "encoder_heads": (0, 2), "decoder_heads": (2, 0), "cross_heads": (0, 2)},
+        {**TEXT_MODEL, "decoder_heads": (2, 0)},
+    ],
+)
+def test_layers_without_heads_leave_their_bias(tmp_path, shape):
+    check(inspect_decision(save_random(tmp_path / "pruned", **shape), ("A dog.",)))
+
+
+def test_a_model_without_heads_is_refused(tmp_path):
+    none = dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), (0, 0))
+    path = save_random(tmp_path / "none", **TWO_LAYERS, **none)
+    with pytest.raises(UsageError, match=r"^MODEL: has no heads"):
+        inspect_decision(path, ("A dog.",))
+
+
+def test_of_a_given_token_nothing_is_decided(tmp_path):
+    # One position, as of a translation's first token, but the token there is the text's own
+    paths = [
+        save_random(tmp_path / f"ends-{ends}", **TEXT_MODEL, target_bos=False, target_eos=ends)
+        for ends in (True, False)
+    ]
+    ending, endless = (inspect_decision(path, ("a",)) for path in paths)
+    assert (ending.ids, ending.d) == (endless.ids, endless.d)
+    assert ending.d[0] > 0
+
+
+def test_pieces_that_both_words_share_may_make_a_text_too_long(tmp_path):
+    path = save_random(tmp_path / "short", **TEXT_MODEL, max_positions=8)
+    with pytest.raises(DataError, match="has 11 tokens, but the model reads 8; give a shorter"):
+        inspect_decision(path, ("a a a a a a a",), target="xyw", foil="xyz")
+
+
+def test_a_single_label_is_no_decision(tmp_path):
+    shape = {"n_decoder_layers": 0, "n_labels": 1, "info": {"labels": ("good",)}}
+    with pytest.raises(DataError, match="MODEL: has a single label"):
+        inspect_decision(save_random(tmp_path / "one", **shape), ("A dog.",))
+
+
+def test_a_model_that_computes_no_numbers_has_no_causes(tmp_path):
+    path = save_random(tmp_path / "nan", **TEXT_MODEL, scale=1e38)
+    with pytest.raises(DataError, match="MODEL: its logits differ by nan"):
+        inspect_decision(path, ("A dog.",))

@@ -135,9 +135,9 @@ def _sublayers(probe: Probe, kind: Kind, number: int) -> list[tuple[nn.Module, d
 def _heads(probe: Probe, place: Place, attention: MultiHeadAttention) -> dict[str, Tensor]:
     projection, context = attention.out_projection, exact(probe.values.context(place))
     n_heads, _, width = context.shape
-    # (D, H·E) -> (H·E, D) -> (H, E, D)
-    weight = exact(projection.weight).t().reshape(n_heads, width, -1)
-    written = context @ weight
+    matrix = exact(projection.weight)
+    # (D, H·E) -> (H·E, D) -> (H, E, D); a layer may have no heads
+    written = context @ matrix.t().reshape(n_heads, width, len(matrix))
     parts = {str(HeadId(*place, head)): written[head] for head in range(n_heads)}
     if projection.bias is not None:
         parts["bias"] = exact(projection.bias).expand(context.shape[1], -1)

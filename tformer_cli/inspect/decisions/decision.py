@@ -76,20 +76,27 @@ def places_of(record: LogitsRecord) -> list[int]:
 
     Of a text that a language model reads that is only the token after it: the others are given.
     """
-    sentence, n_positions = record.sentence, len(record.positions)
-    is_written = sentence.has_both_sides or sentence.model.n_encoder_layers > 0
-    return list(range(n_positions)) if is_written else [n_positions - 1]
+    n_positions = len(record.positions)
+    return [n_positions - 1] if _is_given(record) else list(range(n_positions))
+
+
+def _is_given(record: LogitsRecord) -> bool:
+    """True of a text that is read by a language model, which has decided nothing of it."""
+    return not record.sentence.has_both_sides and record.sentence.model.n_encoder_layers == 0
 
 
 def chosen_at(record: LogitsRecord, number: int) -> int:
     """Gives the id that stands at a place, or after a text the most probable one."""
     one = record.positions[number]
-    return one.chosen.id if places_of(record)[0] == 0 else one.top[0].id
+    return one.top[0].id if _is_given(record) else one.chosen.id
 
 
 def rival_of(one: PositionLogits, chosen: int) -> int:
     """Gives the most probable id other than the one that was chosen."""
-    return next(candidate.id for candidate in one.top if candidate.id != chosen)
+    found = next((candidate.id for candidate in one.top if candidate.id != chosen), None)
+    if found is None:
+        raise DataError("MODEL: has a single label, so that it decides nothing; name another model")
+    return found
 
 
 class DecidedAlike(DataError):  # noqa: N818 - of many pairs some are, and are left out

@@ -17,11 +17,13 @@ layer that they enter. No hook changes anything, and no layer below a change is 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tformer_cli.errors import DataError
 from tformer_cli.heads.gates import Place
 from tformer_cli.heads.names import Inspected, Kind
 from tformer_cli.inspect.ablation import LARGEST_POSITIONS, SharedStates, gated
@@ -96,6 +98,10 @@ class Probe:
         self.values = computed(model, decision.batch)
         self.states = self.values.states
         self.d = decision.of(model, self.states.last).item()
+        if not isfinite(self.d):
+            raise DataError(
+                f"MODEL: its logits differ by {self.d}, which has no causes; train it anew"
+            )
         longest = max(one.shape[1] for one in (*self.states.below_encoder[:1], self.states.last))
         self.rows_per_pass = max(1, largest_positions // longest)
 

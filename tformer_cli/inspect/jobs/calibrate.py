@@ -37,6 +37,7 @@ from tformer_cli.metrics.calibration import (
     logistic,
 )
 from tformer_cli.metrics.scores import make_metric
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -175,8 +176,8 @@ def calibrate(
     pairs = [(a, b) for a, b in zip(sources, references, strict=True) if a.strip() and b.strip()]
     if len(pairs) < LEAST_LINES:
         raise DataError(
-            f"--source: has {len(pairs)} pairs with text, too few to calibrate; give at least "
-            f"{LEAST_LINES}, better 1,000"
+            f"--source: has {count_of(len(pairs), 'pair')} with text, too few to calibrate; give "
+            f"at least {LEAST_LINES}, better 1,000"
         )
     given = _given(translator, opened, pairs, settings, progress)
     items = [*given, *_broken(translator, opened, pairs, given, settings, progress)]

@@ -8,7 +8,6 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.corpora.grammar.choices import Choices
 from tformer_cli.corpora.minimal_pairs import REPEATS, MinimalPair, minimal_pairs
 from tformer_cli.errors import DataError, TformerError, UsageError
-from tformer_cli.heads.names import head_layout
 from tformer_cli.inspect.decisions.circuits import PatchedPair, find_circuit, judged
 from tformer_cli.inspect.decisions.decision import DecidedAlike
 from tformer_cli.inspect.jobs.decision import Decider
@@ -140,8 +139,6 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
 def _circuit_of(
     decider: Decider, given: Sequence[MinimalPair], settings: CircuitOptions, seed: int
 ) -> ModelCircuit:
-    if not list(head_layout(decider.model)):
-        raise UsageError("MODEL: has no heads; inspect one with attention")
     pairs, refused = _decided(decider, given)
     # Every other pair, for kinds of pairs may come in any order
     chosen, held = pairs[::2], pairs[1::2]

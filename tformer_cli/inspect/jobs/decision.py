@@ -13,7 +13,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.heads.names import HeadId, Kind, by_layer, head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.ablation import batch_of, to_device
-from tformer_cli.inspect.capture.maps import longest_side
+from tformer_cli.inspect.capture.maps import longest_read, longest_side
 from tformer_cli.inspect.decisions.attribution import Slopes, direct_terms, integrated
 from tformer_cli.inspect.decisions.causes import Causes, Labels
 from tformer_cli.inspect.decisions.decision import (
@@ -128,6 +128,12 @@ class Decider:
                 raise DataError("OTHER: has fewer places to decide at than SENTENCE")
             else:
                 position = 0 if sentence.is_labeled else record.positions[chosen.number].position
+            most = longest_read(self.model.config)
+            if len(prefix) > most:
+                raise DataError(
+                    f"--target, --foil: both words begin alike, and with that the text has "
+                    f"{len(prefix)} tokens, but the model reads {most}; give a shorter sentence"
+                )
             decisions.append(decision_of(sentence, position, prefix, chosen.ids, device))
         return decisions
 
