@@ -47,7 +47,7 @@ class ScoringSettings:
     tokenize: Tokenization = setting(
         "13a",
         "sacreBLEU's tokenizer for BLEU. ja-mecab and ko-mecab need the extras ja and ko; "
-        "flores101, flores200 and spBLEU-1K the extra spm, and a model that is downloaded once.",
+        "flores101, flores200 and spBLEU-1K a model that is downloaded once.",
     )
     lowercase: bool = setting(False, "Ignore case when scoring.")
 

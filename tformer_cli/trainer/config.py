@@ -137,7 +137,7 @@ class TrainingConfig:
     average: Averaging = "last"
     """"last" and "best" average the weights of checkpoints for the final model (the paper, section
     6.1), unless the best checkpoint scores better; "ema" keeps a moving average of the weights,
-    which is what is validated and published."""
+    which is what is validated and published; "none" takes the best validated, else the last."""
     average_checkpoints: Annotated[int, at_least(1)] = 5
     """How many checkpoints are averaged ("last" and "best" only)."""
     ema_decay: Annotated[float, FRACTION] = 0.999
