@@ -19,9 +19,11 @@ _COLOR_TYPES = {1: 0, 3: 2}
 _SOFTWARE = (b"tEXt", b"Software\0tformer")
 SHARPNESS = 2
 """Pixels of the picture for each of SVG: an even number keeps the cells of maps sharp."""
+_FONT = "DejaVu Sans"
+"""It has the symbols of our formulas: a line with one that a font lacks goes to another font."""
 _LETTER = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">'
-    '<text y="15" font-family="sans-serif">M</text></svg>'
+    f'<text y="15" font-family="{_FONT}">M</text></svg>'
 )
 
 
@@ -70,9 +72,7 @@ def render_png(svg: str) -> bytes:
     check_png()
     from resvg_py import svg_to_bytes
 
-    # DejaVu Sans has the superscripts and symbols of our formulas: a font without one of them gives
-    # the whole line to another font
-    picture = svg_to_bytes(svg, zoom=SHARPNESS, sans_serif_family="DejaVu Sans")
+    picture = svg_to_bytes(svg, zoom=SHARPNESS, sans_serif_family=_FONT)
     root = ET.fromstring(svg)  # noqa: S314 - drawn by us
     words = [one.text or "" for one in root if re.search(r"\}(title|desc)$", one.tag)]
     chunks = _chunk(*_SOFTWARE)
