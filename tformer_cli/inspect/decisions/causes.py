@@ -257,7 +257,7 @@ class Causes:
                 estimated.append((value, place, (numbers[number], i, j)))
         chosen = sorted(estimated, key=lambda one: -abs(one[0]))[:n_top]
         effects: dict[tuple[Place, tuple[int, int, int]], float] = {}
-        for place in {place for _, place, _ in chosen}:  # Those of a layer in one batch
+        for place in dict.fromkeys(one[1] for one in chosen):  # Those of a layer in one batch
             cells = [cell for _, own, cell in chosen if own == place]
             found = self.probe.without_edges(place, [[cell] for cell in cells]).tolist()
             effects |= zip(((place, cell) for cell in cells), found, strict=True)
