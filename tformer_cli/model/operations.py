@@ -7,7 +7,8 @@ and oneDNN on a processor with AVX2 and without AVX-512, on 1 to 32 threads:
 
 ===================================  ===========================================================
 fewer than 4 rows times a matrix     have special kernels; with several threads, so have the
-                                     few that are left when rows are divided among them
+                                     few that are left when rows are divided among them; with MKL
+                                     on a processor with AVX-512, so have fewer than 16
 fewer than 11 columns of a result    have a kernel that is chosen by the number of rows
 vectors that are not 4·n wide        lie at addresses that are not multiples of 16 bytes, and which
                                      of them do depends on the place in the batch
@@ -41,10 +42,8 @@ if TYPE_CHECKING:
     from tformer_cli.model.norms import Norm
 
 
-ROWS = 4
-"""The number of rows is padded to a multiple of this ..."""
 FEW_ROWS = 1024
-"""... below this: with so many no thread is left with less than `ROWS`, and padding would cost."""
+"""Below this number, rows are padded: with more no thread is left with too few of them."""
 FEWEST_COLUMNS = 16
 """Results with fewer columns are padded to this many."""
 WIDTH = 4
@@ -143,11 +142,19 @@ def has_exact_onednn() -> bool:
     return ((computed - exact).abs().max() / exact.abs().max()).item() < 1e-5
 
 
+@functools.cache
+def _row_multiple() -> int:
+    """Returns what the number of rows of a product is padded to a multiple of."""
+    # MKL's products are in use only where oneDNN's are not exact: on processors with AMX
+    return 4 if has_exact_onednn() else 16
+
+
 def by_rows(product: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
     """Applies a product, (R, K) to (R, N), to bitwise independent rows of (…, K)."""
     n_rows = values.shape[:-1].numel()
-    n_missing = -n_rows % ROWS
-    if n_rows >= FEW_ROWS or not n_missing or values.device.type != "cpu":
+    is_few = n_rows < FEW_ROWS and values.device.type == "cpu"
+    n_missing = -n_rows % _row_multiple() if is_few else 0
+    if not n_missing:
         return product(values)
     rows = functional.pad(values.reshape(n_rows, -1), (0, 0, 0, n_missing))
     return product(rows)[:n_rows].view(*values.shape[:-1], -1)
