@@ -200,7 +200,8 @@ def test_the_largest_sums_are_exact_in_the_kernel_that_is_used():
 
 
 def test_a_product_is_what_its_integers_give(kernel, monkeypatch):
-    monkeypatch.setattr(quantized, "integers_are_exact", lambda: kernel is quantized._IntegerKernel)
+    is_exact = kernel is quantized._IntegerKernel
+    monkeypatch.setattr(quantized, "integers_are_exact", lambda _: is_exact)
     torch.manual_seed(3)
     matrix, bias = torch.randn(12, 20), torch.randn(12)
     held = quantize_matrix(matrix)

@@ -83,7 +83,9 @@ class QuantizedProduct:
         self.matrix = matrix
         self._bias = matrix.scale.new_zeros(len(matrix.scale)) if bias is None else bias.float()
         # Without VNNI sums overflow, so the integer kernel is tried before it is trusted
-        self._prepare = _IntegerKernel if integers_are_exact() else _FloatKernel
+        self._prepare = (
+            _IntegerKernel if integers_are_exact(matrix.integers.shape[1]) else _FloatKernel
+        )
         self._parts: dict[tuple[int | None, int | None], _Part] = {}
 
     def __call__(self, values: Tensor, rows: slice = ALL_ROWS, *, relu: bool = False) -> Tensor:
@@ -165,14 +167,15 @@ class _IntegerKernel:
 
 
 @functools.cache
-def integers_are_exact() -> bool:
-    """Returns whether oneDNN's integer kernel is there and right with the largest numbers."""
+def integers_are_exact(width: int = 256) -> bool:
+    """Returns whether oneDNN's integer kernel is there and right with the largest sums."""
     try:
-        for n_columns in (16, 256):
+        for n_rows, n_columns in ((3, 16), (3, 256), (32, min(width | 1, 1023))):
             weights = torch.full((32, n_columns), LARGEST, dtype=torch.int8)
             # Largest numbers of both signs overflow kernels that add pairs in 16 bits
             weights[1] = -LARGEST
-            rows = torch.full((3, n_columns), float(LARGEST))
+            # With many rows AMX takes the shift off again in float32, which rounds wide sums
+            rows = torch.full((n_rows, n_columns), float(LARGEST))
             rows[1] = -LARGEST
             if not torch.equal(_IntegerKernel(weights)(rows), rows @ weights.float().T):
                 return False
