@@ -47,7 +47,9 @@ def test_a_report_has_the_decision_between_two_sentences_or_of_each(model):
     expected = inspect_decision(model, [LINE, "Two dogs."], device="cpu")
     assert (found.names, found.d) == (expected.names, expected.d)
     causes = {part.id: part.effects["patch"] for part in expected.heads}
-    assert {part.id: part.effects["patch"] for part in found.heads} == pytest.approx(causes)
+    assert {part.id: part.effects["patch"] for part in found.heads} == pytest.approx(
+        causes, abs=1e-5
+    )
     for lines in ([LINE], [LINE, LINE], [LINE, "Two dogs.", LINE]):
         report = inspect_report(
             model, lines, device="cpu", options=ReportOptions(heads=("cross@entropy>0",))
