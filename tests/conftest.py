@@ -3,24 +3,37 @@ import json
 import os
 import sys
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from threading import Lock
 
 import pytest
-import torch
 from hypothesis import settings
 from tokenizers import Tokenizer
 from typer.main import get_command
 
-from tests.models import save_random
+from tests.measuring import mark_slow
 from tformer_cli.corpora.grammar.generate import generate_corpus
 from tformer_cli.fast.native.build import find_compiler
 from tformer_cli.fast.native.library import SWITCH, KernelsUnavailable, load_library
 from tformer_cli.runtime import prepare_cpu
 from tformer_cli.text.joint_tokenizer import BpeDropout
-from tformer_cli.trainer import speed
 
+
+class SkippingFinder:
+    """Skips what imports a package that is not installed; the rest of a folder runs without it."""
+
+    def find_spec(self, name, path=None, target=None):
+        """Knows the packages that `tformer-runtime` does without."""
+        if name in ("datasets", "pyarrow", "torch"):
+            pytest.skip(f"{name} is not installed", allow_module_level=True)
+
+
+torch = import_module("torch") if find_spec("torch") else None
+if torch is None:
+    sys.meta_path.append(SkippingFinder())
 OF_TERMINALS = (
     *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "CLICOLOR", "CLICOLOR_FORCE", "LINES"),
     *("GITHUB_ACTIONS", "CI", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
@@ -44,6 +57,12 @@ def pytest_configure():
     gc.disable()  # until all tests are found
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items):
+    """Marks what was measured to be slow."""
+    mark_slow(items)
+
+
 def pytest_collection_finish():
     """Spares each collection of garbage the millions of objects that stay to the end."""
     gc.freeze()
@@ -65,8 +84,10 @@ def no_waits_for_the_disk():
 def a_glance_at_the_hardware():
     """A training measures its machine for 0.2 s, as long as ten steps of a tiny model take."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speed, "_ALL_SECONDS", 0.0)  # each product once
-        patch.setattr(speed, "_PRODUCT_SECONDS", 0.0002)
+        if torch is not None:
+            speed = import_module("tformer_cli.trainer.speed")
+            patch.setattr(speed, "_ALL_SECONDS", 0.0)  # each product once
+            patch.setattr(speed, "_PRODUCT_SECONDS", 0.0002)
         yield
 
 
@@ -141,12 +162,19 @@ def a_core_for_each_worker():
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def pytest_runtest_setup():
-    """Takes back what a test before, or a command that it called, said of threads.
+EXTRAS = {"png": "resvg_py", "site": "sphinx"}
+"""Packages of extras and groups that the group `test` lacks."""
+
+
+def pytest_runtest_setup(item):
+    """Skips what needs an extra, by its name, and takes back what others said of threads.
 
     Two threads on a core that others use wait for each other, and a test takes ten times as long.
     """
-    if torch.get_num_threads() != 1:
+    for mark in item.iter_markers("needs"):
+        if find_spec(EXTRAS[mark.args[0]]) is None:
+            pytest.skip(f"needs {mark.args[0]}, an extra or a group: see pyproject.toml")
+    if torch is not None and torch.get_num_threads() != 1:
         torch.set_num_threads(1)
 
 
@@ -205,6 +233,8 @@ def one_thread():
 @pytest.fixture(scope="module")
 def model(tmp_path_factory, one_thread):
     """A model directory with random weights, which writes at most six tokens."""
+    from tests.models import save_random
+
     return save_random(
         tmp_path_factory.mktemp("random") / "model", seed=2,
         decoding={"beam_size": 3, "max_length": 6}, d_model=64, d_ff=96, n_encoder_layers=2,
@@ -230,6 +260,8 @@ def several_sentences():
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory, one_thread):
     """A model directory of a decoder alone with random weights, which samples texts."""
+    from tests.models import save_random
+
     return save_random(
         tmp_path_factory.mktemp("language") / "model", seed=3, scale=2.0,
         decoding={"sampling": True, "max_length": 8}, d_model=32, d_ff=64, n_encoder_layers=0,
@@ -240,6 +272,8 @@ def language_model(tmp_path_factory, one_thread):
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory, one_thread):
     """The directory of a classifier with random weights and three labels."""
+    from tests.models import save_random
+
     return save_random(
         tmp_path_factory.mktemp("labels") / "model", seed=3, scale=2.0,
         info={"labels": ("fair", "good", "no\tgood")}, d_model=32, d_ff=64, n_encoder_layers=2,

@@ -91,7 +91,7 @@ def test_a_training_waits_for_the_device_at_reports_alone(ended):
     assert max(without_pace(waits)) <= REPORTS, waits
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [
@@ -116,7 +116,7 @@ def test_so_do_other_trainings(run, changes):
     assert max(without_pace(within)) <= REPORTS + 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [
@@ -136,7 +136,7 @@ def test_translations_are_those_of_the_cpu(run, ended, options):
     assert our_numbers == pytest.approx(their_numbers, rel=1e-5, abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [

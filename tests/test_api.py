@@ -323,7 +323,7 @@ print(resident() - before, tracemalloc.get_traced_memory()[0] - held)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for memory")
 def test_memory_does_not_grow_with_calls(model):
     command = [sys.executable, "-c", GROWTH, str(model)]

@@ -338,7 +338,7 @@ def test_the_examples_run(document, shell, desk, tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not REAL_RUN, reason="TFORMER_QUICKSTART_RUN names no run")
 @pytest.mark.parametrize("document", PAGES, ids=name_of)
 def test_the_outputs_are_those_of_the_quickstart(document, shell, desk, tmp_path):

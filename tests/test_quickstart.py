@@ -152,14 +152,14 @@ def test_a_model_of_images_shows_its_heads_over_pictures(tiny, shown, tmp_path, 
     assert output_of(*classify.split()).startswith("0\tshapes/test.images.idx#0\t")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_famous_sentences_are_in_the_test_set_of_the_shipped_recipe():
     pairs = {pair.source: pair.target for pair in held_out_pairs(load_recipe("quickstart"))[:10]}
     assert pairs[FAMOUS[0]].endswith("qu'il était trop fatigué.")
     assert pairs[FAMOUS[1]].endswith("qu'elle était trop large.")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_shipped_recipe_keeps_its_promise(tmp_path):
     """Some minutes on two cores."""
     result = quickstart(tmp_path / "run", recipe=load_recipe("quickstart"), device="cpu")
@@ -171,14 +171,14 @@ def test_the_shipped_recipe_keeps_its_promise(tmp_path):
         assert (source, translation) == (text, reference)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_shipped_recipe_tells_shapes_apart(tmp_path):
     """About two minutes of processor time."""
     result = quickstart(tmp_path / "run", recipe=load_recipe("shapes"), device="cpu")
     assert result.evaluation.scores.accuracy >= 0.92
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_shipped_recipe_rates_all_unseen_combinations_right(tmp_path):
     """A minute or two on two cores."""
     result = quickstart(tmp_path / "run", recipe=load_recipe("ratings"), device="cpu")

@@ -7,6 +7,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 pytest.importorskip("sphinx", reason="it builds the site: `pip install -e . --group site`")
+pytestmark = pytest.mark.needs("site")
 SITE = runpy.run_path(str(Path(__file__).parents[1] / ".ci/build_site.py"))
 
 

@@ -294,7 +294,7 @@ def joined(directory):
     return b"".join(file.read_bytes() for file in sorted(directory.glob("part-*")))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_die_and_join(processes, model, corpus):
     text, output, expected = corpus
     processes.scheduler()
@@ -311,7 +311,7 @@ def test_workers_die_and_join(processes, model, corpus):
     assert joined(output) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_client_and_scheduler_die_and_the_same_command_continues(processes, model, corpus):
     text, output, expected = corpus
     scheduler = processes.scheduler()
@@ -340,7 +340,7 @@ def test_client_and_scheduler_die_and_the_same_command_continues(processes, mode
     assert joined(output) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates with openssl")
 def test_tls(python, tmp_path, model, corpus):
     text, output, expected = corpus

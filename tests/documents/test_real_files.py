@@ -48,7 +48,7 @@ def changed(segment):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not FOLDER, reason="needs TFORMER_DOCUMENTS, a folder of documents")
 @pytest.mark.parametrize("format_name", BY_NAME)
 def test_real_files(format_name, capsys):

@@ -23,7 +23,7 @@ from tformer_cli.kinds.lines.generate import generate_texts
 FILE = Path(os.environ.get("TFORMER_GPT_NANO", "gpt-nano-sort-model.json"))
 N_SORTED = 6
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         "TFORMER_GPT_NANO" not in os.environ,
         reason="TFORMER_GPT_NANO names no gpt-nano-sort-model.json",

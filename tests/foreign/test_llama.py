@@ -163,7 +163,7 @@ STORY = (
 """The greedy text of stories260K in llama2.c's doc/stories260K.md, 257 tokens with `<s>`."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(
     "TFORMER_STORIES" not in os.environ, reason="TFORMER_STORIES names no stories260K.bin"
 )

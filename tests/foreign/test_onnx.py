@@ -50,7 +50,7 @@ def compared(path, ours):
     return most
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("case", OWN)
 def test_a_graph_computes_the_same(tmp_path, case):
     tokenizer = tokenizer_of().with_mask() if case == "gaps" else tokenizer_of()

@@ -352,7 +352,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", ["opus", "nllb", "mbart"])
 def test_a_model_with_an_adapter_computes_as_peft_does(tmp_path, variant, kind):

@@ -26,7 +26,7 @@ from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.embed import embed_texts
 from tformer_cli.kinds.opening import open_model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 PHOTOS = ("china.jpg", "flower.jpg")
 N_HEADS, GRID = 6, (16, 16)
 SCRIPT = """

@@ -19,7 +19,7 @@ from tformer_cli.kinds.lines.fill import GapFiller
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.text.tokenizer import EOS_ID
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 TOKEN = re.compile(
     r"(%\([0-9]{3}\)|\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\||\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?"
     r"|>>?|\*|\$|%[0-9]{2}|[0-9])"

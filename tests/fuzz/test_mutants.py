@@ -20,7 +20,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("ctranslate2")
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="mutants are forked"),
 ]
 N_MUTANTS = int(os.environ.get("TFORMER_MUTANTS", "300"))

@@ -16,6 +16,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("ctranslate2")
 EXPECTED = FOLDER / "expected.json"
 CASES = read_cases()
+EXTRAS = {"heads-png": "png"}
 pytestmark = [pytest.mark.golden, pytest.mark.filterwarnings("default")]
 
 
@@ -44,7 +45,13 @@ def merged(key, found, before):
     return sorted([found, *([before] if isinstance(before, str) else before)])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs(EXTRAS[name])) if name in EXTRAS else name
+        for name in CASES
+    ],
+)
 def test_outputs_are_the_expected_ones(stage, expected, name):
     outputs = stage.run(name, CASES[name])
     found = {key: fingerprint(key, content) for key, content in outputs.items()}

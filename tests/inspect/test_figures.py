@@ -87,8 +87,8 @@ def test_width_counts_columns(text, width):
     assert display_width(text) == width
 
 
+@pytest.mark.needs("png")
 def test_a_png_is_the_same_every_time_whatever_the_tokens(make_record):
-    pytest.importorskip("resvg_py")
     heads = (HeadId("enc", 0, 0), HeadId("cross", 1, 1))
     record = make_record(source=("$x$", "漢", "\\frac{"), target=("שלום",), heads=heads)
     picture = render_png(render_svg(record))

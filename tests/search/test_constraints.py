@@ -114,7 +114,7 @@ def test_required_and_banned_phrases_are_satisfied_together(tabulated, batch):
             assert unsatisfied(text, required, banned) == [], (text, required, banned)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ten_thousand_cases_are_satisfied_or_empty(tabulated, batch):
     n_empty = 0
     for required, banned, found in fuzz(tabulated, batch, 10_000, seed=2):

@@ -77,12 +77,12 @@ def test_requests_leave_no_memory_behind(zoo):
     assert growth(zoo, 300, 300) < 4 << 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_million_requests_leave_no_memory_behind(zoo):
     assert growth(zoo, 20_000, 1_000_000) < 8 << 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_at_ten_times_what_there_is_time_for_promises_are_kept(zoo):
     timeout, seconds = 2.0, 30.0
     with serving(f"m={zoo['translate']}", "--timeout", timeout, "--cache", "0") as server:

@@ -31,7 +31,7 @@ serve.shutdown()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not RAY, reason="TFORMER_RAY names no Python with Ray")
 def test_the_class_of_the_guide_translates(zoo, tmp_path):
     guide = find_guide("serving").text

@@ -543,7 +543,7 @@ def test_hostile_requests_are_answered_with_errors(server):
     check_hostile(server, 300, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_hostile_requests(server):
     check_hostile(server, 10_000, 2)
 

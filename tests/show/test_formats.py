@@ -153,14 +153,15 @@ def pixels(picture):
     return np.asarray(image.open(io.BytesIO(picture)).convert("RGB"), int)
 
 
+@pytest.mark.needs("png")
 def test_the_same_figure_gives_the_same_bytes_and_keeps_its_description():
-    pytest.importorskip("resvg_py")
     first, second, plain = map(render_png, (drawn("Zoë"), drawn("Zoë"), drawn()))
     assert first == second
     assert first.startswith(b"\x89PNG")
     assert (b"Description" in first, b"Description" in plain) == (True, False)
 
 
+@pytest.mark.needs("png")
 def test_every_cell_has_its_place_and_its_color():
     picture = render_png(drawn())
     size = struct.unpack(">II", picture[16:24])
@@ -181,6 +182,7 @@ def test_every_cell_has_its_place_and_its_color():
     assert at(70, 10)[1] > max(at(70, 10)[0], at(70, 10)[2])  # a green line
 
 
+@pytest.mark.needs("png")
 def test_texts_are_written_where_they_end():
     image = pixels(render_png(drawn()))
     ink = np.argwhere(image[45 * SHARPNESS :].sum(axis=2) < 300)
@@ -188,9 +190,9 @@ def test_texts_are_written_where_they_end():
     assert 85 * SHARPNESS < ink[:, 1].max() <= 91 * SHARPNESS
 
 
+@pytest.mark.needs("png")
 @pytest.mark.filterwarnings("error")
 def test_a_character_without_a_glyph_is_no_warning():
-    pytest.importorskip("resvg_py")
     assert render_png(drawn(label="漢\U0001f642שלום"))
 
 
@@ -200,8 +202,10 @@ def test_without_resvg_it_is_said_how_to_get_it(monkeypatch):
         render_png(drawn())
 
 
+@pytest.mark.needs("png")
 def test_without_fonts_no_picture_lacks_its_text(monkeypatch):
-    resvg = pytest.importorskip("resvg_py")
+    import resvg_py as resvg
+
     assert png._has_fonts()
     bare = functools.partial(resvg.svg_to_bytes, skip_system_fonts=True)
     monkeypatch.setattr(resvg, "svg_to_bytes", lambda text, **_: bare(text))

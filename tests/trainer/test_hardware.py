@@ -58,7 +58,7 @@ def gradients(model, n_sentences, n_source, n_target):
     return [weight.grad for weight in model.parameters()]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_compiled_layers_have_the_same_gradients_for_all_shapes():
     model = make_model()
     faster = copy.deepcopy(model)

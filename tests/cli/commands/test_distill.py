@@ -83,7 +83,7 @@ def test_fresh_asks_before_anything_is_deleted(recipe, tmp_path, in_process):
     assert "select: the best by chrf; unchanged; skipped\n" in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kills_at_random_moments_leave_the_same_student(recipe, tmp_path):
     """Everything but the report, whose speeds differ, has the same bytes as without a kill."""
     more = ["--set", "training.max_steps=40", "--set", "training.checkpoint_every=5"]

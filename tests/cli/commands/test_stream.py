@@ -24,7 +24,7 @@ from tformer_cli.__main__ import main
 main()
 """
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
 

@@ -84,7 +84,7 @@ def whole_run(recipe, tmp_path_factory):
     return run, stdout, stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_ended_in_every_way_reaches_the_same_weights(recipe, run, whole_run):
     ends = [["SIGKILL", 2], ["SIGTERM", 7], ["SIGINT", 11], ["SIGKILL", 14], ["SIGKILL", 21]]
     *ended, last = train_and_end(recipe, run, [*ends, ["", 0]])
@@ -98,7 +98,7 @@ def test_a_run_ended_in_every_way_reaches_the_same_weights(recipe, run, whole_ru
     assert reported_steps(run) == list(range(1, 25))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_twenty_kills_at_random_moments_leave_no_trace(recipe, run, whole_run):
     draw = random.Random(7)
     options = ("--set", "training.checkpoint_every=2", "--max-steps", "80")

@@ -102,7 +102,7 @@ def test_arguments_can_be_dumped(model, tmp_path):
     assert (manifest["items"], manifest["shards"][0]["pairs"]) == (1, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_dump_that_is_killed_ends_with_the_same_bytes(model, tmp_path):
     source, dump = tmp_path / "src", tmp_path / "killed"
     source.write_text("".join(f"{line}\n" for line in LINES) * 20)
@@ -293,9 +293,9 @@ def test_every_format_names_its_weights(model, tmp_path, weights):
         assert "heads" not in metadata
 
 
+@pytest.mark.needs("png")
 @pytest.mark.parametrize("weights", BEYOND)
 def test_a_picture_names_its_weights(model, tmp_path, weights):
-    pytest.importorskip("resvg_py")
     path = tmp_path / "maps.png"
     result = run(model, "A man", "--target", "dogs", "--weights", weights, "-o", path)
     assert result.exit_code == 0

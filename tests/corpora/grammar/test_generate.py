@@ -131,7 +131,7 @@ def test_french_leaves_no_elision_or_contraction_undone(corpus):
                 pytest.fail(pair.target)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_word_of_the_evaluation_corpora_occurs_in_training():
     corpus = list(generate_corpus(20_000, seed=1))
     train = {word.lower() for pair in of(corpus, "train") for word in pair.source_words}

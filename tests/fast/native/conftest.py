@@ -4,6 +4,7 @@ import fcntl
 import pytest
 
 from tests.fast.native.kernels import LOWER_LEVELS, declare
+from tests.slowly import slowly
 from tformer_cli.fast.native.build import STRICT, build, find_compiler
 from tformer_cli.fast.native.library import (
     KERNELS,
@@ -84,7 +85,7 @@ def library_of(request, tmp_path_factory):
     return load
 
 
-@pytest.fixture(scope="session", params=["highest", *LOWER_LEVELS])
+@pytest.fixture(scope="session", params=["highest", *slowly(*LOWER_LEVELS)])
 def training_library(request, kernels, library_of):
     """The kernels that training calls: those in use, and builds with shorter vectors."""
     return kernels if request.param == "highest" else library_of(request.param)

@@ -232,7 +232,7 @@ def test_what_is_imported_is_declared():
                 assert not found or found & declared or name == "tformer_cli", (file, name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_runtime_translates_in_200_megabytes(tmp_path, zoo):
     """Needs a compiler, and packages to install."""
     pip = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "-q", "-w", str(tmp_path)]

@@ -6,6 +6,7 @@ import torch
 
 from tests.fast.native.agreement import randomized
 from tests.fast.native.kernels import LOWER_LEVELS
+from tests.slowly import slowly
 from tformer_cli.fast.native.search import Drawing, Rules, Stopped
 from tformer_cli.fast.native.torch_weights import native_model, unsupported
 from tformer_cli.fast.products import quantized_matrices, use_integers
@@ -96,7 +97,7 @@ def check_equal(found, expected, tolerance):
             )
 
 
-@pytest.mark.parametrize("level", ["highest", *LOWER_LEVELS])
+@pytest.mark.parametrize("level", ["highest", *slowly(*LOWER_LEVELS)])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_texts_are_scored_as_by_torch(kernels, library_of, shape, level):
     library = kernels if level == "highest" else library_of(level)

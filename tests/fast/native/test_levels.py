@@ -96,6 +96,7 @@ def test_other_flags_have_another_digest(sources, monkeypatch):
     assert source_digest(sources) != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [level.name for level in levels_of(module.platform.machine())])
 def test_the_kernels_of_each_level_agree_with_torch(kernels, library_of, name):
     if kernels._name == str(library_path(name)):
@@ -108,7 +109,7 @@ def test_the_kernels_in_use_agree_with_torch(kernels):
     check_library(kernels)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.fast.native.kernels import declare, multiply, packed_integers
+from tests.slowly import slowly
 from tformer_cli.fast.native.build import build as build_libraries
 from tformer_cli.fast.native.library import KERNELS, levels_of_processor, library_path
 from tformer_cli.fast.quantized import QuantizedProduct, quantize_matrix
@@ -24,12 +25,7 @@ def seed():
     scope="module",
     params=[
         "highest",
-        "plain-4",
-        pytest.param("plain-2", marks=pytest.mark.slow),
-        "x86-64-v2",
-        "x86-64-v3",
-        "x86-64-v3-vnni",
-        "x86-64-v4",
+        *slowly("plain-4", "plain-2", "x86-64-v2", "x86-64-v3", "x86-64-v3-vnni", "x86-64-v4"),
     ],
 )
 def build(request):

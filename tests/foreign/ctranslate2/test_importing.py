@@ -580,7 +580,7 @@ def test_older_formats_hold_their_settings_themselves(tmp_path):
     assert "unk_token is not text" in refused(source, tmp_path / "ours")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["آ ت ز م و ن", "آ ت ش ي س و ن"])
 def test_a_published_model_transliterates(tmp_path, name):
     folder = Path(os.environ.get(TRANSLITERATION, ""))

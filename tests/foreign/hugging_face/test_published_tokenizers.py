@@ -33,7 +33,7 @@ TEXTS = [
 TAG = ">>por<< "
 """Begins a text for models that know it; for others it is text, where the library reads `<unk>`."""
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not TOKENIZERS, reason="TFORMER_OPUS_TOKENIZERS names no folder"),
 ]
 transformers = pytest.importorskip("transformers")

@@ -526,7 +526,7 @@ SENTENCES = {
 """Greedy translations by a plain reference in float32, with their log-probabilities."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_student_of_firefox_translates(tmp_path):
     folder = Path(os.environ.get(BERGAMOT, "")) / "resources/models/enpt-1693087644"
     if not folder.is_dir():

@@ -104,7 +104,7 @@ def translated(config, folder, lines):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_translations_and_scores_are_those_of_marian(tmp_path, corpus, variant):
     lines = (corpus / "test.en").read_text().splitlines()[:N_LINES]
@@ -162,7 +162,7 @@ def assert_same_scores(found, wanted, least=0.5):
     assert sum(one <= 1e-4 for one in differences) >= 0.95 * len(differences)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("variant", OWN)
 def test_pairs_have_the_scores_of_tformers_own_models(tmp_path, corpus, variant):
     texts = [(corpus / f"test.{side}").read_text().splitlines()[:N_LINES] for side in ("en", "fr")]
@@ -179,7 +179,7 @@ def test_pairs_have_the_scores_of_tformers_own_models(tmp_path, corpus, variant)
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_of_tformers_own_translates_the_same_in_marian(tmp_path, corpus):
     lines = (corpus / "test.en").read_text().splitlines()[:N_LINES]
     (tmp_path / "recipe.toml").write_text(RECIPE.format(corpus=corpus))

@@ -134,8 +134,8 @@ def test_the_picture_has_a_bar_for_each_stretch_of_a_role(run):
     assert page == render_view(VIEW, [timeline], NoOptions())
 
 
+@pytest.mark.needs("png")
 def test_the_picture_grows_with_the_heads_and_is_the_same_every_time(run):
-    pytest.importorskip("resvg_py")
     timeline = read_timeline(run)
     picture = VIEW.file(timeline, "png")
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"

@@ -237,7 +237,7 @@ def check_saved(found, record):
     assert int.from_bytes(bytes(found["png"]["start"][16:20])) > 400  # pixels wide
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_address_opens_the_view_that_it_names(hostile_report, visit):
     page = render_report(hostile_report)
     visited = visit(page, "#s=1&head=dec.0.1&view=lines&tab=logits&theme=dark&q=enc&row=1")
@@ -250,7 +250,7 @@ def test_the_address_opens_the_view_that_it_names(hostile_report, visit):
     assert visited.text_of("head") == "enc.1.0"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "address",
     [
@@ -266,7 +266,7 @@ def test_an_address_that_names_nothing_opens_the_first_view(hostile_report, visi
     assert visited.text_of("head") == str(hostile_report.sentences[0].heads.first_head())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_page_of_heads_has_no_tabs_and_an_empty_one_says_so(hostile_report, visit):
     records = [sentence.heads for sentence in hostile_report.sentences]
     visited = visit(render_html([replace(record, extras=None) for record in records]))
@@ -281,7 +281,7 @@ def test_the_page_of_heads_has_no_tabs_and_an_empty_one_says_so(hostile_report, 
     assert "There is no sentence to show." in visited.text_of("sentences")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_selection_of_heads_and_a_narrow_window_are_no_obstacle(hostile_report, visit):
     records = [
         replace(hostile_report.sentences[0].heads, heads=(HeadId("dec", 0, 1),)),
@@ -291,7 +291,7 @@ def test_a_selection_of_heads_and_a_narrow_window_are_no_obstacle(hostile_report
     assert visited.text_of("head") == "dec.0.1"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_sample_page_opens_every_tab(visit):
     visited = visit(sample_page(), script=SELFTEST)
     assert visited.console == []
@@ -330,7 +330,7 @@ def test_axe_finds_nothing_against_its_rules_in_a_report(tabs):
         assert violations(page, without=CONTRAST) == [], name
 
 
-@pytest.mark.slow  # it looks through everything drawn at each place: half a minute
+@pytest.mark.long  # it looks through everything drawn at each place: half a minute
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_against_its_contrasts_in_a_report(tabs, scheme):
     for page, name in tabs:
@@ -349,7 +349,7 @@ document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.str
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("width", [500, 1000, 1400])
 def test_no_tab_is_wider_than_the_window(hostile_report, visit, width):
     visited = visit(render_report(hostile_report), script=WIDTHS, size=(width, 900))

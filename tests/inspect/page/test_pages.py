@@ -416,7 +416,7 @@ def test_the_loss_without_a_head_is_that_of_one_pass_with_it_off(model, report):
         assert ablation.effects[head] == pytest.approx(without - loss(), abs=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_report_of_60_tokens_and_144_heads_stays_below_a_megabyte_and_a_half(tmp_path):
     lines = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
     tokenizer = train_tokenizer(lines * 3, TokenizerConfig(vocab_size=300))

@@ -119,8 +119,8 @@ def test_a_match_needs_a_head(diff):
     assert diff.changes[0].kind == HeadId("enc", 0, 0).kind
 
 
+@pytest.mark.needs("png")
 def test_the_picture_is_the_same_every_time_and_of_the_pairs_that_changed_most(diff):
-    pytest.importorskip("resvg_py")
     one, two = (replace(diff, changes=tuple(drawn(diff)[:n])) for n in (1, 2))
     picture = VIEW.file(one, "png")
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"

@@ -254,7 +254,7 @@ def test_a_picture_with_too_many_pixels_is_refused(tmp_path):
         read_image(str(tmp_path / "a.png"), SIZE)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_picture_at_the_limit_takes_less_than_a_gigabyte(tmp_path):
     Image.new("RGBA", (8_000, 10_000)).save(tmp_path / "a.png")
     code = (

@@ -17,7 +17,7 @@ SENTENCES = os.environ.get("TFORMER_FLORES")
 """A folder of FLORES sentences: a file `*.txt.gz` for each language."""
 MODELS = sorted(p.name for p in Path(TOKENIZERS).iterdir() if p.is_dir()) if TOKENIZERS else []
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         not (TOKENIZERS and SENTENCES),
         reason="TFORMER_OPUS_TOKENIZERS and TFORMER_FLORES name no folders",

@@ -17,7 +17,7 @@ from tests.recipes import tiny_translator
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.trainer.processes.agent import is_worth_a_restart
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 DEADLINE = 120.0
 

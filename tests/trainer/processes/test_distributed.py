@@ -138,13 +138,13 @@ def test_two_processes_come_to_the_weights_of_one(ended, directory):
     assert_like_one_process(ended, directory, "two")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["sharded", "one-two", "two-one"])
 def test_the_number_of_processes_does_not_change_the_weights(all_ended, directory, name):
     assert_like_one_process(all_ended, directory, name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "unsharded"),
     [("sharded", "two"), ("muon-sharded", "muon"), ("normuon-sharded", "normuon")],
@@ -162,7 +162,7 @@ def test_a_sharded_optimizer_changes_nothing_and_is_saved_whole(
             assert torch.equal(shared[key], tensor), key
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_moving_average_is_that_of_one_process_and_resumes(all_ended, directory):
     stopped, resumed = all_ended["averaged-two"]
     assert (statuses(stopped), statuses(resumed)) == ([143, 143], [0, 0])
@@ -192,7 +192,7 @@ def test_only_the_first_process_speaks(ended, directory):
     assert second[1:] == ["", ""]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_signal_to_one_process_stops_all_after_the_same_step(all_ended, directory):
     stopped, resumed = all_ended["two-one"]
     assert statuses(stopped) == [143, 143]
@@ -203,7 +203,7 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(all_ended, direct
     assert metrics(directory / "two-one", "step") == list(range(1, 13))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_process_ends_the_others_with_one_line_and_the_run_resumes_exactly(
     all_ended, directory
 ):
@@ -219,7 +219,7 @@ def test_a_killed_process_ends_the_others_with_one_line_and_the_run_resumes_exac
         assert torch.equal(ours[name], tensor), name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_no_number_in_one_process_sends_all_back_as_it_would_one(all_ended, directory):
     runs = "spoilt", "spoilt-two"
     assert [statuses(all_ended[run][0]) for run in runs] == [[0], [0, 0]]
@@ -249,7 +249,7 @@ def test_what_fails_in_all_is_one_line(ended, directory):
     assert not (directory / "bad").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "message"), [("misspelt", "--max-steps"), ("missing", "missing")])
 def test_options_and_data_that_fail_in_all_are_one_line(all_ended, directory, name, message):
     assert_one_line(all_ended[name][0], message)
@@ -263,7 +263,7 @@ def test_a_finished_run_says_so_once(ended, directory):
     assert second == [0, "", ""]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sigterm_to_torchrun_leaves_a_run_that_resumes(ended, directory):
     jobs = Jobs(directory)
     jobs.add("launched", 2)
