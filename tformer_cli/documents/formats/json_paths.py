@@ -17,6 +17,9 @@ from tformer_cli.errors import DataError
 from tformer_cli.text.lines import without_surrogates
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
+_LAST_COMMA = re.compile(r",\s*(?=[]}])")
+DEEPEST = 500
+"""Lists and objects in each other."""
 _NOTES = ("@", "$")
 """First characters of keys that tell programs something: of ARB files, of schemas."""
 
@@ -25,8 +28,12 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     text, encoding = decoded(data, settings)
     try:
         json.loads(text, parse_int=str)  # Python makes no number of thousands of digits
+        strings = list(_strings(text))
     except json.JSONDecodeError as error:
-        raise DataError(f"{settings.name}:{error.lineno}: is not JSON ({error.msg})") from None
+        # Python 3.13 names the place of a comma too many, others that of the bracket behind it
+        comma = _LAST_COMMA.match(text, error.pos)
+        line = text.count("\n", 0, comma.end() if comma else error.pos) + 1
+        raise DataError(f"{settings.name}:{line}: is not JSON ({error.msg})") from None
     except RecursionError:
         raise DataError(f"{settings.name}: has too many values in each other") from None
     wanted = [_pattern(path) for path in settings.keys]
@@ -34,7 +41,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     escapes = text.isascii() and re.search(r"\\u(?!00[0-7])", text) is not None
     parts: list[str | Slot] = []
     place = 0
-    for path, found in _strings(text):
+    for path, found in strings:
         if wanted:
             joined = "".join(f"{one}\0" for one in path)
             is_read = any(pattern.fullmatch(joined) for pattern in wanted)
@@ -81,6 +88,8 @@ def _strings(text: str) -> Iterator[tuple[list[str], re.Match[str]]]:
         one = found[0]
         if one in "{[":
             kinds.append(one)
+            if len(kinds) > DEEPEST:  # Python's own limit depends on its version
+                raise RecursionError
             path.append("0")
             is_key = one == "{"
         elif one in "}]":
