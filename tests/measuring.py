@@ -18,8 +18,8 @@ from time import process_time
 import pytest
 
 LIST = Path(__file__).with_name("slow.txt")
-SLOW = 0.2
-"""Seconds above which a test is slow; about half a second on a cloud machine of two cores."""
+SLOW = 0.15
+"""Seconds above which a test is slow; a third of one on a cloud machine of two cores."""
 HEAD = f"# Seconds of processor time above {SLOW}, by `python -m tests.measuring`: see README.md\n"
 _RECORDS = "TFORMER_MEASURED"
 
