@@ -286,7 +286,11 @@ print(statuses, translated() == expected)
 @pytest.mark.parametrize("parent", ["waits", "computes"])
 def test_a_forked_child_gets_what_its_parent_gets(model, kernels, parent):
     done = subprocess.run(
-        [sys.executable, "-c", FORKED, str(model), "2", parent],
+        # From 3.12 on Python warns who forks of threads; the locks of ours are taken care of
+        [
+            *(sys.executable, "-W", "ignore::DeprecationWarning:__main__"),
+            *("-c", FORKED, str(model), "2", parent),
+        ],
         capture_output=True,
         text=True,
         timeout=200,

@@ -26,7 +26,8 @@ def gradients():
     """What each of n processes found: digests and samples of its gradients, by step."""
     words = [str(word) for scenario in SCENARIOS for word in scenario]
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), *words],
+        # Only these tests fork: torchrun and `--processes` start programs
+        [sys.executable, "-W", "ignore::DeprecationWarning:__main__", str(SCRIPT), *words],
         capture_output=True,
         text=True,
         check=False,
