@@ -1,4 +1,4 @@
-"""Wording of counts and suggestions in messages, and texts that are safe to show."""
+"""Wording of counts and suggestions in messages, blank texts, and texts that are safe to show."""
 
 import re
 import unicodedata
@@ -14,6 +14,23 @@ SPACE_LABEL = "▁"
 _CONTROLS = ("Cc", "Zl", "Zp")
 # Marks that turn the direction of the text behind them, also of what is not part of theirs.
 _TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+# A character that is seen. Unseen are those of the properties White_Space and
+# Default_Ignorable_Code_Point, controls, format characters but the signs around numbers
+# (Prepended_Concatenation_Mark), and three that are drawn empty: Braille's blank, Khitan's filler
+# and music's null note head. Listed: Python knows no such properties, and each of its versions
+# another Unicode.
+_SEEN = re.compile(
+    r"[^\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-"
+    r"\U0001343f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e0fff]"
+)
+
+
+def is_blank(text: str) -> bool:
+    """Returns whether a text has no visible character: no command has anything to do with it."""
+    return _SEEN.search(text) is None
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:

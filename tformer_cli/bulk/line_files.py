@@ -28,7 +28,7 @@ from tformer_cli.text.lines import (
     open_bytes,
     readable,
 )
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +155,7 @@ def _row_reader(kind: CorpusKind, fields: Fields, name: str) -> Callable[[str, i
 
 def _record(line: str, number: int, field: str, fields: Fields, name: str) -> Row:
     where = f"{name}, line {number + 1}"
-    record = read_record(line, where) if line.strip() else {field: ""}  # lines stay in step
+    record = {field: ""} if is_blank(line) else read_record(line, where)  # lines stay in step
     for ours, option in ((fields.translation, "--target-field"), (fields.score, "--score-field")):
         if ours in record:
             raise DataError(

@@ -43,7 +43,7 @@ from tformer_cli.corpora.grammar.words import lexicon
 from tformer_cli.corpora.grammar.words.entries import Noun
 from tformer_cli.corpora.ratings import Rating, draw_negation, negation
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.wording import did_you_mean, suggestions
+from tformer_cli.wording import did_you_mean, is_blank, suggestions
 
 PATIENCE = 20_000
 """Draws in all after which the pairs count as exhausted, as in `generate`."""
@@ -229,8 +229,8 @@ def read_pairs(lines: Iterable[str], name: str) -> Iterator[MinimalPair]:
     seen = set[frozenset[str]]()
     for number, line in enumerate(lines, 1):
         columns = line.split("\t")
-        if line.strip():
-            if not 2 <= len(columns) <= MOST_COLUMNS or not all(one.strip() for one in columns[:2]):
+        if not is_blank(line):
+            if not 2 <= len(columns) <= MOST_COLUMNS or any(map(is_blank, columns[:2])):
                 raise DataError(
                     f"{name}: line {number}: has no pair; write SENTENCE, OTHER and, if they are "
                     "not where the two part, TARGET and FOIL, with tabs between them"

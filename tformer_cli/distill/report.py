@@ -41,6 +41,7 @@ from tformer_cli.show.html import render_html
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import SentencePair, corpus_name, read_corpus
+from tformer_cli.wording import is_blank
 
 SCHEMA = "tformer.distillation/1"
 TITLE = "Teacher and student"
@@ -129,7 +130,7 @@ def read_test_sets(setup: Setup) -> dict[str, list[SentencePair]]:
         for name, corpus in _named_test_sets(setup.test_sets).items()
     }
     for name, pairs in found.items():
-        if not any(pair.source.strip() for pair in pairs):
+        if all(is_blank(pair.source) for pair in pairs):
             raise DataError(f"distillation.test: {name} has no sentence; name another corpus")
     return found
 
@@ -207,7 +208,7 @@ def _write_report(setup: Setup) -> None:
     made = _given_translations(setup, pairs)
     lines = [pair.source for found in pairs.values() for pair in found]
     # a blank line takes no time, and would count as a line a second
-    kept = [line for line in lines if line.strip()]
+    kept = [line for line in lines if not is_blank(line)]
     systems = [System(model=str(one.models[0]), options=one.options) for one in contestants]
     total = ROUNDS * len(systems) * len(kept)
     with setup.display.lines("measuring", total) as progress:
@@ -298,7 +299,7 @@ def _given_translations(setup: Setup, pairs: Mapping[str, Sequence[SentencePair]
 def _with_blanks(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
     """Puts blank translations where lines are blank: these were not measured."""
     translated = iter(texts)
-    return [next(translated) if line.strip() else "" for line in lines]
+    return ["" if is_blank(line) else next(translated) for line in lines]
 
 
 def _system_report(

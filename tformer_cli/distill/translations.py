@@ -35,7 +35,7 @@ from tformer_cli.text.lines import read_lines, without_surrogates
 from tformer_cli.text.tokenizer import Tokenizer
 from tformer_cli.train.data import make_tokenizer
 from tformer_cli.trainer.distillation import Choice, DistillationConfig
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 COUNTS = "selection.json"
 
@@ -223,7 +223,7 @@ def sentence_score(choice: Choice) -> SentenceScore | None:
 def chosen(translations: Sequence[str], reference: str, score: SentenceScore | None) -> int:
     """Returns the place of the translation to learn; of equal ones that of the first."""
     # monolingual text has no reference: the teacher decides
-    if score is None or not reference.strip():
+    if score is None or is_blank(reference):
         return 0
     # an n-best list often has a text twice
     scores = {text: score(text, reference) for text in dict.fromkeys(translations)}
@@ -397,7 +397,7 @@ def _write_reverse(
     pairs = ((target, "") for target in targets)
     for n_pairs, ((target, _), (source, *_)) in enumerate(_translated(pairs, file), 1):
         # the student must know what a machine wrote (Caswell et al. 2019); a blank stays blank
-        _write(out, f"{tag} {source}" if tag and source.strip() else source, target)
+        _write(out, f"{tag} {source}" if tag and not is_blank(source) else source, target)
         if n_pairs % 100 == 0:
             progress(n_pairs)
     return {"pairs": n_pairs}

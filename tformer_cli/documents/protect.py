@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.documents.projection import Link, Range, project, with_all_copied
 from tformer_cli.documents.segments import Segment, Span
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +95,7 @@ def restored(source: Segment, text: str, links: Sequence[Link]) -> Restored:
     wanted = {
         number: source.text[span.start : span.end]
         for number, span in enumerate(source.spans)
-        if span.behavior == "protected" and source.text[span.start : span.end].strip()
+        if span.behavior == "protected" and not is_blank(source.text[span.start : span.end])
     }
     if not wanted:
         return Restored(text, links, {}, 0)

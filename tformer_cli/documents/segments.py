@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Literal, Protocol
 
 from tformer_cli.errors import DataError
+from tformer_cli.wording import is_blank
 
 Behavior = Literal["once", "repeat", "void", "protected"]
 """once: exactly one run of words (links, notes). repeat: may be split into several runs (bold).
@@ -110,7 +111,7 @@ class SegmentBuilder:
     @property
     def is_blank(self) -> bool:
         """Returns whether there is nothing to translate."""
-        return not self._text.strip()
+        return is_blank(self._text)
 
     def text(self, text: str) -> None:
         last = self._spans[-1] if self._spans and self._joins_blanks else None

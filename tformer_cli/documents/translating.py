@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tformer_cli.documents.projection import Link, Range, project
 from tformer_cli.documents.protect import protected, restored
 from tformer_cli.search.formats import TSV_ENDS
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -169,7 +170,7 @@ def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
 
 
 def _has_words(line: str) -> bool:
-    return any(map(str.isalnum, line))
+    return not is_blank(line) and any(map(str.isalnum, line))
 
 
 def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:

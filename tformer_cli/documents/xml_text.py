@@ -23,6 +23,7 @@ from tformer_cli.documents.segments import (
     walked,
 )
 from tformer_cli.errors import DataError
+from tformer_cli.wording import is_blank
 
 DEEPEST = 200
 """Elements around an element, above which a file is refused: reading goes down with them."""
@@ -269,7 +270,7 @@ def build_unit(
     Markup at its ends is left out of the segment: it stays where it is, and a segment without
     spans needs no alignment.
     """
-    if not any(piece.text.strip() for piece in pieces if piece.kind == "text"):
+    if all(is_blank(piece.text) for piece in pieces if piece.kind == "text"):
         return None
     first, last = peeled(pieces)
     builder = SegmentBuilder(context, joins_blanks=joins_blanks)
@@ -321,7 +322,7 @@ def peeled(pieces: Sequence[Piece]) -> tuple[int, int]:
 
 
 def _is_void(piece: Piece) -> bool:
-    return piece.kind == "void" or (piece.kind == "text" and not piece.text.strip())
+    return piece.kind == "void" or (piece.kind == "text" and is_blank(piece.text))
 
 
 def _closings(pieces: Sequence[Piece]) -> dict[int, int]:
@@ -348,7 +349,7 @@ def pair(pieces: list[Piece]) -> list[Piece]:
             continue
         # asked of what was made so far: a pair that crosses an earlier one stays two voids
         between = made[number + 1 : end]
-        if _is_balanced(between) and any(one.text.strip() for one in between):
+        if _is_balanced(between) and not all(is_blank(one.text) for one in between):
             made[number] = replace(piece, kind="open", behavior="once")
             made[end] = replace(made[end], kind="close")
     return made
@@ -390,7 +391,7 @@ class InlineReader:
             behavior = "void" if child.name == "#" else self._behavior(child)
             if child.name == "#cdata":
                 yield self._text(child.start, child.end)
-            elif behavior == "void" or not source.content(child).strip():
+            elif behavior == "void" or is_blank(source.content(child)):
                 breaks = child.name in self._breaks
                 yield Piece(
                     "void",

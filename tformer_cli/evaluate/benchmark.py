@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tformer_cli.errors import DataError, TformerError
 from tformer_cli.search.config import Engine, PrecisionChoice
 from tformer_cli.search.keywords import TranslatorOptions
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from tformer_cli.metrics.scores import Score
@@ -95,7 +96,7 @@ def benchmark(
     progress: Callable[[int], None] | None = None,
 ) -> list[Speed]:
     """Measures settings in turns (A B A B …), each time in a new process."""
-    kept = [line for line in lines if line.strip()]
+    kept = [line for line in lines if not is_blank(line)]
     if not kept:
         raise DataError("--source: no lines to translate; give a text with sentences")
     expected = _references_of(lines, references)
@@ -166,7 +167,7 @@ def _references_of(lines: Sequence[str], references: Sequence[Sequence[str]]) ->
     counts = [(f"--reference {i}", len(texts)) for i, texts in enumerate(references, 1)]
     check_counts([("--source", len(lines)), *counts])
     return [
-        [text for text, line in zip(texts, lines, strict=True) if line.strip()]
+        [text for text, line in zip(texts, lines, strict=True) if not is_blank(line)]
         for texts in references
     ]
 

@@ -23,6 +23,7 @@ from tformer_cli.text.blocks import joined
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus
 from tformer_cli.text.lines import LineCounts, check_lines, given_lines, read_lines
+from tformer_cli.wording import is_blank
 
 # sacrebleu, numpy and torch are imported where something is computed with them
 
@@ -215,10 +216,14 @@ def reference_loss(opened: Opened, sources: Sequence[str], references: Sequence[
     """Computes the mean -ln p of the references' tokens, each predicted from those before it."""
     # Every token counts once, the end of each sentence included; nothing is smoothed. Texts longer
     # than the model takes are cut off.
+    # Blank pairs have no tokens, as their translations have none.
     tokenizer = opened.directory.tokenizer
     longest = longest_source(opened.directory.config.max_positions)
-    source_ids = [ids[:longest] for ids in tokenizer.source.encode_batch(sources)]
-    target_ids = [ids[:longest] for ids in tokenizer.target.encode_batch(references)]
+    pairs = [pair for pair in zip(sources, references, strict=True) if not all(map(is_blank, pair))]
+    source_ids, target_ids = (
+        [ids[:longest] for ids in side.encode_batch([pair[place] for pair in pairs])]
+        for place, side in enumerate((tokenizer.source, tokenizer.target))
+    )
     scored = opened.translator.score(source_ids, target_ids)
     total = math.fsum(pair.log_probability for pair in scored)
     return -total / max(1, sum(pair.n_tokens for pair in scored))
@@ -472,7 +477,7 @@ def evaluate_texts(
         )
     lines = list(given_lines(lines))
     kind = kind or ("lines" if config.target_eos else "stream")
-    texts = [joined(lines)] if kind == "stream" else [line for line in lines if line.strip()]
+    texts = [joined(lines)] if kind == "stream" else [line for line in lines if not is_blank(line)]
     encoded = directory.tokenizer.target.encode_phrases(texts)
     found = log_probabilities(opened, encoded, window, stride, progress)
     if not any(found):

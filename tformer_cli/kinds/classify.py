@@ -10,7 +10,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.kinds.embed import Embed, OfLines
 from tformer_cli.kinds.kind import Examples, Training, with_fields
 from tformer_cli.text.fields import with_label_fields
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -99,7 +99,7 @@ class Classification(Training):
         )
         for corpus in recipe.data.train:
             for pair in read_corpus(corpus, recipe.data.directory):
-                if pair.source.strip() and pair.target.strip():
+                if not (is_blank(pair.source) or is_blank(pair.target)):
                     found = self.labels(pair.target)
                     labels.update(found)
                     n_examples += len(found)

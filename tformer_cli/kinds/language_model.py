@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.kinds.kind import Examples, Kind
 from tformer_cli.kinds.texts import TextModeling
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,8 +49,8 @@ class LanguageModeling(TextModeling):
         if recipe.data.text == "stream":
             texts = [joined([pair.target for pair in held.pairs])]
         else:
-            texts = [pair.target for pair in held.pairs if pair.target.strip()]
-        lines = [line for text in texts for line in text.split("\n") if line.strip()]
+            texts = [pair.target for pair in held.pairs if not is_blank(pair.target)]
+        lines = [line for text in texts for line in text.split("\n") if not is_blank(line)]
         # Windows do not overlap: each token is read once, as in training
         window = recipe.data.max_length + recipe.model.target_eos
         most = min(LONGEST_SAMPLE, window // 2)  # the prompt has to fit, too

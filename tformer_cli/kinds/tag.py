@@ -22,7 +22,7 @@ from tformer_cli.search.hypothesis import Several
 from tformer_cli.show.notebook import html_table
 from tformer_cli.text.label_tokenizer import LabelTokenizer
 from tformer_cli.text.tokenizer import PAD_ID, UNK_ID
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -51,12 +51,16 @@ class Window(NamedTuple):
     """Position of the first token of each word."""
 
 
+def _words_of(text: str) -> list[str]:
+    return [] if is_blank(text) else text.split()
+
+
 def windows(side: TokenizerSide, text: str, longest: float = math.inf) -> Iterator[Window]:
     """Cuts a text between words, where it is longer than a model takes: each word gets a label."""
     start, room = len(side.start), longest - len(side.start) - len(side.end)
     ids: list[int] = []
     places: list[int] = []
-    for pieces in side.encode_phrases(text.split()):
+    for pieces in side.encode_phrases(_words_of(text)):
         # A word may be of characters that the tokenizer drops; it has a label all the same
         word = pieces[: int(min(room, len(pieces)))] or [UNK_ID]
         if places and len(ids) + len(word) > room:
@@ -95,7 +99,7 @@ class WordTokenizer(LabelTokenizer):
 
 def check_words(text: str, labels: str, where: str) -> None:
     """Makes sure that each word of a text has a label."""
-    n_words, n_labels = len(text.split()), len(labels.split())
+    n_words, n_labels = len(_words_of(text)), len(labels.split())
     if n_words != n_labels:
         start = json.dumps(text[:40], ensure_ascii=False)
         raise DataError(
@@ -192,7 +196,7 @@ def tag_texts(opened: Opened, texts: Sequence[str], first_index: int = 0) -> lis
         zip(texts, tag_rows(opened, texts), strict=True), first_index
     ):
         best = ((names[row.index(max(row))], max(row)) for row in rows)
-        words = tuple(TaggedWord(w, *one) for w, one in zip(text.split(), best, strict=True))
+        words = tuple(TaggedWord(w, *one) for w, one in zip(_words_of(text), best, strict=True))
         n_unknown = sum(one.ids.count(UNK_ID) for one in read)
         found.append(
             TaggedText(index=index, text=text, words=words, n_parts=len(read), n_unknown=n_unknown)
@@ -291,7 +295,7 @@ class Tag(Embed):
                         log_probability=math.log(max(row[names.index(label)], float_info.min)),
                         predicted=names[row.index(max(row))],
                     )
-                    for word, label, row in zip(text.split(), labels.split(), rows, strict=True)
+                    for word, label, row in zip(_words_of(text), labels.split(), rows, strict=True)
                 ]
 
         return results_of(opened.directory, pairs, compute)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.kinds.kind import Training, with_fields
 from tformer_cli.text.fields import with_text_field
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,5 +40,5 @@ def text_ids(
         stream = TextStream(tokenizer.target, longest)
         blocks = [*stream.add(lines), stream.rest()]
     else:
-        blocks = tokenizer.target.encode_batch([line for line in lines if line.strip()])
+        blocks = tokenizer.target.encode_batch([line for line in lines if not is_blank(line)])
     return [ids[:longest] for ids in blocks if ids]

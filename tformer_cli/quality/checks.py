@@ -21,7 +21,7 @@ from tformer_cli.text.languages import (
     words_of,
     words_of_another,
 )
-from tformer_cli.wording import did_you_mean, suggestions
+from tformer_cli.wording import did_you_mean, is_blank, suggestions
 
 MALFORMED, EMPTY, HELD_OUT, DUPLICATE = "malformed", "empty", "held-out", "duplicate"
 NEAR_DUPLICATE, OTHER_LABEL, SCORE = "near-duplicate", "other-label", "score"
@@ -82,16 +82,9 @@ def _of_pair(
     return register
 
 
-# A character that is seen, unlike spaces, marks, fillers and joints without a form.
-VISIBLE = re.compile(
-    "[^\\s\u00ad\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0]"
-)
-
-
 @_of_pair(EMPTY, "{side} is blank")
 def empty(pair: SentencePair, facts: CorpusFacts) -> str:
-    blank = [name for name, side in facts.kind.named(pair).items() if not VISIBLE.search(side)]
+    blank = [name for name, side in facts.kind.named(pair).items() if is_blank(side)]
     return f"{' and '.join(blank)} blank" if blank else ""
 
 

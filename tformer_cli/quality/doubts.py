@@ -9,6 +9,7 @@ from tformer_cli.quality.facts import PAIRS, estimate_facts
 from tformer_cli.text.config import CorpusConfig, DataConfig
 from tformer_cli.text.corpora import SentencePair, corpus_name, read_records, text_files
 from tformer_cli.text.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
+from tformer_cli.wording import is_blank
 
 MOST_PAIRS = 1000
 """Pairs of each corpus that are examined, from its beginning."""
@@ -50,7 +51,7 @@ def doubts_about(corpus: CorpusConfig, data: DataConfig) -> Iterator[str]:
 
 def share_of_equal(pairs: Sequence[tuple[str, str]]) -> float:
     """The share of pairs whose sides are the same text, blank ones aside; 0 of too few."""
-    filled = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
+    filled = [pair for pair in pairs if not any(map(is_blank, pair))]
     if len(filled) < FEWEST_PAIRS:
         return 0.0
     return sum(is_same_text(*pair) for pair in filled) / len(filled)

@@ -19,6 +19,7 @@ from tformer_cli.text.languages import (
     words_of,
     words_of_another,
 )
+from tformer_cli.wording import is_blank
 
 SAMPLE_PAIRS = 10_000
 """Pairs that facts are estimated from."""
@@ -148,7 +149,7 @@ def estimate_facts(
     detector: Detector | None = None,
     settings: CheckSettings | None = None,
 ) -> CorpusFacts:
-    filled = [pair for pair in pairs if all(text.strip() for _, text in kind.texts_of(pair))]
+    filled = [pair for pair in pairs if not any(is_blank(text) for _, text in kind.texts_of(pair))]
     if detector is not None:
         found = list(languages)
         for side in kind.texts:

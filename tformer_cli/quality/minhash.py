@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tformer_cli.files.atomic import scratch_errors, scratch_file
 from tformer_cli.quality.repeats import NEVER, KeyFiles, Keys, Repeated, key_of, normalized
 from tformer_cli.text.corpora import SentencePair
+from tformer_cli.wording import is_blank
 
 HASHES, ROWS, GRAM = 64, 4, 4
 BANDS = HASHES // ROWS
@@ -218,7 +219,7 @@ class HeldOut:
 
     def __init__(self, sentences: Iterable[str] = (), *, near: bool = False) -> None:
         keys, parts = set[int](), [signatures_of_texts([])]
-        filled = (sentence for sentence in sentences if sentence.strip())
+        filled = (sentence for sentence in sentences if not is_blank(sentence))
         while some := list(islice(filled, READ_AT_ONCE)):
             # repeated sentences need one signature
             new = {key_of(normalized(one)): one for one in some}

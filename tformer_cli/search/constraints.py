@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tformer_cli.errors import DataError
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -82,7 +83,7 @@ def read_glossary(lines: Iterable[str], name: str) -> list[Term]:
     """Reads a glossary: ``source TAB target`` a line, and ``TAB ban`` after it to forbid."""
     terms = []
     for number, line in enumerate(lines, 1):
-        if not line.strip():
+        if is_blank(line):
             continue
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) not in (2, 3) or not cells[1] or cells[2:] not in ([], [""], ["ban"]):
@@ -100,7 +101,7 @@ def with_terms(demands: LineConstraints, line: str, terms: Sequence[Term]) -> Li
         term
         for term in terms
         # A substring test first: it spares most terms the regular expression
-        if (term.source in line and holds(line, term.source) if term.source else line.strip())
+        if (term.source in line and holds(line, term.source) if term.source else not is_blank(line))
     ]
     if not called:
         return demands
@@ -151,7 +152,7 @@ def unsatisfied(text: str, required: Sequence[str], banned: Sequence[str]) -> li
 def _phrases(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     phrases = record.get(key, [])
     is_list = isinstance(phrases, list)
-    if not is_list or not all(isinstance(text, str) and text.strip() for text in phrases):
+    if not is_list or not all(isinstance(text, str) and not is_blank(text) for text in phrases):
         raise DataError(f'{where}: "{key}" is not a list of texts; write a list of strings')
     return tuple(text.strip() for text in phrases)
 

@@ -36,6 +36,7 @@ from typing import Any, Literal, NamedTuple
 from tformer_cli.errors import DataError
 from tformer_cli.search.sentences import split_sentences
 from tformer_cli.search.translator import TranslatedText, Translation
+from tformer_cli.wording import is_blank
 
 OutputFormat = Literal["text", "tsv", "jsonl", "moses"]
 Alignment = str | Sequence[Sequence[float]]
@@ -105,7 +106,7 @@ def read_records(lines: Iterable[str], name: str, first_index: int = 0) -> Itera
     """
     for number, line in enumerate(lines, first_index + 1):
         where = f"{name}, line {number}"
-        record = read_record(line, where) if line.strip() else {"source": ""}
+        record = {"source": ""} if is_blank(line) else read_record(line, where)
         if not isinstance(record.get("source"), str):
             raise DataError(f'{where}: has no text under "source"; add that key')
         yield record

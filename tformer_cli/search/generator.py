@@ -18,6 +18,7 @@ from tformer_cli.search.hypothesis import Hypothesis, Several
 from tformer_cli.search.translator import line_key
 from tformer_cli.text.lines import buffers, given_lines
 from tformer_cli.text.tokenizer import BOS_ID, UNK_ID
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -177,10 +178,10 @@ class Generator:
         """Continues prompts as they come, a buffer at a time; blank ones stay blank."""
         first = 0
         for buffer in buffers(prompts, buffer_lines):
-            given = [number for number, prompt in enumerate(buffer, first) if prompt.strip()]
+            given = [number for number, prompt in enumerate(buffer, first) if not is_blank(prompt)]
             found = iter(self.generate([buffer[number - first] for number in given], given))
             yield [
-                next(found) if prompt.strip() else Generation(number, prompt, (_BLANK,))
+                Generation(number, prompt, (_BLANK,)) if is_blank(prompt) else next(found)
                 for number, prompt in enumerate(buffer, first)
             ]
             first += len(buffer)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Literal
 
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import is_blank
 
 SentenceRule = Literal["rule", "sentencex", "none"]
 """Ways of finding the ends of sentences; "none": lines are not split."""
@@ -112,7 +113,7 @@ def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list
     def split(text: str) -> list[str]:
         found = get_sentence_boundaries(code, text)
         # white space between paragraphs is a sentence to the library
-        starts = [one["start_index"] for one in found if one["text"].strip()]
+        starts = [one["start_index"] for one in found if not is_blank(one["text"])]
         ends = [0, *(start for start in starts if start > 0), len(text)]
         return [text[start:end] for start, end in pairwise(ends) if end > start]
 
@@ -146,7 +147,8 @@ def split_line(line: str, longest: int, count_tokens: TokenCounts) -> list[str]:
     while True:
         shorter = _cut_long(parts, longest, count_tokens, _halves)
         if shorter == parts:
-            return [part.strip() for part in _packed(parts, longest, count_tokens) if part.strip()]
+            packed = _packed(parts, longest, count_tokens)
+            return [part.strip() for part in packed if not is_blank(part)]
         parts = shorter
 
 

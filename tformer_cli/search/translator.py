@@ -23,6 +23,7 @@ from tformer_cli.search.hypothesis import Several, length_divisor, longest_sourc
 from tformer_cli.search.sentences import split_line
 from tformer_cli.text.lines import buffers, check_lines, checked_line, given_lines
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -477,10 +478,10 @@ class Translator:
         A line stays whole if the prefix of its translation has several sentences: nothing says
         which of the line's they translate.
         """
-        if not line.strip():
+        if is_blank(line):
             return []
         split = [] if self._split_sentences is None else self._split_sentences(line)
-        found = [(text, one[len(text) :]) for one in split if (text := one.rstrip())]
+        found = [(text := one.rstrip(), one[len(text) :]) for one in split if not is_blank(one)]
         is_whole = len(found) < 2 or (
             prefix and self._split_sentences and len(self._split_sentences(prefix)) > 1
         )

@@ -50,6 +50,7 @@ from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.search.opening import overridden
 from tformer_cli.serve.completing import completed, ends_within_a_word
 from tformer_cli.serve.events import RESULTS, SCHEMA, Event, add_pieces, word_spans
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -181,7 +182,7 @@ def _translates(opened: Opened) -> bool:
 
 
 def _check_text(opened: Opened, text: object, name: str = "text", most: int = MOST_TOKENS) -> None:
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or is_blank(text):
         raise DataError(f"{name}: is missing; give a text that is not blank")
     if reads_names(opened.config):
         if not text.startswith("data:"):  # other names are files of this machine

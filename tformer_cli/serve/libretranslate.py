@@ -23,6 +23,7 @@ from tformer_cli.serve.downloads import attachment
 from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
 from tformer_cli.serve.requests import Fields, Refused, read_fields
 from tformer_cli.serve.site import Priority, Route, Site, plain_error
+from tformer_cli.wording import is_blank
 
 FRONTEND_MILLISECONDS = 500
 """Milliseconds that a page waits after the last key before it asks."""
@@ -251,7 +252,7 @@ def _ranked(lines: Sequence[str], found: Sequence[Sequence[str]], rank: int) -> 
 
 def _has_words(line: str) -> bool:
     """Returns whether there is something to translate; emoji and spaces stay as they are."""
-    return any(one.isascii() or one.isalnum() for one in line if not one.isspace())
+    return any(one.isascii() or one.isalnum() for one in line if not is_blank(one))
 
 
 async def detect(site: Site, request: Request) -> Response:

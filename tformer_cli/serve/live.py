@@ -19,6 +19,7 @@ from tformer_cli.serve.events import RESULTS, SCHEMA, add_pieces, alignment_of
 from tformer_cli.serve.requests import Fields, Refused, read_json
 from tformer_cli.serve.scheduler import Late
 from tformer_cli.serve.site import Priority, Route, Site, begun, refusal
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import Verb
@@ -87,7 +88,7 @@ def _settings(fields: Fields, known: Sequence[str]) -> dict[str, object]:
 def _constraints(fields: Fields, n_lines: int) -> list[LineConstraints] | None:
     phrases = {name: fields.texts(name) for name in _PHRASES}
     for name, given in phrases.items():
-        if len(given) > MOST_PHRASES or not all(one.strip() for one in given):
+        if len(given) > MOST_PHRASES or any(map(is_blank, given)):
             raise Refused(400, f"{name}: must be at most {MOST_PHRASES} phrases, none empty")
     prefix = fields.text("prefix")
     if not prefix and not any(phrases.values()):
@@ -252,7 +253,7 @@ class _Events:
                 if tokenizer is not None:
                     add_pieces(event, tokenizer)
                 yield {**event, "cached": getattr(results, "is_cached", False)}
-                if is_aligned and not self._lines[0].strip():
+                if is_aligned and is_blank(self._lines[0]):
                     self._aligned.add(name)  # a blank line has no words, whoever is asked
                     continue
                 aligner = self._site.service.aligner(name) if is_aligned else None
@@ -298,7 +299,7 @@ async def decide(site: Site, request: Request) -> Response:
     if unknown := fields.unknown(known):
         raise Refused(400, f"{unknown[0][:40]}: no such field of /api/decision")
     texts = {name: fields.text(name) for name in ("text", "other", "target", "foil")}
-    if not texts["text"].strip():
+    if is_blank(texts["text"]):
         raise Refused(400, "text: is missing, or is blank; give a sentence")
     for name, text in texts.items():
         if not text.startswith(IMAGE):

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.requests import Fields, Refused, read_json
 from tformer_cli.serve.site import Results, Route, Site, begun, plain_error, refusal
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from tformer_cli.search.generator import GeneratedText, Generation
@@ -211,7 +212,7 @@ async def embeddings(site: Site, request: Request) -> Response:
         raise Refused(400, "encoding_format: must be float or base64", param="encoding_format")
     info = site.model(fields.text("model"), "embed")
     texts = _texts(site, fields, "input")
-    if not all(text.strip() for text in texts):
+    if any(map(is_blank, texts)):
         raise Refused(400, "input: a text is blank", param="input")
     found = await _embedded(site, info.name, texts, site.deadline(fields))
     width = len(found[0].vector)
@@ -248,7 +249,7 @@ async def embed(site: Site, request: Request) -> Response:
     fields = await read_json(request)
     info = site.model(fields.text("model"), "embed")
     texts = _texts(site, fields, "inputs")
-    if not all(text.strip() for text in texts):
+    if any(map(is_blank, texts)):
         raise Refused(400, "inputs: a text is blank")
     is_unit = fields.flag("normalize", default=True)
     found = await _embedded(site, info.name, texts, site.deadline(fields), unit_length=is_unit)

@@ -16,7 +16,7 @@ from tformer_cli.text.config import FORMAT_KEYS, CorpusConfig
 from tformer_cli.text.fields import field_names, sides_of
 from tformer_cli.text.images.corpora import content_of, labeled_images
 from tformer_cli.text.lines import LineCounts, read_lines, without_surrogates
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 
 class SentencePair(NamedTuple):
@@ -226,7 +226,7 @@ def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Records:
     fields = field_names(config)
     for number, line in enumerate(read_lines(path, counts), start=1):
         # a file of objects may end with a blank line
-        if not line.strip():
+        if is_blank(line):
             continue
         where = f"{path}, line {number}"
         try:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tformer_cli.errors import DataError
 from tformer_cli.text.tokenizer import EOS_ID, Span, Tokenizer, TokenizerSide
 from tformer_cli.text.vocabulary import label_of
+from tformer_cli.wording import is_blank
 
 FIRST_LABEL = EOS_ID + 1
 
@@ -26,7 +27,7 @@ class LabelSide(TokenizerSide):
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
         """The id of each label; a blank has none."""
-        return [[self._number(text)] if text.strip() else [] for text in texts]
+        return [[] if is_blank(text) else [self._number(text)] for text in texts]
 
     def _number(self, text: str) -> int:
         # an unknown label is an error and not <unk>: it would be trained as a class

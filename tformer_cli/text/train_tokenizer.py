@@ -13,6 +13,7 @@ from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE, JointTokenizer, blan
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS
+from tformer_cli.wording import is_blank
 
 # Lines learned from; a vocabulary of tens of thousands of pieces is settled well before.
 MAX_LINES = 2_000_000
@@ -101,7 +102,7 @@ def _checked(lines: Iterable[str]) -> Iterator[str]:
     """Passes lines on, and refuses a corpus without a single character to learn from."""
     has_text = False
     for line in lines:
-        has_text = has_text or bool(line.strip())
+        has_text = has_text or not is_blank(line)
         yield line
     if not has_text:
         raise DataError("tokenizer: every line of the text is blank; give text to train on")

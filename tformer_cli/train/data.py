@@ -21,7 +21,7 @@ from tformer_cli.text.loading.loader import Mixture
 from tformer_cli.text.tokenizer import Tokenizer, read_tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer
 from tformer_cli.train.start import start_tokenizer
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 # Lines of a corpus that are looked at to know its sentences.
 MOST_SAMPLED = 2000
@@ -80,8 +80,10 @@ def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[S
         pairs.append(pair)
         if progress and len(pairs) % 1000 == 0:
             progress("reading validation pairs", len(pairs))
-    if recipe.data.valid and not pairs:
-        raise DataError("data.valid: has no sentence pairs; name another corpus")
+    has_two_sides = training_of(recipe).examples.has_two_sides
+    is_usable = any(not any(map(is_blank, pair[0 if has_two_sides else 1 :])) for pair in pairs)
+    if recipe.data.valid and not is_usable:
+        raise DataError("data.valid: every example is blank; name another corpus")
     return pairs
 
 
@@ -116,7 +118,7 @@ def _texts(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
     for corpus in recipe.data.train:
         for pair in read_corpus(corpus, recipe.data.directory):
             yield from texts(pair)
-            has_text = has_text or any(map(str.strip, pair))
+            has_text = has_text or not all(map(is_blank, pair))
             n_pairs += 1
             if progress and n_pairs % 1000 == 0:
                 progress("training the tokenizer", n_pairs)

@@ -40,7 +40,7 @@ from tformer_cli.train.choose import (
     expectation,
     recipe_text,
 )
-from tformer_cli.wording import count_of, visible
+from tformer_cli.wording import count_of, is_blank, visible
 
 DATA, CHOSEN = "data", "chosen.toml"
 """Names in a run directory: the sets that the text was split into, and the recipe chosen for it."""
@@ -111,7 +111,7 @@ def read_own_text(files: Sequence[str], run: Path) -> OwnText:
     n_pairs = source_bytes = target_bytes = 0
     lines: tuple[set[str], ...] = (set(), set())
     for pair in read_corpus(given.data.train[0]):
-        if pair.source.strip() and pair.target.strip():
+        if not any(map(is_blank, pair)):
             n_pairs += 1
             source_bytes += len(pair.source.encode("utf-8", "replace"))
             target_bytes += len(pair.target.encode("utf-8", "replace"))

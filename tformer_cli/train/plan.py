@@ -23,8 +23,9 @@ from tformer_cli.text.lines import LineCounts
 from tformer_cli.text.loading.loader import n_rows
 from tformer_cli.text.tokenizer import PAD_ID, Tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer
-from tformer_cli.train.data import completed_recipe, make_tokenizer
+from tformer_cli.train.data import completed_recipe, make_tokenizer, validation_pairs
 from tformer_cli.train.start import check_start
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from tformer_cli.trainer.profiling import StepProfile
@@ -164,13 +165,12 @@ def _broken(counts: LineCounts) -> Iterator[str]:
 
 
 def _sample(recipe: Recipe, counts: LineCounts) -> Iterator[SentencePair]:
-    """The first pairs of each training corpus; those for validation need only be readable."""
-    for corpus in recipe.data.valid:
-        next(read_corpus(corpus, recipe.data.directory), None)
+    """The first pairs of each training corpus; those for validation need only be usable."""
+    validation_pairs(recipe)
     share = -(-SAMPLE // len(recipe.data.train))
     for corpus in recipe.data.train:
         for pair in islice(read_corpus(corpus, recipe.data.directory, counts), share):
-            if (corpus.is_text or pair.source.strip()) and pair.target.strip():
+            if (corpus.is_text or not is_blank(pair.source)) and not is_blank(pair.target):
                 yield pair
 
 

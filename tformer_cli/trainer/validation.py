@@ -17,6 +17,7 @@ from tformer_cli.text.tokenizer import Tokenizer
 from tformer_cli.trainer.events import ValidationReport
 from tformer_cli.trainer.gradients import batch_loss
 from tformer_cli.trainer.hardware import uncompiled
+from tformer_cli.wording import is_blank
 
 _TOKENS_PER_BATCH = 4096
 LARGEST_EXPONENT = 700.0
@@ -99,9 +100,12 @@ def mean_loss(
     """Computes the mean -ln p of the targets' tokens, the end of the sentence included."""
     config = model.config
     per_token = config.ids_per_token
-    sources, targets = zip(*((pair.source, pair.target) for pair in pairs), strict=True)
+    # Blank pairs have no tokens, as in `tformer evaluate`
+    written = [pair for pair in pairs if not all(map(is_blank, pair))]
     # What is longer than the model takes is cut off
-    source_ids, target_ids = tokenizer.encode_pairs(sources, targets)
+    source_ids, target_ids = tokenizer.encode_pairs(
+        [pair.source for pair in written], [pair.target for pair in written]
+    )
     source_ids = [ids[: config.longest_source] for ids in source_ids]
     target_ids = [ids[: config.max_positions - 1] for ids in target_ids]
     source_lengths = np.array([len(ids) // per_token for ids in source_ids], dtype=np.int32)

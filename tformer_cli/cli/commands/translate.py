@@ -42,7 +42,7 @@ from tformer_cli.cli.streams import (
 from tformer_cli.errors import UsageError
 from tformer_cli.runtime import without_garbage_collection
 from tformer_cli.text.lines import LineCounts, shard_range
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFiles
@@ -80,7 +80,7 @@ class ConstraintOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Returns the banned phrases as an argument of `open_model`."""
-        if self.ban and not all(phrase.strip() for phrase in self.ban):
+        if self.ban and any(map(is_blank, self.ban)):
             raise UsageError("--ban: is empty; name the text that no translation may contain")
         return {"banned": self.ban or ()}
 

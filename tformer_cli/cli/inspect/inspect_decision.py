@@ -29,6 +29,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.inspect.views.decision import VIEW, DecisionOptions
 from tformer_cli.kinds import reads_names
 from tformer_cli.text.lines import LineCounts, check_file
+from tformer_cli.wording import is_blank
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ def inspect_decision(
         tformer inspect-decision runs/ratings "not too terrible" --foil 5 --method zero --top 5
     """
     for name, word in (("--target", words.target), ("--foil", words.foil)):
-        if word is not None and not word.strip():  # a script's unset variable
+        if word is not None and is_blank(word):  # a script's unset variable
             raise UsageError(f"{name}: is empty; name a word, or omit it")
     chosen = view_format(VIEW, output_format, output)
     check_model(model, VIEW.tasks)

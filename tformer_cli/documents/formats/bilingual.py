@@ -20,6 +20,7 @@ from tformer_cli.documents.xml_text import (
     parsed,
 )
 from tformer_cli.errors import DataError
+from tformer_cli.wording import is_blank
 
 NAMESPACES = {
     "urn:oasis:names:tc:xliff:document:1.1": "",
@@ -148,7 +149,7 @@ class _Reader:
             is_open = state in _UNTRANSLATED or (
                 self._settings.fills_fuzzy and state.startswith("needs-")
             )
-            if self._source.content(target).strip() and not is_open:
+            if not (is_open or is_blank(self._source.content(target))):
                 return None
             return self._filled(origin, target.start, target.end, *self._tags(target), keeps_blanks)
         before = _child(element, "seg-source") or origin
@@ -167,7 +168,7 @@ class _Reader:
         for code, variant in variants:
             if _is_of(self._settings.target_language, code):
                 segment = _child(variant, "seg")
-                if segment is None or self._source.content(segment).strip():
+                if segment is None or not is_blank(self._source.content(segment)):
                     return None
                 return self._filled(origin, segment.start, segment.end, *self._tags(segment), False)
         last = variants[-1][1]

@@ -25,6 +25,7 @@ from tformer_cli.documents.segments import (
     unescaped,
 )
 from tformer_cli.errors import DataError
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -102,7 +103,7 @@ class _Token:
 
     @property
     def is_seen(self) -> bool:
-        return self.kind in ("text", "protected") and bool(self.text.strip())
+        return self.kind in ("text", "protected") and not is_blank(self.text)
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:

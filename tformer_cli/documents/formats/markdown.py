@@ -20,6 +20,7 @@ from tformer_cli.documents.segments import (
     Slot,
     decoded,
 )
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,7 @@ class MarkdownDocument:
                     HtmlDocument(text[start:end], Encoding(), settings),
                 ]
                 done = end
-            elif token.type == "inline" and token.content.strip():
+            elif token.type == "inline" and not is_blank(token.content):
                 places = _places(shown, token, lines, max(done, start))
                 if places is None:
                     continue

@@ -26,6 +26,7 @@ from tformer_cli.documents.xml_text import (
     parsed,
     parted,
 )
+from tformer_cli.wording import is_blank
 
 _MICROSOFT = {"wordprocessingml": "w", "drawingml": "a", "presentationml": "p"}
 _DRAWING = {"chart": "c", "picture": "pic", "wordprocessingDrawing": "wp"}
@@ -319,7 +320,7 @@ class _RunReader:
         holders = [one for one in element.children if one.name == holder_name]
         holder = element if not holder_name else holders[0] if holders else None
         inside = list(self._read(holder)) if holder else []
-        if holder is None or not any(one.text.strip() for one in inside):
+        if holder is None or all(is_blank(one.text) for one in inside):
             yield self._void(element)
             return
         text = self._source.text
@@ -348,7 +349,7 @@ class _RunReader:
             return
         behavior: Behavior = "once" if "hlinkClick" in properties else "repeat"
         # Blanks take the look of their neighbors
-        key = _NOT_SEEN.sub("", properties) + " " if text.strip() else ""
+        key = "" if is_blank(text) else _NOT_SEEN.sub("", properties) + " "
         opening = source.tag(run) + properties
         yield Piece("open", opening, run.start, run.inner, behavior=behavior, level="run", key=key)
         for one in content:

@@ -24,6 +24,7 @@ from tformer_cli.documents.segments import (
 )
 from tformer_cli.documents.xml_text import Piece, escape_like, peeled
 from tformer_cli.errors import DataError
+from tformer_cli.wording import is_blank
 
 _TIME = r"(?:(\d+):)?(\d+):(\d+)[,.](\d+)"
 _TIMING = re.compile(rf"^[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}[^\r\n]*(?:\r\n?|\n|\Z)", re.MULTILINE)
@@ -77,7 +78,7 @@ def _read(data: bytes, settings: ReadSettings, *, is_vtt: bool) -> Document:
     text, encoding = decoded(data, settings)
     if is_vtt and not text.startswith("WEBVTT"):
         raise DataError(f"{settings.name}: does not begin with WEBVTT; name .srt files .srt")
-    if not is_vtt and text.strip() and not _TIMING.search(text):
+    if not (is_vtt or is_blank(text) or _TIMING.search(text)):
         raise DataError(
             f"{settings.name}: has no times (00:00:01,000 --> 00:00:02,000); it is no .srt file"
         )
@@ -103,7 +104,7 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
         elif not is_vtt and limit < len(text):
             content = _NUMBER_LINE.sub("", content)
         lines = [(start + one.start(), start + one.end()) for one in _LINE.finditer(content)]
-        lines = [(first, last) for first, last in lines if text[first:last].strip()]
+        lines = [(first, last) for first, last in lines if not is_blank(text[first:last])]
         if not lines:
             continue
         speech = sum(bool(_SPEAKER.match(text, *line)) for line in lines) > 1
@@ -111,7 +112,7 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
         times = _seconds(*timing.groups()[:4]), _seconds(*timing.groups()[4:])
         for place in places:
             pieces = list(_pieces(text, *place, is_vtt=is_vtt))
-            if not any(one.text.strip() for one in pieces):
+            if all(is_blank(one.text) for one in pieces):
                 continue
             first, last = peeled(pieces)
             core = pieces[first:last]
@@ -251,7 +252,7 @@ def _cut(group: _Group, given: Segment) -> list[Segment]:
     text, number = given.text, len(group.cuts)
     found = sorted(span.start for span in given.spans if span.opening in group.cuts)[:number]
     places = [0, *(_at_word(text, place) for place in found), len(text)]
-    if len(found) < number or not all(text[a:b].strip() for a, b in pairwise(places)):
+    if len(found) < number or any(is_blank(text[a:b]) for a, b in pairwise(places)):
         # The alignment is of no use: by the share of characters that each cue had
         sizes = [len(cue.text) for cue in group.cues]
         shares = [sum(sizes[:end]) / sum(sizes) for end in range(1, number + 1)]

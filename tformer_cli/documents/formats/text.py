@@ -11,6 +11,7 @@ from tformer_cli.documents.segments import (
     TextDocument,
     decoded,
 )
+from tformer_cli.wording import is_blank
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
@@ -20,8 +21,8 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     place = 0
     while place < len(lines):
         end = place + 1
-        if settings.unwraps and lines[place].strip():
-            while end < len(lines) and lines[end].strip():
+        if settings.unwraps and not is_blank(lines[place]):
+            while end < len(lines) and not is_blank(lines[end]):
                 end += 1
         raw = "".join(lines[place:end])
         builder = SegmentBuilder(f"line {place + 1}", joins_blanks=settings.unwraps)

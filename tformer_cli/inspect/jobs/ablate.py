@@ -60,7 +60,7 @@ from tformer_cli.text.batching import Batch, plan_batches
 from tformer_cli.text.blocks import joined
 from tformer_cli.text.masking import masking_of
 from tformer_cli.text.tokenizer import PAD_ID
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -299,7 +299,7 @@ def examples(
     elif config.is_decoder_only:
         texts = [joined(sources)]
         if config.target_eos:
-            texts = [line for line in sources if line.strip()]
+            texts = [line for line in sources if not is_blank(line)]
         window, begins = longest_read(config), config.target_bos
         pairs = [
             ((), one.predicted if begins else [one.read[0], *one.predicted])

@@ -46,6 +46,7 @@ from tformer_cli.metrics.alignment_error import (
 from tformer_cli.search.hypothesis import longest_source
 from tformer_cli.text.lines import buffers
 from tformer_cli.text.pharaoh import GoldLinks, Link, format_links, parse_links
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -227,7 +228,7 @@ class PairTexts:
 
     @property
     def is_blank(self) -> bool:
-        return not (self.source.strip() and self.target.strip())
+        return is_blank(self.source) or is_blank(self.target)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ from tformer_cli.metrics.calibration import (
     logistic,
 )
 from tformer_cli.metrics.scores import make_metric
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -173,7 +173,7 @@ def calibrate(
     heads = Aligner(opened.directory).heads
     # Sentences by themselves are judged by themselves, as lines of one sentence are here
     translator = opened.translator.listening(heads).of_sentences()
-    pairs = [(a, b) for a, b in zip(sources, references, strict=True) if a.strip() and b.strip()]
+    pairs = [pair for pair in zip(sources, references, strict=True) if not any(map(is_blank, pair))]
     if len(pairs) < LEAST_LINES:
         raise DataError(
             f"--source: has {count_of(len(pairs), 'pair')} with text, too few to calibrate; give "

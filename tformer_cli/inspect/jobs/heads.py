@@ -52,7 +52,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints
 from tformer_cli.text.lines import given_lines
 from tformer_cli.text.tokenizer import Tokenizer
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
     from tformer_cli.inspect.capture.live import RecordingModel, SearchTree
@@ -178,7 +178,7 @@ class HeadInspector:
         """Inspects a line with the target that is given, or found under its constraints."""
         if self._is_of_texts:  # the text is the target that a language model is forced to write
             target = line
-        if not line.strip():
+        if is_blank(line):
             return ShownRecord(
                 index=index,
                 model=self._summary,

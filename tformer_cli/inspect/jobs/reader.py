@@ -23,6 +23,7 @@ from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.text.lines import buffers, check_lines, given_lines
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import Classifier, PositionPredictor
@@ -99,7 +100,7 @@ def corpus_pairs(
         if config.is_decoder_only:
             encode = tokenizer.target.encode_batch
         for texts in buffers(given_lines(lines), buffer_lines):
-            found = encode([text if text.strip() else "" for text in texts])
+            found = encode(["" if is_blank(text) else text for text in texts])
             yield [((), ids) if config.is_decoder_only else (ids, ()) for ids in found]
         return
     if targets is None:

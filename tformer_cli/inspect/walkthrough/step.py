@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import KINDS, HeadId
-from tformer_cli.wording import SPACE_LABEL
+from tformer_cli.wording import SPACE_LABEL, is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -203,7 +203,7 @@ def _readings(wanted: str) -> list[tuple[str, int]]:
 
 def _starts(text: str, pieces: Sequence[str]) -> list[int]:
     """Runs of pieces that spell a text: the best kind of match that there is."""
-    if not text.strip():
+    if is_blank(text):
         return []
     spelled = [_text_of(piece) for piece in pieces]
     for fold in (str, str.casefold):

@@ -13,6 +13,7 @@ from tformer_cli.search.hypothesis import Several
 from tformer_cli.show.notebook import html_table
 from tformer_cli.text.images.named import short_name
 from tformer_cli.text.lines import given_lines
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -176,9 +177,9 @@ def check_labels(
 ) -> None:
     """Makes sure that a classifier has the labels of examples, from number `first` on."""
     for number, (text, label) in enumerate(pairs, first + 1):
-        if text.strip() and label not in opened.directory.info.labels:
+        if not is_blank(text) and label not in opened.directory.info.labels:
             problem = f'"{label}" is none of the labels of {opened.directory.path}'
-        elif not text.strip() and not takes_blank:
+        elif is_blank(text) and not takes_blank:
             problem = "has no text"
         else:
             continue

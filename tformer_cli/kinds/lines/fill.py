@@ -13,6 +13,7 @@ from tformer_cli.kinds.lines.job import LineResult, fitting
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.search.hypothesis import Several
 from tformer_cli.show.notebook import html_table
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ class FilledText(LineResult, Several[tuple[Candidate, ...]]):
 
     @property
     def is_unchanged(self) -> bool:
-        return not self.gaps and bool(self.text.strip())
+        return not (self.gaps or is_blank(self.text))
 
     @property
     def _held(self) -> tuple[tuple[Candidate, ...], ...]:

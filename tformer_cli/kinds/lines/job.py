@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.lines import buffers
 from tformer_cli.text.tokenizer import UNK_ID
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -180,8 +181,8 @@ def source_ids(
 ) -> tuple[list[list[int]], dict[int, str]]:
     """Returns the ids of texts or images, none of a blank one, and problems by their places."""
     side = directory.tokenizer.source
-    # Spaces alone have ids in some vocabularies, but nothing to label or to embed
-    given = [text if text.strip() else "" for text in texts]
+    # What is not seen has ids in some vocabularies, but nothing to label or to embed
+    given = ["" if is_blank(text) else text for text in texts]
     if not directory.config.reads_images:
         return side.encode_batch(given), {}
     found: list[list[int]] = []

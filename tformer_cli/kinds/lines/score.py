@@ -23,9 +23,10 @@ from tformer_cli.kinds.lines.job import (
 )
 from tformer_cli.recipe import load_recipe
 from tformer_cli.search.formats import TSV_ENDS, read_record
-from tformer_cli.search.hypothesis import longest_source
+from tformer_cli.search.hypothesis import Hypothesis, longest_source
 from tformer_cli.show.notebook import html_table
 from tformer_cli.text.lines import given_lines
+from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
 
     from tformer_cli.kinds.lines.job import Damaged
     from tformer_cli.kinds.stored_model import Opened
-    from tformer_cli.search.hypothesis import Hypothesis
     from tformer_cli.search.pooled import TokenHead
 
 ScoreFormat = Literal["text", "tsv", "jsonl"]
 PAIRS_AT_ONCE = 1024
 MASKED_LINES_AT_ONCE = 16
 """Each is read as often as it has tokens."""
+_NOTHING = Hypothesis((), 0.0, 0.0, (), is_finished=True)
+"""The translation of a blank line by another."""
 _MOSES_LINE = re.compile(r"(\d+) \|\|\| (.*?) \|\|\|(?: (.*?))??(?: \|\|\| .*)?")
 
 
@@ -170,6 +172,10 @@ def score_pairs(
     whole[1] = [own if ids is None else list(ids) for own, ids in zip(whole[1], given, strict=True)]
     sources, targets = ([ids[:longest] for ids in side] for side in whole)
     results = opened.translator.score(sources, targets)
+    results = [
+        _NOTHING if all(map(is_blank, pair)) else result
+        for pair, result in zip(pairs, results, strict=True)
+    ]
     lengths = [max(map(len, one)) for one in zip(*whole, strict=True)]
     rows = zip(pairs, results, lengths, given, strict=True)
     return [
@@ -182,18 +188,20 @@ def score_texts(opened: Opened, texts: Sequence[str], first_index: int = 0) -> l
     """Scores each text by itself, in windows that the model takes."""
     # Without overlap: each token is read once, as in training
     window = opened.config.max_positions
-    encoded = opened.directory.tokenizer.target.encode_phrases(list(texts))
-    rows = zip(texts, encoded, log_probabilities(opened, encoded, window, window), strict=True)
+    written = [text for text in texts if not is_blank(text)]
+    ids = opened.directory.tokenizer.target.encode_phrases(written)
+    scored = zip(ids, log_probabilities(opened, ids, window, window), strict=True)
+    rows = [(text, *(((), ()) if is_blank(text) else next(scored))) for text in texts]
     return [
         ScoredText(
             index=index,
             text=text,
-            token_ids=tuple(ids),
+            token_ids=tuple(tokens),
             token_log_probabilities=tuple(steps),
             # A predicted end is one
             n_bytes=len(text.encode("utf-8", "replace")) + opened.config.target_eos,
         )
-        for index, (text, ids, steps) in enumerate(rows, first_index)
+        for index, (text, tokens, steps) in enumerate(rows, first_index)
     ]
 
 

@@ -24,6 +24,7 @@ from tformer_cli.text.config import FORMAT_KEYS, CorpusConfig, DataConfig
 from tformer_cli.text.corpora import SentencePair, corpus_name, format_of, read_corpus
 from tformer_cli.text.lines import LineCounts
 from tformer_cli.text.tokenizer import Tokenizer
+from tformer_cli.wording import is_blank
 
 CHUNK_PAIRS = 8192
 # A chunk is tokenized at once and becomes one record batch; both bound its memory.
@@ -312,7 +313,11 @@ def _encode(
 ) -> pa.RecordBatch:
     """Tokenizes a chunk and filters it, counting the pairs dropped."""
     is_text = config.is_text
-    pairs = [pair for pair in chunk if (is_text or pair.source.strip()) and pair.target.strip()]
+    pairs = [
+        pair
+        for pair in chunk
+        if (is_text or not is_blank(pair.source)) and not is_blank(pair.target)
+    ]
     counts.dropped["blank"] += len(chunk) - len(pairs)
     ids = tokenizer.encode_pairs([pair.source for pair in pairs], [pair.target for pair in pairs])
     lengths = np.array([[len(one) for one in side] for side in ids], dtype=np.int64)
