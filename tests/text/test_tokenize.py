@@ -41,7 +41,15 @@ def test_a_missing_file_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("ids", [False, True])
 def test_lines_survive_encoding_and_decoding(tokenizer, ids):
-    lines = ["", " ", "  a  b ", "nul\x00 and \u2028", "</s> <pad>", "😀\t e\u0301", "a\rb"]
+    lines = [
+        "",
+        " ",
+        "  a  b ",
+        "nul\x00 and \u2028",
+        "</s> <pad>",
+        "😀\t é\u00a0",
+        "a\rb",
+    ]
     encoded = encode_lines(tokenizer, lines, ids=ids)
     assert encoded[0] == ""
     assert all("\n" not in line and line == " ".join(line.split()) for line in encoded)

@@ -436,6 +436,13 @@ def warn_of_results(
             f"{count_of(counts.unknown, 'word or character', 'words or characters')} that the "
             "model does not know; it read <unk> there"
         )
+    if counts.untrained:
+        kinds = ", ".join(f"{kind} ({n:,})" for kind, n in counts.untrained_kinds.most_common())
+        warn(
+            f"{count_of_lines(counts.untrained)} with characters that the model was not trained "
+            f"with: {kinds}; they cut its words; replace them, or train a model with "
+            "tokenizer.normalization"
+        )
     if counts.unseen:
         first = counts.first_unseen
         example = ", ".join(first.unseen[:3]) if first is not None else ""

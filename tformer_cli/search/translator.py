@@ -22,11 +22,12 @@ from tformer_cli.search.engine import Choice, Searcher, Sentence
 from tformer_cli.search.hypothesis import Several, length_divisor, longest_source
 from tformer_cli.search.sentences import split_line
 from tformer_cli.text.lines import buffers, check_lines, checked_line, given_lines
+from tformer_cli.text.plain_text import plain, untrained_characters
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -124,6 +125,9 @@ class Translation(Several[TranslatedText]):
     """Sentences that were translated one by one; 1 where the line was not split into sentences."""
     unseen: tuple[str, ...] = ()
     """Words of the line that training never saw, if they are most of its words."""
+    untrained: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    """Special spaces and the like that cut other tokens than the model was trained with, counted
+    by their names."""
     through: Translation | None = field(default=None, compare=False, repr=False)
     """The translation into a language between, which another model translated further."""
 
@@ -577,6 +581,8 @@ class Translator:
         source_ids = tuple(chain.from_iterable(line.cut.parts))
         texts = texts or (_BLANK,)
         demands = line.demands
+        is_read_plain = self._tokenizer.normalization != "none"
+        source = plain(line.source) if is_read_plain else line.source
         return Translation(
             line.index,
             line.source,
@@ -588,7 +594,8 @@ class Translator:
             line.cut.texts if len(parts) > 1 else (),
             tuple(unsatisfied(texts[0].text, demands.required, demands.banned)),
             line.cut.n_sentences,
-            () if self._seen_words is None else _unseen(line.source, self._seen_words),
+            () if self._seen_words is None else _unseen(source, self._seen_words),
+            untrained_characters(line.source, self._tokenizer.source) if line.sentences else {},
         )
 
     def _shares(self, lengths: Sequence[int]) -> list[float]:

@@ -11,6 +11,7 @@ from tformer_cli.text.tokenizer import MOST_PIECES
 
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
 TextKind = Literal["lines", "stream"]
+Normalization = Literal["nfc", "none"]
 MOST_PAIRS = 10_000_000
 """Of the built-in corpus; more would take hours before the grammar is found to have no more."""
 FEWEST_PIECES = 5
@@ -217,6 +218,9 @@ class TokenizerConfig:
     """"bpe" (byte-level, loses nothing), "unigram", "word", "char" or "byte"."""
     vocab_size: int = 8000
     """Entries of the vocabulary, the four special tokens included (not used by "byte")."""
+    normalization: Normalization = "nfc"
+    """Treatment of text before it is cut: "nfc" composes letters and their accents, and reads
+    special spaces of sources as spaces and nothing unseen in them, such as soft hyphens; "none"."""
     path: str = ""
     """A trained `tokenizer.json` (or model directory) to use instead of training one."""
     new_tokens: tuple[str, ...] = ()

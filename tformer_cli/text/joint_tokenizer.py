@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, pairwise
@@ -15,18 +16,20 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.errors import DataError
 from tformer_cli.text.lines import without_surrogates
+from tformer_cli.text.plain_text import SPACES, UNSEEN, is_plain, plain, plain_with_spans
 from tformer_cli.text.tokenizer import (
     FILE_NAME,
     MOST_PIECES,
     SPECIAL_PIECES,
     OneSidedTokenizer,
+    SideName,
     Span,
     Tokenizer,
 )
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS, bytes_of, check_new_token, label_of
 
 if TYPE_CHECKING:
-    from tformer_cli.text.config import Algorithm
+    from tformer_cli.text.config import Algorithm, Normalization
 
 # Texts that are encoded one by one faster than the library's threads for batches start.
 FEW = 8
@@ -49,8 +52,11 @@ class JointTokenizer(OneSidedTokenizer):
         tokenizer: HuggingFaceTokenizer,
         algorithm: "Algorithm",
         new_tokens: Mapping[str, int] = MappingProxyType({}),
+        normalization: "Normalization" = "none",
     ) -> None:
         self._new_tokens, self.new_tokens = new_tokens, tuple(new_tokens)
+        self.normalization = normalization
+        self._reads_plain = False
         # text such as "</s>" must not become a special token
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
@@ -65,10 +71,24 @@ class JointTokenizer(OneSidedTokenizer):
         tokenizer = _parse(text, where)
         # Once, and handed on: each takes a hundredth of the time that a cold line waits
         data, vocabulary = json.loads(tokenizer.to_str()), tokenizer.get_vocab()
-        algorithm = _algorithm_of(data, where)
+        algorithm, normalization = _kind_of(data, where)
+        # Exports have that of sources, which here is the source's only
+        tokenizer.normalizer = _normalizer(algorithm, normalization)
         _check_vocabulary(tokenizer, vocabulary, algorithm, where)
-        is_bpe = algorithm == "bpe"
-        return cls(tokenizer, algorithm, _new_tokens(data, vocabulary) if is_bpe else {})
+        new_tokens = _new_tokens(data, vocabulary) if algorithm == "bpe" else {}
+        return cls(tokenizer, algorithm, new_tokens, normalization)
+
+    @cached_property
+    def source(self) -> "JointTokenizer":
+        """The side that reads: with a normalization, text as its writers mean it."""
+        if self.normalization == "none" or self._reads_plain:
+            return self
+        other = copy(self)
+        other._reads_plain = True
+        return other
+
+    def side(self, name: SideName) -> "JointTokenizer":  # noqa: ARG002 - either gives all text back
+        return self
 
     def with_mask(self) -> "JointTokenizer":
         """The tokenizer with a last piece for gaps, which no text becomes."""
@@ -118,11 +138,19 @@ class JointTokenizer(OneSidedTokenizer):
         """The text of a `tokenizer.json`, readable by Hugging Face `tokenizers`."""
         return self._tokenizer.to_str(pretty=True) + "\n"
 
+    def source_json(self) -> str:
+        """See `Tokenizer`."""
+        other = HuggingFaceTokenizer.from_str(self.to_json())
+        other.normalizer = _normalizer(self.algorithm, self.normalization, is_source=True)
+        return other.to_str(pretty=True) + "\n"
+
     @property
     def vocab_size(self) -> int:
         return self._tokenizer.get_vocab_size()
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._reads_plain:
+            texts = list(map(plain, texts))
         return self._words.encode_batch(texts) if self._words else self._encode_whole(texts)
 
     def _encode_whole(self, texts: Sequence[str]) -> list[list[int]]:
@@ -139,6 +167,22 @@ class JointTokenizer(OneSidedTokenizer):
         return [encoding.ids for encoding in encodings]
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        if not self._reads_plain or all(map(is_plain, texts)):
+            return self._encode_with_spans(texts)
+        pairs = [plain_with_spans(without_surrogates(text)) for text in texts]
+        encoded = self._encode_with_spans([text for text, _ in pairs])
+        return [
+            (
+                ids,
+                [
+                    (own[first][0], own[last - 1][1]) if first < last else (0, 0)
+                    for first, last in found
+                ],
+            )
+            for (ids, found), (_, own) in zip(encoded, pairs, strict=True)
+        ]
+
+    def _encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         repaired = [without_surrogates(text) for text in texts]
         if self._new_tokens:
             return [self._with_spans(text) for text in repaired]
@@ -201,6 +245,8 @@ class JointTokenizer(OneSidedTokenizer):
                 "set it to 0 or train a bpe tokenizer"
             )
         # the table of words is what makes dropout fast; it lives as long as the tokenizer
+        if self._reads_plain:
+            texts = list(map(plain, texts))
         sampler = self._dropouts.get((dropout, seed))
         if sampler is None:
             sampler = BpeDropout(self._tokenizer, dropout, seed)
@@ -284,14 +330,21 @@ def _sections(data: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"model": {k: v for k, v in data["model"].items() if k not in LEARNED}}
 
 
-def _algorithm_of(data: Mapping[str, Any], where: str) -> "Algorithm":
+def _kind_of(data: Mapping[str, Any], where: str) -> tuple["Algorithm", "Normalization"]:
     # whole sections: a foreign file must not bring its own patterns
     sections = _sections(data)
+    own = sections.pop("normalizer", None)
     for algorithm in ALGORITHMS:
-        if sections == _sections(json.loads(blank_tokenizer(algorithm).to_str())):
+        blank = blank_tokenizer(algorithm)
+        expected = _sections(json.loads(blank.to_str()))
+        del expected["normalizer"]
+        if sections == expected:
             if algorithm == "byte" and data["model"].get("merges"):
                 break
-            return algorithm
+            for normalization, is_source in _NORMALIZATIONS:
+                blank.normalizer = _normalizer(algorithm, normalization, is_source=is_source)
+                if own == json.loads(blank.to_str())["normalizer"]:
+                    return algorithm, normalization
     raise DataError(
         f"{where}: is not a tokenizer of tformer; train one with `tformer tokenize train`"
     )
@@ -331,6 +384,10 @@ def _check_vocabulary(
 ALGORITHMS: tuple["Algorithm", ...] = ("bpe", "unigram", "word", "char", "byte")
 BY_WORDS: tuple["Algorithm", ...] = ("bpe", "unigram", "word")
 """Those that split text before it becomes pieces, at every space that is followed by a word."""
+_NORMALIZATIONS: tuple[tuple["Normalization", bool], ...] = (
+    ("nfc", False), ("none", False), ("nfc", True)
+)  # fmt: skip
+"""Those of files, and whether it is that of sources, as exports have it."""
 UNKNOWN_PIECE = "<unk>"
 
 # GPT-2's (Radford et al. 2019, section 2.2), but marks stay with their letters. "<" is separated
@@ -343,9 +400,12 @@ WORDS = (
 CHARACTERS = r"[\s\S]"
 
 
-def blank_tokenizer(algorithm: "Algorithm") -> HuggingFaceTokenizer:
+def blank_tokenizer(
+    algorithm: "Algorithm", normalization: "Normalization" = "none"
+) -> HuggingFaceTokenizer:
     """A tokenizer of the kind named, complete but for its vocabulary."""
     tokenizer = HuggingFaceTokenizer(_blank_model(algorithm))
+    tokenizer.normalizer = _normalizer(algorithm, normalization)
     if algorithm == "char":
         tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(CHARACTERS), "isolated")
         tokenizer.decoder = decoders.Fuse()
@@ -353,12 +413,26 @@ def blank_tokenizer(algorithm: "Algorithm") -> HuggingFaceTokenizer:
         tokenizer.pre_tokenizer = _bytes_of_text()
         tokenizer.decoder = decoders.ByteLevel()
     else:
-        # a space before, taken away by the decoder: a word is the same piece wherever it stands
-        tokenizer.normalizer = normalizers.Prepend(" ")
         split = pre_tokenizers.Split(Regex(WORDS), "isolated")
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, _bytes_of_text()])
         tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     return tokenizer
+
+
+def _normalizer(
+    algorithm: "Algorithm", normalization: "Normalization", *, is_source: bool = False
+) -> Any:  # noqa: ANN401 - of a library without types
+    """Makes what changes text before it is cut; that of sources does what `plain` does."""
+    parts: list[Any] = []
+    if normalization == "nfc" and is_source:
+        parts.append(normalizers.Replace(Regex(SPACES), " "))
+        parts.append(normalizers.Replace(Regex(UNSEEN), ""))
+    if normalization == "nfc":
+        parts.append(normalizers.NFC())
+    if algorithm in BY_WORDS:
+        # a space before, taken away by the decoder: a word is the same piece wherever it stands
+        parts.append(normalizers.Prepend(" "))
+    return normalizers.Sequence(parts) if len(parts) > 1 else next(iter(parts), None)
 
 
 def _bytes_of_text() -> pre_tokenizers.ByteLevel:

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.regular_file import read_bounded, read_regular
+
+if TYPE_CHECKING:
+    from tformer_cli.text.config import Normalization
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
@@ -141,6 +144,13 @@ class TokenizerSide(ABC):
     def piece_bytes(self) -> list[bytes]:
         """The bytes of each id's text, a leading space included; none for special tokens."""
 
+    @cached_property
+    def characters(self) -> frozenset[str]:
+        """The characters of pieces that training made; single bytes need no training."""
+        # with a space between, for the bytes of neighbors are no character
+        learned = b" ".join(piece for piece in self.piece_bytes if len(piece) > 1)
+        return frozenset(learned.decode("utf-8", "ignore"))
+
     @property
     @abstractmethod
     def _labels(self) -> list[str]:
@@ -152,6 +162,8 @@ class Tokenizer(ABC):
 
     algorithm: str
     """One of `config.Algorithm`, or the kind that a file of tformer names."""
+    normalization: "Normalization" = "none"
+    """Treatment of text before it is cut; see `TokenizerConfig`."""
     new_tokens: tuple[str, ...] = ()
     """Words that were added, in the order of their ids, the last of either vocabulary."""
     _source: TokenizerSide
@@ -160,6 +172,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def to_json(self) -> str:
         """The text of a `tokenizer.json`."""
+
+    def source_json(self) -> str:
+        """The same for other programs, which have one tokenizer for source and target."""
+        return self.to_json()
 
     @property
     def source(self) -> TokenizerSide:

@@ -27,7 +27,7 @@ def train_tokenizer(
     lines: Iterable[str], config: TokenizerConfig, n_lines: int | None = None
 ) -> Tokenizer:
     """Trains a tokenizer on lines of both languages, or on a sample of very many."""
-    tokenizer = blank_tokenizer(config.algorithm)
+    tokenizer = blank_tokenizer(config.algorithm, config.normalization)
     sample = map(without_surrogates, sampled(lines, n_lines))
     trainer = _trainer(config)
     if config.algorithm == "byte":

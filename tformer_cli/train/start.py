@@ -68,6 +68,7 @@ class StartSettings:
     decoding: Mapping[str, Any]
     """Its defaults of translation, the keys of `[decoding]`."""
     algorithm: str
+    normalization: str
     vocab_size: int
     weights_hash: str
     task: TaskKind = DEFAULT_KIND
@@ -338,10 +339,12 @@ def _of_run(run: Path | None, name: str) -> StartSettings | None:
     recipe = load_recipe(str(run / "recipe.toml"))
     if recipe.start.model != name:
         return None
+    tokenizer = read_tokenizer(run / TOKENIZER)
     return StartSettings(
         model=asdict(recipe.model),
         decoding=asdict(recipe.decoding),
-        algorithm=read_tokenizer(run / TOKENIZER).algorithm,
+        algorithm=tokenizer.algorithm,
+        normalization=tokenizer.normalization,
         vocab_size=recipe.tokenizer.vocab_size,
         weights_hash=recipe.start.weights_hash,
         task=recipe.task.kind,
@@ -360,10 +363,12 @@ def _of_model(name: str, n_new: int, say: Callable[[str], None]) -> StartSetting
             "exported from"
         )
     model, n_source = asdict(record.model), record.model.source_vocab_size
+    tokenizer = read_tokenizer(path / TOKENIZER)
     return StartSettings(
         model={**model, "source_vocab_size": n_source + n_new if n_source else 0},
         decoding=asdict(record.decoding),
-        algorithm=read_tokenizer(path / TOKENIZER).algorithm,
+        algorithm=tokenizer.algorithm,
+        normalization=tokenizer.normalization,
         vocab_size=record.vocab_size,
         weights_hash=hash_file(path / WEIGHTS),
         task=record.task,
@@ -401,7 +406,7 @@ def _conflicts(
     # A run's own recipe says "bpe", the default, of whatever its tokenizer.path names
     own_keys: dict[str, object] = {"vocab_size": settings.vocab_size}
     if not tokenizer.get("path"):
-        own_keys["algorithm"] = settings.algorithm
+        own_keys |= {"algorithm": settings.algorithm, "normalization": settings.normalization}
     for key, own in own_keys.items():
         if tokenizer.get(key, own) != own:
             found[f"tokenizer.{key}"] = f"is {tokenizer[key]!r}, but {own!r}"

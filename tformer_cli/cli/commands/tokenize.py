@@ -29,7 +29,7 @@ from tformer_cli.cli.streams import (
     write_line,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.text.config import Algorithm
+from tformer_cli.text.config import Algorithm, Normalization
 from tformer_cli.text.tokenizer import MOST_PIECES, read_tokenizer
 from tformer_cli.wording import count_of
 
@@ -82,6 +82,11 @@ def train(
         min=5,
         max=MOST_PIECES,
     ),
+    normalization: Normalization = option_field(
+        "nfc",
+        "nfc composes letters with their accents; sources of models trained with it are also read "
+        "with plain spaces and without soft hyphens and the like. none changes nothing.",
+    ),
     quiet: QuietOption = False,
 ) -> None:
     """Train one joint tokenizer on all lines of all files.
@@ -94,7 +99,9 @@ def train(
     from tformer_cli.text.config import TokenizerConfig
 
     try:
-        config = TokenizerConfig(algorithm=algorithm, vocab_size=vocab_size)
+        config = TokenizerConfig(
+            algorithm=algorithm, vocab_size=vocab_size, normalization=normalization
+        )
     except ValueError as error:
         # The error begins with the name of a field; the user typed an option
         raise UsageError(str(error).replace("vocab_size", "--vocab-size", 1)) from None

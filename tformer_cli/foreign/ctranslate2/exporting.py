@@ -104,7 +104,7 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     hashes = {name: hash_file(directory.path / name) for name in (WEIGHTS, TOKENIZER)}
     with directory_aside(path) as aside:
         spec.save(str(aside))
-        write_text(aside / TOKENIZER, directory.tokenizer.to_json())
+        write_text(aside / TOKENIZER, directory.tokenizer.source_json())
         write_text(aside / ORIGIN, json.dumps(hashes) + "\n")
 
 

@@ -223,8 +223,8 @@ def _check_no_new_tokens(tokenizer: Tokenizer) -> None:
 
 
 def _joint(tokenizer: JointTokenizer, *, before: str = "", behind: str = "") -> Layout:
-    """The tokenizer as it is, with special tokens around every text."""
-    made = HuggingFaceTokenizer.from_str(tokenizer.to_json())
+    """The tokenizer as it is, with special tokens around every text; sources end with one."""
+    made = HuggingFaceTokenizer.from_str(tokenizer.source_json() if behind else tokenizer.to_json())
     pad, unk, bos, eos = SPECIAL_PIECES
     around = [piece for piece in (before, behind) if piece]
     if around:

@@ -222,7 +222,7 @@ def _vocabulary_files(
     directory: ModelDirectory, sides: list[_Vocabulary]
 ) -> tuple[list[str], dict[str, bytes]]:
     tokenizer = directory.tokenizer
-    stems, files = ["source", "target"], {TOKENIZER: tokenizer.to_json().encode()}
+    stems, files = ["source", "target"], {TOKENIZER: tokenizer.source_json().encode()}
     is_same = sides[0].pieces == sides[1].pieces
     if isinstance(tokenizer, SentencePieceTokenizer):
         spms = [tokenizer.source.file.data, tokenizer.target.file.data]

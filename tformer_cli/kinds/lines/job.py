@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.lines import buffers
+from tformer_cli.text.plain_text import untrained_characters
 from tformer_cli.text.tokenizer import UNK_ID
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
 
@@ -43,6 +45,8 @@ class LineResult:
     """Words or characters that the model does not know; it reads `<unk>` in their place."""
     n_tokens: int = 0
     """Tokens that the model read; of an image its pixels."""
+    untrained: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    """Characters that cut other tokens than the model was trained with; see `Translation`."""
 
     def object_line(self, fields: dict[str, Any]) -> str:
         """Writes an object of JSONL; those of problems come last."""
@@ -83,6 +87,10 @@ class ResultCounts:
     """Lines of several sentences, which were translated one by one."""
     unseen: int = 0
     """Lines of mostly words that training never saw."""
+    untrained: int = 0
+    """Lines of characters that cut other tokens than the model was trained with."""
+    untrained_kinds: Counter[str] = field(default_factory=Counter)
+    """What these characters are."""
     damaged: int = 0
     """Images that cannot be read."""
     unchanged: int = 0
@@ -103,6 +111,9 @@ class ResultCounts:
         self.sentences += getattr(one, "n_sentences", 1) > 1
         self.unchanged += getattr(one, "is_unchanged", False)
         self.retokenized += getattr(one, "is_retokenized", False)
+        if untrained := getattr(one, "untrained", {}):
+            self.untrained += 1
+            self.untrained_kinds.update(untrained)
         if getattr(one, "unseen", ()):
             self.unseen += 1
             self.first_unseen = self.first_unseen or one
@@ -161,7 +172,9 @@ def each_read(
     """Reads texts or images and computes something of those that are not blank."""
     ids, problems = source_ids(directory, texts, first_index, damaged)
     read = fitting(directory, ids, too_long, first_index)
+    side = directory.tokenizer.source
     there = [number for number, one in enumerate(read) if one]
+    is_text = () if directory.config.reads_images else set(there)
     found = dict(zip(there, compute([read[number] for number in there]), strict=True))
     for number, text in enumerate(texts):
         fields = {
@@ -172,6 +185,7 @@ def each_read(
             # The ids of an image are its pixels, none of which is unknown
             "n_unknown": 0 if directory.config.reads_images else ids[number].count(UNK_ID),
             "n_tokens": len(read[number]),
+            "untrained": untrained_characters(text, side) if number in is_text else {},
         }
         yield fields, found.get(number)
 
