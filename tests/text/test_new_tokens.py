@@ -9,6 +9,7 @@ LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman an
 TEXTS = [
     "<x> A man", "A <x> man", "A man <x>", "<x>", "<x> <x>", "<x>man, not<x> apart",
     " <x>  two spaces", "naïve 漢字 Żółć", "",
+    "  <x>  ", " <x>", "<x> ", "A   <x>   <x>  man.  ", "Hello, <x> : <x>", "\t<x> \u00a0<x>",
 ]  # fmt: skip
 
 
@@ -20,17 +21,19 @@ def tokenizers():
 
 def test_text_without_them_is_cut_as_before(tokenizers):
     before, after = tokenizers
-    for text in [*LINES, "not<x> apart", "  <x>  "]:
+    for text in [*LINES, "not<x> apart", "<x>y", "<x>."]:
         assert before.source.encode(text) == after.source.encode(text)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_way_of_encoding_agrees_and_nothing_is_lost(tokenizers, text):
     _, after = tokenizers
-    side = after.source
+    side = after.target
     ids = side.encode(text)
     assert side.decode(ids) == text
-    assert parse_tokenizer(after.to_json()).source.encode(text) == ids
+    new = [number for number in ids if number >= after.vocab_size - 2]
+    assert len(new) == sum(word in after.new_tokens for word in text.split(" "))
+    assert parse_tokenizer(after.to_json()).target.encode(text) == ids
     (found, spans), *_ = side.encode_with_spans([text])
     assert found == ids
     assert len(spans) == len(ids)

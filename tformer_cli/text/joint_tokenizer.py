@@ -55,6 +55,10 @@ class JointTokenizer(OneSidedTokenizer):
         normalization: "Normalization" = "none",
     ) -> None:
         self._new_tokens, self.new_tokens = new_tokens, tuple(new_tokens)
+        longest_first = map(re.escape, sorted(new_tokens, key=len, reverse=True))
+        self._new_pattern = (
+            re.compile(rf"(?<![^ ])(?:{'|'.join(longest_first)})(?![^ ])") if new_tokens else None
+        )
         self.normalization = normalization
         self._reads_plain = False
         # text such as "</s>" must not become a special token
@@ -119,20 +123,23 @@ class JointTokenizer(OneSidedTokenizer):
         return self.parse(json.dumps(data))
 
     def _around_new_tokens(self, text: str) -> list[tuple[int, str, int | None]]:
-        """Splits a text at its new tokens: where each part begins, the part, and its id."""
-        words = words_of(text) if self._new_tokens else [text]
-        if self._new_tokens.keys().isdisjoint(words):
+        """Splits a text at its new tokens: where each part begins, the part, and its id.
+
+        A part stands behind a space as a text does, which the tokenizer adds; without more it is
+        the piece of a space.
+        """
+        if self._new_pattern is None or not self._new_pattern.search(text):
             return [(0, text, None)]
         parts: list[tuple[int, str, int | None]] = []
-        start = 0
-        for word in words:
-            number = self._new_tokens.get(word)
-            if number is None and parts and parts[-1][2] is None:
-                parts[-1] = parts[-1][0], f"{parts[-1][1]} {word}", None
-            else:
-                parts.append((start, word, number))
-            start += len(word) + 1
-        return parts
+        place = 0
+        for found in self._new_pattern.finditer(text):
+            if place < found.start():
+                parts.append((place, text[place : found.start() - 1], None))
+            parts.append((found.start(), found[0], self._new_tokens[found[0]]))
+            place = found.end() + 1
+        if place <= len(text):
+            parts.append((place, text[place:], None))
+        return [one if one[1] else (one[0], "", self._space) for one in parts]
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`, readable by Hugging Face `tokenizers`."""
@@ -154,6 +161,8 @@ class JointTokenizer(OneSidedTokenizer):
         return self._words.encode_batch(texts) if self._words else self._encode_whole(texts)
 
     def _encode_whole(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._new_tokens:
+            return [ids for ids, _ in self._encode_with_spans(texts)]
         try:
             return self._encode_valid(texts)
         except (TypeError, UnicodeEncodeError):
