@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import directory_aside
+from tformer_cli.quality.checks import is_same_text
 from tformer_cli.quality.clean_data import (
     REPORT,
     check_output,
@@ -29,7 +30,7 @@ from tformer_cli.quality.minhash import (
 from tformer_cli.quality.repeats import Keys, keys_of_pair
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import text_files
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, is_blank
 
 SCHEMA = "tformer.datasplit/1"
 TRAIN, VALID, TEST = 0, 1, 2
@@ -70,7 +71,7 @@ def split_data(
     corpus = corpus_of_files(given)
     check_output(output, SCHEMA)
     corpora = replace(given, keeps_rows=True)
-    keys = array("Q")
+    keys, is_poor = array("Q"), bytearray()
     texts = given.kind.texts
     # keys have two rows in any case, so that all kinds of corpora take one path
     both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples
@@ -80,13 +81,16 @@ def split_data(
             for record in chunk:
                 of_sides = keys_of_pair(*record.pair)[1:]
                 keys.extend(of_sides[place] for place in both)
+                sides = [record.pair[place] for place in texts]
+                is_copy = len(sides) == 2 and is_same_text(sides[0], sides[1])
+                is_poor.append(is_copy or any(map(is_blank, sides)))
             for place, one in zip(texts, similar, strict=False):
                 one.add_signatures(signatures_of_texts([record.pair[place] for record in chunk]))
         of_pairs = np.frombuffer(keys, dtype=np.uint64).reshape(-1, 2).T
         if near:
             labels = labels_of_similar(similar, len(of_pairs[0]))
             of_pairs = np.concatenate([of_pairs, labels[np.newaxis].astype(np.uint64)])
-        sets = assign(of_pairs, n_valid, n_test, seed)
+        sets = assign(of_pairs, n_valid, n_test, seed, np.frombuffer(is_poor, dtype=bool))
     names = set_names(corpus)
     files = [name for some in names.values() for name in some]
     with directory_aside(output) as aside:
@@ -132,12 +136,20 @@ LARGEST_SHARE = 0.01
 Labels = npt.NDArray[np.int64]
 
 
-def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.uint8]:
+def assign(
+    keys: Keys,
+    n_valid: int,
+    n_test: int,
+    seed: int,
+    is_poor: npt.NDArray[np.bool_] | slice = slice(0),
+) -> npt.NDArray[np.uint8]:
+    """Chooses a set for each pair; those `is_poor` marks are held out if there are no others."""
     sets = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
     labels = components(keys)
-    _, first, sizes = np.unique(labels, return_index=True, return_counts=True)
+    known, first, sizes = np.unique(labels, return_index=True, return_counts=True)
     # by the text and not by its place: a corpus that grows keeps most of its held-out pairs
-    order = np.argsort(_mixed(keys[0][first] ^ _mixed(keys[1][first]), seed), kind="stable")
+    by_text = _mixed(keys[0][first] ^ _mixed(keys[1][first]), seed)
+    order = np.lexsort((by_text, np.isin(known, labels[is_poor])))
     chosen = {TEST: n_test, VALID: n_valid}
     of_label = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
     place = 0

@@ -239,6 +239,19 @@ def with_variants(n_pairs):
     return pairs + [(f"{source} today", f"{target} ici") for source, target in pairs]
 
 
+def test_split_holds_out_copies_and_blanks_only_where_there_is_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = [(f"the house {n * n}", f"la maison {n * n}") for n in range(40)]
+    poor = [(f"Name {n}", f"name {n}!") for n in range(100)] + [("one", "\u200b"), ("", "trois")]
+    write("a.en", [source for source, _ in pairs + poor])
+    write("a.fr", [target for _, target in pairs + poor])
+    run("split", "a.en", "a.fr", "-o", "few", "--valid", 20, "--test", 20)
+    few = [read(tmp_path / f"few/{name}.en") for name in ("valid", "test")]
+    assert sorted(few[0] + few[1]) == sorted(source for source, _ in pairs)
+    run("split", "a.en", "a.fr", "-o", "many", "--valid", 30, "--test", 20)
+    assert len(read(tmp_path / "many/valid.en")) == 30
+
+
 def test_split_keeps_what_is_nearly_the_same_together_where_it_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pairs = with_variants(500)
