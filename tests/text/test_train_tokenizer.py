@@ -30,6 +30,32 @@ def test_the_vocabulary_is_at_most_as_large_as_asked_for(pairs, algorithm):
     )
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("n_pairs", [2, 40])
+@pytest.mark.parametrize("size", [260, 261, 265, 300])
+def test_a_vocabulary_has_the_size_asked_for_or_says_why_not(pairs, algorithm, n_pairs, size):
+    lines = [line for pair in pairs[:n_pairs] for line in pair]
+    found = train_tokenizer(lines, TokenizerConfig(algorithm=algorithm, vocab_size=size))
+    made = found.vocab_size
+    assert (made == size) == (found.notes == ())
+    if made != size:
+        assert f"the vocabulary has {made} pieces, not {size}" in found.notes[0]
+        assert made == 260 if algorithm == "byte" else made < size
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_enormous_words_are_left_out_and_counted(pairs, algorithm):
+    lines = [line for pair in pairs for line in pair]
+    long = ["a" * 200_000, f"the {'ü' * 2097} and {'0' * 4193} and", " " * 5000 + "end", "b" * 4192]
+    config = TokenizerConfig(algorithm=algorithm, vocab_size=310)
+    found = train_tokenizer([*lines, *long], config)
+    count = "4 words of more than 4,192 bytes left out of the tokenizer's training"
+    assert (count in found.notes) == (algorithm not in ("char", "byte"))
+    if algorithm in ("bpe", "unigram"):
+        whole = f"the {'ü' * 3000}"
+        assert found.decode(found.encode(whole)) == whole
+
+
 def test_bytes_need_no_text():
     assert train_tokenizer([], TokenizerConfig(algorithm="byte")).vocab_size == 260
 

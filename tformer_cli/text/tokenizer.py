@@ -164,6 +164,8 @@ class Tokenizer(ABC):
     """One of `config.Algorithm`, or the kind that a file of tformer names."""
     normalization: "Normalization" = "none"
     """Treatment of text before it is cut; see `TokenizerConfig`."""
+    notes: tuple[str, ...] = ()
+    """Remarks on its training; none of one that was read."""
     new_tokens: tuple[str, ...] = ()
     """Words that were added, in the order of their ids, the last of either vocabulary."""
     _source: TokenizerSide

@@ -1,19 +1,25 @@
 """Training of tokenizers, in bounded memory and reproducibly: the same lines, the same bytes."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from tokenizers import Regex, pre_tokenizers, trainers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
-from tokenizers import trainers
 
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import default_signals
 from tformer_cli.text.config import TokenizerConfig
-from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE, JointTokenizer, blank_tokenizer
+from tformer_cli.text.joint_tokenizer import (
+    UNKNOWN_PIECE,
+    WORDS,
+    JointTokenizer,
+    blank_tokenizer,
+)
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS
-from tformer_cli.wording import is_blank
+from tformer_cli.wording import count_of, is_blank
 
 # Lines learned from; a vocabulary of tens of thousands of pieces is settled well before.
 MAX_LINES = 2_000_000
@@ -21,6 +27,8 @@ MAX_LINES = 2_000_000
 MAX_UNKNOWN_COUNT_LINES = 500_000
 # Longest piece of "unigram": 8 to 32 characters, by script.
 MAX_PIECE_BYTES = 32
+# Bytes of a word that is learned from; SentencePiece leaves out lines of more.
+LONGEST_WORD = 4192
 
 
 def train_tokenizer(
@@ -28,16 +36,52 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Trains a tokenizer on lines of both languages, or on a sample of very many."""
     tokenizer = blank_tokenizer(config.algorithm, config.normalization)
+    left_out: Counter[str] = Counter()
     sample = map(without_surrogates, sampled(lines, n_lines))
     trainer = _trainer(config)
     if config.algorithm == "byte":
         # No line is read: the vocabulary is the 256 bytes.
         tokenizer.train_from_iterator([], trainer)
     else:
+        lines = _checked(sample)
+        if config.algorithm != "char":
+            lines = _without_longest(lines, left_out)
         with default_signals():  # the library merges pairs for minutes on a busy machine
-            tokenizer.train_from_iterator(_checked(sample), trainer)
+            tokenizer.train_from_iterator(lines, trainer)
     text = tokenizer.to_str()
-    return JointTokenizer.parse(_settled(text) if config.algorithm == "unigram" else text)
+    if config.algorithm == "unigram":
+        text = _settled(text, config.vocab_size)
+    trained = JointTokenizer.parse(text)
+    trained.notes = (*_notes(trained, config, left_out.total()),)
+    return trained
+
+
+def _notes(trained: Tokenizer, config: TokenizerConfig, n_left_out: int) -> Iterator[str]:
+    if n_left_out:
+        words = count_of(n_left_out, "word")
+        yield f"{words} of more than {LONGEST_WORD:,} bytes left out of the tokenizer's training"
+    made, asked = trained.vocab_size, config.vocab_size
+    if config.algorithm == "byte":
+        if asked not in (made, TokenizerConfig.vocab_size):
+            yield f"the vocabulary has {made:,} pieces, not {asked:,}, whatever the text"
+    elif made < asked:
+        yield (
+            f"the vocabulary has {made:,} pieces, not {asked:,}: the text has no more; give more "
+            "text, or ask for fewer"
+        )
+
+
+def _without_longest(lines: Iterable[str], left_out: Counter[str]) -> Iterator[str]:
+    """Passes lines on without words whose pairs of letters would take minutes to count."""
+    words = pre_tokenizers.Split(Regex(WORDS), "isolated")
+    for line in lines:
+        if 4 * len(line) <= LONGEST_WORD or len(line.encode()) <= LONGEST_WORD:
+            yield line
+            continue
+        parts = [part for part, _ in words.pre_tokenize_str(line)]
+        kept = [part for part in parts if len(part.encode()) <= LONGEST_WORD]
+        left_out["words"] += len(parts) - len(kept)
+        yield "".join(kept)
 
 
 def _trainer(config: TokenizerConfig) -> trainers.Trainer:
@@ -108,8 +152,8 @@ def _checked(lines: Iterable[str]) -> Iterator[str]:
         raise DataError("tokenizer: every line of the text is blank; give text to train on")
 
 
-def _settled(text: str) -> str:
-    """Makes the unigram trainer's result the same in every run."""
+def _settled(text: str, vocab_size: int) -> str:
+    """Makes the unigram trainer's result the same in every run, and as large as asked for."""
     # It sums floats in the order of a randomly seeded hash table (differences near 1e-11), and adds
     # tiny penalties to unseen bytes in that order: these all get the score of the rarest piece.
     data = json.loads(text)
@@ -121,5 +165,10 @@ def _settled(text: str) -> str:
         for piece, score in entries
     ]
     settled.sort(key=lambda entry: (-entry[1], entry[0]))
+    # The library keeps all pieces where there is room for no more than the bytes
+    n_longer = vocab_size - n_special - len(BYTE_CHARACTERS)
+    longer = [entry for entry in settled if len(entry[0]) > 1]
+    too_many = {piece for piece, _ in longer[n_longer:]}
+    settled = [entry for entry in settled if entry[0] not in too_many]
     data["model"]["vocab"][n_special:] = settled
     return HuggingFaceTokenizer.from_str(json.dumps(data)).to_str()

@@ -323,9 +323,10 @@ def prepare(
     training = training_of(recipe)
     given, tell = recipe, progress
     recipe = processes.prepared(lambda: completed_recipe(given, tell))
-    tokenizer = parse_tokenizer(
-        processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh).to_json())
+    text, tokenizer_notes = processes.first(
+        lambda: _stored(_run_tokenizer(recipe, run, progress, fresh=fresh))
     )
+    tokenizer = parse_tokenizer(text)
     sides = training.sides(tokenizer, recipe.task.labels)
     valid, corpora = processes.prepared(
         lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, sides, progress))
@@ -365,7 +366,9 @@ def prepare(
         validation=valid,
         trainer=trainer,
         origin=origin,
-        started=_about(recipe, tokenizer, corpora, device, precision, model_notes),
+        started=_about(
+            recipe, tokenizer, corpora, device, precision, (*tokenizer_notes, *model_notes)
+        ),
     )
 
 
@@ -375,7 +378,7 @@ def _about(
     corpora: Sequence[EncodedCorpus],
     device: torch.device,
     precision: Precision,
-    model_notes: Sequence[str],
+    more_notes: Sequence[str],
 ) -> RunStarted:
     return RunStarted(
         step=0,
@@ -386,7 +389,7 @@ def _about(
         unit=unit_of(recipe),
         vocab_size=tokenizer.vocab_size if training_of(recipe).examples.are_texts else 0,
         batches_per_epoch=0,
-        notes=(*notes(recipe, corpora), *model_notes),
+        notes=(*notes(recipe, corpora), *more_notes),
     )
 
 
@@ -510,6 +513,10 @@ def _open_loader(
         target_eos=recipe.model.ends_targets,
         masking=training_of(recipe).masking(tokenizer),
     )
+
+
+def _stored(tokenizer: Tokenizer) -> tuple[str, tuple[str, ...]]:
+    return tokenizer.to_json(), tokenizer.notes
 
 
 def choose_precision(recipe: Recipe, device_type: str) -> Precision:

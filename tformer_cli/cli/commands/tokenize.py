@@ -25,6 +25,7 @@ from tformer_cli.cli.streams import (
     results,
     stdout_console,
     utf8_line,
+    warn,
     warn_of_bytes,
     write_line,
 )
@@ -113,6 +114,8 @@ def train(
             trained = tokenize.train(files, config, progress=progress.update)
         stream.write(trained.tokenizer.to_json().encode("utf-8"))
     warn_of_bytes(trained.lines)
+    for remark in trained.tokenizer.notes:
+        warn(remark)
     note(
         f"{algorithm}: {trained.tokenizer.vocab_size:,} pieces from "
         f"{count_of(trained.lines.lines, 'line')}"
