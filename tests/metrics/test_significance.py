@@ -69,6 +69,8 @@ def test_losses_are_compared_per_token_and_the_same_for_the_same_seed():
     assert clear.low < clear.difference < clear.high
     assert clear.p_value == 1 / 1001
     assert 0.01 < chance.p_value <= 1.0
+    (undefined,) = compare_losses(baseline, np.full((1, 200), np.nan), n_tokens)
+    assert undefined.p_value == 1.0
     assert [chance, clear] == compare_losses(baseline, others, n_tokens, seed=7)
     assert chance != compare_losses(baseline, others, n_tokens, seed=8)[0]
 

@@ -183,7 +183,7 @@ def evaluate(
     Args:
         hypotheses: translations, raw and detokenized.
         references: a reference of each, or several lists of them.
-        lowercase: whether to ignore case.
+        lowercase: whether BLEU and chrF ignore case; TER always does.
         tokenize: sacreBLEU's tokenizer for BLEU.
 
     Raises:

@@ -367,7 +367,7 @@ class LoadedModel(InspectedModel):
             lines: source sentences, or texts or images as for `classify`.
             references: a translation or a label of each, or several lists of translations; None
                 for a model that predicts the texts themselves.
-            lowercase: whether BLEU, chrF and TER ignore case.
+            lowercase: whether BLEU and chrF ignore case; TER always does.
             tokenize: sacreBLEU's tokenizer for BLEU.
 
         Raises:

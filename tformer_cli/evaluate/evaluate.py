@@ -94,6 +94,7 @@ class Evaluation(_Scored):
                     "baseline": before.value,
                     "p_value": after.p_value,
                     "equals_baseline": after.equals_baseline,
+                    "untested": after.untested,
                 }
             record[_key(metric.name)] |= more
         if self.loss is not None:
@@ -111,8 +112,8 @@ class Evaluation(_Scored):
                 yield f"{metric.name} mean", f"{after.mean:.2f}", how
             if len(metric.scores) > 1:
                 change = f"{after.value - before.value:+.2f}"
-                same = "; no sentence differs from the baseline" if after.equals_baseline else ""
-                how = f"from {before.value:.2f}, p = {after.p_value:.4f}{same}  {metric.signature}"
+                p = f"no p: {after.untested}" if after.untested else f"p = {after.p_value:.4f}"
+                how = f"from {before.value:.2f}, {p}  {metric.signature}"
                 yield f"{metric.name} change", change, how
         if self.loss is not None:
             yield "loss", f"{self.loss:.4f}", "nats per reference token"
@@ -167,7 +168,7 @@ def score_hypotheses(
     scores = (
         bleu(hypotheses, references, lowercase=lowercase, tokenize=tokenize),
         chrf(hypotheses, references, lowercase=lowercase),
-        ter(hypotheses, references, lowercase=lowercase),
+        ter(hypotheses, references),
     )
     return Evaluation(scores=scores, hypotheses=tuple(hypotheses))
 

@@ -49,7 +49,9 @@ class ScoringSettings:
         "sacreBLEU's tokenizer for BLEU. ja-mecab and ko-mecab need the extras ja and ko; "
         "flores101, flores200 and spBLEU-1K a model that is downloaded once.",
     )
-    lowercase: bool = setting(False, "Ignore case when scoring.")
+    lowercase: bool = setting(
+        False, "Ignore case in BLEU and chrF, too. TER always does, as in sacreBLEU."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

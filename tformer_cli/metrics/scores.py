@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
@@ -14,6 +14,9 @@ from sacrebleu.utils import SACREBLEU_DIR, download_file
 from tformer_cli.errors import DataError, UsageError
 
 TextMetric = BLEU | CHRF | TER
+NO_FOUR_GRAMS = (
+    "BLEU needs 4-grams, and no line of a translation has four words, so it is 0; use chrF"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +29,19 @@ class Score:
     """0 to 100; TER counts errors, so less is better and it may pass 100."""
     signature: str
     """sacreBLEU's signature, which another measurement must share to be comparable."""
+    hint: str = ""
+    """Reason why a value of 0 says nothing; empty: there is none."""
 
 
 def make_metric(name: str, *, lowercase: bool = False, tokenize: str = "13a") -> TextMetric:
-    """Makes sacreBLEU's metric: BLEU (Papineni et al. 2002; Post 2018), chrF2 or TER."""
+    """Makes sacreBLEU's metric: BLEU (Papineni et al. 2002; Post 2018), chrF2 or TER.
+
+    lowercase: BLEU and chrF ignore case; TER always does, as sacreBLEU's default.
+    """
     if name == "chrf":
         return CHRF(lowercase=lowercase)
     if name == "ter":
-        return TER(case_sensitive=not lowercase)
+        return TER()
     if name == "bleu":
         return make_bleu(lowercase=lowercase, tokenize=tokenize)
     raise ValueError(f"name: must be bleu, chrf or ter, but is {name}")
@@ -64,11 +72,9 @@ def chrf(
     return _score(make_metric("chrf", lowercase=lowercase), "chrF2", hypotheses, references)
 
 
-def ter(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False
-) -> Score:
-    """Computes the translation edit rate (Snover et al. 2006); see `bleu`."""
-    return _score(make_metric("ter", lowercase=lowercase), "TER", hypotheses, references)
+def ter(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    """Computes the translation edit rate (Snover et al. 2006), which ignores case; see `bleu`."""
+    return _score(make_metric("ter"), "TER", hypotheses, references)
 
 
 def check_counts(counts: Sequence[tuple[str, int]]) -> None:
@@ -97,9 +103,11 @@ def _score(
         ]
     )
     streams = [list(texts) for texts in references]
-    value = metric.corpus_score(list(hypotheses), streams).score
+    found = metric.corpus_score(list(hypotheses), streams)
+    has_no_grams = isinstance(found, BLEUScore) and not found.totals[-1]
     # the signature is complete only after a score: it has the number of references
-    return Score(name, float(value), str(metric.get_signature()))
+    signature = str(metric.get_signature())
+    return Score(name, float(found.score), signature, NO_FOUR_GRAMS if has_no_grams else "")
 
 
 # For each tokenizer that needs them: tformer's extra, and the modules it installs.

@@ -172,7 +172,8 @@ def _difference(
 ) -> PairedDifference:
     # All draws of one sentence are that sentence, which tells nothing of others
     sign = np.sign(value - baseline) if n_sentences > 1 else 0.0
-    n_against = int((drawn * sign <= 0.0).sum()) if sign else len(drawn)
+    # not "<=": an undefined score speaks against a difference, too
+    n_against = int((~(drawn * sign > 0.0)).sum()) if sign else len(drawn)
     low, high = np.quantile(drawn, (_SHARE_OUTSIDE, 1.0 - _SHARE_OUTSIDE))
     # the text itself counts as one draw, so that p is never 0
     p_value = (1 + n_against) / (1 + len(drawn))

@@ -166,10 +166,8 @@ def _measures(
             yield Measure(
                 name=tested.name,
                 values=tuple(one.value for one in tested.scores),
-                # sacreBLEU's p-value says nothing where no sentence differs
                 p_values=tuple(
-                    1.0 if one.p_value is None or one.equals_baseline else one.p_value
-                    for one in tested.scores
+                    1.0 if one.p_value is None else one.p_value for one in tested.scores
                 ),
                 signature=tested.signature,
             )

@@ -113,22 +113,29 @@ def test_one_system_is_scored_alone():
 def test_a_copy_of_the_baseline_is_said_to_be_one_and_not_marked():
     copied = ("--reference", "ref", "a", "same=a", "b", "--metric", "bleu", "-q")
     lines = compare(*copied).stdout.splitlines()
-    assert lines[5].split()[5:7] == ["+0.00", "0.0010"]
+    assert lines[5].split()[5:7] == ["+0.00", "–"]
     assert lines[6].split()[6] == "0.0010*"
-    assert lines[8].startswith("No sentence differs from the baseline by this metric, so that p")
-    assert lines[9] == "same"
+    assert lines[8] == "No p for same: no sentence differs from the baseline."
     (found,) = json.loads(compare(*copied, "--format", "json").stdout)["test_sets"]
     scores = found["metrics"][0]["scores"]
     assert [one["equals_baseline"] for one in scores] == [None, True, False]
-    assert scores[1]["p_value"] == scores[2]["p_value"] == 1 / 1001
+    assert [one["p_value"] for one in scores] == [None, None, 1 / 1001]
     short = ("evaluate", "--reference", "ref", "--hypothesis", "a", "--baseline")
-    for name, is_equal in (("a", True), ("b", False)):
-        record = json.loads(run_here(*short, name, "--format", "json").stdout)
-        assert record["bleu"]["equals_baseline"] is is_equal
-        said = "p = 0.0010; no sentence differs from the baseline  nrefs" in (
-            run_here(*short, name).stdout
-        )
-        assert said is is_equal
+    for name, reason in (("a", "no sentence differs from the baseline"), ("b", "")):
+        record = json.loads(run_here(*short, name, "--format", "json").stdout)["bleu"]
+        assert (record["equals_baseline"], record["untested"]) == (bool(reason), reason)
+        assert (f"no p: {reason}  nrefs" in run_here(*short, name).stdout) == bool(reason)
+
+
+def test_a_bleu_of_short_lines_has_no_p_and_a_hint():
+    Path("short").write_text("A cat.\nA dog.\n")
+    Path("others").write_text("A cat.\nYes.\n")
+    copied = ("--reference", "short", "short", "others", "--metric", "bleu", "-q")
+    lines = compare(*copied).stdout.splitlines()
+    assert lines[5].split()[5:7] == ["+0.00", "–"]
+    assert " ".join(lines[7:9]).startswith("No p for others: the change is 0 in every resample. B")
+    done = run_here("evaluate", "--reference", "short", "--hypothesis", "others", "-q")
+    assert done.stderr.startswith("warning: BLEU needs 4-grams, and no line of a translation has")
 
 
 def test_several_test_sets_come_from_a_manifest():

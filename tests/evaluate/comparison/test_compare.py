@@ -1,6 +1,7 @@
 """Systems beside each other: scores, words, labels, and what is measured of them."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRFScore
 from sacrebleu.significance import PairedTest
 
 from tests.evaluate.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE, SYSTEMS
@@ -235,7 +237,7 @@ def test_p_values_are_those_of_the_sacrebleu_command(tmp_path, name):
     short = OPTIONS[name]
     command = [
         *(sys.executable, "-m", "sacrebleu", files[0], "-i", *files[1:], "-m", *METRICS),
-        *("--ter-case-sensitive", "-w", "4", "-f", "latex"),
+        *("-w", "4", "-f", "latex"),
         *(f"--paired-{short}", f"--paired-{short}-n", "200"),
     ]
     env = {**os.environ, "SACREBLEU_SEED": "77"}
@@ -275,6 +277,7 @@ def test_all_numbers_are_those_of_sacrebleus_own_function(monkeypatch, name):
                 "interval": pytest.approx(float(their.ci)),
                 "p_value": their.p_value,
                 "equals_baseline": False if number else None,
+                "untested": "",
                 "wins": None,
             }
             for number, their in enumerate(theirs[one.name])
@@ -288,11 +291,56 @@ def test_a_system_that_is_the_baseline_again_is_never_significant(name):
     texts = [("first", first), ("again", list(first)), ("spaced", spaced), *SYSTEMS.items()]
     measured = [MeasuredMetric(make_metric(one), [REFERENCES]) for one in ("bleu", "chrf")]
     for one in paired_test(texts[:3] + texts[4:], measured, TestSettings(name=name, samples=50)):
-        again = one.scores[1]
-        # that of sacreBLEU, which is demanded
-        assert again.p_value == (1 / 51 if name == "paired-bootstrap" else pytest.approx(1 / 51))
         assert [score.equals_baseline for score in one.scores] == [None, True, True, False, False]
+        assert [score.untested for score in one.scores] == [
+            *("", *["no sentence differs from the baseline"] * 2, "", "")
+        ]
+        assert [score.p_value is None for score in one.scores] == [True, True, True, False, False]
         assert [score.is_significant for score in one.scores[:4]] == [False, False, False, True]
+
+
+SENTENCE, CHANGED, SHORT = "The old cat sat here.", "The old dog sat there.", "A cat."
+ZERO = "the change is 0 in every resample"
+DEGENERATE = {
+    "too short for BLEU": ([SHORT, "Yes."] * 9, ["A dog.", "Yes."] * 9, [SHORT, "Yes."] * 9, ZERO),
+    "empty": ([""] * 9, ["No."] * 9, ["a b c d e"] * 8 + ["f"], ZERO),
+    "one line": ([SENTENCE], [CHANGED], [SENTENCE], "one distinct sentence is too few for a test"),
+    "one line 50 times": (
+        *([SENTENCE] * 50, [CHANGED] * 50, [SENTENCE] * 50),
+        "one distinct sentence is too few for a test",
+    ),
+    "one other line": (
+        *(["a b c d e"] * 9 + [one] for one in (SENTENCE, CHANGED, SENTENCE)),
+        "only one sentence differs from the baseline",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_what_a_test_says_nothing_about_has_no_p_value(case, name):
+    baseline, system, reference, reason = DEGENERATE[case]
+    measured = [MeasuredMetric(make_metric("bleu"), [reference])]
+    settings = TestSettings(name=name, samples=50)
+    (found,) = paired_test([("a", baseline), ("b", system)], measured, settings)
+    assert found.scores[0].untested == ""
+    if case == "one other line" and name == "paired-bootstrap":
+        assert found.scores[1].p_value > 0.05  # a draw may have it several times
+        return
+    assert (found.scores[1].p_value, found.scores[1].untested) == (None, reason)
+    assert not found.scores[1].is_significant
+    assert bool(found.hint) == (reason == ZERO)
+
+
+def test_a_score_that_is_not_a_number_is_not_tested(monkeypatch):
+    metric = make_metric("chrf")
+    monkeypatch.setattr(
+        metric, "_compute_score_from_stats", lambda stats: CHRFScore(math.nan, 6, 0, 2)
+    )
+    (found,) = paired_test(
+        list(SYSTEMS.items()), [MeasuredMetric(metric, [REFERENCES])], TestSettings(samples=9)
+    )
+    assert [one.untested for one in found.scores] == ["", *["a score is not a number"] * 2]
 
 
 def test_one_system_has_the_confidence_interval_of_the_sacrebleu_command(tmp_path):
@@ -300,7 +348,7 @@ def test_one_system_has_the_confidence_interval_of_the_sacrebleu_command(tmp_pat
         (tmp_path / stem).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     command = [
         *(sys.executable, "-m", "sacrebleu", "ref", "-i", "a", "-m", *METRICS, "-w", "4"),
-        *("--ter-case-sensitive", "--confidence", "--confidence-n", "200"),
+        *("--confidence", "--confidence-n", "200"),
     ]
     env = {**os.environ, "SACREBLEU_SEED": "77"}
     done = subprocess.run(

@@ -182,6 +182,8 @@ def _evaluate_translations(
     # Warnings last on stderr, where they are not scrolled away by the progress
     warn_of_bytes(read)
     warn_of_results(counts, quiet=quiet)
+    for hint in (score.hint for score in result.scores if score.hint):
+        warn(hint)
     has_intervals = scores.confidence
     if scores.report_format == "json":
         write_line(json.dumps(result.record(has_intervals=has_intervals), ensure_ascii=False))

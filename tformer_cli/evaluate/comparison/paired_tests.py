@@ -4,6 +4,7 @@ Paired bootstrap resampling (Koehn 2004) and paired approximate randomization (R
 2005), as `sacrebleu --paired-bs` and `--paired-ar` compute them from the same seed.
 """
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest, Result
 
 from tformer_cli.metrics.choices import SEED, TestName
+from tformer_cli.metrics.scores import NO_FOUR_GRAMS
 
 
 class MeasuredMetric:
@@ -48,8 +50,16 @@ class MeasuredMetric:
         rows = self._statistics(hypotheses)
         return [self._aggregate(self._of_sentence, row[None]) for row in rows]
 
-    def is_equal(self, hypotheses: Sequence[str], others: Sequence[str]) -> bool:
-        return np.array_equal(self._statistics(hypotheses), self._statistics(others))
+    def count_differing(self, hypotheses: Sequence[str], others: Sequence[str]) -> int:
+        """Counts the sentences that are not the same to the metric in two texts."""
+        differs = self._statistics(hypotheses) != self._statistics(others)
+        return int(differs.any(axis=1).sum())
+
+    def hint(self, hypotheses: Sequence[str]) -> str:
+        """Returns why a BLEU of 0 says nothing about a text; else ""."""
+        # a row ends with the number of the sentence's 4-grams
+        is_short = isinstance(self.metric, BLEU) and not self._statistics(hypotheses)[:, -1].any()
+        return NO_FOUR_GRAMS if is_short else ""
 
     def _statistics(self, hypotheses: Sequence[str]) -> np.ndarray:
         return np.asarray(
@@ -117,11 +127,15 @@ class TestedScore:
     interval: float
     """… of which 95 % are no further from it than this."""
     p_value: float | None
-    """Chance of such a difference from the baseline if there were none; None: the baseline."""
+    """Chance of such a difference from the baseline if there were none; None: the baseline, or see
+    `untested`."""
     equals_baseline: bool | None = None
-    """True if each sentence is the same to the metric as the baseline's: then sacreBLEU's bootstrap
-    gives the smallest p-value, which says nothing. None: the baseline, or a report of an earlier
-    version, which does not say."""
+    """True if each sentence is the same to the metric as the baseline's. None: the baseline, or a
+    report of an earlier version, which does not say."""
+    untested: str = ""
+    """Reason why the test says nothing about the difference, such as a change of 0 in every
+    resample: sacreBLEU then gives the smallest p-value. Empty: there is a p-value, or the
+    baseline."""
     wins: Wins | None = None
     """Against the baseline by sentence; None: it is the baseline, or sentences are not compared."""
 
@@ -143,6 +157,8 @@ class TestedMetric:
     less_is_better: bool
     scores: tuple[TestedScore, ...]
     """Of each system, the baseline first."""
+    hint: str = ""
+    """Reason why a score of 0 says nothing about a system; empty: there is none."""
 
 
 def paired_test(
@@ -163,29 +179,51 @@ def paired_test(
             n_ar_confidence=-1 if is_bootstrap else SAMPLES["paired-bootstrap"],
         )
         signatures, results = test()
-    baseline = systems[0][1]
     return [
         TestedMetric(
             name=name,
             signature=str(signatures[name]),
             less_is_better=metric.less_is_better,
-            scores=tuple(
-                _score(cast("Result", one), metric.is_equal(texts, baseline) if number else None)
-                for number, (one, (_, texts)) in enumerate(zip(results[name], systems, strict=True))
-            ),
+            scores=tuple(_scores(cast("list[Result]", results[name]), metric, systems, settings)),
+            hint=next(filter(None, (metric.hint(texts) for _, texts in systems)), ""),
         )
         for name, metric in zip(signatures, metrics, strict=True)
     ]
 
 
-def _score(found: Result, equals_baseline: bool | None) -> TestedScore:
-    return TestedScore(
-        value=float(found.score),
-        mean=float(found.mean or 0.0),
-        interval=float(found.ci or 0.0),
-        p_value=None if found.p_value is None else float(found.p_value),
-        equals_baseline=equals_baseline,
-    )
+def _scores(
+    results: Sequence[Result],
+    metric: MeasuredMetric,
+    systems: Sequence[tuple[str, Sequence[str]]],
+    settings: TestSettings,
+) -> Iterator[TestedScore]:
+    """Yields the score of each system; where the test says nothing, why, instead of its p-value."""
+    first, baseline = results[0], systems[0][1]
+    for result, (_, texts) in zip(results, systems, strict=True):
+        untested, n_differing = "", metric.count_differing(texts, baseline)
+        n_distinct = len({*zip(texts, baseline, *metric.references, strict=True)})
+        # c + 1 of n + 1, where c counts the resamples with a larger difference than the texts
+        is_smallest = (result.p_value or 1.0) * (settings.n_samples + 1) < 1.5
+        if not math.isfinite(sum(one.score + (one.mean or 0.0) for one in (first, result))):
+            untested = "a score is not a number"
+        elif n_differing == 0:
+            untested = "no sentence differs from the baseline"
+        elif n_distinct == 1:
+            untested = "one distinct sentence is too few for a test"
+        elif n_differing == 1 and settings.name == "paired-approximate-randomization":
+            # Exchanging it gives the same difference each time, which is never larger
+            untested = "only one sentence differs from the baseline"
+        elif is_smallest and result.score == first.score:
+            untested = "the change is 0 in every resample"
+        is_first = result is first
+        yield TestedScore(
+            value=float(result.score),
+            mean=float(result.mean or 0.0),
+            interval=float(result.ci or 0.0),
+            p_value=None if untested or result.p_value is None else float(result.p_value),
+            equals_baseline=None if is_first else n_differing == 0,
+            untested="" if is_first else untested,
+        )
 
 
 @contextmanager

@@ -82,8 +82,12 @@ def _scores(one: Comparison, metric: TestedMetric) -> Table:
     values = _marked([score.value for score in metric.scores], less=metric.less_is_better)
     is_alone = len(one.systems) == 1
     names = one.systems if is_alone else (f"{one.systems[0]} (baseline)", *one.systems[1:])
-    same = [n for n, score in zip(names, metric.scores, strict=True) if score.equals_baseline]
-    remark = "No sentence differs from the baseline by this metric, so that p says nothing: "
+    untested = [
+        f"No p for {name}: {score.untested}."
+        for name, score in zip(names, metric.scores, strict=True)
+        if score.untested
+    ]
+    hint = [f"{metric.hint}."] if metric.hint else []
     head = ("System", metric.name, "Mean ± 95 %", "Change", "p", "Better", "Worse", "Equal")
     rows = [
         (Cell(name), value, *map(Cell, _tested(score, baseline)))
@@ -96,17 +100,18 @@ def _scores(one: Comparison, metric: TestedMetric) -> Table:
         head=head[:n_columns],
         rows=tuple(row[:n_columns] for row in rows),
         note=metric.signature,
-        remark=remark + ", ".join(same) if same else "",
+        remark=" ".join(untested + hint),
     )
 
 
 def _tested(score: TestedScore, baseline: TestedScore) -> Iterator[str]:
     yield f"{score.mean:.2f} ± {score.interval:.2f}"
-    if score.p_value is None or score.wins is None:
+    if score.wins is None:
         yield from [""] * 5
         return
     yield f"{score.value - baseline.value:+.2f}"
-    yield f"{score.p_value:.4f}{'*' if score.is_significant else ''}"
+    p_value = "–" if score.p_value is None else f"{score.p_value:.4f}"
+    yield f"{p_value}{'*' if score.is_significant else ''}"
     yield from (str(number) for number in (score.wins.better, score.wins.worse, score.wins.equal))
 
 
