@@ -46,11 +46,34 @@ def matrix(pairs):
 
 def test_texts_that_count_as_the_same_have_one_key():
     assert normalized("« Ça VA ? »") == normalized("ça va") == "çava"
-    assert normalized("ﬁn 1²") == "fin12"
+    assert normalized("ﬁn １２") == "fin12"
+    assert normalized("Covid-19, l’été") == normalized("COVID 19 : l'e\u0301te\u0301!")
+    assert normalized("1\u00a0000 %") == normalized("1\u200b000%") == normalized("1 000 %.")
+    assert normalized("2 – 2") == normalized("2-2") == normalized("(2\u00ad−2)…")
+    assert normalized("- 5 apples") == normalized("5 apples.") == normalized("... 5 “apples”")
     assert normalized(" ?! ") == "?!"
     assert normalized("की") != normalized("का")  # signs of vowels are not punctuation
     assert keys_of_pair("ab", "c") != keys_of_pair("a", "bc")
     assert keys_of_pair("A.", "b")[1:] == (key_of("a"), key_of("b"))
+
+
+DIFFERENT = [
+    "$5 €5 £5 5 -5 +5 ±5 5% 5‰ 5° 5′ 5″ .5 5² 5½ #5 -$5 5/ 5*",
+    "1.5 15 1,5 1:5 1/5 1-5 1+5 1'5 1×5 1^5",
+    "C C++ C# c* A+ A- A",
+    "2+2 2-2 2×2 2÷2 22 2=2 2<2 2>2 2~2",
+    "10² 102 ١٫٥ ١٥",
+    "m/s ms 😀! 😢! ! R&D RD",
+]
+
+
+@pytest.mark.parametrize("texts", DIFFERENT)
+def test_symbols_and_what_belongs_to_numbers_count(texts):
+    words = texts.split()
+    for sentence in ("{}", "It is {}.", "IT, is:\u00a0«{}»"):
+        assert len({normalized(sentence.format(word)) for word in words}) == len(words)
+    for word in words:
+        assert normalized(f"It is {word}.") == normalized(f"IT, is:\u00a0«{word}»")
 
 
 @settings(max_examples=60)

@@ -1,6 +1,7 @@
 """Numbers that occur more than once in a stream of any length, and where they occurred first."""
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
@@ -93,25 +94,50 @@ class Repeated:
             self._first[slot] = place
 
 
+# Signs that Unicode files under punctuation, but that carry meaning as symbols do: C#, 50%, km/h.
+_SYMBOLS = "#%&*/@\\‰‱§¶†‡′※٪؉؊"
+
+
 class _Kept(dict[int, int | None]):
-    """Characters that a normalized text keeps: letters, marks and digits."""
+    """Characters that count wherever they stand: letters, marks, digits and symbols."""
 
     def __missing__(self, code: int) -> int | None:
-        kept = code if unicodedata.category(chr(code))[0] in "LMN" else None
+        is_kept = unicodedata.category(chr(code))[0] in "LMNS" and chr(code) != "`"
+        kept = code if is_kept or chr(code) in _SYMBOLS else None
         self[code] = kept
         return kept
 
 
 _KEPT = _Kept()
+# Punctuation that is part of a number: between digits, a sign before one, the minus of a grade
+# ("A-"), a point that begins one. Where \W is first, `re` skips words quickly.
+_OF_NUMBERS = re.compile(
+    r"(\W(?:(?<=\d\W)\W*(?=\d)"
+    r"|(?<=[-‐‒–—])(?:(?<!\w.)(?=[^\w\s]?\d)|(?<=\b[^\W\d_].)(?!\w))"
+    r"|(?<=[.,])(?<![\w.].)(?=\d)))"
+)
+_IN_NUMBERS = str.maketrans("-‐‒–—’", "−−−−−'")
+# Behind a digit these are no digits of the same number: NFKC would make 102 of 10².
+_RAISED = re.compile(r"(?<=\d)(?=[⁰¹²³⁴-⁹⁺⁻¼-¾⅐-⅞₀-₉])")
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
 
 
 @lru_cache(maxsize=1 << 14)  # keys of many pairs are made before their checks
 def normalized(text: str) -> str:
-    """A text without spaces and punctuation, in lower case and in compatibility form (NFKC)."""
+    """Returns a text as it is compared: in lower case and NFKC, without spaces and punctuation.
+
+    Symbols count, and so do the signs and separators of numbers: $5, €5, -5 and 5 differ.
+    """
     # ASCII is in that form already, and most text of many corpora is ASCII
-    folded = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    folded = text.casefold()
+    if not text.isascii():
+        visible = _RAISED.sub("^", _INVISIBLE.sub("", text))
+        folded = unicodedata.normalize("NFKC", visible).casefold().replace("⁄", "/")
+    parts = _OF_NUMBERS.split(folded)
+    parts[::2] = (part.translate(_KEPT) for part in parts[::2])
+    parts[1::2] = ("".join(part.split()).translate(_IN_NUMBERS) for part in parts[1::2])
     # texts of nothing but punctuation would all be the same empty text
-    return folded.translate(_KEPT) or text.strip()
+    return "".join(parts) or text.strip()
 
 
 def key_of(text: str) -> int:

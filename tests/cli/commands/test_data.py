@@ -168,6 +168,17 @@ def test_tables_keep_all_their_columns_and_fields(noisy, tmp_path):
     assert json.loads(read(tmp_path / "d/dropped.jsonl")[0])["line"] == 14
 
 
+def test_pairs_that_differ_in_a_number_or_a_symbol_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = ["It costs $5.", "It costs €5.", "1.5 kg", "15 kg", "I write C.", "I write C++."]
+    texts += ["It was -5 degrees.", "It was 5 degrees.", "it was: 5 degrees"]
+    lines = [f"{text}\tVoici {text[3:]}" for text in texts]
+    write("a.tsv", lines)
+    for command in ("dedupe", "clean"):
+        output_of(command, "a.tsv", "-o", command)
+        assert read(tmp_path / command / "a.tsv") == lines[:-1]
+
+
 @pytest.mark.parametrize(
     ("by", "kept"), [("pair", "acde"), ("source", "ade"), ("target", "acd"), ("either", "ad")]
 )
