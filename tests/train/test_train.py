@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch.nn import functional
 
 from tests.recipes import tiny_translator
 from tests.slowly import slowly
@@ -19,6 +20,7 @@ from tformer_cli.files import atomic
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
+from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.train import train as workflow
 from tformer_cli.train.start import initial_model
 from tformer_cli.train.train import choose_precision, train
@@ -31,6 +33,7 @@ from tformer_cli.trainer.events import (
     StepReport,
     ValidationReport,
 )
+from tformer_cli.trainer.loss import smoothing_entropy
 from tformer_cli.trainer.trainer import Trainer
 
 
@@ -473,8 +476,9 @@ def test_a_tiny_model_learns_thirty_pairs_by_heart(make, tmp_path):
     watcher = Watcher()
     train(recipe, tmp_path / "run", observers=[watcher])
     losses = [event.loss for event in watcher.of(StepReport)]
-    assert losses[0] > 1.0
-    assert losses[-1] < 0.05
+    lowest = smoothing_entropy(0.1, read_tokenizer(tmp_path / "run").vocab_size)
+    assert losses[0] > lowest + 1.0
+    assert lowest < losses[-1] < lowest + 0.05
     found = load_model_directory(tmp_path / "run")
     translator = Translator(
         found.model,
@@ -484,6 +488,25 @@ def test_a_tiny_model_learns_thirty_pairs_by_heart(make, tmp_path):
     )
     translations = translator.translate([source for source, _ in PAIRS])
     assert [t.hypotheses[0].text for t in translations] == [target for _, target in PAIRS]
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.5])
+def test_the_reported_loss_is_torchs_cross_entropy(make, tmp_path, monkeypatch, label_smoothing):
+    true_loss, passes = gradients.projected_loss, []
+
+    def noting(hidden, matrix, targets, *settings):
+        passes.append((hidden.detach() @ matrix.detach().T, targets))
+        return true_loss(hidden, matrix, targets, *settings)
+
+    monkeypatch.setattr(gradients, "projected_loss", noting)
+    keys = {"training__max_steps": 1, "training__label_smoothing": label_smoothing}
+    train(make(**keys, data__valid=[], validation__patience=0), tmp_path / "run")
+    (report,) = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
+    logits, targets = (torch.cat(parts) for parts in zip(*passes, strict=True))
+    loss = functional.cross_entropy(
+        logits, targets, ignore_index=-1, label_smoothing=label_smoothing
+    )
+    assert report["loss"] == pytest.approx(float(loss), rel=1e-5)
 
 
 def test_bfloat16_learns_on_a_cpu(make, tmp_path):

@@ -16,7 +16,7 @@ from tformer_cli.text.tokenizer import EOS_ID
 from tformer_cli.trainer import gradients
 from tformer_cli.trainer import loss as module
 from tformer_cli.trainer.gradients import add_gradients, batch_loss, clip_gradients
-from tformer_cli.trainer.loss import Loss, projected_loss, smoothing_entropy
+from tformer_cli.trainer.loss import Loss, count_targets, projected_loss, smoothing_entropy
 from tformer_cli.trainer.report_interval import (
     JUDGED_STEPS,
     REMEMBERED,
@@ -143,6 +143,13 @@ def test_differs_from_torchs_smoothed_cross_entropy_by_the_entropy_and_not_in_th
     loss.backward()
     entropy.backward()
     assert torch.allclose(ours.grad, theirs.grad, atol=1e-6)
+
+
+def test_tokens_that_never_come_have_no_share_of_the_smoothing():
+    trained = model()
+    assert count_targets(trained) == 20
+    trained.output_bias = torch.nn.Parameter(torch.tensor([0.0] * 17 + [-1e9, -math.inf, -1e3]))
+    assert count_targets(trained) == 18
 
 
 def test_is_zero_for_a_perfect_prediction_and_never_below():

@@ -52,7 +52,8 @@ class StepReport:
     epoch: float
     """Passes over the corpora, with the fraction of the present one."""
     loss: float
-    """Label-smoothed loss per target token, nats; with R-Drop's term, where that is used."""
+    """Cross-entropy with label smoothing per target token, nats; with R-Drop's term, where that is
+    used."""
     perplexity: float
     """exp of the negative log-likelihood per target token, without smoothing."""
     learning_rate: float

@@ -40,6 +40,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tformer_cli.model.base import Model
 from tformer_cli.model.operations import ROW_MULTIPLE, Operations
 
 NEVER = -1e8
@@ -51,7 +52,8 @@ class Loss(NamedTuple):
     """Sums over the target tokens of a batch, in nats."""
 
     smoothed: Tensor
-    """Minimized loss: Σ KL(q ‖ p), with R-Drop's term if any; its gradient flows."""
+    """Minimized loss: Σ KL(q ‖ p), with R-Drop's term if any; its gradient flows. Reports add H(q)
+    a token: the cross-entropy with label smoothing of torch, fairseq and Marian."""
     negative_log_likelihood: Tensor
     """-Σ ln p(token), without smoothing and without gradient; perplexity is exp of its mean. Of two
     passes it is the mean."""
@@ -65,6 +67,12 @@ def smoothing_entropy(label_smoothing: float, vocab_size: int) -> float:
     rest = label_smoothing / vocab_size
     right = 1.0 - label_smoothing + rest
     return -(right * math.log(right) + (vocab_size - 1) * rest * math.log(rest))
+
+
+def count_targets(model: Model) -> int:
+    """Counts the tokens that a model may write, among which label smoothing shares."""
+    bias = model.output_bias
+    return len(model.output_matrix) if bias is None else int((bias > NEVER).sum())
 
 
 _CHUNK_CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}

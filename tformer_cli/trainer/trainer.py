@@ -25,6 +25,7 @@ from tformer_cli.trainer.events import (
     TrainingObserver,
 )
 from tformer_cli.trainer.gradients import clip_gradients
+from tformer_cli.trainer.loss import count_targets, smoothing_entropy
 from tformer_cli.trainer.memory import FreedPages, GradientsInMemory
 from tformer_cli.trainer.optimizers.optimizer import (
     MovingAverage,
@@ -106,6 +107,7 @@ class Trainer:
         self._freed_pages = FreedPages()
         self._pace = Pace()
         self._uniform_loss = uniform_loss(config.label_smoothing, len(model.output_matrix))
+        self._target_entropy = smoothing_entropy(config.label_smoothing, count_targets(model))
         self._clock = time.monotonic()
         self._learning_rate = 0.0
         self._saving_seconds = 0.0
@@ -333,7 +335,8 @@ class Trainer:
             StepReport(
                 step=state.step,
                 epoch=epoch,
-                loss=window.mean_loss,
+                # The minimized loss is this one less a constant: 0 is its best value
+                loss=window.mean_loss + self._target_entropy,
                 perplexity=window.perplexity,
                 learning_rate=self._learning_rate,
                 gradient_norm=float(window.last_norm),
