@@ -20,6 +20,7 @@ from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
 from tformer_cli.files import atomic
 from tformer_cli.files.atomic import locked
+from tformer_cli.text.config import CorpusConfig
 from tformer_cli.train import train as workflow
 from tformer_cli.train.train import train
 from tformer_cli.trainer import gradients, memory, report_interval, validation
@@ -359,6 +360,29 @@ def test_missing_or_changed_data_are_named_before_a_resumption(recipe, data, exp
     (data / "target").write_text(content)
     train(recipe, run)
     assert result(run) == expected
+
+
+def test_missing_or_changed_data_of_a_finished_run_are_named(recipe, data):
+    valid = {"source": "valid", "target": "valid"}
+    (data / "valid").write_text("line 1 of 2\nline 3 of 4\nline 5 of 6\n")
+    config = replace(recipe.data, valid=(CorpusConfig(**valid),))
+    recipe, run = replace(recipe, data=config), data / "run"
+    recipe = changed(recipe, max_steps=1)
+    done = train(recipe, run)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    for name, where in (("target", r"source, target.*"), ("valid", r"data\.valid")):
+        content = (data / name).read_text()
+        (data / name).write_text(content.replace("1", "7"))
+        with pytest.raises(DataError, match=f"^{where}: the data have changed since") as other:
+            train(recipe, run)
+        (data / name).unlink()
+        with pytest.raises(DataError, match=f"no such file {data / name}") as gone:
+            train(recipe, run)
+        assert other.value.exit_status == gone.value.exit_status == 2
+        (data / name).write_text(content)
+    again = train(recipe, run)
+    assert (again.was_finished, again.state) == (True, done.state)
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
 @pytest.mark.parametrize("n_flushes", [13, 31, *slowly(7, 22)])

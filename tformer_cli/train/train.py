@@ -55,7 +55,7 @@ from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import RECIPE, Recipe, differing_keys, has_run, load_recipe, make_recipe
 from tformer_cli.runtime import has_fast_bfloat16
 from tformer_cli.text.corpora import SentencePair, corpus_name
-from tformer_cli.text.loading.encoded import EncodedCorpus
+from tformer_cli.text.loading.encoded import EncodedCorpus, cache_key
 from tformer_cli.text.loading.loader import (
     BatchStream,
     LoaderPosition,
@@ -90,6 +90,7 @@ from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.processes.launch import Launch, launched, one_error_per_node
 from tformer_cli.trainer.processes.signals import stop_requests
 from tformer_cli.trainer.resuming.checkpoints import Checkpoints
+from tformer_cli.trainer.resuming.saving import check_data
 from tformer_cli.trainer.resuming.state import TrainingState, generators_kept
 from tformer_cli.trainer.run_logs import DIRECTORY as TENSORBOARD
 from tformer_cli.trainer.run_logs import MetricsLog, TensorBoardLog
@@ -251,8 +252,7 @@ def _started(
         has_words = training_of(recipe).examples.are_translated and not recipe.start.model
         words = source_words(prepared.corpora) if has_words else ()
         save_frequencies(run, _source_counts(recipe, prepared), words)
-    names = [*map(corpus_name, recipe.data.train), "data.valid"]
-    started = replace(started, notes=(*started.notes, *prepared.trainer.resume(names)))
+    started = replace(started, notes=(*started.notes, *prepared.trainer.resume(_names(recipe))))
     if processes.is_first and not prepared.trainer.state.step:
         started = replace(started, doubts=tuple(training_of(recipe).doubts(recipe)))
     return started
@@ -562,7 +562,19 @@ def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
         state = checkpoints.load_state(steps[-1]) if steps else None
     except ArtifactError:  # a damaged checkpoint is training's to deal with: it has older ones
         return None
-    return state.to_json() if state is not None and state.is_finished else None
+    if state is None or not state.is_finished:
+        return None
+    # Its model would else be taken for that of the new data
+    complete = completed_recipe(recipe)
+    sides = training_of(recipe).sides(read_tokenizer(run / TOKENIZER), complete.task.labels)
+    keys = [cache_key(corpus, complete.data, sides) for corpus in complete.data.train]
+    check_data(state, [*keys, fingerprint(validation_pairs(complete))], _names(recipe))
+    return state.to_json()
+
+
+def _names(recipe: Recipe) -> list[str]:
+    """Names the parts of the data in the order of their fingerprints."""
+    return [*map(corpus_name, recipe.data.train), "data.valid"]
 
 
 def _clear(run: Path) -> None:

@@ -184,16 +184,7 @@ class RunSaver:
         averages = (
             {} if self._average is None else self.checkpoints.load_average(step, self._device)
         )
-        if state.fingerprints != fingerprints:
-            changed = [
-                name
-                for name, old, new in zip(names, state.fingerprints, fingerprints, strict=False)
-                if old != new
-            ]
-            raise DataError(
-                f"{'; '.join(changed) or path}: the data have changed since the run began; "
-                "restore the old data, or start over with --fresh"
-            )
+        check_data(state, fingerprints, names or (str(path),))
         try:
             self._model.load_state_dict(weights)
             if state.step:  # before the first step an optimizer has no state
@@ -209,6 +200,18 @@ class RunSaver:
             problem = str(error).splitlines()[0]
             raise ArtifactError(f"{path}: is damaged ({problem}); use another checkpoint") from None
         return state
+
+
+def check_data(state: TrainingState, fingerprints: Sequence[str], names: Sequence[str]) -> None:
+    """Makes sure that a run has the data it began with; `names` are those of its corpora."""
+    if state.fingerprints == fingerprints:
+        return
+    pairs = zip(names, state.fingerprints, fingerprints, strict=False)
+    changed = [name for name, old, new in pairs if old != new]
+    raise DataError(
+        f"{'; '.join(changed) or names[0]}: the data have changed since the run began; "
+        "restore the old data, or start over with --fresh"
+    )
 
 
 def _problem(error: ArtifactError) -> str:
