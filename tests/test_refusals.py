@@ -51,6 +51,7 @@ FILES = {
         '[model]\npreset = "small"\nn_heads = 8\n[training]\nmax_steps = 10',
     ],
     "x.toml": ['[data]\ntrain = [{ tsv = "x.tsv" }]\n[training]\nmax_steps = 1'],
+    "my file.en": ["a"], "page.html": ["<p>a</p>"], "x.csv.gz": [],
     "x.tsv": ["a\tb"], "x.csv": ["text,label", "I like it.,good"], "x.xlsx": [],
     "empty2": [], "blank3": ["", ""], "long": ["a", "b " * 300], "half": ["", "b " * 300],
     "blank.tsv": ["\tabc"], "one-label.tsv": ["a\tsame", "b\tsame"],

@@ -11,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.commands import run
 from tformer_cli.artifacts.overwriting import LAYOUT, Writes
 from tformer_cli.cli.app import app
 from tformer_cli.cli.options import PathRole, path_roles
@@ -294,3 +295,31 @@ def test_the_partial_file_of_a_resumed_output_cannot_be_an_input(place, ending):
     assert result.exit_code == 2
     assert f"error: --resume: new{ending} is also the input (--input)" in result.stderr
     assert content(place) == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["See example.com", "Node.js", "e.g.", "The file is README.md", "It ends.", "3.14", "a.b.c",
+     "directory", "../nothing", "x" * 5000, "a\nb.csv", ".txt", "-", "No blanks.But a dot."],
+)  # fmt: skip
+def test_words_are_not_taken_for_files(model, monkeypatch, tmp_path, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "directory").mkdir()
+    for words in ([], ["-o", "new"]):
+        done = run("translate", model, *words, "--quiet", "--", text, stdin="A man\n")
+        assert done.exit_code == 0, done.stderr
+    assert run("translate", model, "--", "README.md").exit_code == 0, "without -o it is a word"
+
+
+def test_what_says_how_it_is_read_is_no_error(model, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.csv", "x.jsonl"):
+        (tmp_path / name).write_text('{"source": "A man"}\n')
+    for words in (
+        ["-i", "x.csv", "--document", "lines"],
+        ["x.csv", "--document", "lines"],
+        ["-i", "x.jsonl", "--input-format", "jsonl"],
+        ["-i", "x.jsonl", "--input-format", "text"],
+    ):
+        done = run("translate", model, *words, "--quiet")
+        assert (done.exit_code, done.stdout.count("\n")) == (0, 1), done.stderr

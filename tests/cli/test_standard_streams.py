@@ -188,48 +188,6 @@ def test_a_terminal_is_prompted_when_its_lines_are_read_not_before(monkeypatch, 
     os.close(keyboard)
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["translate", "inspect-heads", "inspect-logits", "inspect-flow", "inspect-align"],
-)
-def test_a_text_that_names_a_file_is_translated_with_a_warning(model, monkeypatch, file, command):
-    monkeypatch.chdir(file.parent)
-    done = run(command, model, "two.en", "--quiet")
-    assert done.stderr == (
-        "warning: two.en is a file; its name is being used as text; use -i two.en to read it\n"
-    )
-    assert done.stdout
-    offered = run(command, model, "-i", "two.en", "--quiet")
-    assert offered.stderr == ""
-
-
-def test_a_target_that_names_a_file_is_warned_of_too(model, monkeypatch, file):
-    monkeypatch.chdir(file.parent)
-    done = run("inspect-heads", model, "A man", "--target", "two.en", "--quiet")
-    assert done.stderr == (
-        "warning: two.en is a file; its name is being used as text; "
-        "use --target-file two.en to read it\n"
-    )
-    assert run("inspect-heads", model, "A", "--target-file", "two.en", "--quiet").stderr == ""
-
-
-def test_names_with_spaces_are_quoted_and_one_warning_is_enough(model, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    for name in ("my file.en", "two.en"):
-        (tmp_path / name).write_text("A man\n")
-    done = run("translate", model, "A man", "my file.en", "two.en", "--quiet")
-    assert done.stderr.count("warning: ") == 1
-    assert "use -i 'my file.en' to read it" in done.stderr
-    assert len(done.stdout.splitlines()) == 3
-
-
-@pytest.mark.parametrize("text", ["A man", "directory", "x" * 5000, "a\nb", "../nothing"])
-def test_other_texts_are_not_taken_for_files(model, monkeypatch, tmp_path, text):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "directory").mkdir()
-    assert "is a file" not in run("translate", model, text, "--quiet").stderr
-
-
 def test_more_translations_than_the_beam_are_found_and_noted(model):
     words = ["translate", model, "A man", "--format", "tsv", "--n-best", "5"]
     done = run(*words)

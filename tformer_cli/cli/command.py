@@ -1,11 +1,13 @@
 """Base of all commands: checks of words, files and directories before any work begins."""
 
 import inspect
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any, Literal
 
 import typer
@@ -83,6 +85,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         check_words(ctx.params, is_chosen=is_given(ctx, "export_format"))
         outputs = self._check_outputs(ctx.params, is_forced=is_forced)
         imported = self._import_models(ctx.params)
+        self._check_texts(ctx)
         # An output that is not there yet can be no file of a model
         if imported and any(output.status() is not None for output in outputs):
             from tformer_cli.foreign.import_model import sources_of
@@ -95,6 +98,44 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         # Guarded until the end: a file may become an input's while the command runs
         with guarded({one.path: one.name for one in outputs if one.writes is Writes.FILE}):
             return super().invoke(ctx)
+
+    def _check_texts(self, ctx: Any) -> None:  # noqa: ANN401 - click's
+        """Refuses names of files in the place of texts, and tables in the place of lines."""
+        values, is_translated = ctx.params, self.name == "translate"
+        models = [p.name for p, role in self._paths() if role is PathRole.reads_model]
+        # With --document a name means what it says there
+        if not models or values.get("document") is not None:
+            return
+        texts = [
+            text
+            for parameter in self.params
+            if _takes_text(parameter)
+            for text in _paths_of(values[str(parameter.name)])
+        ]
+        is_document = is_translated and len(texts) == 1 and values["output"] != STANDARD_STREAM
+        named = [(text, "-i") for text in texts if texts != [STANDARD_STREAM]]
+        if "target_file" in values and values.get("target") is not None:
+            named.append((values["target"], "--target-file"))
+        is_written = is_given(ctx, "output")
+        problems = [
+            None
+            if is_document and _is_document(text)
+            else _name_problem(text, option, is_written=is_written, is_translated=is_translated)
+            for text, option in named
+        ]
+        if not is_given(ctx, "input_format"):
+            files = [
+                values[str(parameter.name)] for parameter in self.params if "-i" in parameter.opts
+            ]
+            problems += [_rows_problem(one, is_translated=is_translated) for one in files if one]
+        if problem := next(filter(None, problems), None):
+            from tformer_cli.artifacts.config_file import read_config
+            from tformer_cli.kinds import reads_names
+
+            model = next(iter(_paths_of(values[models[0]])), None)
+            # Names of images are the texts of a model of images
+            if model is None or not reads_names(read_config(Path(model)).model):
+                raise UsageError(problem)
 
     def _import_models(self, values: dict[str, Any]) -> list[tuple[str, Path, Path]]:
         """Puts model directories in the place of the foreign models that were named."""
@@ -150,7 +191,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         inputs += [
             NamedPath(name=name_of(parameter), path=path)
             for parameter in self.params
-            if parameter.param_type_name == "argument" and "TEXT" in str(parameter.metavar)
+            if _takes_text(parameter)
             for path in map(Path, _paths_of(values.get(str(parameter.name))))
         ]
         # With `> FILE` that file is an output, though no option names it
@@ -265,6 +306,59 @@ def _check_given_once(given: Sequence[Any], paths: Sequence[str]) -> None:
         if parameter.name in seen:
             raise UsageError(f"{name_of(parameter)}: is given twice, and takes one file; omit one")
         seen.add(parameter.name)
+
+
+def _takes_text(parameter: Any) -> bool:  # noqa: ANN401 - Typer's
+    is_text = str(parameter.metavar) in ("TEXT", "PROMPT")
+    return is_text and parameter.param_type_name == "argument"
+
+
+def _is_document(text: str) -> bool:
+    from tformer_cli.documents.known_formats import format_of
+
+    return NamedPath(name="TEXT", path=Path(text)).is_file() and format_of(text) is not None
+
+
+def _name_problem(text: str, option: str, *, is_written: bool, is_translated: bool) -> str | None:
+    """Says how to read the file that a text names; None: it is words.
+
+    Without a file of that name, only a word that ends as files do names one, and only if a file is
+    written: a document was meant.
+    """
+    place = NamedPath(name="TEXT", path=Path(text)).status()
+    is_there = place is not None and not S_ISDIR(place.st_mode)
+    if not is_there and not (is_written and "." in text and len(text.split()) == 1):
+        return None
+    from tformer_cli.documents.known_formats import NAMED, ending_of
+
+    if is_there:
+        return _rows_problem(text, is_translated=is_translated) or (
+            f"{text}: is a file, but words are read here; add {option} {shlex.quote(text)}"
+        )
+    if ending_of(text) not in NAMED:
+        return None
+    kind = "no such file" if place is None else "is a directory"
+    return f"{text}: {kind}; name a file that is there, or send words by stdin"
+
+
+def _rows_problem(file: str, *, is_translated: bool) -> str | None:
+    """Says how to read a table, whose lines are no texts; None: it is none."""
+    from tformer_cli.documents.known_formats import REFUSED, TABLES, ending_of
+
+    ending = ending_of(file)
+    if ending in REFUSED:
+        return f"{file}: {REFUSED[ending]}"
+    if ending not in TABLES or file == STANDARD_STREAM:
+        return None
+    advice = "write its column of texts to a file of lines"
+    if is_translated and ending in (".jsonl", ".ndjson"):
+        advice = "add --input-format jsonl"
+    elif is_translated:
+        advice = (
+            f"`tformer translate-corpus MODEL {shlex.quote(file)} --source-field COLUMN -o DIR` "
+            "translates a column"
+        )
+    return f"{file}: is a table, not lines of text; {advice}"
 
 
 def _paths_of(value: object) -> list[str]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
-from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.line_job import FileOptions, rendered, write_lines
 from tformer_cli.cli.options import (
     DecodingPrecisionOption,
@@ -157,10 +156,7 @@ class LineJob(FileOptions):
             images = pictures.images
         given: Iterator[str] = iter(())
         if images is None:
-            takes_names = pictures is not None and reads_names(read_config(model).model)
-            given = input_lines(
-                texts, self.input_file, read, "--input", quiet=self.quiet, takes_names=takes_names
-            )
+            given = input_lines(texts, self.input_file, read, "--input", quiet=self.quiet)
         # Who types lines waits for each answer; a buffer would hold them back
         is_typed = images is None and self.is_typed(texts)
         from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer

@@ -237,15 +237,11 @@ def input_lines(
     option: str,
     *,
     quiet: bool = False,
-    takes_names: bool = False,
 ) -> Iterator[str]:
     """Returns the lines of the arguments, else those of a file or stdin."""
-    # Warns of an argument that names a file: the most likely slip is a forgotten option.
     if texts and file is not None:
         raise UsageError(f"{option}: texts are given as arguments already; omit one of the two")
     if texts and list(texts) != [STANDARD_STREAM]:
-        if not takes_names:
-            warn_of_file_names(texts)
         return argument_lines(texts, counts)
     return file_lines(STANDARD_STREAM if file is None else file, counts, quiet=quiet)
 
@@ -290,21 +286,6 @@ def _prompted(lines: Iterator[str], *, quiet: bool) -> Iterator[str]:
     """Yields the lines of stdin; waits for the first only when everything else is ready."""
     prompt_at_terminal(quiet=quiet)
     yield from lines
-
-
-def warn_of_file_names(texts: Sequence[str], option: str = "-i") -> None:
-    """Warns of the first text that is the name of a file, and offers the option for files."""
-    for text in texts:
-        try:
-            is_file = Path(text).is_file()
-        except (OSError, ValueError):  # longer than a name can be
-            continue
-        if is_file:
-            warn(
-                f"{text} is a file; its name is being used as text; "
-                f"use {option} {shlex.quote(text)} to read it"
-            )
-            return
 
 
 def argument_lines(texts: Sequence[str], counts: LineCounts) -> Iterator[str]:

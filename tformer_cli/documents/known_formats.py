@@ -50,16 +50,31 @@ REFUSED = {
     ".pdf": "a PDF has no text to write into; make text of it with pdftotext, or a .docx",
     ".doc": "an old format; save it as .docx",
     ".rtf": "a format that is not read; save it as .docx",
-    ".xls": "a format that is not read; save its texts as .txt",
-    ".xlsx": "a format that is not read; save its texts as .txt",
+    ".xls": "a table that is not read; save it as .csv",
+    ".xlsx": "a table that is not read; save it as .csv",
+    ".ods": "a table that is not read; save it as .csv",
     ".ppt": "an old format; save it as .pptx",
 }
 """Files that people try, and the way out."""
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow")
+"""Files whose lines are rows of several columns, and no sentences."""
+NAMED = frozenset(
+    {*BY_EXTENSION, *REFUSED, *TABLES, ".mdx", ".rst", ".tex", ".xml", ".yaml", ".yml", ".zip"}
+    | {".png", ".jpg", ".jpeg", ".gif", ".webp"}
+)
+"""Endings by which a word without blanks is the name of a file: `e.g.` and `Node.js` are words."""
+_PACKED = (".gz", ".xz", ".bz2")
+
+
+def ending_of(path: str) -> str:
+    """Returns the extension of a file, before that of a compressed one."""
+    name = PurePath(path)
+    return (name.with_suffix("") if name.suffix in _PACKED else name).suffix.lower()
 
 
 def format_of(path: str) -> Format | None:
     """Finds the format of a file by its extension; None: it has no known one."""
-    extension = PurePath(path).suffix.lower()
+    extension = ending_of(path)
     if extension in REFUSED:
         raise UsageError(f"{path}: {REFUSED[extension]}")
     return BY_EXTENSION.get(extension)

@@ -36,10 +36,10 @@ def test_a_file_is_a_document_by_its_ending(model, page, tmp_path):
 
 
 def test_lines_stay_lines(model, page, tmp_path):
-    # A name is a text where nothing says that it is a file's
-    assert "is a file; its name is being used as text" in run("translate", model, page).stderr
     lines = run("translate", model, "-i", page, "--document", "lines")
     assert "has tags of HTML or XML" in lines.stderr
+    name = run("translate", model, page, "--document", "lines", "-q")
+    assert (name.exit_code, name.stdout.count("\n")) == (0, 1), "the words of its name"
     text = tmp_path / "a.txt"
     text.write_text("\n".join(LINES) + "\n")
     plain = run("translate", model, "-i", text, "-q")
@@ -72,8 +72,8 @@ def test_what_is_protected_is_copied(model, tmp_path):
     ("words", "error"),
     [
         (["a.pdf", "-o", "b.pdf"], "a.pdf: a PDF has no text to write into; make text of it with"),
-        (["no.pdf", "-o", "b.pdf"], "no.pdf: a PDF has no text to write into"),
-        (["no.html", "-o", "b.html"], "no.html: no such file; name a document, or add --document"),
+        (["no.pdf", "-o", "b.pdf"], "no.pdf: no such file; name a file that is there"),
+        (["no.html", "-o", "b.html"], "no.html: no such file; name a file that is there, or send"),
         (["a.html", "-o", "b.pdf"], "b.pdf: html stays html; name a file that ends in .html"),
         (["-i", "a.html", "-o", "b.docx"], "--output: b.docx: html stays html; name a file that"),
         (["--document", "html", "-o", "b.md"], "b.md: html stays html; name a file that ends in"),
@@ -82,9 +82,9 @@ def test_what_is_protected_is_copied(model, tmp_path):
         (["-i", "c.txt", "-o", "b.pdf"], "b.pdf: cannot be written; name a file of text"),
         (["a.html.gz", "-o", "b.html"], "not read compressed; unpack it: gzip -dk a.html.gz"),
         (["-i", "a.html.gz"], "a.html.gz: documents are not read compressed"),
-        (["d.html", "-o", "b.html"], "d.html: is a directory; name a document, or add --document"),
+        (["d.html", "-o", "b.html"], "d.html: is a directory; name a file that is there"),
         (["-i", "d.html", "-o", "b.html"], "d.html: is a directory; name a file"),
-        (["hi", "a.html", "-o", "b.html"], "a.html: is a document, which is translated by itself"),
+        (["hi", "a.html", "-o", "b.html"], "a.html: is a file, but words are read here"),
         (["a.html", "-o", "b.html", "--buffer-lines", "9"], "--buffer-lines: lines have it, doc"),
         (["-i", "a.pdf"], "a.pdf: a PDF has no text to write into"),
         (["--document", "htlm"], "--document: there is no format htlm; did you mean html?"),

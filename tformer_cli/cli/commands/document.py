@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tformer_cli.artifacts.overwriting import NamedPath
 from tformer_cli.cli.line_job import FileOptions
 from tformer_cli.cli.progress import line_progress, shares_terminal
 from tformer_cli.cli.streams import (
@@ -43,11 +44,6 @@ if TYPE_CHECKING:
 LINES = "lines"
 # Files of lines have this ending, too: they are documents only where that is asked for.
 _PLAIN_TEXT = "text"
-_PROBLEMS = {
-    "file": "is a document, which is translated by itself; name no other text",
-    "directory": "is a directory; name a document",
-    "": "no such file; name a document",
-}
 
 
 class ChosenDocument(NamedTuple):
@@ -72,19 +68,13 @@ def chosen_document(
     is_file = files.input_file is not None and file != STANDARD_STREAM
     # A sentence is a text, though a file may be called so
     if texts and files.input_file is None and files.output != STANDARD_STREAM:
-        is_file = _is_file(texts)
-    found = _format_of(file) if is_file else None
+        is_file = named is not None and NamedPath(name="TEXT", path=Path(named)).is_file()
+    found = format_of(file) if is_file else None
     if found is not None and (found.name != _PLAIN_TEXT or files.input_file is None):
         return _checked(file, found, files.output)
     if PurePath(files.output).suffix.lower() in REFUSED:
         raise UsageError(f"--output: {files.output}: cannot be written; name a file of text")
     return None
-
-
-def _format_of(file: str) -> Format | None:
-    """Finds the format of a file by its ending, before that of a compressed file."""
-    path = PurePath(file)
-    return format_of(str(path.with_suffix("")) if path.suffix in COMPRESSORS else file)
 
 
 def _checked(file: str, chosen: Format, output: str) -> ChosenDocument:
@@ -103,29 +93,6 @@ def _checked(file: str, chosen: Format, output: str) -> ChosenDocument:
             f"{ending}"
         )
     return ChosenDocument(file, chosen)
-
-
-def _is_file(texts: list[str]) -> bool:
-    """Returns whether the only text is a file; refuses names of documents among words."""
-    is_one = len(texts) == 1
-    for text in texts:
-        kind = _kind_of_path(text)
-        if is_one and kind == "file":
-            return True
-        # With a blank it is a sentence, unless a file is called so
-        is_name = kind == "file" or (is_one and " " not in text)
-        if is_name and _format_of(text) is not None:
-            raise UsageError(
-                f"{text}: {_PROBLEMS[kind]}, or add --document lines to translate these words"
-            )
-    return False
-
-
-def _kind_of_path(name: str) -> str:
-    try:
-        return "file" if Path(name).is_file() else "directory" if Path(name).is_dir() else ""
-    except (OSError, ValueError):  # longer than a name can be
-        return ""
 
 
 def translate_document(

@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Unpack
 
-from tformer_cli.artifacts.config_file import check_model, read_config
+from tformer_cli.artifacts.config_file import check_model
 from tformer_cli.cli.inspect.inspect_view import (
     OpeningArguments,
     SourceOption,
@@ -27,7 +27,6 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.views.decision import VIEW, DecisionOptions
-from tformer_cli.kinds import reads_names
 from tformer_cli.text.lines import LineCounts, check_file
 from tformer_cli.wording import is_blank
 
@@ -95,8 +94,7 @@ def inspect_decision(
     if corpus is not None and str(corpus) != STANDARD_STREAM:
         check_file(corpus)
     counts = LineCounts()
-    names = reads_names(read_config(model).model)
-    lines = input_lines(text, source, counts, "--source", quiet=quiet, takes_names=names)
+    lines = input_lines(text, source, counts, "--source", quiet=quiet)
     # One more than two, so that more are an error
     sentences = list(islice(lines, 3))
     options.check(len(sentences))

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Unpack
 
-from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspect.inspect_view import (
     GivenSentences,
@@ -44,7 +43,6 @@ from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.inspect.views.diff import VIEW as DIFF_VIEW
 from tformer_cli.inspect.views.diff import DiffOptions
 from tformer_cli.inspect.views.step import VIEW, StepOptions
-from tformer_cli.kinds import reads_names
 from tformer_cli.text.lines import LineCounts
 
 WORKSHEET = "Worksheet"  # The panel of options that make one
@@ -104,9 +102,7 @@ def inspect_step(
     chosen = view_format(VIEW, output_format, output)
     worksheet.check(output)
     counts = LineCounts()
-    # TEXT may be the name of an image, which then needs no warning of a file
-    names = reads_names(read_config(model).model)
-    line = _only_line(text, source, counts, quiet=quiet, takes_names=names)
+    line = _only_line(text, source, counts, quiet=quiet)
 
     from tformer_cli.inspect.jobs.report import read_sentences
     from tformer_cli.inspect.walkthrough.step import answer_key, make_quiz
@@ -128,11 +124,9 @@ def inspect_step(
     warn_of_bytes(counts)
 
 
-def _only_line(
-    text: str | None, source: str | None, counts: LineCounts, *, quiet: bool, takes_names: bool
-) -> str:
+def _only_line(text: str | None, source: str | None, counts: LineCounts, *, quiet: bool) -> str:
     texts = None if text is None else [text]
-    lines = input_lines(texts, source, counts, "--source", quiet=quiet, takes_names=takes_names)
+    lines = input_lines(texts, source, counts, "--source", quiet=quiet)
     first = next(lines, None)
     if first is None or next(lines, None) is not None:
         number = "none" if first is None else "several"
@@ -170,9 +164,7 @@ def inspect_report(
     check_ending(output, ["html"])
     sentences.check_searched(options)
     counts = LineCounts()
-    # A file's name as TEXT is what a model of images reads: no warning then
-    names = reads_names(read_config(model).model)
-    lines, targets = sentences.read(text, counts, quiet=quiet, takes_names=names)
+    lines, targets = sentences.read(text, counts, quiet=quiet)
 
     from tformer_cli.inspect.jobs.report import TASKS
     from tformer_cli.inspect.jobs.report import inspect_report as make_report
@@ -226,8 +218,7 @@ def inspect_diff(
     # Before the models are opened, so that both compute with these threads
     prepare_torch(opening["threads"])
     opened, other = open_models(first, second, **opening)
-    names = reads_names(opened.directory.config)
-    lines, targets = sentences.read(text, counts, quiet=quiet, takes_names=names)
+    lines, targets = sentences.read(text, counts, quiet=quiet)
     comparer = ModelComparer(opened, other, options.heads, options.match)
     note_choices(opened, quiet=quiet)
     lines_done = comparer.read(lines, targets)

@@ -15,7 +15,6 @@ from tformer_cli.artifacts.config_file import (
     TASKS,
     TRANSLATORS,
     check_model,
-    read_config,
 )
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.format_choice import BINARY, chosen_format, format_option
@@ -48,12 +47,10 @@ from tformer_cli.cli.streams import (
     utf8_line,
     warn,
     warn_of_bytes,
-    warn_of_file_names,
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.view import ModelView, SentenceView, View
 from tformer_cli.inspect.weighting.weighting import WeightingName
-from tformer_cli.kinds import reads_names
 from tformer_cli.settings import Option
 from tformer_cli.show.png import check_png
 from tformer_cli.text.lines import LineCounts, check_file
@@ -124,17 +121,14 @@ class GivenSentences:
         counts: "LineCounts",
         *,
         quiet: bool = False,
-        takes_names: bool = False,
     ) -> tuple[Iterator[str], Iterator[str] | None]:
         self.check(texts)
         source, target, target_file = self.source, self.target, self.target_file
         # Texts on the command line leave stdin to one of the files
         if not texts:
             check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
-        lines = input_lines(texts, source, counts, "--source", quiet=quiet, takes_names=takes_names)
+        lines = input_lines(texts, source, counts, "--source", quiet=quiet)
         if target is not None:
-            # The name of a file would be read as the target: --target-file was meant
-            warn_of_file_names([target], "--target-file")
             return lines, argument_lines([target], counts)
         return lines, None if target_file is None else file_lines(target_file, counts, quiet=quiet)
 
@@ -210,8 +204,7 @@ class SentenceRequest:
     quiet: bool
 
     def read(self, counts: "LineCounts") -> tuple[Iterator[str], Iterator[str] | None]:
-        names = reads_names(read_config(self.model).model)
-        return self.sentences.read(self.text, counts, quiet=self.quiet, takes_names=names)
+        return self.sentences.read(self.text, counts, quiet=self.quiet)
 
     def open(self, rank: int = 1, tasks: tuple["TaskKind", ...] = TRANSLATORS) -> "Opened":
         return open_model(self.model, self.opening, quiet=self.quiet, rank=rank, tasks=tasks)
