@@ -14,6 +14,8 @@ from tformer_cli.runtime import without_garbage_collection
 def main() -> None:
     """Runs the program with the process's arguments."""
     signal.signal(signal.SIGTERM, _leave)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _leave)
     try:
         with without_garbage_collection():
             from tformer_cli.cli.app import main as run

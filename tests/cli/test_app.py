@@ -1,8 +1,11 @@
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -233,7 +236,9 @@ def test_a_terminated_command_leaves_nothing_half_written(tmp_path):
     assert list(output.iterdir()) == []
 
 
-@pytest.mark.parametrize(("signal_name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(
+    ("signal_name", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)]
+)
 def test_a_signal_while_the_commands_are_loaded_ends_the_program_quietly(signal_name, status):
     code = (
         "import os, signal, sys\n"
@@ -261,7 +266,67 @@ def test_commands_are_listed_with_the_first_sentence_of_their_help():
     assert list(HelpfulGroup.summaries(root, context)) == list(root.summaries(context))
 
 
-@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
+SIGNALS = [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129)]
+# The beginning of a library in C++, which no exception may leave: it ends the process
+STRICT = """
+import os, signal, time
+try:
+    os.kill(os.getpid(), signal.NAME)
+    time.sleep(0.01)
+except BaseException:
+    os.abort()
+print("loaded", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("name", "status"), SIGNALS)
+def test_a_signal_while_a_library_is_loaded_waits_until_it_is(name, status, tmp_path):
+    (tmp_path / "strict.py").write_text(STRICT.replace("NAME", name))
+    program = f"""
+import signal, sys, time
+from tformer_cli.cli import app
+sys.path.insert(0, {str(tmp_path)!r})
+for one in (signal.SIGINT, signal.SIGHUP):  # a background job ignores them
+    signal.signal(one, signal.default_int_handler)
+def run():
+    try:
+        import strict
+        time.sleep(60)
+    except KeyboardInterrupt:  # Typer's own way
+        sys.exit(130)
+    finally:
+        print("cleaned")
+app.make_app = lambda: run
+app.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (status, b"")
+    assert done.stdout == b"loaded\ncleaned\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "status"), SIGNALS)
+def test_signals_at_all_moments_end_the_program_by_their_status(name, status, model, tmp_path):
+    words = ["export", str(model), "--format", "huggingface", "-o", "out", "-q"]
+    program = "import signal, sys; sys.argv[1:] = {!r}\nfrom tformer_cli.__main__ import main\n{}"
+    ready = "signal.signal(signal.SIGINT, signal.default_int_handler)\nmain()"
+    for tenths in range(5, 35, 5):
+        child = subprocess.Popen(
+            [sys.executable, "-c", program.format(words, ready)], stderr=subprocess.PIPE,
+            cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(tenths / 10)
+        child.send_signal(getattr(signal, name))
+        _, errors = child.communicate()
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        # Before the program's first line Python itself ends by the signal
+        assert child.returncode in (0, status, status - 2 * status + 128), errors
+        assert len(errors.splitlines()) <= 1
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "status"), SIGNALS)
 def test_a_signal_while_an_object_is_destroyed_ends_the_program(name, status):
     program = f"""
 import os, signal, sys, time

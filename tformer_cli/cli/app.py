@@ -30,6 +30,7 @@ from tformer_cli.cli.help import (
 )
 from tformer_cli.cli.streams import discard_stdout, error_line, prepare_standard_streams
 from tformer_cli.errors import TformerError
+from tformer_cli.files.atomic import ending_signals
 from tformer_cli.runtime import bound_waiting, without_garbage_collection
 from tformer_cli.version import __version__
 
@@ -376,8 +377,10 @@ def __getattr__(name: str) -> Any:
 def main() -> None:
     """Runs the program with the process's arguments."""
     prepare_standard_streams()  # first: else a file of ours takes the place of a closed stream
-    # SystemExit unwinds the stack, so that what was written aside is removed
-    signal.signal(signal.SIGTERM, _leave_on_signal)
+    # Exceptions unwind the stack, so that what was written aside is removed
+    for number in ending_signals():
+        if signal.getsignal(number) != signal.SIG_IGN:  # as SIGINT is in the background
+            signal.signal(number, _leave_on_signal)
     sys.unraisablehook = _leave_later
     if "--debug" not in sys.argv[1:2]:
         threading.excepthook = _say_of_thread
@@ -385,11 +388,38 @@ def main() -> None:
     make_app()()
 
 
-def _leave_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+def _leave_on_signal(signal_number: int, frame: FrameType | None) -> None:
     """Exits as an error does, so that nothing half-written is left."""
+    # torch's initialization calls Python from C++ that no exception may leave: it would abort
+    if importer := _importer(frame):
+
+        def leave(*_: object) -> None:
+            sys.settrace(None)
+            _leave(signal_number)
+
+        # As debuggers stop: at the next line of the code that asked for the import
+        importer.f_trace = leave
+        sys.settrace(lambda *_: None)
+    else:
+        _leave(signal_number)
+
+
+def _leave(signal_number: int) -> NoReturn:
+    if signal_number == signal.SIGINT:
+        raise KeyboardInterrupt
     _signals.append(signal_number)
     # As a shell reports it: scripts rely on 143 for SIGTERM
     sys.exit(128 + signal_number)
+
+
+def _importer(frame: FrameType | None) -> FrameType | None:
+    """Finds the code of the program that waits for an import, if one is going on."""
+    importer = None
+    while frame is not None and frame.f_code is not main.__code__:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            importer = frame.f_back
+        frame = frame.f_back
+    return importer
 
 
 def _say_of_thread(args: threading.ExceptHookArgs) -> None:

@@ -374,16 +374,22 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 """Error numbers of file systems without locks."""
 
 
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Returns the signals that end a program: Ctrl-C, SIGTERM and that of a closed terminal."""
+    hangup: signal.Signals | None = getattr(signal, "SIGHUP", None)
+    if hangup is None or signal.getsignal(hangup) == signal.SIG_IGN:  # by nohup
+        return signal.SIGINT, signal.SIGTERM
+    return signal.SIGINT, signal.SIGTERM, hangup
+
+
 @contextmanager
 def default_signals() -> Iterator[None]:
-    """Lets SIGINT and SIGTERM end the process at once, also where a library works."""
+    """Lets signals that end the process do so at once, also where a library works."""
     # Python lets the main thread alone set them
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    old = {
-        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    old = {number: signal.signal(number, signal.SIG_DFL) for number in ending_signals()}
     try:
         yield
     finally:

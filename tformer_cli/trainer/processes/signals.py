@@ -1,10 +1,12 @@
-"""SIGINT and SIGTERM as polite requests: the step in hand is finished and saved first."""
+"""SIGINT, SIGTERM and SIGHUP as polite requests: the step in hand is finished and saved first."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from tformer_cli.files.atomic import ending_signals
 
 
 class StopRequested(Exception):  # noqa: N818 - a way out of long work, not an error
@@ -33,18 +35,15 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Yields a request that SIGINT and SIGTERM set; the old handlers come back at the end."""
+    """Yields a request that these signals set; the old handlers come back at the end."""
     # Python delivers signals only to the main thread; in another one the request is never set.
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    old = {number: signal.signal(number, request.receive) for number in _NUMBERS}
+    old = {number: signal.signal(number, request.receive) for number in ending_signals()}
     try:
         yield request
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
-
-
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
