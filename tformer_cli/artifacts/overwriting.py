@@ -98,6 +98,10 @@ class Output(NamedPath):
     writes: Writes = Writes.FILE
     holds: frozenset[str] | None = None
     """Formats in which it may be written, as `content_of` names them; None: not looked at."""
+    is_document: bool = False
+    """True if it is a translated document, which does not say who wrote it."""
+    is_named: bool = False
+    """True if its name says so: whatever is there is a document of the same format."""
 
 
 def standard_stream(name: str, descriptor: int) -> list[Output]:
@@ -130,7 +134,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> Non
 
 def _check_content(output: Output, advice: str) -> None:
     """Refuses to replace a file whose content cannot be an earlier result of the same command."""
-    if output.holds is None or not output.is_file():
+    if output.holds is None or output.is_named or not output.is_file():
         return
     try:
         content, is_ours = content_of(output.path)
@@ -138,7 +142,7 @@ def _check_content(output: Output, advice: str) -> None:
         content, is_ours = "a file that cannot be read", False  # what is not known may not be ours
     if content == "text" and output.path.suffix.lower() in CODE:  # a recipe, though unfinished
         content, is_ours = "code or settings, by its name", False
-    if content and not (is_ours and content in output.holds):
+    if content and not ((is_ours or output.is_document) and content in output.holds):
         raise UsageError(
             f"{output.name}: {output.path} is there already and holds {content}, which this "
             f"command did not write; {advice}, or add --force to replace it"

@@ -4,6 +4,7 @@ import inspect
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
@@ -208,7 +209,10 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                     if descriptor is None:
                         looks = role is PathRole.writes_file and not is_forced
                         holds = self._contents(parameter.name, path) if looks else None
-                        outputs.append(Output(name=name, path=path, writes=role.value, holds=holds))
+                        output = Output(name=name, path=path, writes=role.value, holds=holds)
+                        if holds and parameter.name == "output":
+                            output = _without_marks(output, values)
+                        outputs.append(output)
                         if values.get("resume"):  # written under these names first
                             from tformer_cli.artifacts.resumable import parts_of
 
@@ -317,6 +321,22 @@ def _is_document(text: str) -> bool:
     from tformer_cli.documents.known_formats import format_of
 
     return NamedPath(name="TEXT", path=Path(text)).is_file() and format_of(text) is not None
+
+
+def _without_marks(output: Output, values: Mapping[str, Any]) -> Output:
+    """Lets a translated document, which has no mark of ours, be replaced by one of its format."""
+    named, file, texts = values.get("document"), values.get("input_file"), values.get("text") or []
+    is_file = file is not None or (len(texts) == 1 and "document" in values)
+    if named == "lines" or (named is None and not (is_file and _is_document(file or texts[0]))):
+        return output
+    from tformer_cli.documents.known_formats import format_named, format_of
+
+    chosen = format_of(file or texts[0]) if named is None else format_named(named)
+    if chosen is None or (named is None and file is not None and chosen.name == "text"):
+        return output  # lines
+    is_named = output.path.suffix.lower() in chosen.extensions
+    holds = frozenset({chosen.content, "text"}) | (output.holds or frozenset())
+    return replace(output, holds=holds, is_document=True, is_named=is_named)
 
 
 def _name_problem(text: str, option: str, *, is_written: bool, is_translated: bool) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from tformer_cli.errors import UsageError
+from tformer_cli.files.regular_file import ZIP
 
 if TYPE_CHECKING:
     from tformer_cli.documents.segments import Reader
@@ -26,6 +27,12 @@ class Format(NamedTuple):
         module, _, function = self.reader.partition(":")
         reader: Reader = getattr(import_module(f"tformer_cli.documents.formats.{module}"), function)
         return reader
+
+    @property
+    def content(self) -> str:
+        """The content of such a file, as `files.regular_file.content_of` names it."""
+        is_packed = self.reader.startswith(("office:", "epub:"))
+        return {"html": "HTML", "json": "JSON"}.get(self.name, ZIP if is_packed else "text")
 
 
 FORMATS = (

@@ -82,7 +82,7 @@ def hash_tree(directory: Path, pattern: str) -> str:
 
 LOOKED_AT = 1 << 20
 """Bytes read of a file: a page of ours may name its maker late."""
-BINARY = "binary data"
+BINARY, ZIP = "binary data", "a zip archive"
 _JSON = re.compile(rb'\s*(\{\s*"[^"\n]*"\s*:|\[\s*[\[{"])')
 _OUR_JSON = re.compile(rb'"schema": ?"tformer\.|"index": ?\d')
 _MARKUP = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<(!doctype html|html|svg)\b", re.IGNORECASE)
@@ -105,7 +105,7 @@ def content_of(path: Path) -> tuple[str, bool]:
     ):
         if start.startswith(magic):
             is_ours = any(one in start[:4096] for one in sign.split(b"|"))
-            return BINARY if kind == "npz" and not is_ours else kind, is_ours  # any zip archive
+            return ZIP if kind == "npz" and not is_ours else kind, is_ours
     if start[8:10] == b'{"' and int.from_bytes(start[:8], "little") < LOOKED_AT * 100:
         return "safetensors", b"tformer" in start[
             :4096

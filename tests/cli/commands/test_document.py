@@ -1,6 +1,7 @@
 """Documents of the command translate: how they are chosen and written, and what is refused."""
 
 import json
+import zipfile
 
 import pytest
 
@@ -144,3 +145,56 @@ def test_endings_that_fit(name, written, format_, model, tmp_path):
     words = ["--document", format_] if format_ else []
     done = run("translate", model, file, "-o", tmp_path / written, *words, "-q")
     assert (done.exit_code, (tmp_path / written).exists()) == (0, True), done.stderr
+
+
+def zipped(path, files):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def documents(folder):
+    """Writes a document of each kind of content."""
+    (folder / "a.html").write_text(f"<!doctype html>{PAGE}")
+    (folder / "a.json").write_text(json.dumps({"title": LINES[0]}))
+    (folder / "b.json").write_text(json.dumps([LINES[0]]))
+    (folder / "a.md").write_text(f"x = 1\n\n{LINES[0]}\n")
+    (folder / "b.md").write_text(f"<svg></svg>\n\n{LINES[0]}\n")
+    (folder / "a.txt").write_text(f"#!{LINES[0]}\n")
+    (folder / "a.srt").write_text(f"1\n00:00:01,000 --> 00:00:02,000\n{LINES[0]}\n")
+    body = f"<w:p><w:r><w:t>{LINES[0]}</w:t></w:r></w:p>"
+    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    types = "http://schemas.openxmlformats.org/package/2006/content-types"
+    zipped(
+        folder / "a.docx",
+        {
+            "[Content_Types].xml": f'<Types xmlns="{types}"><Override PartName="/word/document.xml"'
+            f' ContentType="{kind}"/></Types>',
+            "word/document.xml": f'<w:document xmlns:w="{word}"><w:body>{body}</w:body>'
+            "</w:document>",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["a.html", "a.json", "b.json", "a.md", "b.md", "a.txt", "a.srt", "a.docx"]
+)
+def test_the_same_command_again_replaces_its_document(model, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    documents(tmp_path)
+    plain = () if name in ("a.md", "b.md", "a.txt") else ("out",)
+    for output in (f"out{name[1:]}", *plain):
+        for _ in range(2):
+            done = run("translate", model, name, "-o", output, "-q")
+            assert done.exit_code == 0, done.stderr
+    # Not what is clearly something else, under a name that says nothing
+    for other, content in (("r.toml", "[model]\nd_model = 8\n"), ("x.jpg", b"\xff\xd8\xff\0\0")):
+        data = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / other).write_bytes(data)
+        refused = run("translate", model, name, "-o", other, "-q")
+        assert refused.exit_code == 2
+        assert (tmp_path / other).read_bytes() == data
+    # Nor by lines, which are no document
+    (tmp_path / "package.json").write_text('{"name": "mine"}')
+    assert run("translate", model, "A man", "-o", "package.json").exit_code == 2
