@@ -9,6 +9,7 @@ from difflib import get_close_matches
 LIKE_ENOUGH = 0.7
 # Of a beginning by which a longer name is guessed.
 FEWEST_LETTERS = 2
+RUNTIME = "tformer-runtime"
 SPACE_LABEL = "▁"
 # Unicode's categories of controls, and of separators of lines and paragraphs.
 _CONTROLS = ("Cc", "Zl", "Zp")
@@ -36,6 +37,18 @@ def is_blank(text: str) -> bool:
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
     """Writes a number with what it counts: "1 line", "1,234 lines", "0 lines"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def installing(extra: str) -> str:
+    """Writes the command that installs an extra of the distribution that is installed."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    name = RUNTIME  # the wheel that runs models without PyTorch; see `.ci/runtime_wheel.py`
+    try:
+        distribution(RUNTIME)
+    except PackageNotFoundError:
+        name = "tformer"
+    return f"pip install '{name}[{extra}]'"
 
 
 def visible(text: str, longest: int | None = None) -> str:

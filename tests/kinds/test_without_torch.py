@@ -5,12 +5,16 @@ Nor do they need the other packages that `tformer-runtime` leaves out.
 
 import dataclasses
 import json
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+import tformer_cli
 from tests.commands import record_of, records_of, run
 from tformer_cli.bulk.plan import GivenCorpus, plan_corpus
 from tformer_cli.bulk.shards import Fields, Task
@@ -23,6 +27,7 @@ from tformer_cli.kinds.stored_model import is_cpu, may_have_gpu
 from tformer_cli.runtime import default_threads
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.scoring import score_pairs
+from tformer_cli.wording import installing
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]
 ASKED = 77
@@ -285,14 +290,35 @@ def test_an_opened_model_names_its_device(model):
         (("quickstart",), "torch"),
     ],
 )
-def test_a_command_says_what_to_install_and_leaves_nothing(arguments, missing, tmp_path):
+@pytest.mark.parametrize("is_runtime", [True, False])
+def test_a_command_says_what_to_install_and_leaves_nothing(
+    arguments, missing, is_runtime, tmp_path
+):
+    metadata = tmp_path / "site" / "tformer_runtime-0.1.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("Metadata-Version: 2.1\nName: tformer-runtime\nVersion: 0.1\n")
+    path = {"PYTHONPATH": str(tmp_path / "site")} if is_runtime else {}
+    (tmp_path / "work").mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, *arguments],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", WITHOUT, *arguments], cwd=tmp_path / "work",
+        env={**os.environ, **path}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2
+    advice = "'tformer-runtime[train]'" if is_runtime else missing
     assert done.stderr == (
-        f"error: {arguments[0]}: needs {missing}, which is not installed; pip install "
-        "'tformer-runtime[train]'\n"
+        f"error: {arguments[0]}: needs {missing}, which is not installed; pip install {advice}\n"
     )
-    assert not any(tmp_path.iterdir())
+    assert not any((tmp_path / "work").iterdir())
+
+
+def test_extras_are_those_of_the_distribution_that_is_installed(monkeypatch, tmp_path):
+    assert installing("serve") == "pip install 'tformer[serve]'"
+    metadata = tmp_path / "tformer_runtime-0.1.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: tformer-runtime\nVersion: 0.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installing("serve") == "pip install 'tformer-runtime[serve]'"
+    # Nobody else writes such a command
+    sources = Path(tformer_cli.__file__).parent.rglob("*.py")
+    said = [file.name for file in sources if re.search(r"tformer(-runtime)?\[", file.read_text())]
+    assert said == []

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tformer_cli.bulk.shards import MOST_ATTEMPTS, Event
 from tformer_cli.bulk.translate_shard import check_answer, describe, translate_shard
 from tformer_cli.errors import TformerError, UsageError
+from tformer_cli.wording import installing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -57,7 +58,7 @@ class DaskCluster:
             import distributed  # noqa: F401
         except ImportError:
             raise UsageError(
-                "--cluster: needs the package distributed; install tformer[cluster] here and on "
+                f"--cluster: needs the package distributed; {installing('cluster')} here and on "
                 "every worker"
             ) from None
         protocol = "tcp" if tls is None else "tls"

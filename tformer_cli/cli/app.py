@@ -33,6 +33,7 @@ from tformer_cli.errors import TformerError
 from tformer_cli.files.atomic import ending_signals
 from tformer_cli.runtime import bound_waiting, without_garbage_collection
 from tformer_cli.version import __version__
+from tformer_cli.wording import RUNTIME, installing
 
 # Status that a shell reports for a program ended by a closed pipe (128 + SIGPIPE).
 CLOSED_PIPE_STATUS = 141
@@ -40,7 +41,6 @@ NO_MEMORY = "there is not enough memory"
 LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
 # What `tformer-runtime` installs only with its extra; see `.ci/runtime_wheel.py`.
 LEFT_OUT = ("datasets", "pyarrow", "torch")
-LEFT_OUT_MESSAGE = "needs {0}, which is not installed; pip install 'tformer-runtime[train]'"
 # Error numbers of writing to a stream that is full, closed or gone.
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
@@ -148,7 +148,10 @@ class OneLineErrors(LazyGroup):
             if error.name not in LEFT_OUT:
                 _end(given, error, _fault(error), 1)
             command = next((one for one in given if not one.startswith("-")), "tformer")
-            _end(given, error, f"{command}: {LEFT_OUT_MESSAGE.format(error.name)}", 2)
+            advice = installing("train")  # an extra of the runtime; the whole asks for torch itself
+            advice = advice if RUNTIME in advice else f"pip install {error.name}"
+            missing = f"needs {error.name}, which is not installed"
+            _end(given, error, f"{command}: {missing}; {advice}", 2)
         # a fault of ours is one line, too, and so is a panic of a library, which is no Exception
         except BaseException as error:  # noqa: BLE001
             if _signals:  # a library that was interrupted may call that an error of its own

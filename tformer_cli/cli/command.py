@@ -38,6 +38,7 @@ from tformer_cli.cli.options import (
 from tformer_cli.cli.streams import STANDARD_STREAM, STDIN, STDOUT, note, open_stream
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.atomic import guarded, replaceable_directory
+from tformer_cli.wording import installing
 
 # Other commands compute in float32: for them a foreign model's integers are widened on import.
 TAKE_INTEGERS = ("translate", "translate-corpus", "evaluate", "score", "benchmark", "info")
@@ -416,9 +417,7 @@ def check_words(values: Mapping[str, Any], *, is_chosen: bool) -> None:
         except ValueError as error:
             raise UsageError(f"--device: {error}") from None
     if values.get("export_format") == "onnx" and None in map(find_spec, ("onnx", "onnxscript")):
-        raise UsageError(
-            "--format onnx: the packages are not installed; pip install 'tformer[onnx]'"
-        )
+        raise UsageError(f"--format onnx: the packages are not installed; {installing('onnx')}")
     if values.get("export_format") == "ctranslate2" and find_spec("ctranslate2") is None:
         from tformer_cli.artifacts.config_file import TRANSLATORS, check_task, read_config
 
@@ -429,8 +428,8 @@ def check_words(values: Mapping[str, Any], *, is_chosen: bool) -> None:
             check_task(Path(values["model"]), config, TRANSLATORS)
         default = "" if is_chosen else ", the default"
         raise UsageError(
-            f"--format ctranslate2{default}: the package is not installed; pip install "
-            "'tformer[ctranslate2]', or choose another"
+            f"--format ctranslate2{default}: the package is not installed; "
+            f"{installing('ctranslate2')}, or choose another"
         )
 
 

@@ -10,6 +10,7 @@ from sacrebleu.metrics.base import Metric, Signature
 
 from tformer_cli.errors import UsageError
 from tformer_cli.metrics.choices import COMET_MODEL
+from tformer_cli.wording import installing
 
 
 class Comet(Metric):
@@ -68,7 +69,7 @@ def check_installed() -> None:
     if find_spec("comet") is None:
         raise UsageError(
             "--metric: comet needs the package unbabel-comet; install it with "
-            "pip install 'tformer[comet]', or omit comet"
+            f"{installing('comet')}, or omit comet"
         )
 
 

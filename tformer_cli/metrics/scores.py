@@ -12,6 +12,7 @@ from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 from sacrebleu.utils import SACREBLEU_DIR, download_file
 
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.wording import installing
 
 TextMetric = BLEU | CHRF | TER
 NO_FOUR_GRAMS = (
@@ -126,8 +127,7 @@ def check_tokenizer(name: str) -> None:
     missing = next((one for one in modules if find_spec(one) is None), None)
     if missing is not None:
         raise UsageError(
-            f"--tokenize: {name} needs the package {missing}; "
-            f"install it with pip install 'tformer[{extra}]'"
+            f"--tokenize: {name} needs the package {missing}; install it with {installing(extra)}"
         )
     if name in SPM_MODELS:
         _check_model(name)

@@ -19,7 +19,7 @@ from tformer_cli.text.languages import (
     words_of,
     words_of_another,
 )
-from tformer_cli.wording import is_blank
+from tformer_cli.wording import installing, is_blank
 
 SAMPLE_PAIRS = 10_000
 """Pairs that facts are estimated from."""
@@ -79,7 +79,7 @@ class Detector:
             from py3langid.langid import MODEL_FILE, LanguageIdentifier
         except ImportError:
             raise UsageError(
-                "--detect-languages: the package is not installed; pip install 'tformer[langid]'"
+                f"--detect-languages: the package is not installed; {installing('langid')}"
             ) from None
         self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
         self._known = frozenset(map(main_code, self._identifier.labels))

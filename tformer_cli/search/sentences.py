@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Literal
 
 from tformer_cli.errors import UsageError
-from tformer_cli.wording import is_blank
+from tformer_cli.wording import installing, is_blank
 
 SentenceRule = Literal["rule", "sentencex", "none"]
 """Ways of finding the ends of sentences; "none": lines are not split."""
@@ -106,7 +106,7 @@ def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list
     except ImportError:
         raise UsageError(
             "--split-sentences sentencex: the package is not installed; "
-            "pip install 'tformer[sentences]', or use --split-sentences rule"
+            f"{installing('sentences')}, or use --split-sentences rule"
         ) from None
     code = re.split(r"[-_]", language)[0].lower() or "en"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.errors import UsageError
 from tformer_cli.serve.requests import Refused
 from tformer_cli.text.languages import main_code
+from tformer_cli.wording import installing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -162,9 +163,7 @@ class _Ranker:
         try:
             from py3langid.langid import MODEL_FILE, LanguageIdentifier
         except ImportError:
-            raise Refused(
-                501, "languages are not detected here; pip install 'tformer[serve]'"
-            ) from None
+            raise Refused(501, f"languages are not detected here; {installing('serve')}") from None
         self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
         known = set(self._identifier.labels)
         by_label: dict[str, str] = {}

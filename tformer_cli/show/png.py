@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import installing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +51,7 @@ def check_png() -> None:
     """Checks that figures can be drawn."""
     if find_spec("resvg_py") is None:
         raise UsageError(
-            "--format png: needs resvg; install it with pip install 'tformer[png]', or choose svg"
+            f"--format png: needs resvg; install it with {installing('png')}, or choose svg"
         )
     if not _has_fonts():
         raise UsageError(

@@ -24,6 +24,7 @@ from tformer_cli.trainer.events import (
     ValidationReport,
 )
 from tformer_cli.trainer.resuming.state import TrainingState
+from tformer_cli.wording import installing
 
 LARGEST = 1 << 30
 
@@ -128,8 +129,8 @@ class TensorBoardLog:
             from tensorboardX.summary import scalar
         except ImportError:
             raise UsageError(
-                "--tensorboard: needs tensorboardX; install it with pip install "
-                "'tformer[tensorboard]', or omit the option"
+                "--tensorboard: needs tensorboardX; install it with "
+                f"{installing('tensorboard')}, or omit the option"
             ) from None
         self._directory = run / DIRECTORY
         self._event, self._scalar = Event, scalar

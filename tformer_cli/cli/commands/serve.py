@@ -18,6 +18,7 @@ from tformer_cli.cli.streams import note, warn
 from tformer_cli.errors import UsageError
 from tformer_cli.runtime import n_processors
 from tformer_cli.serve.config import ServeSettings
+from tformer_cli.wording import installing
 
 PACKAGES = ("uvicorn", "starlette", "python_multipart")
 
@@ -48,9 +49,7 @@ def serve(
     """
     missing = next((name for name in PACKAGES if find_spec(name) is None), None)
     if missing is not None:
-        raise UsageError(
-            f"serve: the package {missing} is not installed; pip install 'tformer[serve]'"
-        )
+        raise UsageError(f"serve: the package {missing} is not installed; {installing('serve')}")
     if settings.suggestions is not None:
         check_suggestions(settings.suggestions)
     say = partial(note, quiet=quiet)

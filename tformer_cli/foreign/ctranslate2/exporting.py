@@ -24,6 +24,7 @@ from tformer_cli.foreign.ctranslate2.settings import SIDES
 from tformer_cli.foreign.foreign_model import HELD_BY_EXPORTS, foreign_names
 from tformer_cli.settings import ANY, unknown_setting
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, UNK_ID
+from tformer_cli.wording import installing
 
 EXPORT = "ctranslate2"  # folder of the export inside a model directory, unless another one is named
 ORIGIN = "origin.json"  # file with the hashes of the exported weights and their tokenizer
@@ -50,7 +51,7 @@ def import_ctranslate2() -> Any:  # noqa: ANN401  # the package has no types
         import ctranslate2
     except ImportError:
         raise UsageError(
-            "--format ctranslate2: the package is not installed; pip install 'tformer[ctranslate2]'"
+            f"--format ctranslate2: the package is not installed; {installing('ctranslate2')}"
         ) from None
     return ctranslate2
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.wording import installing
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -105,7 +106,7 @@ def _pillow() -> Any:  # noqa: ANN401 - a module
         from PIL import Image
     except ImportError:
         raise UsageError(
-            "images: reading and scaling pictures needs Pillow; pip install 'tformer[images]'"
+            f"images: reading and scaling pictures needs Pillow; {installing('images')}"
         ) from None
     return Image
 
