@@ -255,7 +255,7 @@ ROWS = [
     ("t5", CONFIG, {"vocab_size": 20}, "the vocabulary has .* entries, but the model 20 rows"),
     ("t5", CONFIG, {"vocab_size": 200_000_000},
      "does not fit into the 200,000,000 rows of the model"),
-    ("t5", CONFIG, {"tie_word_embeddings": False}, "has no tensor lm_head.weight"),
+    ("t5", CONFIG, {"tie_word_embeddings": False}, "the weights have no lm_head.weight"),
     ("t5", CONFIG, {"pad_token_id": 900}, "use this model's own files"),
     ("t5", "spiece.model", None, r"has neither spiece\.model nor tokenizer\.json"),
     *(("t5", CONFIG, {"model_type": kind}, rf"is a Hugging Face model \({kind}\)")

@@ -107,7 +107,7 @@ def _source(path: Path, family: Family, arrays: LazyArrays, *files: Path) -> Sou
     """A file whose arrays have the names of one of the library's families."""
     return Source(
         file=path,
-        settings={},
+        settings={"tie_word_embeddings": family.outer["output"] + ".weight" not in arrays},
         family=family,
         reader=Reader(arrays, str(path)),
         weight_files=[*files],

@@ -139,7 +139,7 @@ def assembled_model(
             f"{file}: embedding: expected 2 dimensions, found {embedding.ndim}; download it again"
         )
     rows = banned(vocabulary.rows(len(embedding), str(file)))
-    output = reader.take(outer["output"]) if outer["output"] in reader else embedding
+    output = source.read_output(outer["output"], embedding)
     # files store a tied matrix twice, or once; equal rows stay one matrix when they are trained on
     tied = "decoder" if np.array_equal(output, embedding) else "none"
     config = model_config(file, **{**shape, "tied_embeddings": tied, **vocabulary.texts})

@@ -166,12 +166,14 @@ def _head(source: Source, embedding: Array) -> tuple[Head, dict[str, Array]]:
             f"{source.file}: hidden_act is not gelu, which its head computes with; import another "
             "model"
         )
-    # the bias has two names in some files; tied rows are often stored again
-    names = [tokens.pop("output_bias"), f"{family.heads['tokens']['output']}.bias"]
-    output = tokens.pop("output_projection.weight")
+    names = [f"{family.heads['tokens']['output']}.bias", tokens.pop("output_bias")]
+    rows = source.read_output(tokens.pop("output_projection.weight"), embedding)
+    if not source.is_tied and names[0] in reader:
+        reader.ignore(names[1:])  # the other one is added to nothing
+        names = names[:1]
     found = {ours: reader.take(theirs) for ours, theirs in tokens.items()}
     found["output_bias"] = reader.take_first(names)
-    if output in reader and not np.array_equal(rows := reader.take(output), embedding):
+    if not np.array_equal(rows, embedding):
         found["output_projection.weight"] = rows
     return "tokens", found
 

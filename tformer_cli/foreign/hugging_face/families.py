@@ -51,7 +51,7 @@ _ENCODER_ROWS: KeyRows = {
     "tokenizer_class": classes_of("bert"),
     "max_position_embeddings": no_effect("the table of positions says it"),
     "vocab_size": no_effect("the embedding says it"),
-    "tie_word_embeddings": no_effect("the weights say it"),
+    "tie_word_embeddings": only(False, True),
     "tie_weights_": no_effect("the weights say it"),
     "type_vocab_size": no_effect("the table of token types says it"),
     "sinusoidal_pos_embds": no_effect("the table of positions holds them"),
@@ -436,6 +436,7 @@ _LLAMA = Family(
     outer={"target_embedding": "embed_tokens", "output": "lm_head"},
     ignored=_MASKS,
     prefix="model.",
+    tied=False,
 )
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
+
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.foreign_model import (
     BANNED_BIAS,
@@ -106,6 +108,7 @@ class Family:
     ignored: str = ""  # pattern of the names of tensors that decide nothing
     # the first token's row in the table of positions is the one behind padding's id
     counts_from_padding: bool = False
+    tied: bool = True  # the output has the embedding's rows where config.json does not say it
     spare_rows: int = 0  # rows of the vocabulary that the tokenizer has no piece for
     transposed: bool = False  # matrices of layers are (in, out)
     # the classes always have biases; an export writes zeros where a model has none
@@ -181,6 +184,28 @@ class Source:
 
     def shape(self) -> dict[str, Any]:
         return self.family.read(self.file, self.settings)
+
+    @property
+    def is_tied(self) -> bool:
+        return bool(self.settings.get("tie_word_embeddings", self.family.tied))
+
+    def read_output(self, name: str, embedding: Array) -> Array:
+        """Reads the rows of the output, which are the embedding's if the file has no others."""
+        if name not in self.reader:
+            if self.is_tied:
+                return embedding
+            raise ArtifactError(
+                f"{self.path}: the output has rows of its own (tie_word_embeddings = false), but "
+                f"the weights have no {name}; download them again, or set it to true in "
+                "config.json if the output is the embedding"
+            )
+        rows = self.reader.take(name)
+        if self.is_tied and not np.array_equal(rows, embedding):
+            self.notes.append(
+                f"tie_word_embeddings = true, but {name} has rows of its own, which are read; "
+                "version 4 of the library does not read them"
+            )
+        return rows
 
     def check_architecture(self, endings: tuple[str, ...], advice: str) -> None:
         """Refuses a model with a head whose weights have the names of another one's."""

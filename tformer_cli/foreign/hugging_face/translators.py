@@ -311,12 +311,10 @@ def _is_scaled(settings: Mapping[str, Any]) -> bool:
 
 def _t5_outer(source: Source, rows: VocabularyOrder) -> tuple[dict[str, Any], TiedEmbeddings]:
     """Reads the weights around the stacks, and finds what is tied."""
-    reader, settings = source.reader, source.settings
+    reader = source.reader
     names = ["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
     embedding = reader.take_first(names)
-    output = embedding
-    if "lm_head.weight" in reader or settings.get("tie_word_embeddings") is False:
-        output = reader.take("lm_head.weight")
+    output = source.read_output("lm_head.weight", embedding)
     given: dict[str, Any] = {
         "source_embedding.weight": rows.of(embedding),
         "output_bias": output_bias(rows, None),
