@@ -14,7 +14,7 @@ def _sized(number, data):
     return _field(number, 2, size + bytes([length]) + data)
 
 
-def spm(pieces, specials=None, algorithm=1, special_score=None):
+def spm(pieces, specials=None, algorithm=1, special_score=None, *, keeps_spaces=False):
     """A model of pieces, without a table of replacements.
 
     Args:
@@ -22,6 +22,7 @@ def spm(pieces, specials=None, algorithm=1, special_score=None):
         specials: types of some pieces (2: unknown, 3: control), by the piece.
         algorithm: 1 is Unigram, 2 is BPE.
         special_score: score of those; None: as of any other piece.
+        keeps_spaces: runs of spaces are kept, as in LLaMA's.
     """
     specials = {"<unk>": 2, "<s>": 3, "</s>": 3} if specials is None else specials
     found = b""
@@ -33,7 +34,8 @@ def spm(pieces, specials=None, algorithm=1, special_score=None):
             entry += _field(3, 0, bytes([specials[piece]]))
         found += _sized(1, entry)
     trainer = _field(3, 0, bytes([algorithm]))
-    normalizer = b"".join(_field(number, 0, b"\1") for number in (3, 4, 5))
+    flags = (3, b"\1"), (4, b"\0" if keeps_spaces else b"\1"), (5, b"\1")
+    normalizer = b"".join(_field(number, 0, flag) for number, flag in flags)
     return found + _sized(2, trainer) + _sized(3, normalizer)
 
 

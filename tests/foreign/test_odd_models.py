@@ -22,7 +22,7 @@ import transformers
 
 from tests.foreign import encoders, test_bert, test_gpt2, test_llama
 from tests.foreign.hugging_face import test_importing as translators
-from tests.foreign.spm import PIECES, padded, spm
+from tests.foreign.spm import MERGES, PIECES, padded, spm
 from tests.foreign.t5 import test_importing as test_t5
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import ArtifactError
@@ -123,7 +123,7 @@ def with_other_words(path):
 
 def llama(path, size=0, **changes):
     test_llama.random_llama(len(PIECES) + size, **changes).save_pretrained(path)
-    (path / "tokenizer.model").write_bytes(spm(PIECES, algorithm=2))
+    (path / "tokenizer.model").write_bytes(spm(PIECES, algorithm=2, keeps_spaces=True))
 
 
 def llama_in_both_forms(path):
@@ -145,8 +145,8 @@ def llama_in_both_forms(path):
             "type": "TemplateProcessing", "single": first, "pair": first, "special_tokens": named,
         },
         "decoder": None,
-        "model": {"type": "BPE", "vocab": vocab, "merges": [], "byte_fallback": True,
-                  "fuse_unk": True, "unk_token": "<unk>"},
+        "model": {"type": "BPE", "vocab": vocab, "merges": MERGES.splitlines(),
+                  "byte_fallback": True, "fuse_unk": True, "unk_token": "<unk>"},
     }  # fmt: skip
     (path / WHOLE).write_text(json.dumps(whole))
 
@@ -446,7 +446,7 @@ def cases():
         "LLaMA with rope_theta beside": ll((CONFIG, {"rope_theta": 10000.0, "rope_scaling": None})),
         "LLaMA as version 4 writes it": ll4(),
         "LLaMA, no space before texts in tokenizer.json": ll4(
-            (WHOLE, {"normalizer": None}), refused="space before texts"
+            (WHOLE, {"normalizer": None}), refused="otherwise"
         ),
         "LLaMA, another start in tokenizer.json": ll4(
             (WHOLE, {"post_processor": None}), refused="post_processor"

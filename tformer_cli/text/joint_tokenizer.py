@@ -72,7 +72,7 @@ class JointTokenizer(OneSidedTokenizer):
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "JointTokenizer":
-        tokenizer = _parse(text, where)
+        tokenizer = parse_library(text, where)
         # Once, and handed on: each takes a hundredth of the time that a cold line waits
         data, vocabulary = json.loads(tokenizer.to_str()), tokenizer.get_vocab()
         algorithm, normalization = _kind_of(data, where)
@@ -289,11 +289,13 @@ class JointTokenizer(OneSidedTokenizer):
         return [*SPECIAL_PIECES, *map(label_of, self.piece_bytes[len(SPECIAL_PIECES) :])]
 
 
-def _parse(text: str, where: str) -> HuggingFaceTokenizer:
+def parse_library(text: str, where: str) -> HuggingFaceTokenizer:
     _check_ids(text, where)
     try:
         return HuggingFaceTokenizer.from_str(text)
-    except Exception as error:  # noqa: BLE001 - the library raises nothing more special
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - as are the library's panics
         reason = " ".join(str(error).split())[:200]
         raise DataError(
             f"{where}: is damaged or not a tokenizer ({reason}); name a tokenizer.json"

@@ -112,6 +112,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         notes=vocabulary.notes,
         kind=f"sentence-transformers {family.title}" if pipeline.is_sentence else "",
         labels=labels,
+        lowercase=pipeline.lowercase,
     )
 
 

@@ -27,7 +27,8 @@ from tformer_cli.foreign.foreign_model import (
 )
 from tformer_cli.foreign.formats.mapped_file import renamed
 from tformer_cli.foreign.formats.weight_files import read_weights_of
-from tformer_cli.foreign.hugging_face.keys import CONFIG_ROWS
+from tformer_cli.foreign.hugging_face.keys import CONFIG_ROWS, TOKENIZER
+from tformer_cli.foreign.hugging_face.same_tokens import check_tokens
 from tformer_cli.foreign.keys import (
     USED,
     KeyRows,
@@ -256,12 +257,15 @@ def finish(
     notes: Iterable[str] = (),
     decoding: DecodingConfig | None = None,
     kind: str = "",
+    lowercase: bool = False,
     **about: Any,  # noqa: ANN401
 ) -> ForeignModel:
     """Reads the layers by the family's table, and refuses tensors that are left over.
 
-    `given` are the weights around the layers, `about` further fields of the model.
+    `given` are the weights around the layers, `about` further fields of the model; texts become
+    `lowercase` before the tokenizer's own file reads them.
     """
+    notes = [*notes, *check_tokens(source.path / TOKENIZER, tokenizer, ids, lowercase=lowercase)]
     family, reader = source.family, source.reader
     # y = γ·(W·x + b) is one product here, with the rows of γ·W and γ·b (Touvron et al. 2021)
     scales = {

@@ -256,6 +256,7 @@ _NORMALIZER = Parts(
     },
     in_sequence=True,
 )
+# what these do together is compared with what is computed here; see `same_tokens`
 _PRE_TOKENIZER = Parts(
     {
         None: {},
@@ -264,7 +265,7 @@ _PRE_TOKENIZER = Parts(
             **rows_of("replacement str_rep", only(SPACE)),
             "add_prefix_space": only(True),
             "prepend_scheme": only("always", "first"),
-            "split": no_effect("pieces do not cross spaces, or the model has those that do"),
+            "split": only(True, False),
         },
     },
     in_sequence=True,
@@ -276,7 +277,7 @@ def _beside_spm(models: str, *types: str, byte_fallback: bool = False) -> Keys:
     model: KeyRows = {
         "type": only(*types),
         **rows_of("vocab unk_id unk_token", USED),
-        "merges": no_effect("the SentencePiece model has them"),
+        "merges": no_effect("the SentencePiece model has them; its tokens are compared"),
         "byte_fallback": only(byte_fallback, *(() if byte_fallback else (None,))),
         "dropout": only(None, 0.0),
         **rows_of("continuing_subword_prefix end_of_word_suffix", only(None, "")),

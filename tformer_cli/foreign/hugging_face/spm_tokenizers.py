@@ -29,6 +29,7 @@ from tformer_cli.foreign.hugging_face.keys import (
     check_surrounding,
     read_tokenizer_files,
 )
+from tformer_cli.foreign.hugging_face.same_tokens import SENTINEL
 from tformer_cli.foreign.keys import read_bytes, read_json_file
 from tformer_cli.text.joint_tokenizer import JointTokenizer, blank_tokenizer
 from tformer_cli.text.sentencepiece.spm_file import (
@@ -56,7 +57,10 @@ def check_whole(
     ids: Mapping[str, int],
     around: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> tuple[list[str], list[Path]]:
-    """Checks the tokenizer.json beside a SentencePiece model, if there is one."""
+    """Checks the tokenizer.json beside a SentencePiece model, if there is one.
+
+    Whether it cuts texts as that does is asked later; see `same_tokens`.
+    """
     file = path / TOKENIZER
     if not file.is_file():
         return [], []
@@ -93,31 +97,12 @@ def check_whole(
                 f"{file}: has another score of {ascii(other)[:60]} than the SentencePiece model "
                 "beside it; use the files of one model"
             )
-    check_space(file, parts, has_space=spm.add_dummy_prefix)
     if charsmap_of(parts.get("normalizer")) != spm.charsmap:
         raise ArtifactError(
             f"{file}: normalizer replaces other characters than the SentencePiece model beside it; "
             "use the files of one model"
         )
     return notes, [file]
-
-
-def check_space(file: Path, parts: Mapping[str, Any], *, has_space: bool = True) -> None:
-    """Refuses a tokenizer.json that does not put a space before texts where one is put here."""
-    sections = [*_parts(parts.get("normalizer")), *_parts(parts.get("pre_tokenizer"))]
-    if any(one.get("type") in ("Prepend", "Metaspace") for one in sections) != has_space:
-        raise ArtifactError(
-            f"{file}: normalizer and pre_tokenizer put {'no' if has_space else 'a'} space before "
-            "texts, which is not supported; import another model"
-        )
-
-
-def _parts(section: object) -> list[Mapping[str, Any]]:
-    """A section of a tokenizer.json, or the parts of a sequence."""
-    if not isinstance(section, dict):
-        return []
-    inner = (value for value in section.values() if isinstance(value, list))
-    return [section, *(part for parts in inner for one in parts for part in _parts(one))]
 
 
 def charsmap_of(part: object) -> bytes:
@@ -130,7 +115,6 @@ def charsmap_of(part: object) -> bytes:
     return b"".join(map(charsmap_of, inner)) if isinstance(inner, list) else b""
 
 
-_SENTINEL = re.compile(r"<extra_id_(\d{1,4})>")
 _N_SENTINELS = 100  # how many there are where nothing says it
 _LANGUAGE = re.compile(r"<2([A-Za-z][\w-]*)>")  # how MADLAD-400 names the language that is written
 # task of T5's config.json that translates into a language
@@ -204,13 +188,12 @@ def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5
         notes = [*notes, *more]
         known = {*map(_plain, added), *model.of_type(CONTROL, UNKNOWN, USER_DEFINED)}
         check_added(
-            path, added_tokens(path, own), ids, known | set(filter(_SENTINEL.fullmatch, ids))
+            path, added_tokens(path, own), ids, known | set(filter(SENTINEL.fullmatch, ids))
         )
     elif whole.is_file():
         parts = read_json_file(whole)
         notes += WHOLE_TOKENIZERS["t5"].read(whole, parts)
         check_surrounding(whole, parts, (), (END_PIECE,))
-        check_space(whole, parts)
         model, file = _read_whole(whole), whole
         data, pieces, unknown = write_spm(model), model.pieces, model.unknown
         ids = _named(pieces)
@@ -233,7 +216,7 @@ def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5
 def _plain(piece: str) -> str:
     """Removes the space before a token for what is left out."""
     name = piece.removeprefix(SPACE)
-    return name if _SENTINEL.fullmatch(name) else piece
+    return name if SENTINEL.fullmatch(name) else piece
 
 
 def _named(pieces: Sequence[str]) -> dict[str, int]:
@@ -261,7 +244,7 @@ def _prompts(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _sentinels(own: Mapping[str, Any], pieces: Sequence[str], size: int) -> list[str]:
     """The pieces `▁<extra_id_99>` … `▁<extra_id_0>` that stand behind those of the file."""
-    if any(_SENTINEL.fullmatch(piece.removeprefix(SPACE)) for piece in pieces):
+    if any(SENTINEL.fullmatch(piece.removeprefix(SPACE)) for piece in pieces):
         return []
     count = own.get("extra_ids")
     if type(count) is not int:
@@ -285,7 +268,7 @@ def _read_whole(file: Path) -> SpmModel:
             raise ArtifactError(
                 f"{file}: its added tokens have other ids than its pieces; download it again"
             )
-        is_sentinel = bool(_SENTINEL.fullmatch(piece))
+        is_sentinel = bool(SENTINEL.fullmatch(piece))
         if is_sentinel or not token.get("special"):
             kinds.setdefault(place, USER_DEFINED)
             entries[place] = (f"{SPACE}{piece}" if is_sentinel else piece), 0.0
