@@ -72,7 +72,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     longest = pipeline.longest or (vocabulary.longest if pipeline.is_sentence else 0)
     embedding = reader.take(f"{family.outer['source_embedding']}.weight")
     rows = vocabulary.rows(len(embedding), str(file))
-    positions = _positions(source, longest)
+    positions = _positions(source, longest, rows.foreign[PAD_ID])
     given: dict[str, Weight] = {
         "source_embedding.weight": rows.of(embedding),
         "encoder_input.positions.table": positions,
@@ -116,12 +116,18 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     )
 
 
-def _positions(source: Source, longest: int) -> Array:
+def _positions(source: Source, longest: int, padding: int) -> Array:
     """The vectors of positions, with that of token type 0."""
     file, family, reader = source.file, source.family, source.reader
     table = reader.take(f"{family.outer['positions']}.weight")
     if family.counts_from_padding:
-        table = table[number(file, {"pad_token_id": 1, **source.settings}, "pad_token_id") + 1 :]
+        pad = number(file, {"pad_token_id": 1, **source.settings}, "pad_token_id")
+        if pad != padding:
+            raise ArtifactError(
+                f"{file}: pad_token_id = {pad}, from which positions are counted, but the "
+                f"tokenizer pads with the id {padding}; use this model's own settings"
+            )
+        table = table[pad + 1 :]
     if "token_types" in family.outer:
         types = reader.take(f"{family.outer['token_types']}.weight")
         if types.ndim != 2 or types.shape[1:] != table.shape[1:]:

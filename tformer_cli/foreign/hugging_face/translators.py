@@ -72,7 +72,9 @@ _SIDES = ("encoder", "decoder")
 def read(source: Source) -> ForeignModel:
     file, settings = source.file, source.settings
     generation = read_generation(source.path, settings)
-    settings = {**settings, **generation.special_ids}
+    # generation_config.json's padding fills translations that have ended, and nothing else
+    padding = {k: v for k, v in settings.items() if k == "pad_token_id" and v is not None}
+    settings = {**settings, **generation.special_ids, **padding}
     vocabulary = read_vocabulary(source.path, settings)
     sides = _rows(file, settings, vocabulary)
     sides = sides[0], generation.banned(sides[1])
@@ -84,12 +86,19 @@ def read(source: Source) -> ForeignModel:
         source_vocab_size=0 if is_shared else len(sides[0].pieces),
         source_eos=not vocabulary.languages.after_source,
     )
+    pad = number(file, settings, "pad_token_id")
+    used = {settings[f"{name}_token_id"] for name in ("eos", "decoder_start")} | {vocabulary.unk}
+    if source.family.model_type == "m2m_100" and pad in used:
+        raise ArtifactError(
+            f"{file}: pad_token_id = {pad} is a token of texts, which would have no positions; use "
+            "this model's own settings"
+        )
     decoding, of_search = generation.search(config)
     forced = generation.check_forced(settings["eos_token_id"], vocabulary.language_ids)
     return finish(
         source,
         config,
-        _outer(source, config, sides, number(file, settings, "pad_token_id") + 1),
+        _outer(source, config, sides, pad + 1),
         ids=sides[1].foreign,
         tokenizer=vocabulary.tokenizer(sides),
         files=(*vocabulary.files, *generation.files),
