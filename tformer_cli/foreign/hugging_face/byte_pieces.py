@@ -34,7 +34,13 @@ from tformer_cli.foreign.hugging_face.keys import (
     check_surrounding,
     read_tokenizer_files,
 )
-from tformer_cli.foreign.keys import read_bytes, read_json_file, read_lines, shown
+from tformer_cli.foreign.keys import (
+    read_bytes,
+    read_json_file,
+    read_lines,
+    shown,
+    unsupported,
+)
 from tformer_cli.text.foreign_pieces import (
     NAMES,
     PREFIX,
@@ -334,21 +340,30 @@ def _special(settings: Mapping[str, Any], default: tuple[str, ...]) -> tuple[str
     return tuple(names)
 
 
+def _steps(parts: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
+    """The parts of a normalizer of a kind."""
+    normalizer = parts.get("normalizer") or {}
+    steps = normalizer.get("normalizers", [normalizer])
+    return [step for step in steps if step.get("type") == kind]
+
+
 def _read_whole_words(
     file: Path, parts: Mapping[str, Any]
 ) -> tuple[dict[str, int], WordRules, list[str]]:
     """Reads a tokenizer.json that cuts text as BERT does; the last are notes."""
     notes = WHOLE_TOKENIZERS["bert"].read(file, parts)
-    if not (isinstance(parts.get("normalizer"), dict) and "pre_tokenizer" in parts):
+    if len(_steps(parts, "BertNormalizer")) != 1 or "pre_tokenizer" not in parts:
         raise ArtifactError(
             f"{file}: has no normalizer or pre_tokenizer, but BERT cuts text into words; import "
             "another model"
         )
-    model, normalizer = parts["model"], parts["normalizer"]
+    model, (normalizer,) = parts["model"], _steps(parts, "BertNormalizer")
     pieces = {**model["vocab"], **added_of(parts, file)}
     if not all(type(place) is int and place >= 0 for place in pieces.values()):
         raise ArtifactError(f"{file}: has ids that are not whole numbers; download it again")
     lowercase = bool(normalizer.get("lowercase", True))
+    if not lowercase and _steps(parts, "Lowercase"):  # some of the library's classes drop it
+        raise unsupported(file, "normalizer.type", "Lowercase")
     strips = normalizer.get("strip_accents")
     rules = WordRules(
         lowercase=lowercase,

@@ -297,8 +297,10 @@ WHOLE_TOKENIZERS = {
             {
                 "BertNormalizer": rows_of(
                     "clean_text handle_chinese_chars strip_accents lowercase", USED
-                )
-            }
+                ),
+                "Lowercase": {},  # which sentence-transformers puts first
+            },
+            in_sequence=True,
         ),
         pre_tokenizer=Parts({"BertPreTokenizer": {}}),
         model={

@@ -23,6 +23,7 @@ from tformer_cli.foreign.keys import (
     read_json_file,
     rows_of,
     shown,
+    unsupported,
 )
 
 if TYPE_CHECKING:
@@ -65,10 +66,17 @@ POOLING = Keys(
             USED,
         ),
         **rows_of("word_embedding_dimension embedding_dimension", no_effect("the width says it")),
-        "include_prompt": no_effect("there are no prompts"),
+        "include_prompt": USED,
     },
 )
-NORMALIZE = Keys("2_Normalize/config.json", "sentence-transformers", {})
+NORMALIZE = Keys(
+    "2_Normalize/config.json",
+    "sentence-transformers",
+    rows_of("module_input_name module_output_name", only("sentence_embedding")),
+)
+DROPOUT = Keys(
+    "2_Dropout/config.json", "sentence-transformers", {"dropout": no_effect("of training")}
+)
 PIPELINE = Keys(
     "config_sentence_transformers.json",
     "sentence-transformers",
@@ -110,19 +118,26 @@ def read_pipeline(path: Path) -> Pipeline:
         modules = [(str(one["type"]).rpartition(".")[2], path / str(one["path"])) for one in found]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ArtifactError(f"{file}: is not a list of modules; download it again") from None
-    kinds = [kind for kind, _ in modules]
+    settings_file = path / PIPELINE.file
+    pipeline = read_json_file(settings_file) if settings_file.is_file() else {}
+    if pipeline.get("model_type") not in (None, CLASS):
+        raise unsupported(settings_file, "model_type", pipeline["model_type"])
+    kinds = [kind for kind, _ in modules if kind != "Dropout"]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
         raise ArtifactError(
             f"{file}: the modules {', '.join(kinds)[:60]} are not supported, only Transformer, "
-            "Pooling and Normalize; import another model"
+            "Pooling, Dropout and Normalize, in this order; import another model"
         )
     if not all(inner.resolve().is_relative_to(path.resolve()) for _, inner in modules):
         raise ArtifactError(f"{file}: names a directory that is not in it; download it again")
     tables = [
         (modules[1][1] / "config.json", POOLING),
         (modules[0][1] / "sentence_bert_config.json", TRANSFORMER),
-        (path / PIPELINE.file, PIPELINE),
-        *((inner / "config.json", NORMALIZE) for _, inner in modules[2:]),
+        (settings_file, PIPELINE),
+        *(
+            (inner / "config.json", NORMALIZE if kind == "Normalize" else DROPOUT)
+            for kind, inner in modules[2:]
+        ),
     ]
     values: dict[str, dict[str, Any]] = {}
     for one, table in tables:
@@ -130,7 +145,8 @@ def read_pipeline(path: Path) -> Pipeline:
         notes += table.read(one, values[table.file])
     pooling_file = tables[0][0]
     settings = values[TRANSFORMER.file]
-    notes += _prompts(path / PIPELINE.file, values[PIPELINE.file])
+    is_included = values[POOLING.file].get("include_prompt") is not False
+    notes += _prompts(settings_file, pipeline, is_included=is_included)
     longest = settings.get("max_seq_length")
     return Pipeline(
         path=modules[0][1],
@@ -144,7 +160,7 @@ def read_pipeline(path: Path) -> Pipeline:
     )
 
 
-def _prompts(file: Path, values: Mapping[str, Any]) -> list[str]:
+def _prompts(file: Path, values: Mapping[str, Any], *, is_included: bool) -> list[str]:
     """Refuses a prompt that is put before every text; notes those that a caller chooses."""
     prompts, name = values.get("prompts") or {}, values.get("default_prompt_name")
     if not isinstance(prompts, dict):
@@ -157,17 +173,22 @@ def _prompts(file: Path, values: Mapping[str, Any]) -> list[str]:
     named = [shown(one) for one in prompts if prompts[one]][:4]
     if not named:
         return []
+    if not is_included:
+        shown_names = ", ".join(named)
+        return [f"prompts ({shown_names}) are not supported: the pooling leaves them out"]
     return [f"prompts ({', '.join(named)}) are not put before texts; write them before yours"]
 
 
 def _pooling_of(file: Path, settings: Mapping[str, Any]) -> Pooling:
-    modes = [n for n, value in settings.items() if n.startswith("pooling_mode_") and value is True]
-    if not modes and settings.get("pooling_mode") in ("mean", "cls"):
-        return "mean" if settings["pooling_mode"] == "mean" else "first"
+    """Reads a pooling, by one key since version 5.7 and by one for each before."""
+    modes = settings.get("pooling_mode")
+    if modes is None:
+        modes = [n for n, value in settings.items() if n.startswith("pooling_mode") and value]
+    modes = modes if isinstance(modes, list) else [modes]
     if len(modes) != 1 or modes[0] not in _POOLINGS:
         raise ArtifactError(
-            f"{file}: {', '.join(modes)[:100] or 'its pooling'} is not supported, only the mean or "
-            "the first token's state; import another model"
+            f"{file}: its pooling ({', '.join(map(str, modes))[:100]}) is not supported, only the "
+            "mean or the first token's state; import another model"
         )
     return _POOLINGS[modes[0]]
 
@@ -201,10 +222,11 @@ _ACTIVATIONS = {
     "relu": "torch.nn.modules.activation.ReLU",
 }
 _NO_ACTIVATION = "torch.nn.modules.linear.Identity"
-_POOLINGS: Mapping[str, Pooling] = {
+_WRITTEN_POOLINGS: Mapping[str, Pooling] = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "first",
 }
+_POOLINGS: Mapping[str, Pooling] = {**_WRITTEN_POOLINGS, "mean": "mean", "cls": "first"}
 
 
 def write_pipeline(directory: ModelDirectory) -> Written:
@@ -220,7 +242,7 @@ def write_pipeline(directory: ModelDirectory) -> Written:
         {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for n, (kind, path) in enumerate(zip(kinds, paths, strict=True))
     ]
-    pooling = {mode: pooled == config.pooling for mode, pooled in _POOLINGS.items()}
+    pooling = {mode: pooled == config.pooling for mode, pooled in _WRITTEN_POOLINGS.items()}
     texts: dict[str, Any] = {
         "modules.json": modules,
         TRANSFORMER.file: {"max_seq_length": config.max_positions, "do_lower_case": False},
