@@ -242,8 +242,10 @@ def _check(directory: ModelDirectory, family: Family, name: str) -> None:
         way = "export with --format ctranslate2"  # which only translation models can be
         if config.is_encoder_only or config.is_decoder_only:
             way = "use it here"
-        if config.is_encoder_only and not config.reads_images:
+        if not config.reads_images and config.is_encoder_only:
             way = f"{_way(unknown, family)}, or export with --format onnx"
+        elif config.is_decoder_only:
+            way = f"{_way(unknown, family)}, or use it here"
         raise UsageError(f"{directory.path}: {name} of Hugging Face has no {unknown}; {way}")
     if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
         raise UsageError(

@@ -35,7 +35,19 @@ LLAMA_VARIANTS = {
     "shared keys": {**LLAMA, "n_key_heads": 2, "tied_embeddings": "none", "rotary_base": 500.0},
     "all heads share": {**LLAMA, "n_key_heads": 1, "scale_embeddings": False},
 }
-VARIANTS = {**GPT2_VARIANTS, **LLAMA_VARIANTS}
+ROTARY = {"positions": "rotary"}
+NEOX_VARIANTS = {
+    "rotary, scaled, tied": ROTARY,
+    "rotary, untied": {**ROTARY, "tied_embeddings": "none", "activation": "gelu-tanh"},
+    "rotary, no biases": {**ROTARY, "bias": False, "rotary_base": 500.0, "norm_epsilon": 1e-3},
+    "rotary streams": {**ROTARY, "target_bos": False, "target_eos": False, "activation": "gelu"},
+}
+CLASSES = {
+    **dict.fromkeys(GPT2_VARIANTS, "GPT2LMHeadModel"),
+    **dict.fromkeys(LLAMA_VARIANTS, "LlamaForCausalLM"),
+    **dict.fromkeys(NEOX_VARIANTS, "GPTNeoXForCausalLM"),
+}
+VARIANTS = {**GPT2_VARIANTS, **LLAMA_VARIANTS, **NEOX_VARIANTS}
 TEXTS = ["A dog in the street.", " Two </s> men", "naïve\u00a0漢字 <pad>", "a"]
 
 
@@ -67,7 +79,7 @@ def saved(model, tmp_path):
 def test_the_library_computes_the_same_logits_and_tokens(saved, tmp_path, variant):
     path = saved(**VARIANTS[variant])
     name = export_hugging_face(path, tmp_path / "hf")
-    assert name == ("LlamaForCausalLM" if variant in LLAMA_VARIANTS else "GPT2LMHeadModel")
+    assert name == CLASSES[variant]
     theirs, tokenizer = load(tmp_path / "hf")
     assert type(theirs).__name__ == name
     ours = load_model_directory(path, tasks=("language-model",))

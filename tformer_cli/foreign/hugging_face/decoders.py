@@ -1,7 +1,8 @@
-"""Language models of the library, both ways: GPT-2's class, LLaMA's and Qwen2's.
+"""Language models of the library, both ways: classes of GPT-2, GPT-NeoX, LLaMA and Qwen2.
 
-Learned and sinusoidal positions with layer norms are exported as GPT-2, rotary ones with RMS norms
-and gated layers as LLaMA. nanoGPT's, minGPT's and llama2.c's models are put together here, too.
+With layer norms, learned and sinusoidal positions are exported as GPT-2, rotary ones as GPT-NeoX;
+rotary ones with RMS norms and gated layers as LLaMA. nanoGPT's, minGPT's and llama2.c's models are
+put together here, too.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ from tformer_cli.foreign.hugging_face.family import (
     named_weights,
     position_rows,
 )
-from tformer_cli.foreign.hugging_face.generation import Generation, read_generation
+from tformer_cli.foreign.hugging_face.generation import (
+    Generation,
+    own_settings,
+    read_generation,
+    written_search,
+)
 from tformer_cli.foreign.hugging_face.keys import (
     ROLES,
     TOKENIZER,
@@ -49,11 +55,12 @@ from tformer_cli.foreign.hugging_face.keys import (
     read_tokenizer_files,
 )
 from tformer_cli.foreign.hugging_face.spm_tokenizers import check_whole
+from tformer_cli.foreign.hugging_face.tokenizers import Exported, read_exported
 from tformer_cli.foreign.keys import number, read_bytes, read_json_file, shown
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.sentencepiece.spm_file import CONTROL, UNKNOWN, USER_DEFINED, read_spm
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -111,9 +118,17 @@ class SpmVocabulary:
 def read(source: Source) -> ForeignModel:
     generation = read_generation(source.path, source.settings)
     shape = source.shape()
-    read_own = _read_pieces if source.family.model_type == "llama" else _read_bytes
-    vocabulary = read_own(source, generation)
+    exported = read_exported(source.path)
+    if exported is not None:
+        vocabulary: Vocabulary = _checked(source, generation, exported)
+    elif source.family.model_type == "llama":
+        vocabulary = _read_pieces(source, generation)
+    else:
+        vocabulary = _read_bytes(source, generation)
     decoding, notes = generation.generator(shape["max_positions"])
+    own = generation.exported(source.settings, shape["max_positions"], has_source=False)
+    if own is not None:
+        decoding, notes = own, []
     source.notes += [*generation.notes, *notes]
     model = assembled_model(source, shape, vocabulary, banned=generation.banned)
     return replace(model, decoding=decoding, files=(*model.files, *generation.files))
@@ -164,6 +179,20 @@ def assembled_model(
         decoding=DecodingConfig(beam_size=1, sampling=True),
         kind=kind,
     )
+
+
+def _checked(source: Source, generation: Generation, exported: Exported) -> Exported:
+    """Checks the tokens around the texts of a model that tformer has exported."""
+    ids = {**source.settings, **generation.special_ids}
+    start, (before, behind) = SPECIAL_PIECES[BOS_ID], exported.around
+    end = ids.get("eos_token_id")  # none: the texts are cut out of a stream
+    if end not in (None, EOS_ID) or behind or [*before] not in ([], [start]):
+        raise ArtifactError(
+            f"{exported.files[0]}: texts do not begin and end with the tokens of an export by "
+            "tformer; use this model's own files"
+        )
+    generation.check_forced(EOS_ID)
+    return replace(exported, texts={"target_bos": bool(before), "target_eos": end is not None})
 
 
 def _read_bytes(source: Source, generation: Generation) -> ByteVocabulary:
@@ -222,15 +251,17 @@ def _generation(directory: ModelDirectory, layout: Layout) -> dict[str, Any]:
     written = {layout.ids[n] for n in range(len(layout.ids)) if n not in never}
     ids = {layout.ids[token] for token in never} - written - {-1}
     return {
-        **_special_ids(layout),
-        "max_length": directory.config.max_positions,
+        **_special_ids(directory, layout),
+        **written_search(directory.decoding, directory.config.max_positions, has_source=False),
         **({"suppress_tokens": sorted(ids)} if ids else {}),
     }
 
 
-def _special_ids(layout: Layout) -> dict[str, int | None]:
+def _special_ids(directory: ModelDirectory, layout: Layout) -> dict[str, int | None]:
     named = {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID}
     ids = {name: layout.ids[token] for name, token in named.items()}
+    if not directory.config.target_eos:  # the token is in the vocabulary, but ends no text
+        ids["eos_token_id"] = -1
     return {name: one if one >= 0 else None for name, one in ids.items()}
 
 
@@ -239,9 +270,9 @@ def family_of(directory: ModelDirectory) -> Family:
     config, origin = directory.config, directory.info.origin
     if origin is not None and origin.kind.endswith(FAMILIES["qwen2"].title):
         return FAMILIES["qwen2"]
-    return FAMILIES[
-        "llama" if config.positions == "rotary" or config.norm_kind == "rms" else "gpt2"
-    ]
+    if config.norm_kind == "layer":
+        return FAMILIES["gpt_neox" if config.positions == "rotary" else "gpt2"]
+    return FAMILIES["llama"]
 
 
 def write(directory: ModelDirectory, family: Family) -> Parts:
@@ -251,8 +282,9 @@ def write(directory: ModelDirectory, family: Family) -> Parts:
     settings = {
         "vocab_size": layout.sizes[1],
         "tie_word_embeddings": config.tied_embeddings != "none" and not config.scale_embeddings,
-        **_special_ids(layout),
+        **_special_ids(directory, layout),
         **family.write(config),
+        **own_settings(directory.decoding),
     }
     return Parts(
         settings=settings,
@@ -264,7 +296,7 @@ def write(directory: ModelDirectory, family: Family) -> Parts:
 
 def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[str, Tensor]:
     model, config, outer = directory.model, directory.config, family.outer
-    check_no_biases(directory, family, "export with --format int8")
+    check_no_biases(directory, family, "use it here")
     # √D scales only the embeddings: a matrix that both share becomes two
     scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
     found = {f"{outer['target_embedding']}.weight": layout.ordered(model.target_matrix) * scale}

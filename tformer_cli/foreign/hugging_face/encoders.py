@@ -29,7 +29,7 @@ from tformer_cli.foreign.hugging_face.family import (
     position_rows,
     written_labels,
 )
-from tformer_cli.foreign.hugging_face.pipelines import is_written, write_pipeline
+from tformer_cli.foreign.hugging_face.pipelines import is_written, read_classifier, write_pipeline
 from tformer_cli.foreign.hugging_face.tokenizers import read_exported
 from tformer_cli.foreign.keys import number, shown
 from tformer_cli.model.weight_shapes import parameter_shapes
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tformer_cli.foreign.formats.mapped_file import Array
     from tformer_cli.foreign.hugging_face.layout import Layout
     from tformer_cli.foreign.hugging_face.pipelines import Pipeline
-    from tformer_cli.model.config import Head
+    from tformer_cli.model.config import Head, Pooling
 
 _PARTS = ("weight", "bias")
 # settings of a BERT whose config.json is older than `model_type`
@@ -78,6 +78,12 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         "encoder_input.positions.table": positions,
     }
     head, of_head = _head(source, embedding)
+    pooler = family.pooler if head == "labels" else "none"
+    pooling: Pooling = "first" if head == "labels" else pipeline.pooling
+    of_pipeline = pipeline.files
+    if pipeline.dense:  # that library reads no head of the encoder
+        pooler, of_head, more = read_classifier(pipeline, source.settings.get("id2label"))
+        head, of_pipeline = "labels", (*of_pipeline, *more)
     labels: tuple[str, ...] = ()
     if head in ("labels", "tags"):
         labels = label_names(file, source.settings, len(of_head["output_bias"]), source.notes)
@@ -96,8 +102,8 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         **source.shape(),
         head=head,
         n_labels=len(labels),
-        pooling="first" if head == "labels" else pipeline.pooling,
-        pooler=family.pooler if head == "labels" else "none",
+        pooling=pooling,
+        pooler=pooler,
         unit_length=pipeline.unit_length,
         max_positions=len(positions),
         tied_embeddings="none" if is_untied else "all",
@@ -108,7 +114,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         given,
         ids=rows.foreign,
         tokenizer=vocabulary.tokenizer(rows, str(file)),
-        files=(*vocabulary.files, *pipeline.files),
+        files=(*vocabulary.files, *of_pipeline),
         notes=vocabulary.notes,
         kind=f"sentence-transformers {family.title}" if pipeline.is_sentence else "",
         labels=labels,

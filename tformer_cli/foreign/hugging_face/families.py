@@ -282,7 +282,7 @@ _ELECTRA = replace(
 
 # --- Language models: pre-norm decoders. What their classes lack is folded into the weights.
 
-_MASKS = r".*(\.attn\.(bias|masked_bias)|rotary_emb\.inv_freq)"
+_MASKS = r".*(\.(attn|attention)\.(bias|masked_bias)|rotary_emb\.inv_freq)"
 _DECODER_FIXED = {"n_encoder_layers": 0, "norm": "pre", "output_bias": True}
 _DECODER_ALSO: Mapping[str, Container[Any]] = {
     **dict.fromkeys(("scale_embeddings", "target_bos", "target_eos", "source_eos"), ANY),
@@ -352,15 +352,11 @@ _LLAMA_MODULES = {
     "feed_forward.outer": "mlp.down_proj",
     "feed_forward_norm": "post_attention_layernorm",
 }
+_ROPE: KeyRows = {**rows_of("rope_type type", only("default")), "rope_theta": USED}
 _LLAMA_ROWS: KeyRows = {
     **_DECODER_ROWS,
     **rows_of("num_key_value_heads head_dim rope_theta", USED),
-    "rope_parameters": {
-        "rope_type": only("default"),
-        "type": only("default"),
-        "rope_theta": USED,
-        "partial_rotary_factor": only(1.0),
-    },
+    "rope_parameters": {**_ROPE, "partial_rotary_factor": only(1.0)},
     "rope_scaling": only(None),
     "rope_interleaved": only(False),
     "hidden_act": only("silu"),
@@ -476,6 +472,64 @@ _QWEN2 = replace(
         },
     },
     spare_rows=1 << 9,
+)
+
+
+def _read_neox(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """GPT-NeoX's rotary positions, which by default turn a quarter of a head, and its layers."""
+    rope = settings.get("rope_parameters") or {}
+    share = rope.get("partial_rotary_factor", settings.get("rotary_pct", 0.25))
+    if share != 1.0:
+        raise ArtifactError(
+            f"{file}: rotary_pct = {shown(share)} turns a part of each head, which is not "
+            "supported, only 1.0; import another model"
+        )
+    if settings.get("use_parallel_residual", True) is not False:
+        raise ArtifactError(
+            f"{file}: use_parallel_residual = true adds attention and feed-forward layer at once, "
+            "which is not supported, only false; import another model"
+        )
+    base = rope.get("rope_theta", settings.get("rotary_emb_base", 10000.0))
+    return {"rotary_base": float(base)}
+
+
+_NEOX = replace(
+    _LLAMA,
+    model_type="gpt_neox",
+    title="GPT-NeoX",
+    classes={"": "GPTNeoXForCausalLM"},
+    settings=(
+        *(one for one in _LLAMA_SETTINGS if one.ours != "norm_epsilon"),
+        Setting("activation", "hidden_act", "gelu", ACTIVATIONS),
+        Setting("norm_epsilon", "layer_norm_eps", 1e-5),
+    ),
+    read_more=_read_neox,
+    write_more=lambda config: {"rotary_pct": 1.0, "rotary_emb_base": config.rotary_base},
+    fixed={**_DECODER_FIXED, "positions": "rotary", "scale_embeddings": False},
+    also={**_DECODER_ALSO, "bias": (True, False)},
+    dropouts={"hidden_dropout": "dropout", "attention_dropout": "attention_dropout"},
+    written={"use_parallel_residual": False, "attention_bias": True},
+    rows={
+        **_DECODER_ROWS,
+        "rope_parameters": {**_ROPE, "partial_rotary_factor": USED},
+        "rope_scaling": only(None),
+        **rows_of("rotary_pct rotary_emb_base use_parallel_residual", USED),
+        "attention_bias": only(True),
+        "hidden_dropout": no_effect("of training"),
+        "tokenizer_class": no_effect("tokenizer.json says how texts are cut"),
+        "is_decoder": no_effect("a decoder it is"),
+    },
+    modules=_layers(
+        "layers.{n}.",
+        *("attention.query_key_value", "attention.dense", "input_layernorm"),
+        *("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "post_attention_layernorm"),
+        final_norm="final_layer_norm",
+    ),
+    outer={"target_embedding": "embed_in", "output": "embed_out"},
+    prefix="gpt_neox.",
+    unprefixed=("embed_out.",),
+    by_heads=".query_key_value.",
+    zero_biases=True,
 )
 
 
@@ -837,8 +891,9 @@ TIMM_VIT = replace(
     prefix="",
 )
 _ENCODERS = (_BERT, _MEGATRON, _ROBERTA, _DISTILBERT, _ELECTRA)
+_DECODERS = (_GPT2, _LLAMA, _QWEN2, _NEOX)
 _TRANSLATORS = (MARIAN, PEGASUS, _M2M, _MBART, T5, _MT5)
 FAMILIES: Mapping[str, Family] = {
-    one.model_type: one for one in (*_ENCODERS, *_TRANSLATORS, _GPT2, _LLAMA, _QWEN2, VIT, DINOV2)
+    one.model_type: one for one in (*_ENCODERS, *_TRANSLATORS, *_DECODERS, VIT, DINOV2)
 }
 CONFIGS = {name: family.keys for name, family in FAMILIES.items()}

@@ -112,6 +112,8 @@ class Family:
     tied: bool = True  # the output has the embedding's rows where config.json does not say it
     spare_rows: int = 0  # rows of the vocabulary that the tokenizer has no piece for
     transposed: bool = False  # matrices of layers are (in, out)
+    # part of the names of products whose rows are a query, a key and a value of each head
+    by_heads: str = ""
     # the classes always have biases; an export writes zeros where a model has none
     zero_biases: bool = False
 
@@ -126,7 +128,7 @@ class Family:
     def known(self) -> Mapping[str, Container[Any]]:
         """Settings of models that the family's classes can hold."""
         read = {
-            one.ours: ANY if one.values is None else frozenset(one.values.values())
+            one.ours: ANY if one.values is None else tuple(dict.fromkeys(one.values.values()))
             for one in self.settings
         }
         fixed = {name: (value,) for name, value in self.fixed.items()}
@@ -283,6 +285,8 @@ def finish(
         if scales.get(name, "") in reader:
             factors = reader.take(scales[name])
             array = array * (factors[:, None] if array.ndim == 2 else factors)
+        if family.by_heads and family.by_heads in name:
+            array = _regrouped(array, config.n_heads, 3)
         return array
 
     weights = build_weights(config, len(ids), family.modules, read, given, str(source.file))
@@ -329,6 +333,8 @@ def named_weights(
             widths = [config.n_heads * config.head_width, config.key_width, config.key_width]
             found.update(zip(foreign, torch.split(weight, widths), strict=True))
         elif foreign:
+            if family.by_heads and family.by_heads in foreign[0]:
+                weight = _regrouped(weight, 3, config.n_heads)
             is_transposed = family.transposed and weight.ndim == 2
             found[foreign[0]] = weight.T if is_transposed else weight
         elif lacks_bias(name, family.modules) and bool(weight.any()):
@@ -337,6 +343,11 @@ def named_weights(
                 "use it here"
             )
     return found
+
+
+def _regrouped(rows: Any, outer: int, inner: int) -> Any:  # noqa: ANN401 - of numpy or torch
+    """Exchanges the first two axes of rows (outer·inner·E, …)."""
+    return rows.reshape(outer, inner, -1).swapaxes(0, 1).reshape(rows.shape)
 
 
 def position_rows(stack: PositionedEmbedding, config: ModelConfig) -> Tensor:

@@ -6,14 +6,14 @@ searched for. Source: transformers 5.23, generation/configuration_utils.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import VocabularyOrder
-from tformer_cli.foreign.hugging_face.keys import OUTPUT, SPEED
+from tformer_cli.foreign.hugging_face.keys import OUTPUT, OWN, SPEED
 from tformer_cli.foreign.keys import (
     USED,
     KeyRows,
@@ -27,6 +27,7 @@ from tformer_cli.foreign.keys import (
 )
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
+from tformer_cli.structure import StructureError, structure
 from tformer_cli.text.tokenizer import EOS_ID
 
 FILE = "generation_config.json"
@@ -155,6 +156,18 @@ class Generation:
             raise self._unsupported(name)
         return value
 
+    def exported(
+        self, settings: Mapping[str, Any], max_positions: int, *, has_source: bool
+    ) -> DecodingConfig | None:
+        """Returns the search of a model that tformer has exported, unless the files now differ."""
+        try:
+            decoding = structure(DecodingConfig, settings[OWN]["decoding"])
+        except (KeyError, TypeError, StructureError):
+            return None
+        written = written_search(decoding, max_positions, has_source=has_source)
+        is_same = all(self.values.get(name) == value for name, value in written.items())
+        return decoding if is_same else None
+
     def sampling(self, decoding: DecodingConfig) -> DecodingConfig:
         """Returns a search with the settings of sampling, if the files ask for it."""
         if self.values.get("do_sample") is not True:
@@ -235,6 +248,35 @@ class Generation:
             if (value := self._number(name, neutral)) != neutral
         ]
         return self.sampling(decoding), notes
+
+
+def written_search(
+    decoding: DecodingConfig, max_positions: int, *, has_source: bool
+) -> dict[str, Any]:
+    """Returns a search as the library has it; of translations it counts the start, too."""
+    longest = {"max_length": min((decoding.max_length or max_positions) + 1, max_positions)}
+    if decoding.max_length and not has_source:  # the limit does not count the prompt
+        longest = {"max_new_tokens": decoding.max_length}
+    is_average = decoding.length_normalization == "average"
+    found: dict[str, Any] = {
+        "num_beams": decoding.beam_size,
+        "length_penalty": 1.0 if is_average else decoding.length_penalty,
+        "no_repeat_ngram_size": decoding.no_repeat_ngram,
+        **longest,
+    }
+    if decoding.min_length:
+        found["min_new_tokens"] = decoding.min_length
+    if decoding.repetition_penalty != 1.0:
+        found["repetition_penalty"] = decoding.repetition_penalty
+    if decoding.sampling:
+        found |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p")}
+        found |= {"do_sample": True, "num_beams": 1}
+    return found
+
+
+def own_settings(decoding: DecodingConfig) -> dict[str, Any]:
+    """Returns the search of an exported model, for config.json, as the library cannot have it."""
+    return {OWN: {"decoding": asdict(decoding)}}
 
 
 def read_generation(

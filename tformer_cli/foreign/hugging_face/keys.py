@@ -29,6 +29,7 @@ from tformer_cli.text.sentencepiece.spm_file import SPACE
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 TOKENIZER, TOKENS_MAP, ADDED = "tokenizer.json", "special_tokens_map.json", "added_tokens.json"
+OWN = "tformer"  # key of what no other says of a model that tformer has exported
 _TRAINING = no_effect("of training")
 OUTPUT = no_effect("which outputs the library returns")
 SPEED = no_effect("speed and memory of the library")
@@ -58,6 +59,7 @@ CONFIG_ROWS: KeyRows = MappingProxyType(
         **rows_of("seq_classif_dropout encoder_layerdrop decoder_layerdrop", _TRAINING),
         "task_specific_params": _TASKS,
         "custom_pipelines": _TASKS,
+        OWN: USED,
         "auto_map": noted("the model's own code is not run; the library's class is computed"),
         "prefix": noted("is not put before texts", ""),
         "quantization_config": only(None),

@@ -83,7 +83,7 @@ def decoder_layout(directory: ModelDirectory) -> Layout:
     if is_shared and config.target_bos and not torch.equal(matrix[BOS_ID], matrix[EOS_ID]):
         raise UsageError(
             f"{directory.path}: its start and its end share a row in the model it was imported "
-            "from, but training has made them two; export with --format int8, or use it here"
+            "from, but training has made them two; use it here"
         )
     if isinstance(tokenizer, JointTokenizer):
         before = SPECIAL_PIECES[BOS_ID] if config.target_bos else ""

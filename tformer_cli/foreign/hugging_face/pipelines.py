@@ -10,8 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tformer_cli.artifacts.config_file import TASKS, task_kind
 from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.foreign_model import Reader
+from tformer_cli.foreign.formats.weight_files import read_weights_of
 from tformer_cli.foreign.keys import (
     USED,
     Keys,
@@ -33,7 +37,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.model.config import ModelConfig, Pooling
+    from tformer_cli.foreign.formats.mapped_file import Array
+    from tformer_cli.model.config import ModelConfig, Pooler, Pooling
 
 
 MODULES = Keys(
@@ -89,6 +94,15 @@ PIPELINE = Keys(
         "truncate_dim": only(None),
     },
 )
+DENSE = Keys(
+    "2_Dense/config.json",
+    "sentence-transformers, of classifiers that tformer has exported",
+    {
+        "activation_function": USED,
+        **rows_of("in_features out_features bias", no_effect("the tensors say it")),
+        **rows_of("module_input_name module_output_name", only(None, "sentence_embedding")),
+    },
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +117,7 @@ class Pipeline:
     files: tuple[Path, ...] = ()
     notes: list[str] = field(default_factory=list)
     is_sentence: bool = False
+    dense: tuple[Path, ...] = ()  # of a classifier that was exported: the directories of its layers
 
 
 def read_pipeline(path: Path) -> Pipeline:
@@ -122,13 +137,18 @@ def read_pipeline(path: Path) -> Pipeline:
     pipeline = read_json_file(settings_file) if settings_file.is_file() else {}
     if pipeline.get("model_type") not in (None, CLASS):
         raise unsupported(settings_file, "model_type", pipeline["model_type"])
+    dense = tuple(inner for kind, inner in modules[2:] if kind == "Dense")
+    modules = [*modules[:2], *(one for one in modules[2:] if one[0] != "Dense")]
     kinds = [kind for kind, _ in modules if kind != "Dropout"]
-    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
+    known: list[list[str]] = [[]] if dense else [[], ["Normalize"]]
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in known:
+        kinds += ["Dense"] * len(dense)
         raise ArtifactError(
             f"{file}: the modules {', '.join(kinds)[:60]} are not supported, only Transformer, "
             "Pooling, Dropout and Normalize, in this order; import another model"
         )
-    if not all(inner.resolve().is_relative_to(path.resolve()) for _, inner in modules):
+    inside = (*(inner for _, inner in modules), *dense)
+    if not all(inner.resolve().is_relative_to(path.resolve()) for inner in inside):
         raise ArtifactError(f"{file}: names a directory that is not in it; download it again")
     tables = [
         (modules[1][1] / "config.json", POOLING),
@@ -157,7 +177,45 @@ def read_pipeline(path: Path) -> Pipeline:
         files=(file, *(one for one, _ in tables if one.is_file())),
         notes=notes,
         is_sentence=True,
+        dense=dense,
     )
+
+
+def read_classifier(
+    pipeline: Pipeline, labels: object
+) -> tuple[Pooler, dict[str, Array], list[Path]]:
+    """Reads the layers of a classifier that `write_pipeline` has written; the last are files.
+
+    A layer behind an encoder that makes other vectors is refused: its outputs have no names.
+    """
+    weights: dict[str, Array] = {}
+    files: list[Path] = []
+    found: list[str] = []
+    modules = ["pooler", "output"][-len(pipeline.dense) :]
+    for module, folder in zip(modules, pipeline.dense, strict=False):
+        settings = read_json_file(folder / "config.json")
+        DENSE.read(folder / "config.json", settings)
+        arrays, weight_files = read_weights_of(folder)
+        reader = Reader(arrays, str(folder))
+        matrix = reader.take("linear.weight")
+        bias = np.zeros(len(matrix), np.float32)
+        if "linear.bias" in reader:
+            bias = reader.take("linear.bias")
+        reader.check_all_taken()
+        is_last = module == "output"
+        weights[f"{module}{'_projection' if is_last else ''}.weight"] = matrix
+        weights["output_bias" if is_last else "pooler.bias"] = bias
+        found.append(str(settings.get("activation_function")))
+        files += [folder / "config.json", *weight_files]
+    poolers = {activation: pooler for pooler, activation in _ACTIVATIONS.items()}
+    named = labels if isinstance(labels, dict) else {}
+    is_ours = len(pipeline.dense) == len(modules) and len(named) == len(weights["output_bias"])
+    if not is_ours or found[-1] != _NO_ACTIVATION or not poolers.keys() >= {*found[:-1]}:
+        raise ArtifactError(
+            f"{pipeline.path}: the modules Dense are supported only of a classifier that tformer "
+            "has exported, whose last one has a label for each output; import another model"
+        )
+    return poolers[found[0]] if found[1:] else "none", weights, files
 
 
 def _prompts(file: Path, values: Mapping[str, Any], *, is_included: bool) -> list[str]:
@@ -217,7 +275,7 @@ class Written:
     weights: Mapping[str, Mapping[str, Tensor]]
 
 
-_ACTIVATIONS = {
+_ACTIVATIONS: Mapping[Pooler, str] = {
     "tanh": "torch.nn.modules.activation.Tanh",
     "relu": "torch.nn.modules.activation.ReLU",
 }

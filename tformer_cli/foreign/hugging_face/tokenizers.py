@@ -11,7 +11,7 @@ that tformer has exported has one of its own tokenizers.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tformer_cli.foreign.hugging_face.keys import (
     added_tokens,
     check_added,
     read_tokenizer_files,
+    surrounding,
 )
 from tformer_cli.foreign.hugging_face.spm_tokenizers import check_whole
 from tformer_cli.foreign.keys import read_bytes, read_json_file
@@ -101,7 +102,10 @@ class Exported:
     joint: JointTokenizer
     files: tuple[Path, ...]
     notes: tuple[str, ...]
+    around: tuple[Sequence[str], Sequence[str]]  # tokens before and behind a text
     longest: int = 0  # the table of positions says it
+    # settings of a language model, which its other files say
+    texts: Mapping[str, bool] = field(default_factory=dict)
 
     def rows(self, size: int, where: str) -> VocabularyOrder:
         if size != self.joint.vocab_size:
@@ -176,8 +180,8 @@ def read_exported(path: Path) -> Exported | None:
     if not file.is_file():
         return None
     data = read_json_file(file)
-    # what stands behind a text is decided here by the model, not by the tokenizer
-    data["post_processor"] = None
+    # what stands around a text is decided here by the model, not by the tokenizer
+    processor, data["post_processor"] = data.get("post_processor"), None
     added = data.get("added_tokens")
     if isinstance(added, list):  # to other libraries the piece of gaps is an added token
         data["added_tokens"] = [
@@ -188,7 +192,12 @@ def read_exported(path: Path) -> Exported | None:
     except DataError:
         return None
     _, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["exported"])
-    return Exported(joint=joint, files=(file, *files), notes=tuple(notes))
+    return Exported(
+        joint=joint,
+        files=(file, *files),
+        notes=tuple(notes),
+        around=surrounding(file, processor),
+    )
 
 
 def _read_pegasus(path: Path) -> Vocabulary:

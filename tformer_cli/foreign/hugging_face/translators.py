@@ -43,7 +43,11 @@ from tformer_cli.foreign.hugging_face.family import (
     named_weights,
     position_rows,
 )
-from tformer_cli.foreign.hugging_face.generation import read_generation
+from tformer_cli.foreign.hugging_face.generation import (
+    own_settings,
+    read_generation,
+    written_search,
+)
 from tformer_cli.foreign.hugging_face.spm_tokenizers import read_t5_vocabulary
 from tformer_cli.foreign.hugging_face.tokenizers import read_vocabulary
 from tformer_cli.foreign.keys import number
@@ -94,6 +98,7 @@ def read(source: Source) -> ForeignModel:
             "this model's own settings"
         )
     decoding, of_search = generation.search(config)
+    own = generation.exported(settings, config.max_positions, has_source=True)
     forced = generation.check_forced(settings["eos_token_id"], vocabulary.language_ids)
     return finish(
         source,
@@ -102,8 +107,8 @@ def read(source: Source) -> ForeignModel:
         ids=sides[1].foreign,
         tokenizer=vocabulary.tokenizer(sides),
         files=(*vocabulary.files, *generation.files),
-        notes=(*vocabulary.notes, *generation.notes, *of_search, *forced),
-        decoding=decoding,
+        notes=(*vocabulary.notes, *generation.notes, *([] if own else of_search), *forced),
+        decoding=own or decoding,
         languages=vocabulary.language_codes,
     )
 
@@ -209,7 +214,12 @@ def write(directory: ModelDirectory, family: Family) -> Parts:
             **({} if is_shared else {"share_encoder_decoder_embeddings": False}),
         }
     return Parts(
-        settings={**sizes, **family.write(config), **_special_ids(layout)},
+        settings={
+            **sizes,
+            **family.write(config),
+            **_special_ids(layout),
+            **own_settings(directory.decoding),
+        },
         weights=(_t5_weights if is_t5 else _weights)(directory, family, layout),
         layout=layout,
         generation=generation,
@@ -229,16 +239,9 @@ def _special_ids(layout: Layout) -> dict[str, int | None]:
 
 def _generation(directory: ModelDirectory, layout: Layout) -> dict[str, Any]:
     """Returns the defaults of the search, as far as the library has them."""
-    decoding, config = directory.decoding, directory.config
-    is_average = decoding.length_normalization == "average"
-    # the first of the library's tokens is the start
-    longest = min(decoding.max_length + 1, config.max_positions)
     return {
         **_special_ids(layout),
-        "max_length": longest if decoding.max_length else config.max_positions,
-        "num_beams": decoding.beam_size,
-        "length_penalty": 1.0 if is_average else decoding.length_penalty,
-        "no_repeat_ngram_size": decoding.no_repeat_ngram,
+        **written_search(directory.decoding, directory.config.max_positions, has_source=True),
         # tformer's search never writes them, either
         "suppress_tokens": sorted({*layout.ids[:EOS_ID]} - {layout.ids[EOS_ID]}),
         **({} if layout.first_token is None else {"forced_bos_token_id": layout.first_token}),
@@ -288,7 +291,8 @@ def read_t5(source: Source) -> ForeignModel:
     config = model_config(file, **source.shape(), tied_embeddings=tied)
     source.family = replace(source.family, modules=T5_MODULES[config.gated])
     decoding, of_search = generation.search(config)
-    notes = [*vocabulary.notes, *generation.notes, *of_search, *forced]
+    own = generation.exported(settings, config.max_positions, has_source=True)
+    notes = [*vocabulary.notes, *generation.notes, *([] if own else of_search), *forced]
     if _is_scaled(settings):
         factor = np.float32(config.d_model**-0.5)
         given["decoder.final_norm.weight"] = reader.take(_FINAL_NORM) * factor
@@ -301,7 +305,7 @@ def read_t5(source: Source) -> ForeignModel:
         tokenizer=vocabulary.tokenizer(rows),
         files=(*vocabulary.files, *generation.files),
         notes=notes,
-        decoding=decoding,
+        decoding=own or decoding,
     )
 
 
