@@ -1,12 +1,15 @@
 """Tokenizers of foreign language models and encoders that the library `tokenizers` cuts.
 
+"library" is any tokenizer.json of a language model, as it is, with its ids put in another order.
 Sources: "bytes", of GPT-2 and RoBERTa: Radford et al. 2019, "Language Models are Unsupervised
 Multitask Learners", section 2.2, and Liu et al. 2019; "wordpiece": Devlin et al. 2019, BERT.
 """
 
 import json
+import re
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import chain
@@ -16,7 +19,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE
+from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE, parse_library
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import (
     BOS_ID,
@@ -31,6 +34,7 @@ from tformer_cli.text.tokenizer import (
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS, bytes_of, label_of
 
 N_SPECIAL = len(SPECIAL_PIECES)
+_ALPHABET = frozenset(BYTE_CHARACTERS)
 
 
 class ForeignPieceTokenizer(OneSidedTokenizer):
@@ -81,13 +85,17 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
         clean = [without_surrogates(text) for text in texts]
         found = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
-        return [one.ids for one in found]
+        return [self._ours(one.ids) for one in found]
+
+    def _ours(self, ids: list[int]) -> list[int]:
+        """Returns the ids here of the library's, which may be others."""
+        return ids
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         clean = [without_surrogates(text) for text in texts]
         found = self._tokenizer.encode_batch(clean, add_special_tokens=False)
         return [
-            ([*self.start, *one.ids], [*[(0, 0)] * len(self.start), *one.offsets])
+            ([*self.start, *self._ours(one.ids)], [*[(0, 0)] * len(self.start), *one.offsets])
             if one.ids
             else ([], [])
             for one in found
@@ -174,16 +182,117 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
     @cached_property
     def piece_bytes(self) -> list[bytes]:
         """See `TokenizerSide`; a name that is not of bytes has no text."""
-        alphabet = set(BYTE_CHARACTERS)
         found = [b""] * N_SPECIAL
         for piece in self.all_pieces[N_SPECIAL:]:
-            found.append(bytes_of(piece) if alphabet.issuperset(piece) else b"")
+            found.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
         return found
 
     @cached_property
     def _labels(self) -> list[str]:
         rest = zip(self.all_pieces[N_SPECIAL:], self.piece_bytes[N_SPECIAL:], strict=True)
         return [*SPECIAL_PIECES, *(label_of(text) if text else piece for piece, text in rest)]
+
+
+_UNUSED_SECTIONS = ("post_processor", "truncation", "padding")
+_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # of BPE on characters that falls back to bytes
+_SPACE = "\u2581"  # which stands for a space in its pieces
+
+
+class LibraryTokenizer(ForeignPieceTokenizer):
+    """The tokenizer of a foreign language model, computed by the library from its own file."""
+
+    algorithm = "library"
+    model_kind: ClassVar[str] = "language model"
+    content: Mapping[str, Any]  # of its tokenizer.json
+    foreign: tuple[int, ...]  # the library's id of each id; -1: none
+
+    def __init__(
+        self,
+        content: Mapping[str, Any],
+        foreign: Sequence[int],
+        pieces: Sequence[str],
+        where: str = FILE_NAME,
+    ) -> None:
+        # what stands around a text is decided by the model
+        kept = {name: part for name, part in content.items() if name not in _UNUSED_SECTIONS}
+        tokenizer = parse_library(json.dumps(kept, ensure_ascii=False), where)
+        tokenizer.encode_special_tokens = True
+        # where the start is another token, too, that one is meant
+        self._places = {n: place for place, n in enumerate(foreign) if n >= 0}
+        missing = {*tokenizer.get_vocab(with_added_tokens=True).values()} - self._places.keys()
+        if not is_vocabulary(pieces, "") or len(foreign) != len(pieces) or missing:
+            raise DataError(f"{where}: its vocabulary is damaged; use this model's own files")
+        self.content, self.foreign, self.all_pieces = content, tuple(foreign), tuple(pieces)
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+        foreign = data["ids"]
+        is_sound = all(type(number) is int for number in foreign)
+        return cls(data["tokenizer"], foreign, data["pieces"], where) if is_sound else None
+
+    def _stored(self) -> dict[str, Any]:
+        return {"ids": self.foreign, "pieces": self.all_pieces, "tokenizer": self.content}
+
+    def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
+        with _no_panic():
+            return super().encode_phrases(texts)
+
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        with _no_panic():
+            return super().encode_with_spans(texts)
+
+    def _ours(self, ids: list[int]) -> list[int]:
+        return [self._places[number] for number in ids]
+
+    def name_of(self, number: int) -> str | None:
+        """Returns the library's name of the token with an id."""
+        return self._tokenizer.id_to_token(self.foreign[number])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        theirs = [self.foreign[one] for one in ids if one >= N_SPECIAL]
+        return self._tokenizer.decode([n for n in theirs if n >= 0], skip_special_tokens=True)
+
+    @cached_property
+    def piece_bytes(self) -> list[bytes]:
+        """See `TokenizerSide`; rows without a piece, and special tokens, have no text."""
+        added = self._tokenizer.get_added_tokens_decoder()
+        is_bytes = '"ByteLevel"' in json.dumps(self.content.get("decoder"))
+        found = [b""] * N_SPECIAL
+        for number in self.foreign[N_SPECIAL:]:
+            piece = self._tokenizer.id_to_token(number) if number >= 0 else None
+            if piece is None or (number in added and added[number].special):
+                found.append(b"")
+            elif number in added:
+                found.append(piece.encode())
+            elif is_bytes:
+                found.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
+            elif byte := _BYTE_PIECE.fullmatch(piece):
+                found.append(bytes.fromhex(byte[1]))
+            else:
+                found.append(piece.replace(_SPACE, " ").encode())
+        return found
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        rest = zip(self.all_pieces[N_SPECIAL:], self.piece_bytes[N_SPECIAL:], strict=True)
+        is_text = '"ByteLevel"' in json.dumps(self.content.get("decoder"))
+        return [
+            *SPECIAL_PIECES,
+            *(label_of(text) if text and is_text else piece for piece, text in rest),
+        ]
+
+
+@contextmanager
+def _no_panic() -> Iterator[None]:
+    """Makes an error of a panic of the library, as of a pattern that backtracks without end."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"the model's tokenizer cannot cut a text ({reason})") from None
 
 
 # BERT's names of padding, the unknown word, and of what stands before and behind a text

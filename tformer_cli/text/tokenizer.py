@@ -251,6 +251,7 @@ _READERS = {
     "pieces": "pieces.PieceTokenizer",
     "images": "images.tokenizer.ImageTokenizer",
     "bytes": "foreign_pieces.BytePieceTokenizer",
+    "library": "foreign_pieces.LibraryTokenizer",
     "wordpiece": "foreign_pieces.WordPieceTokenizer",
     "sentencepiece": "sentencepiece.tokenizer.SentencePieceTokenizer",
 }

@@ -44,8 +44,8 @@ def import_model(
     Reads Hugging Face directories of Marian (OPUS-MT), M2M-100, NLLB, mBART, Pegasus and T5 models
     (mT5, ByT5 and MADLAD-400 among them), Marian's own models, the Firefox translation models
     (Bergamot), CTranslate2 directories, Argos packages, and models of fairseq, OpenNMT-py and Eole;
-    language models: GPT-2's, LLaMA's and Qwen2's directories, checkpoints of nanoGPT and minGPT,
-    files of llama2.c; encoders: BERT, RoBERTa, DistilBERT, ELECTRA and those of
+    language models: directories of GPT-2, GPT-NeoX, LLaMA and Qwen2, checkpoints of nanoGPT and
+    minGPT, files of llama2.c; encoders: BERT, RoBERTa, DistilBERT, ELECTRA and those of
     sentence-transformers; and models of images: ViT, DINOv2 and timm's Vision Transformers. A
     directory of peft with a LoRA adapter becomes the model that it names with the adapter added.
     Nothing in their files is executed. Commands that take MODEL take such a SOURCE, too, and import

@@ -32,7 +32,9 @@ from tformer_cli.foreign.hugging_face.keys import (
     added_tokens,
     check_added,
     check_surrounding,
+    parts_of,
     read_tokenizer_files,
+    surrounding,
 )
 from tformer_cli.foreign.keys import (
     read_bytes,
@@ -45,11 +47,18 @@ from tformer_cli.text.foreign_pieces import (
     NAMES,
     PREFIX,
     BytePieceTokenizer,
+    LibraryTokenizer,
     WordPieceTokenizer,
     WordRules,
 )
 from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer
-from tformer_cli.text.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer, parse_tokenizer
+from tformer_cli.text.tokenizer import (
+    EOS_ID,
+    SPECIAL_PIECES,
+    UNK_ID,
+    Tokenizer,
+    parse_tokenizer,
+)
 
 END = "<|endoftext|>"
 # tokens around the turns of chats with Qwen2; in texts here they are text
@@ -146,7 +155,7 @@ def find_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary | None:
 
 def _read_whole(file: Path, words: str) -> ByteVocabulary:
     parts = read_json_file(file)
-    if not isinstance(parts.get("pre_tokenizer"), dict):
+    if words != "library" and not isinstance(parts.get("pre_tokenizer"), dict):
         raise ArtifactError(
             f"{file}: has no pre_tokenizer, but GPT-2 cuts text into words; import another model"
         )
@@ -208,6 +217,101 @@ def _read_characters(file: Path) -> ByteVocabulary:
     ):
         raise ArtifactError(f"{file}: holds no characters and their ids; prepare the data again")
     return ByteVocabulary(pieces=pieces, merges=None, files=(file,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryVocabulary:
+    """A tokenizer.json that the library itself computes, and the ids that texts begin and end with.
+
+    Texts without a token before them begin with their first, as those of GPT-2 do.
+    """
+
+    content: Mapping[str, Any]
+    pieces: Mapping[str, int]
+    ends: tuple[int | None, int | None]
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def texts(self) -> dict[str, bool]:
+        return {"target_bos": self.ends[0] is not None, "target_eos": self.ends[1] is not None}
+
+    def rows(self, size: int, where: str) -> VocabularyOrder:
+        names = names_of_rows(self.pieces, size, where)
+        start, end = self.ends
+        unknown = self.pieces.get(str(self.content["model"].get("unk_token")), -1)
+        rows = reorder_vocabulary(names, None, unknown, end if start is None else start, end)
+        unused = [n for n, name in enumerate(rows.pieces) if name.startswith(UNUSED)]
+        ends = [] if end is not None else [EOS_ID]
+        return VocabularyOrder(rows.foreign, rows.pieces, (*rows.banned, UNK_ID, *ends, *unused))
+
+    def tokenizer(self, rows: VocabularyOrder, where: str) -> Tokenizer:  # noqa: ARG002 - as others have it
+        return LibraryTokenizer(self.content, rows.foreign, rows.pieces, str(self.files[0]))
+
+
+# steps of texts of the library's classes
+_CLASS_STEPS = {"GPT2Tokenizer": ["ByteLevel"], "GPTNeoXTokenizer": ["NFC", "ByteLevel"]}
+
+
+def read_library_vocabulary(
+    path: Path, settings: Mapping[str, Any], end: int | None
+) -> LibraryVocabulary:
+    """Reads a tokenizer.json; what the files beside it say must agree."""
+    file = path / TOKENIZER
+    content = read_json_file(file)
+    own, more, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["library"])
+    named = str(own.get("tokenizer_class") or settings.get("tokenizer_class")).removesuffix("Fast")
+    if named == "None" and settings.get("model_type") == "qwen2":
+        named = "Qwen2Tokenizer"  # the library's choice
+    found = find_vocabulary(path, "qwen2" if named == "Qwen2Tokenizer" else "library")
+    # version 5 of the library builds the steps of a class anew
+    if named in _CLASS_STEPS and _steps(content) != _CLASS_STEPS[named]:
+        more.append(
+            f"texts are cut as {TOKENIZER} says; with tokenizer_class = {named} version 5 of the "
+            "library cuts them otherwise"
+        )
+    pieces = {} if found is None else found.pieces
+    check_added(path, added_tokens(path, own), pieces, pieces)
+    before, behind = surrounding(file, content.get("post_processor"))
+    if behind or len(before) > 1 or not pieces.keys() >= {*before}:
+        check_surrounding(file, content, (), ())
+    if own.get("add_bos_token", bool(before)) not in (None, bool(before)):
+        raise ArtifactError(
+            f"{path}: tokenizer_config.json says add_bos_token = {shown(own['add_bos_token'])}, "
+            f"but post_processor of {TOKENIZER} puts {shown([*before])} before a text; correct "
+            "one of the two"
+        )
+    has_space = _puts_space(content)
+    if own.get("add_prefix_space", has_space) not in (None, has_space):
+        raise ArtifactError(
+            f"{path}: tokenizer_config.json says add_prefix_space = "
+            f"{shown(own['add_prefix_space'])}, but {TOKENIZER} has {shown(has_space)}; correct "
+            "one of the two"
+        )
+    return LibraryVocabulary(
+        content=content,
+        pieces=pieces,
+        ends=(pieces[before[0]] if before else None, end),
+        files=(file, *files),
+        notes=(*(found.notes if found is not None else ()), *more),
+    )
+
+
+def _steps(content: Mapping[str, Any]) -> list[str]:
+    """Lists the types of the steps by which a tokenizer.json cuts texts."""
+    parts = [*parts_of(content.get("normalizer")), *parts_of(content.get("pre_tokenizer"))]
+    return [str(one["type"]) for one in parts if one.get("type") != "Sequence"]
+
+
+def _puts_space(content: Mapping[str, Any]) -> bool:
+    """Returns whether a tokenizer.json puts a space before texts."""
+    parts = [*parts_of(content.get("normalizer")), *parts_of(content.get("pre_tokenizer"))]
+    return any(
+        one.get("type") == "Prepend"
+        or one.get("prepend_scheme") in ("always", "first")
+        or one.get("add_prefix_space") is True
+        for one in parts
+    )
 
 
 # settings that name the special tokens, in tformer's order; the mask is last

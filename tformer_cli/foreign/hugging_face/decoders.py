@@ -26,6 +26,7 @@ from tformer_cli.foreign.foreign_model import (
 from tformer_cli.foreign.hugging_face.byte_pieces import (
     END,
     ByteVocabulary,
+    read_library_vocabulary,
     read_vocabulary,
     with_tokenizer_files,
 )
@@ -121,10 +122,19 @@ def read(source: Source) -> ForeignModel:
     exported = read_exported(source.path)
     if exported is not None:
         vocabulary: Vocabulary = _checked(source, generation, exported)
-    elif source.family.model_type == "llama":
+    elif (source.path / "tokenizer.model").is_file() and source.family.model_type == "llama":
         vocabulary = _read_pieces(source, generation)
-    else:
+    elif (source.path / TOKENIZER).is_file() and source.family.model_type != "gpt2":
+        end = _end_of(source, generation)
+        vocabulary = read_library_vocabulary(source.path, source.settings, end)
+        source.notes += generation.check_forced(-1 if end is None else end)
+    elif source.family.model_type in ("gpt2", "qwen2"):
         vocabulary = _read_bytes(source, generation)
+    else:
+        raise ArtifactError(
+            f"{source.path}: has no tokenizer.json, and no tokenizer.model of a LLaMA; download "
+            "the whole model"
+        )
     decoding, notes = generation.generator(shape["max_positions"])
     own = generation.exported(source.settings, shape["max_positions"], has_source=False)
     if own is not None:
@@ -181,6 +191,15 @@ def assembled_model(
     )
 
 
+def _end_of(source: Source, generation: Generation) -> int | None:
+    """Returns the id of the token that ends texts; None: no token does."""
+    ids = {**source.settings, **generation.special_ids}
+    if ids.get("eos_token_id") is None:
+        return None
+    file = generation.path if "eos_token_id" in generation.special_ids else source.file
+    return number(file, ids, "eos_token_id")
+
+
 def _checked(source: Source, generation: Generation, exported: Exported) -> Exported:
     """Checks the tokens around the texts of a model that tformer has exported."""
     ids = {**source.settings, **generation.special_ids}
@@ -200,9 +219,8 @@ def _read_bytes(source: Source, generation: Generation) -> ByteVocabulary:
     path = source.path
     words = source.family.model_type
     vocabulary = with_tokenizer_files(path, read_vocabulary(path, words))
-    end = {**source.settings, **generation.special_ids}.get("eos_token_id")
-    is_piece = type(end) is int and end in vocabulary.pieces.values()
-    if isinstance(end, list) or (is_piece and end != vocabulary.end):
+    end = _end_of(source, generation)
+    if end in vocabulary.pieces.values() and end != vocabulary.end:
         raise ArtifactError(
             f"{source.file}: eos_token_id = {shown(end)} is not that of {END}, which ends texts "
             "here; import another model"
@@ -218,7 +236,9 @@ def _read_pieces(source: Source, generation: Generation) -> SpmVocabulary:
     path, file, settings = source.path, source.path / "tokenizer.model", source.settings
     data = read_bytes(file)
     start = number(source.file, settings, "bos_token_id")
-    end = number(source.file, {**settings, **generation.special_ids}, "eos_token_id")
+    end = _end_of(source, generation)
+    if end is None:
+        end = number(source.file, settings, "eos_token_id")
     own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["llama"])
     model = read_spm(data, str(file))
     roles = {str(own[role]) for role in ROLES if role in own}

@@ -360,7 +360,7 @@ _LLAMA_ROWS: KeyRows = {
     "rope_scaling": only(None),
     "rope_interleaved": only(False),
     "hidden_act": only("silu"),
-    "tokenizer_class": classes_of("llama"),
+    "tokenizer_class": classes_of("library"),
     "is_decoder": no_effect("a decoder it is"),
     "max_sequence_length": no_effect("max_position_embeddings says it"),
 }
@@ -516,7 +516,7 @@ _NEOX = replace(
         **rows_of("rotary_pct rotary_emb_base use_parallel_residual", USED),
         "attention_bias": only(True),
         "hidden_dropout": no_effect("of training"),
-        "tokenizer_class": no_effect("tokenizer.json says how texts are cut"),
+        "tokenizer_class": classes_of("library"),
         "is_decoder": no_effect("a decoder it is"),
     },
     modules=_layers(

@@ -184,6 +184,13 @@ TOKENIZER_CONFIGS = {
         **rows_of("add_bos_token add_prefix_space add_dummy_prefix_space", only(None, True)),
         add_eos_token=only(None, False),
     ),
+    "library": tokenizer_config(
+        "LLaMA, Qwen2, GPT-NeoX",
+        "Llama GPT2 GPTNeoX Qwen2",
+        **_SPM,
+        **rows_of("add_bos_token add_prefix_space", USED),
+        add_eos_token=only(None, False),
+    ),
     "t5": tokenizer_config(
         "T5, mT5, ByT5, MADLAD",
         "T5 MT5 ByT5",
@@ -332,6 +339,33 @@ WHOLE_TOKENIZERS = {
     ),
     "t5": _beside_spm("T5, mT5, MADLAD", "Unigram"),
 }
+_COMPUTED = rows_of(
+    "pattern behavior invert content prepend replacement str_rep prepend_scheme split start stop"
+    " individual_digits add_prefix_space use_regex trim_offsets",
+    no_effect("the library computes it"),
+)
+_KINDS = "ByteLevel Replace Prepend Split Digits Metaspace Strip NFC NFKC ByteFallback Fuse"
+_COMPUTED_PARTS = Parts(
+    {None: {}, **{kind: _COMPUTED for kind in _KINDS.split()}}, in_sequence=True
+)
+# of a tokenizer that the library itself computes: what is written down are parts that are known
+WHOLE_TOKENIZERS["library"] = whole_tokenizer(
+    "LLaMA, Qwen2, GPT-NeoX (without a SentencePiece model)",
+    normalizer=_COMPUTED_PARTS,
+    pre_tokenizer=_COMPUTED_PARTS,
+    decoder=_COMPUTED_PARTS,
+    added_tokens={
+        **rows_of("id content special", USED),
+        **rows_of("single_word lstrip rstrip normalized __type", _COMPUTED["content"]),
+    },
+    model={
+        "type": only("BPE"),
+        "dropout": only(None, 0.0),
+        **rows_of("vocab merges", USED),
+        **rows_of("unk_token fuse_unk byte_fallback ignore_merges", _COMPUTED["content"]),
+        **rows_of("continuing_subword_prefix end_of_word_suffix", only(None, "")),
+    },
+)
 TOKENS = Keys(TOKENS_MAP, "all", TOKENS_ROWS)
 
 
@@ -402,6 +436,14 @@ def check_added(
                 f"{path}: its files give {name} the ids {ids[token]} and {shown(number)}; use this "
                 "model's own files"
             )
+
+
+def parts_of(section: object) -> list[Mapping[str, Any]]:
+    """A section of a tokenizer.json, or the parts of a sequence."""
+    if not isinstance(section, dict):
+        return []
+    inner = (value for value in section.values() if isinstance(value, list))
+    return [section, *(part for parts in inner for one in parts for part in parts_of(one))]
 
 
 def surrounding(file: Path, part: object) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -21,7 +21,12 @@ from tformer_cli.errors import UsageError
 from tformer_cli.foreign.foreign_model import BANNED_BIAS, UNUSED, original_piece
 from tformer_cli.foreign.hugging_face.byte_pieces import END
 from tformer_cli.foreign.hugging_face.tokenizers import M2M_TOKEN
-from tformer_cli.text.foreign_pieces import NAMES, BytePieceTokenizer, WordPieceTokenizer
+from tformer_cli.text.foreign_pieces import (
+    NAMES,
+    BytePieceTokenizer,
+    LibraryTokenizer,
+    WordPieceTokenizer,
+)
 from tformer_cli.text.joint_tokenizer import JointTokenizer
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
@@ -96,6 +101,16 @@ def decoder_layout(directory: ModelDirectory) -> Layout:
             names[SPECIAL_PIECES[EOS_ID]] = END
             settings |= dict.fromkeys(("bos_token", "eos_token", "unk_token"), END)
         return _byte_pieces(tokenizer, ids, settings, names)
+    if isinstance(tokenizer, LibraryTokenizer):
+        ends = {"bos_token": BOS_ID, "eos_token": EOS_ID}
+        return Layout(
+            ids=ids,
+            files={TOKENIZER: _json(tokenizer.content)},
+            settings={
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                **{n: tokenizer.name_of(one) for n, one in ends.items() if ids[one] >= 0},
+            },
+        )
     if isinstance(tokenizer, SentencePieceTokenizer):
         return Layout(
             ids=ids,

@@ -192,7 +192,8 @@ def read_classifier(
     files: list[Path] = []
     found: list[str] = []
     modules = ["pooler", "output"][-len(pipeline.dense) :]
-    for module, folder in zip(modules, pipeline.dense, strict=False):
+    is_ours = len(pipeline.dense) == len(modules) and isinstance(labels, dict)
+    for module, folder in zip(modules, pipeline.dense if is_ours else (), strict=is_ours):
         settings = read_json_file(folder / "config.json")
         DENSE.read(folder / "config.json", settings)
         arrays, weight_files = read_weights_of(folder)
@@ -209,11 +210,12 @@ def read_classifier(
         files += [folder / "config.json", *weight_files]
     poolers = {activation: pooler for pooler, activation in _ACTIVATIONS.items()}
     named = labels if isinstance(labels, dict) else {}
-    is_ours = len(pipeline.dense) == len(modules) and len(named) == len(weights["output_bias"])
+    is_ours = is_ours and len(named) == len(weights["output_bias"])
     if not is_ours or found[-1] != _NO_ACTIVATION or not poolers.keys() >= {*found[:-1]}:
+        kinds = ", ".join(["Transformer", "Pooling", *["Dense"] * len(pipeline.dense)])
         raise ArtifactError(
-            f"{pipeline.path}: the modules Dense are supported only of a classifier that tformer "
-            "has exported, whose last one has a label for each output; import another model"
+            f"{pipeline.files[0]}: the modules {kinds} are not supported but for a classifier "
+            "that tformer has exported, with a label for each output; import another model"
         )
     return poolers[found[0]] if found[1:] else "none", weights, files
 
