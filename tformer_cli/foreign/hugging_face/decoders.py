@@ -158,7 +158,7 @@ def assembled_model(
     """
     family, reader, file = source.family, source.reader, source.file
     outer = {ours: f"{theirs}.weight" for ours, theirs in family.outer.items()}
-    embedding = reader.take(outer["target_embedding"])
+    embedding = source.read_embedding([outer["target_embedding"]], outer["output"])
     if embedding.ndim != 2:
         raise ArtifactError(
             f"{file}: embedding: expected 2 dimensions, found {embedding.ndim}; download it again"

@@ -65,12 +65,13 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         "import an encoder without a head, with one for masked tokens, or for labels of texts or "
         "words",
     )
-    file, family, reader = source.file, source.family, source.reader
+    file, family = source.file, source.family
     vocabulary = read_exported(file.parent) or read_encoder_vocabulary(
         file.parent, lowercase=pipeline.lowercase
     )
     longest = pipeline.longest or (vocabulary.longest if pipeline.is_sentence else 0)
-    embedding = reader.take(f"{family.outer['source_embedding']}.weight")
+    output = f"{family.heads.get('tokens', {}).get('output')}.weight"
+    embedding = source.read_embedding([f"{family.outer['source_embedding']}.weight"], output)
     rows = vocabulary.rows(len(embedding), str(file))
     positions = _positions(source, longest, rows.foreign[PAD_ID])
     given: dict[str, Weight] = {

@@ -192,6 +192,12 @@ class Source:
     def is_tied(self) -> bool:
         return bool(self.settings.get("tie_word_embeddings", self.family.tied))
 
+    def read_embedding(self, names: Sequence[str], output: str) -> Array:
+        """Reads the rows of the vocabulary, which a tied model may store as those of the output."""
+        if self.is_tied and output in self.reader and not any(n in self.reader for n in names):
+            names = [output]
+        return self.reader.take_first(names)
+
     def read_output(self, name: str, embedding: Array) -> Array:
         """Reads the rows of the output, which are the embedding's if the file has no others."""
         if name not in self.reader:

@@ -326,7 +326,7 @@ def _t5_outer(source: Source, rows: VocabularyOrder) -> tuple[dict[str, Any], Ti
     """Reads the weights around the stacks, and finds what is tied."""
     reader = source.reader
     names = ["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
-    embedding = reader.take_first(names)
+    embedding = source.read_embedding(names, "lm_head.weight")
     output = source.read_output("lm_head.weight", embedding)
     given: dict[str, Any] = {
         "source_embedding.weight": rows.of(embedding),
