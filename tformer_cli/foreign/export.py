@@ -293,6 +293,13 @@ path = "."  # this directory, or its name on the hub
 model = {model}.from_pretrained(path)
 {use}
 ```"""
+_IMAGE = """\
+photo = Image.open("photo.jpg").convert("{mode}")
+print(model(**processor(photo, return_tensors="pt"))[0])"""
+_CHANNELS = (
+    'It reads pictures of mode "{mode}". `pipeline("image-classification")` of transformers makes '
+    "every picture RGB and fails; use the lines above."
+)
 _SENTENCES = """\
 ```python
 from sentence_transformers import SentenceTransformer
@@ -388,8 +395,9 @@ def _example(directory: ModelDirectory, name: str) -> str:
     if config.is_encoder_only and config.reads_images:
         about |= {"tokenizer": "processor", "tokenizer_class": "ImageProcessor"}
         imports = f"AutoImageProcessor, {name}\nfrom PIL import Image"
-        use = 'print(model(**processor(Image.open("photo.jpg"), return_tensors="pt"))[0])'
-        return _EXAMPLE.format(imports=imports, use=use, **about)
+        mode = {1: "L", 2: "LA", 3: "RGB"}.get(config.image_size[2], "RGBA")
+        example = _EXAMPLE.format(imports=imports, use=_IMAGE.format(mode=mode), **about)
+        return example if mode == "RGB" else f"{example}\n\n{_CHANNELS.format(mode=mode)}"
     if config.is_encoder_only:
         use = 'print(model(**tokenizer("A text", return_tensors="pt"))[0])'
         return _EXAMPLE.format(imports=f"AutoTokenizer, {name}", use=use, **about)
