@@ -3,8 +3,8 @@
     python tests/benchmarks/embedding_speed.py MODEL TEXTS --onnx GRAPH --precision int8
 
 MODEL is a directory of sentence-transformers with mean pooling, such as all-MiniLM-L6-v2, and GRAPH
-the model.onnx that `tformer export --format onnx` makes of it; onnxruntime quantizes it by its own
-`quantize_dynamic` for int8. All compute on one thread, once all texts and once each by itself; the
+the onnx/model.onnx that `tformer export --format onnx` makes of it; onnxruntime quantizes it by its
+own `quantize_dynamic` for int8. All compute on one thread, once all texts and once each; the
 peers in batches of 32 texts of like length, which is their best case. Seconds are those of the
 processor, medians of the rounds. The vectors are compared, too.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -183,7 +184,9 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
 def export_onnx(model: Path | str, output: Path | str, adapter: Path | None = None) -> str:
     """Writes an ONNX graph of an encoder with its tokenizer; returns the names of its outputs."""
     from tformer_cli.foreign import onnx_graph
-    from tformer_cli.foreign.hugging_face.layout import encoder_layout
+    from tformer_cli.foreign.hugging_face.families import FAMILIES, HEAD_CLASSES
+    from tformer_cli.foreign.hugging_face.layout import encoder_layout, with_whole_tokenizer
+    from tformer_cli.text.foreign_pieces import BytePieceTokenizer
 
     directory = _opened(model, output, adapter, tasks=GRAPHS)
     if directory.config.reads_images:
@@ -191,15 +194,31 @@ def export_onnx(model: Path | str, output: Path | str, adapter: Path | None = No
             f"{directory.path}: reads images; export with --format huggingface, whose library has "
             "what prepares them"
         )
-    layout = encoder_layout(directory)
-    labels = written_labels(directory.info.labels)
+    layout = with_whole_tokenizer(directory, encoder_layout(directory))
+    config = directory.config
+    # programs choose by the family how to read the outputs; the graph has the layers themselves
+    kind = "roberta" if isinstance(directory.tokenizer, BytePieceTokenizer) else "bert"
+    settings = {
+        **FAMILIES[kind].write(config),
+        "model_type": kind,
+        "architectures": [f"{kind.title()}{HEAD_CLASSES[config.head]}"],
+        "vocab_size": layout.sizes[0],
+        "max_position_embeddings": config.max_positions,
+        "pad_token_id": layout.ids[PAD_ID],
+        **written_labels(directory.info.labels),
+    }
     texts = {
-        CONFIG: _json({"pad_token_id": layout.ids[PAD_ID], **labels}),
-        "README.md": model_card(directory, "ONNX graph"),
+        CONFIG: _json(settings),
+        "README.md": model_card(directory, _GRAPH),
     }
     save = onnx_graph.graph_writer(directory, layout)
-    longest = directory.config.max_positions
-    _write(Path(output), texts, {}, {}, layout, longest, lambda path: save(path / onnx_graph.GRAPH))
+
+    def write_graph(aside: Path) -> None:
+        file = aside / onnx_graph.GRAPH
+        file.parent.mkdir()
+        save(file)
+
+    _write(Path(output), texts, {}, {}, layout, config.max_positions, write_graph)
     return " and ".join(onnx_graph.outputs_of(directory))
 
 
@@ -268,6 +287,7 @@ def _json(values: Mapping[str, Any]) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
+_GRAPH = "ONNX graph"
 _TITLES = {
     "labels": "Classifier",
     "tags": "Tagger",
@@ -316,7 +336,7 @@ import onnxruntime
 from transformers import AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained(".")
-graph = onnxruntime.InferenceSession("model.onnx")
+graph = onnxruntime.InferenceSession("onnx/model.onnx")
 batch = tokenizer(["A text"], padding=True, truncation=True, return_tensors="np")
 names = [one.name for one in graph.get_inputs()]
 print(graph.run(None, {{name: batch[name] for name in names}}))
@@ -357,7 +377,7 @@ def model_card(directory: ModelDirectory, name: str) -> str:
         f"# {title}",
         (
             f"A Transformer with {layers} layers, {config.n_heads} heads, width {config.d_model} "
-            f"and {size:,} parameters, exported by tformer as a `{name}`."
+            f"and {size:,} parameters, exported by tformer as {_with_article(name)}."
         ),
     ]
     if info.origin is not None:
@@ -373,8 +393,14 @@ def model_card(directory: ModelDirectory, name: str) -> str:
     return "\n\n".join([*blocks, *_recipe(directory.path)]) + "\n"
 
 
+def _with_article(name: str) -> str:
+    """Puts a or an before the name of a class, or of a graph."""
+    shown = name if name == _GRAPH else f"`{name}`"
+    return f"{'an' if re.match('[AEIO]|M2M|MBart|MT5', name) else 'a'} {shown}"
+
+
 def _library(config: ModelConfig, name: str) -> str:
-    if name == "ONNX graph":
+    if name == _GRAPH:
         return "onnx"
     return "sentence-transformers" if _is_pipeline(config, name) else "transformers"
 
@@ -386,7 +412,7 @@ def _is_pipeline(config: ModelConfig, name: str) -> bool:
 
 def _example(directory: ModelDirectory, name: str) -> str:
     config, tokenizer = directory.config, directory.tokenizer
-    if name == "ONNX graph":
+    if name == _GRAPH:
         return _ONNX.format()
     if _is_pipeline(config, name):
         use = _LOGITS if config.head == "labels" else 'print(model.encode(["A text", "Another"]))'

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tformer_cli.foreign.hugging_face.layout import Layout
     from tformer_cli.model.encoder_only import EncoderOnly
 
-GRAPH = "model.onnx"
+GRAPH = "onnx/model.onnx"  # where transformers.js and optimum look for it
 INPUTS = ["input_ids", "attention_mask"]
 _LOUD = "torch.onnx._internal.exporter._registration"  # warns of packages that no model here needs
 

@@ -73,6 +73,11 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
         """Returns the entries of the file besides its version and kind."""
 
     @property
+    def library_json(self) -> str:
+        """The tokenizer.json by which the library cuts texts here, without special tokens."""
+        return self._tokenizer.to_str()
+
+    @property
     def vocab_size(self) -> int:
         return len(self.all_pieces)
 

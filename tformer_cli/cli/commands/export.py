@@ -50,9 +50,10 @@ def export(
     AutoTokenizer of that library, that of a language model by AutoModelForCausalLM, others by the
     class that is named; its README.md is a model card, in which you fill in the license. The marian
     directory needs Marian 1.12, which for one of tformer's own models reads and writes the same
-    pieces. The onnx directory has model.onnx, whose inputs are input_ids and attention_mask, and a
-    tokenizer for AutoTokenizer. The int8 model is a model directory for translate, evaluate, score,
-    benchmark, classify, tag, fill and embed; it computes what `--precision int8` does with MODEL.
+    pieces. The onnx directory has onnx/model.onnx, whose inputs are input_ids and attention_mask,
+    and a tokenizer for AutoTokenizer; transformers.js loads it, too. The int8 model is a model
+    directory for translate, evaluate, score, benchmark, classify, tag, fill and embed; it computes
+    what `--precision int8` does with MODEL.
 
     Examples:
         tformer export runs/quickstart --format int8 -o quickstart-int8

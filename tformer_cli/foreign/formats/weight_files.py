@@ -292,6 +292,11 @@ def read_weights_of(directory: Path) -> tuple[LazyArrays, list[Path]]:
                     check_no_pointer(file)
                 arrays |= read(file)
             return arrays, files
+    if any(directory.glob("*.onnx")) or any(directory.glob("onnx/*.onnx")):
+        raise ArtifactError(
+            f"{directory}: holds an ONNX graph, which is not read; name the model that it was "
+            "exported from"
+        )
     raise ArtifactError(
         f"{directory}: has neither model.safetensors nor pytorch_model.bin; download the weights "
         "into it"

@@ -444,7 +444,7 @@ def _special(settings: Mapping[str, Any], default: tuple[str, ...]) -> tuple[str
     return tuple(names)
 
 
-def _steps(parts: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
+def _normalizer_steps(parts: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
     """The parts of a normalizer of a kind."""
     normalizer = parts.get("normalizer") or {}
     steps = normalizer.get("normalizers", [normalizer])
@@ -456,17 +456,17 @@ def _read_whole_words(
 ) -> tuple[dict[str, int], WordRules, list[str]]:
     """Reads a tokenizer.json that cuts text as BERT does; the last are notes."""
     notes = WHOLE_TOKENIZERS["bert"].read(file, parts)
-    if len(_steps(parts, "BertNormalizer")) != 1 or "pre_tokenizer" not in parts:
+    if len(_normalizer_steps(parts, "BertNormalizer")) != 1 or "pre_tokenizer" not in parts:
         raise ArtifactError(
             f"{file}: has no normalizer or pre_tokenizer, but BERT cuts text into words; import "
             "another model"
         )
-    model, (normalizer,) = parts["model"], _steps(parts, "BertNormalizer")
+    model, (normalizer,) = parts["model"], _normalizer_steps(parts, "BertNormalizer")
     pieces = {**model["vocab"], **added_of(parts, file)}
     if not all(type(place) is int and place >= 0 for place in pieces.values()):
         raise ArtifactError(f"{file}: has ids that are not whole numbers; download it again")
     lowercase = bool(normalizer.get("lowercase", True))
-    if not lowercase and _steps(parts, "Lowercase"):  # some of the library's classes drop it
+    if not lowercase and _normalizer_steps(parts, "Lowercase"):  # some of the library's classes drop it
         raise unsupported(file, "normalizer.type", "Lowercase")
     strips = normalizer.get("strip_accents")
     rules = WordRules(

@@ -6,7 +6,7 @@ SentencePiece files that it was imported with.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -24,6 +24,7 @@ from tformer_cli.foreign.hugging_face.tokenizers import M2M_TOKEN
 from tformer_cli.text.foreign_pieces import (
     NAMES,
     BytePieceTokenizer,
+    ForeignPieceTokenizer,
     LibraryTokenizer,
     WordPieceTokenizer,
 )
@@ -161,6 +162,45 @@ def encoder_layout(directory: ModelDirectory) -> Layout:
         )
     settings = {"tokenizer_class": "RobertaTokenizer", "mask_token": tokenizer.mask}
     return _byte_pieces(tokenizer, ids, settings, {})
+
+
+def with_whole_tokenizer(directory: ModelDirectory, layout: Layout) -> Layout:
+    """Adds the tokenizer.json of an encoder, for programs that read no other file."""
+    tokenizer = directory.tokenizer
+    if TOKENIZER in layout.files or not isinstance(tokenizer, ForeignPieceTokenizer):
+        return layout
+    content = json.loads(tokenizer.library_json)
+    is_words = isinstance(tokenizer, WordPieceTokenizer)
+    first = NAMES if is_words else SPECIAL_PIECES
+    names = [*first, *map(original_piece, tokenizer.all_pieces[_N_SPECIAL:])]
+    ids = dict(zip(names, layout.ids, strict=True))
+    content["model"] |= {"vocab": ids, "unk_token": first[UNK_ID] if is_words else None}
+    made = HuggingFaceTokenizer.from_str(json.dumps(content))
+    made.add_special_tokens(list(first))
+    if tokenizer.mask:  # RoBERTa's takes the space before it
+        made.add_special_tokens([AddedToken(tokenizer.mask, lstrip=not is_words, special=True)])
+    start, end = first[BOS_ID], first[EOS_ID]
+    made.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A {end}",
+        pair=f"{start} $A {end} $B {end}",
+        special_tokens=[(one, ids[one]) for one in (start, end)],
+    )
+    whole = (made.to_str(pretty=True) + "\n").encode()
+    roles = (
+        "pad_token",
+        "unk_token",
+        *(("cls_token", "sep_token") if is_words else ("bos_token", "eos_token")),
+    )
+    named = dict(zip(roles, first, strict=True))
+    return replace(
+        layout,
+        files={**layout.files, TOKENIZER: whole},
+        settings={
+            **named,
+            **({"mask_token": tokenizer.mask} if tokenizer.mask else {}),
+            **layout.settings,
+        },
+    )
 
 
 def _byte_pieces(
