@@ -1,6 +1,7 @@
 """Encoders, classifiers and taggers of one's own, as Hugging Face's libraries see them."""
 
 import json
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import UsageError
 from tformer_cli.foreign.export import EXPORTED, export_hugging_face
 from tformer_cli.foreign.import_model import import_model
-from tformer_cli.kinds.tag import windows
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.kinds.tag import tag_texts, windows
 from tformer_cli.search.source_batches import source_batch
 
 transformers = pytest.importorskip("transformers")
@@ -46,9 +48,9 @@ HEADS = {
 }
 
 
-def directory(path, settings, algorithm="bpe"):
+def directory(path, settings, algorithm="bpe", **text):
     """Writes a model of one's own, exports it, and returns it with the name of the class."""
-    tokenizer = tokenizer_of(algorithm=algorithm)
+    tokenizer = tokenizer_of(algorithm=algorithm, **text)
     if settings.get("head") == "tokens":
         tokenizer = tokenizer.with_mask()
     labels = LABELS if settings.get("n_labels") else ()
@@ -181,3 +183,34 @@ def test_what_prevents_an_export_is_named_with_what_does_not(tmp_path, settings,
     with pytest.raises(UsageError, match=message):
         directory(tmp_path, tagger)
     assert not (tmp_path / "theirs").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram", "word"])
+@pytest.mark.parametrize("strategy", ["first", "simple"])
+def test_the_library_joins_the_words_of_a_tagger(tmp_path, algorithm, strategy):
+    lines = ["A man's dog, the naïve one.", "café été über dog", "Zebras sleep", "a"]
+    known = [line.replace("Zebras", "") for line in lines] * 3
+    directory(tmp_path, {"head": "tags", "n_labels": 3}, algorithm, lines=known, vocab_size=380)
+    path = tmp_path / "theirs"
+    pipeline = transformers.pipeline(
+        "token-classification", model=path, aggregation_strategy=strategy
+    )
+    ours = tag_texts(open_model(tmp_path / "ours", "tag"), lines)
+    for tagged, line in zip(ours, lines, strict=True):
+        found = pipeline(line)
+        for one in found:
+            # a piece may be a part of a letter, and unknown words are named
+            if not {"\ufffd", "<"} & {*one["word"]}:
+                assert one["word"].strip() == line[one["start"] : one["end"]].strip()
+        # with "unigram" a space may be a piece by itself, which the library takes for a word
+        if strategy == "simple" or algorithm == "unigram":
+            continue
+        groups = groupby(tagged.words, key=lambda word: word.label)
+        expected = [(label, " ".join(word.word for word in group)) for label, group in groups]
+        # unknown words of a "word" tokenizer keep the space before them
+        strip = str.strip if algorithm == "word" else str
+        assert [(one["entity_group"], strip(one["word"])) for one in found] == expected
+    import_model(str(path), tmp_path / "again")
+    again = tag_texts(open_model(tmp_path / "again", "tag"), lines)
+    assert [one.line("text") for one in again] == [one.line("text") for one in ours]

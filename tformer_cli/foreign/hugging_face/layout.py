@@ -20,7 +20,7 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import UsageError
 from tformer_cli.foreign.foreign_model import BANNED_BIAS, UNUSED, original_piece
 from tformer_cli.foreign.hugging_face.byte_pieces import END
-from tformer_cli.foreign.hugging_face.tokenizers import M2M_TOKEN
+from tformer_cli.foreign.hugging_face.tokenizers import M2M_TOKEN, word_decoder
 from tformer_cli.text.foreign_pieces import (
     NAMES,
     BytePieceTokenizer,
@@ -28,7 +28,7 @@ from tformer_cli.text.foreign_pieces import (
     LibraryTokenizer,
     WordPieceTokenizer,
 )
-from tformer_cli.text.joint_tokenizer import JointTokenizer
+from tformer_cli.text.joint_tokenizer import BY_WORDS, JointTokenizer
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
 
@@ -154,7 +154,8 @@ def encoder_layout(directory: ModelDirectory) -> Layout:
         return Layout(ids=ids, files={"vocab.txt": lines.encode()}, settings=settings)
     if isinstance(tokenizer, JointTokenizer):
         _check_no_new_tokens(tokenizer)
-        return _joint(tokenizer, behind=SPECIAL_PIECES[EOS_ID])
+        has_words = directory.config.head == "tags" and tokenizer.algorithm in BY_WORDS
+        return _joint(tokenizer, behind=SPECIAL_PIECES[EOS_ID], has_words=has_words)
     if not isinstance(tokenizer, BytePieceTokenizer) or not tokenizer.mask:
         raise UsageError(
             f"{directory.path}: --format huggingface cannot write its kind of tokenizer "
@@ -277,8 +278,14 @@ def _check_no_new_tokens(tokenizer: Tokenizer) -> None:
         )
 
 
-def _joint(tokenizer: JointTokenizer, *, before: str = "", behind: str = "") -> Layout:
-    """The tokenizer as it is, with special tokens around every text; sources end with one."""
+def _joint(
+    tokenizer: JointTokenizer, *, before: str = "", behind: str = "", has_words: bool = False
+) -> Layout:
+    """The tokenizer as it is, with special tokens around every text; sources end with one.
+
+    With `has_words` pieces stand where their letters do, without the space before them, and the
+    library can join the words of a tagger.
+    """
     made = HuggingFaceTokenizer.from_str(tokenizer.source_json() if behind else tokenizer.to_json())
     pad, unk, bos, eos = SPECIAL_PIECES
     around = [piece for piece in (before, behind) if piece]
@@ -288,6 +295,10 @@ def _joint(tokenizer: JointTokenizer, *, before: str = "", behind: str = "") -> 
             pair=f"{before} $A $B {behind}".strip(),
             special_tokens=[(piece, SPECIAL_PIECES.index(piece)) for piece in around],
         )
+    if has_words:
+        trimmed = processors.ByteLevel(add_prefix_space=True, trim_offsets=True)
+        made.post_processor = processors.Sequence([trimmed, made.post_processor])
+        made.decoder = word_decoder(tokenizer.algorithm)
     # "</s>" in a text is four characters, not the token
     special: dict[str, Any] = {"split_special_tokens": True}
     if tokenizer.mask:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Regex, decoders
+
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.foreign.foreign_model import MOST_ROWS, VocabularyOrder, names_of_rows
 from tformer_cli.foreign.hugging_face.keys import (
@@ -27,7 +29,7 @@ from tformer_cli.foreign.hugging_face.keys import (
 )
 from tformer_cli.foreign.hugging_face.spm_tokenizers import check_whole
 from tformer_cli.foreign.keys import read_bytes, read_json_file
-from tformer_cli.text.joint_tokenizer import MASK, JointTokenizer
+from tformer_cli.text.joint_tokenizer import BY_WORDS, MASK, JointTokenizer, blank_tokenizer
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages, SentencePieceTokenizer
 from tformer_cli.text.tokenizer import UNK_ID, Tokenizer
@@ -174,6 +176,29 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
     )
 
 
+# Stands for the space before several words, which is removed. Of no byte, so that what it begins is
+# text, not bytes.
+_SPACE_BEFORE = "\u2063"
+
+
+def word_decoder(algorithm: str) -> decoders.Decoder:
+    """Makes the decoder of an exported tagger.
+
+    The library's pipeline decodes the pieces of each word, and then these words together. A word
+    keeps the space before it, or nothing would be between two of them. A "word" tokenizer hands on
+    unknown words as they stand in the text, with that space.
+    """
+    if algorithm == "word":
+        return decoders.ByteLevel()
+    steps = [
+        decoders.Fuse(),
+        decoders.Replace(Regex("^ "), _SPACE_BEFORE),
+        decoders.ByteLevel(),
+        decoders.Replace(_SPACE_BEFORE, ""),
+    ]
+    return decoders.Sequence(steps)
+
+
 def read_exported(path: Path) -> Exported | None:
     """Reads the tokenizer of a directory that tformer has exported; None: it has another."""
     file = path / "tokenizer.json"
@@ -182,6 +207,11 @@ def read_exported(path: Path) -> Exported | None:
     data = read_json_file(file)
     # what stands around a text is decided here by the model, not by the tokenizer
     processor, data["post_processor"] = data.get("post_processor"), None
+    for algorithm in BY_WORDS:
+        blank = blank_tokenizer(algorithm)
+        own, blank.decoder = json.loads(blank.to_str())["decoder"], word_decoder(algorithm)
+        if data.get("decoder") == json.loads(blank.to_str())["decoder"]:
+            data["decoder"] = own
     added = data.get("added_tokens")
     if isinstance(added, list):  # to other libraries the piece of gaps is an added token
         data["added_tokens"] = [
