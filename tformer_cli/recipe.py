@@ -130,6 +130,12 @@ class Recipe:
                 "raise the other"
             )
 
+        if self.decoding.min_length >= self.model.max_positions:
+            raise ValueError(
+                f"decoding.min_length: must be below model.max_positions = "
+                f"{self.model.max_positions}, but is {self.decoding.min_length}"
+            )
+
     def _check_start(self) -> None:
         """Checks what only a run that starts from a model can have, or cannot."""
         if self.adapter.rank and not self.start.model:

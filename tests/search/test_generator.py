@@ -106,10 +106,13 @@ def test_a_text_is_told_while_it_is_written(make, stops):
 def test_lengths_count_what_follows_the_prompt(make):
     found = make(min_length=5, max_length=5).generate(PROMPTS)
     assert {len(one.texts[0].token_ids) for one in found} == {5}
-    # as many as the model has positions for, and no more
-    found = make(min_length=40, max_length=40, sampling=False).generate(["", "the street"])
-    assert [one.is_truncated for one in found] == [False, False]
-    assert len(found[0].texts[0].token_ids) == 39
+    # as many as the model has positions for: a prompt leaves room for the fewest, or they are
+    # refused
+    found = make(min_length=38, max_length=40, sampling=False).generate(["", "the street"])
+    assert [one.is_truncated for one in found] == [False, True]
+    assert all(38 <= len(one.texts[0].token_ids) <= 39 for one in found)
+    with pytest.raises(UsageError, match=r"--min-length 40 asks for 40 .* 40 positions .* 39"):
+        make(min_length=40, max_length=40)
 
 
 def test_of_a_long_prompt_the_end_is_read(make, directory):

@@ -161,11 +161,15 @@ def test_a_prefix_that_ends_within_a_word_is_gone_on_with_by_tokens_that_the_mod
     assert completed(opened.directory.model, opened.directory.tokenizer, TEXT, "漢字漢") == "漢字漢"
 
 
-def test_a_prefix_of_unknown_words_is_no_crash(tmp_path, one_thread):
+def test_a_prefix_of_unknown_words_is_left_out_and_named(tmp_path, one_thread):
     words = save_random(tmp_path / "words", algorithm="word", scale=4.0, **SHAPE)
-    found = events_of(words, prefix="漢字", want=["translation", "tree", "next"])
-    assert found["translation"]["target"]["text"] == ""
-    assert len(found["next"]["positions"]) == 1
+    found, free = (
+        events_of(words, want=["translation", "tree", "next"], **prefix)
+        for prefix in ({"prefix": "漢字"}, {})
+    )
+    assert found["translation"].pop("unsatisfied") == ["漢字"]
+    assert free["translation"].pop("unsatisfied") == []
+    assert {**found, "done": 0} == {**free, "done": 0}
 
 
 def test_what_is_wanted_later_is_read_of_the_same_capture(translator, monkeypatch):

@@ -51,7 +51,7 @@ SHORT_SEARCH = 2000
 """Tokens of one sentence, all its hypotheses together, that need no thread which could be stopped:
 a large model finds them within some tenths of a second."""
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
-    dict.fromkeys(("tokens", "key", "prefix", "constraints", "candidates", "heads"), ANY)
+    dict.fromkeys(("tokens", "key", "prefix", "n_start", "constraints", "candidates", "heads"), ANY)
 )
 """Demands on a sentence that they know."""
 CACHE_BYTES = 32 << 20
@@ -252,7 +252,7 @@ class CompiledSearch:
     ) -> list[list[Hypothesis]]:
         """Finds the hypotheses of sentences, whatever their constraints."""
         sources = [sentence.tokens for sentence in sentences]
-        limits = [self._longest(len(source), config) for source in sources]
+        limits = [self._longest(sentence, config) for sentence in sentences]
         divisors = _divisors(config, self._model.max_positions)
         # What follows a prompt is the work, and remembered as long as it
         lengths = [
@@ -292,11 +292,12 @@ class CompiledSearch:
         # A step reads all weights: where sentences have few rows in it, more share that time
         return config.batch_tokens or self._size.fitting_tokens * max(1, 4 // n_rows)
 
-    def _longest(self, n_source: int, config: DecodingConfig) -> int:
+    def _longest(self, sentence: Sentence, config: DecodingConfig) -> int:
         """Most tokens of a translation, or of what follows a prompt."""
+        n_source = len(sentence.tokens)
         if self._prompted is not None:
             config = self._prompted.within(config, n_source)
-        return longest_translation(n_source, config, self._model.max_positions)
+        return longest_translation(n_source, config, self._model.max_positions, sentence.n_given)
 
     def _teller(self) -> Callable[[int], None] | None:
         """The listener of each token that follows a prompt."""
@@ -309,7 +310,7 @@ class CompiledSearch:
         """Finds hypotheses under a sentence's constraints, or without, if there is no way."""
         if sentence.constraints is None:
             return []
-        limit = longest_translation(len(sentence.tokens), config, self._model.max_positions)
+        limit = self._longest(sentence, config)
 
         def start(most_rows: int, most_steps: int) -> _CompiledSteps:
             return _CompiledSteps(
@@ -387,7 +388,8 @@ def _rules(sentences: Sequence[Sentence], config: DecodingConfig, longest: int) 
         prefixes=[sentence.prefix for sentence in sentences],
         # numbers beyond the longest translation may be too large for the kernels
         least_lengths=[
-            min(shortest_translation(len(one.tokens), config), longest) for one in sentences
+            min(shortest_translation(len(one.tokens), config, one.n_given), longest)
+            for one in sentences
         ],
         no_repeat_ngram=min(config.no_repeat_ngram, longest),
     )

@@ -198,7 +198,7 @@ class Translating(Serving):
             sentence.tokens,
             sentence.prefix,
             # Bytes of tokens are the tokenizer's, and would be a list
-            None if asked is None else (asked.required, asked.banned),
+            None if asked is None else (asked.required, asked.banned, asked.whole_prefix),
             sentence.key if self._translator.config.sampling else 0,
         )
         return Unit(tokens=len(sentence.tokens) + 1, key=key, content=sentence)

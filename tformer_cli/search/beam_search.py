@@ -102,11 +102,15 @@ def beam_search(
     config: DecodingConfig,
     *,
     processors: Sequence[ScoreProcessor] = (),
+    n_prefixes: Sequence[int] = (),
     stops_early: bool = True,
 ) -> list[list[Hypothesis]]:
-    """Translates a batch: (B, S) ids that end with `</s>`, and their mask."""
+    """Translates a batch: (B, S) ids that end with `</s>`, and their mask.
+
+    `n_prefixes` are the tokens of each translation that limits of length do not count.
+    """
     search = BeamSearch(model, config, processors, stops_early=stops_early)
-    search.start(source, source_mask)
+    search.start(source, source_mask, n_prefixes)
     while search.is_running:
         search.step()
     return search.finish()
@@ -130,13 +134,12 @@ class BeamSearch:
         # Enough continuations of each row to fill every slot from a single hypothesis
         self._n_candidates = min(config.beam_size, model.vocab_size - EOS_ID)
 
-    def start(self, source: Tensor, source_mask: Tensor) -> None:
+    def start(self, source: Tensor, source_mask: Tensor, n_prefixes: Sequence[int] = ()) -> None:
         """Encodes sources (B, S) and puts the empty hypothesis in each sentence's first slot."""
-        max_positions = self._model.max_positions
-        self._sentences = [
-            self._new_sentence(limit)
-            for limit in longest_translations(source, source_mask, self._config, max_positions)
-        ]
+        limits = longest_translations(
+            source, source_mask, self._config, self._model.max_positions, n_prefixes
+        )
+        self._sentences = [self._new_sentence(limit) for limit in limits]
         self._active = list(range(len(self._sentences)))
         self._length = 0
         self._first_limit = min((s.limit for s in self._sentences), default=0)
@@ -374,13 +377,16 @@ def diverse_beam_search(
     source_mask: Tensor,
     config: DecodingConfig,
     processors: Sequence[ScoreProcessor] = (),
+    n_prefixes: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
     """Translates a batch with `config.diversity_groups` groups of hypotheses."""
     n_groups = config.diversity_groups
     search = _GroupSearch(model, config, processors)
     # A group is a sentence to the search: only the penalty joins those of one sentence
     search.start(
-        source.repeat_interleave(n_groups, dim=0), source_mask.repeat_interleave(n_groups, dim=0)
+        source.repeat_interleave(n_groups, dim=0),
+        source_mask.repeat_interleave(n_groups, dim=0),
+        [n for n in n_prefixes for _ in range(n_groups)],
     )
     while search.is_running:
         search.step()

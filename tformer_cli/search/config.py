@@ -96,7 +96,7 @@ class DecodingConfig:
     )
     max_length: Annotated[int, at_least(0)] = _setting(
         0,
-        "Longest translation, in tokens.",
+        "Longest translation of a sentence, in tokens; a target_prefix does not count.",
         "beam",
         "Search",
         min=1,
@@ -108,7 +108,8 @@ class DecodingConfig:
     """Longest translation in tokens (0: only `max_length_ratio` and the model limit it)."""
     max_length_ratio: Annotated[float, POSITIVE] = _setting(
         3.0,
-        "Longest translation, in tokens per source token; 20 more are always allowed.",
+        "Longest translation, in tokens per source token; 20 more are always allowed, and what "
+        "--min-length asks for.",
         "beam",
         "Search",
         needs_source=True,
@@ -140,7 +141,7 @@ class DecodingConfig:
     )
     min_length: Annotated[int, at_least(0)] = _setting(
         0,
-        "Shortest translation, in tokens.",
+        "Shortest translation of a sentence, in tokens; a target_prefix does not count.",
         "kernels",
         "Search",
         of_prompts="Fewest tokens that follow a prompt.",
@@ -221,6 +222,11 @@ class DecodingConfig:
             raise ValueError(
                 f"min_length: must be at most max_length = {self.max_length}, "
                 f"but is {self.min_length}"
+            )
+        if self.min_length_ratio > self.max_length_ratio:
+            raise ValueError(
+                f"min_length_ratio: must be at most max_length_ratio = {self.max_length_ratio:g}, "
+                f"but is {self.min_length_ratio:g}"
             )
         if self.n_best > self.n_candidates:
             source = "candidates" if self.sampling else "beam_size"

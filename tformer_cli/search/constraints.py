@@ -55,17 +55,23 @@ class Constraints:
     """Phrases that must not be said."""
     token_bytes: Sequence[bytes]
     """(V) the bytes of each token's text, a leading space included; none for special tokens."""
+    whole_prefix: str = ""
+    """Text that the translation begins with and whose last word must not go on."""
 
     @cached_property
     def finished_ban(self) -> re.Pattern[str] | None:
         """Finds a banned phrase that is known to be whole words, because something follows it."""
-        parts = [_pattern(phrase, r"(?=\W)") for phrase in self.banned]
-        return re.compile("|".join(parts)) if parts else None
+        return self._any_of(r"(?=\W)")
 
     @cached_property
     def ban(self) -> re.Pattern[str] | None:
         """Finds a banned phrase in a text that has ended."""
-        parts = [_pattern(phrase, r"(?!\w)") for phrase in self.banned]
+        return self._any_of(r"(?!\w)")
+
+    def _any_of(self, after: str) -> re.Pattern[str] | None:
+        parts = [_pattern(phrase, after) for phrase in self.banned]
+        if self.whole_prefix:
+            parts.append(rf"\A\s*{re.escape(self.whole_prefix)}(?=\S)")
         return re.compile("|".join(parts)) if parts else None
 
 

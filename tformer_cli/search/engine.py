@@ -110,12 +110,20 @@ class Sentence:
     """Decides what is sampled."""
     prefix: tuple[int, ...] = ()
     """Tokens the translation begins with."""
+    n_start: int = 0
+    """The first tokens of `prefix` that all translations begin with, such as the name of a
+    language; limits of length count them."""
     constraints: Constraints | None = None
     """Phrases it holds or does not hold; then it must be searched by itself."""
     candidates: tuple[int, ...] = ()
     """Tokens that it may consist of, ascending, 0 to the end of sentence among them; empty: all."""
     heads: tuple[CrossHead, ...] = ()
     """Heads whose weights hypotheses are to carry; see `SourceAttention`. It changes no result."""
+
+    @property
+    def n_given(self) -> int:
+        """Tokens of the prefix that were asked for, which no limit of length counts."""
+        return len(self.prefix) - self.n_start
 
 
 @dataclass(frozen=True, eq=False)

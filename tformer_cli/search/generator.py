@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.errors import UsageError
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import PromptedModel, Searcher, Sentence
-from tformer_cli.search.hypothesis import Hypothesis, Several
+from tformer_cli.search.hypothesis import Hypothesis, Several, length_conflict
 from tformer_cli.search.translator import line_key
 from tformer_cli.text.lines import buffers, given_lines
 from tformer_cli.text.tokenizer import BOS_ID, UNK_ID
@@ -124,6 +124,8 @@ class Generator:
             # The length of a prompt says nothing about that of the text behind it
             max_length_ratio=ANY_RATIO,
         )
+        if conflict := length_conflict(1, self.config, self._prompted.max_positions):
+            raise UsageError(conflict)
         self._stops = tuple(stops)
         self._searcher.check(self.config, Sentence(tokens=()))
 
@@ -203,7 +205,7 @@ class Generator:
     def _longest_prompt(self) -> int:
         """Tokens of a prompt that leaves room for the text, or for half of what the model takes."""
         most = self._prompted.max_positions
-        return most - min(self.config.max_length, most // 2)
+        return most - max(self.config.min_length, min(self.config.max_length, most // 2))
 
     def _read(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Returns the tokens to read before the first new one; a text begins with something."""

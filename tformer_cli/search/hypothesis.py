@@ -20,6 +20,8 @@ PENALTY_OFFSET = 5.0
 """The 5 of ((5 + T)/6)^α; T = 1 gives 1."""
 EXTRA_TOKENS = 20
 """Added to `max_length_ratio` times the source's tokens, so that short sources have room."""
+MOST_TOKENS = 10**9
+"""More than any model takes."""
 
 
 class Several(ABC, Generic[T]):
@@ -126,26 +128,61 @@ def longest_source(max_positions: int) -> int:
     return max_positions - 1
 
 
-def longest_translation(n_source_tokens: int, config: DecodingConfig, max_positions: int) -> int:
+def longest_translation(
+    n_source_tokens: int, config: DecodingConfig, max_positions: int, n_prefix: int = 0
+) -> int:
     """Returns the most tokens a translation may have, its end of sentence not counted.
 
-    It is the smallest of: the positions of the model less one (the decoder also reads the
-    beginning of sentence), `max_length` where it is set, and `max_length_ratio` times the source
-    tokens (end of sentence not counted) plus 20.
+    It is the smallest of: the positions of the model less one, `max_length` where it is set, and
+    `max_length_ratio` times the source tokens (end of sentence not counted) plus 20, or the fewest
+    tokens where those are more. Only the positions count the tokens of a prefix.
     """
-    by_ratio = int(config.max_length_ratio * n_source_tokens) + EXTRA_TOKENS
+    by_ratio = _times(config.max_length_ratio, n_source_tokens) + EXTRA_TOKENS
+    limit = max(by_ratio, shortest_translation(n_source_tokens, config))
+    limit = min(limit, config.max_length) if config.max_length else limit
     # The decoder also reads the beginning of sentence, which takes a position
-    limit = min(max_positions - 1, by_ratio)
-    return min(limit, config.max_length) if config.max_length else limit
+    return min(max_positions - 1, n_prefix + limit)
 
 
-def shortest_translation(n_source_tokens: int, config: DecodingConfig) -> int:
+def shortest_translation(n_source_tokens: int, config: DecodingConfig, n_prefix: int = 0) -> int:
     """Returns the fewest tokens a translation may have, its end of sentence not counted.
 
-    It is the larger of `min_length` and `min_length_ratio` times the source tokens; the limit of
-    `longest_translation` comes before it.
+    It is the larger of `min_length` and `min_length_ratio` times the source tokens, behind a
+    prefix; see `length_conflict`.
     """
-    return max(config.min_length, int(config.min_length_ratio * n_source_tokens))
+    by_ratio = _times(config.min_length_ratio, n_source_tokens)
+    return n_prefix + max(config.min_length, by_ratio)
+
+
+def _times(ratio: float, n_tokens: int) -> int:
+    # No model has more positions, and a product of floats may be infinite
+    return int(min(ratio * n_tokens, MOST_TOKENS))
+
+
+def length_conflict(
+    n_source_tokens: int, config: DecodingConfig, max_positions: int, n_prefix: int = 0
+) -> str:
+    """Says which limits of length no translation can keep together; empty where one can."""
+    room = longest_source(max_positions)
+    if n_prefix > room:
+        return (
+            f'"target_prefix" has {n_prefix} tokens, but the model writes at most {room}; '
+            "shorten it"
+        )
+    least = shortest_translation(n_source_tokens, config)
+    most, limit = room - n_prefix, f"the model's {max_positions} positions have room for"
+    if config.max_length and config.max_length < most:
+        most, limit = config.max_length, "--max-length allows"
+    if least <= most:
+        return ""
+    name, value = "--min-length", str(config.min_length)
+    if config.min_length < least:
+        name, value = "--min-length-ratio", f"{config.min_length_ratio:g}"
+    behind = ' behind its "target_prefix"' if n_prefix else ""
+    return (
+        f"{name} {value} asks for {least} tokens or more{behind}, but {limit} {most}; change one "
+        "of the two"
+    )
 
 
 def scored_hypothesis(

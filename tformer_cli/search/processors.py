@@ -129,14 +129,19 @@ def make_processors(
     device: torch.device,
     *,
     prefixes: Sequence[Sequence[int]] = (),
+    n_given: Sequence[int] = (),
 ) -> list[ScoreProcessor]:
-    """Makes the rules that a batch is searched by; none by default."""
+    """Makes the rules that a batch is searched by; none by default.
+
+    `n_given` are the tokens of each prefix that no limit of length counts.
+    """
     processors: list[ScoreProcessor] = []
     if config.repetition_penalty != 1.0:
         processors.append(RepetitionPenalty(config.repetition_penalty))
     if config.min_length or config.min_length_ratio:
-        longest = [longest_translation(n, config, max_positions) for n in n_sources]
-        least = [shortest_translation(n, config) for n in n_sources]
+        lengths = list(zip(n_sources, n_given or [0] * len(n_sources), strict=True))
+        longest = [longest_translation(n, config, max_positions, given) for n, given in lengths]
+        least = [shortest_translation(n, config, given) for n, given in lengths]
         # Where they conflict the longest length wins, or the sentence could not end
         processors.append(MinimumLength(list(map(min, least, longest)), device))
     if config.no_repeat_ngram:

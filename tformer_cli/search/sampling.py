@@ -84,10 +84,11 @@ def sample(
     config: DecodingConfig,
     keys: Sequence[int],
     processors: Sequence[ScoreProcessor] = (),
+    n_prefixes: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
     """Draws `config.n_candidates` translations of each sentence of a batch."""
     n_drawn = config.n_candidates
-    limits = longest_translations(source, source_mask, config, model.max_positions)
+    limits = longest_translations(source, source_mask, config, model.max_positions, n_prefixes)
     # (B, …) -> (B·N, …): a candidate is a separate sentence
     memory = model.encode(source, source_mask).repeat_interleave(n_drawn, dim=0)
     mask = source_mask.repeat_interleave(n_drawn, dim=0)

@@ -74,9 +74,14 @@ def image_batch(
 
 
 def longest_translations(
-    source: Tensor, source_mask: Tensor, config: DecodingConfig, max_positions: int
+    source: Tensor,
+    source_mask: Tensor,
+    config: DecodingConfig,
+    max_positions: int,
+    n_prefixes: Sequence[int] = (),
 ) -> list[int]:
     """Returns the most tokens that the translation of each source (B, S) may have."""
     # Whether a model's sources end with it must not change the limit
     n_tokens = (source_mask & (source != EOS_ID)).sum(dim=1).tolist()
-    return [longest_translation(n, config, max_positions) for n in n_tokens]
+    lengths = zip(n_tokens, n_prefixes or [0] * len(n_tokens), strict=True)
+    return [longest_translation(n, config, max_positions, before) for n, before in lengths]

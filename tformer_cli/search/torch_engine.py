@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tformer_cli.search.torch_search import TorchSearch
 
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
-    dict.fromkeys(("tokens", "key", "prefix", "constraints", "candidates", "heads"), ANY)
+    dict.fromkeys(("tokens", "key", "prefix", "n_start", "constraints", "candidates", "heads"), ANY)
 )
 """Demands on a sentence that it knows."""
 

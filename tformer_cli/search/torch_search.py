@@ -145,10 +145,13 @@ class TorchSearch:
             self._model.max_positions,
             self._device,
             prefixes=[sentence.prefix],
+            n_given=[sentence.n_given],
         )
         batch = self._batch([sentence])
         listed = _with_candidates(self._model, [sentence])
-        limit = longest_translation(len(sentence.tokens), config, self._model.max_positions)
+        limit = longest_translation(
+            len(sentence.tokens), config, self._model.max_positions, sentence.n_given
+        )
 
         def start(most_rows: int, most_steps: int) -> TorchSteps:  # noqa: ARG001
             return TorchSteps(listed, *batch, most_steps, processors)
@@ -244,17 +247,27 @@ def search(
         model.max_positions,
         source.device,
         prefixes=[prefix for prefix in prefixes for _ in range(n_groups)],
+        n_given=[sentence.n_given for sentence in sentences for _ in range(n_groups)],
     )
+    n_given = [sentence.n_given for sentence in sentences]
     if config.sampling:
         keys = [sentence.key for sentence in sentences]
-        return sample(model, source, source_mask, config, keys, processors)
+        return sample(model, source, source_mask, config, keys, processors, n_given)
     if n_groups > 1:
-        return diverse_beam_search(model, source, source_mask, config, processors)
-    if config.coverage_penalty == 0.0:
-        return beam_search(model, source, source_mask, config, processors=processors)
-    # The penalty may put any of them first, so none may be given up early
-    whole = replace(config, n_best=config.beam_size)
-    found = beam_search(model, source, source_mask, whole, processors=processors, stops_early=False)
+        return diverse_beam_search(model, source, source_mask, config, processors, n_given)
+    has_coverage = config.coverage_penalty != 0.0
+    found = beam_search(
+        model,
+        source,
+        source_mask,
+        # The penalty may put any of them first, so none may be given up early
+        replace(config, n_best=config.beam_size) if has_coverage else config,
+        processors=processors,
+        n_prefixes=n_given,
+        stops_early=not has_coverage,
+    )
+    if not has_coverage:
+        return found
     return [
         _covered(whole_model, source.device, sentence, hypotheses, config)
         for sentence, hypotheses in zip(sentences, found, strict=True)

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from itertools import chain, islice, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.search.constraints import (
     NO_CONSTRAINTS,
     Constraints,
@@ -19,7 +19,12 @@ from tformer_cli.search.constraints import (
     unsatisfied,
 )
 from tformer_cli.search.engine import Choice, Searcher, Sentence
-from tformer_cli.search.hypothesis import Several, length_divisor, longest_source
+from tformer_cli.search.hypothesis import (
+    Several,
+    length_conflict,
+    length_divisor,
+    longest_source,
+)
 from tformer_cli.search.sentences import split_line
 from tformer_cli.text.lines import buffers, check_lines, checked_line, given_lines
 from tformer_cli.text.plain_text import plain, untrained_characters
@@ -242,7 +247,10 @@ class Translator:
         return self._searcher.choice(self.config, self._undemanding)
 
     def check(self) -> None:
-        """Makes sure that an engine supports the settings; prepares none."""
+        """Makes sure that an engine supports the settings, and the model; prepares none."""
+        # The shortest line: what not even that can keep is a mistake in the settings
+        if conflict := length_conflict(1, self.config, self._model.max_positions):
+            raise UsageError(conflict)
         self._searcher.check(self.config, self._undemanding)
 
     def sentences(self, line: str) -> list[str]:
@@ -317,11 +325,12 @@ class Translator:
         """
         lines = list(given_lines(lines))
         demands = [self._with_bans(one) for one in demands or [NO_CONSTRAINTS] * len(lines)]
-        texts = [one.target_prefix for one in demands]
+        # The search writes the space before its next word itself
+        texts = [one.target_prefix.rstrip() for one in demands]
         cuts = self._cut_lines(lines, first_index, texts)
-        start, encode = self._tokenizer.target.start, self._tokenizer.target.encode_phrases
-        # Few ask for a prefix, and reading the target's tokenizer takes as long as many a line
-        prefixes = encode(texts) if any(texts) else [[]] * len(texts)
+        prefixes = self._encode_prefixes(texts)
+        start = tuple(self._tokenizer.target.start)
+        self._check_lengths(cuts, prefixes, first_index)
         seed = self._seed if seed is None else seed
         hears = [self._is_needed is None or self._is_needed(line) for line in lines]
 
@@ -333,7 +342,8 @@ class Translator:
                     key=line_key(seed, first_index + i, number),
                     # A prefix is the line's, so only its first part begins with it
                     prefix=start if number else (*start, *prefixes[i]),
-                    constraints=self._constraints(demands[i], required),
+                    n_start=len(start),
+                    constraints=self._constraints(demands[i], required, is_first=number == 0),
                     heads=self._heads if hears[i] else (),
                 )
             )
@@ -351,6 +361,25 @@ class Translator:
             )
             for i, cut in enumerate(cuts)
         ]
+
+    def _encode_prefixes(self, texts: Sequence[str]) -> list[list[int]]:
+        """Puts prefixes in tokens, without those that no search writes; see `unsatisfied`."""
+        # Few ask for a prefix, and reading the target's tokenizer takes as long as many a line
+        if not any(texts):
+            return [[]] * len(texts)
+        encoded = self._tokenizer.target.encode_phrases(texts)
+        return [[token for token in ids if token > EOS_ID] for ids in encoded]
+
+    def _check_lengths(
+        self, cuts: Sequence[_Cut], prefixes: Sequence[Sequence[int]], first_index: int
+    ) -> None:
+        """Refuses lines whose translation cannot keep all limits of its length."""
+        most = self._model.max_positions
+        for number, (cut, prefix) in enumerate(zip(cuts, prefixes, strict=True), first_index + 1):
+            for place, part in enumerate(cut.parts):
+                n_prefix = 0 if place else len(prefix)
+                if conflict := length_conflict(len(part), self.config, most, n_prefix):
+                    raise DataError(f"line {number}: {conflict}")
 
     def _with_bans(self, demands: LineConstraints) -> LineConstraints:
         """Adds the phrases that no translation may hold."""
@@ -522,10 +551,13 @@ class Translator:
         )
 
     def _constraints(
-        self, demands: LineConstraints, required: tuple[str, ...]
+        self, demands: LineConstraints, required: tuple[str, ...], *, is_first: bool = True
     ) -> Constraints | None:
         """Puts the phrases of a line's part in tokens; None where nothing is asked of it."""
-        if not (required or demands.banned):
+        prefix = demands.target_prefix
+        # A space at its end says that its last word is whole
+        whole_prefix = prefix.strip() if is_first and prefix != prefix.rstrip() else ""
+        if not (required or demands.banned or whole_prefix):
             return None
         encoded = self._tokenizer.target.encode_phrases(list(required))
         return Constraints(
@@ -534,9 +566,10 @@ class Translator:
             banned=tuple(
                 phrase
                 for phrase in demands.banned
-                # A ban inside a required phrase could never be kept
-                if not any(holds(other, phrase) for other in demands.required)
+                # A ban inside a required phrase or a prefix could never be kept
+                if not any(holds(other, phrase) for other in (*demands.required, prefix))
             ),
+            whole_prefix=whole_prefix,
             token_bytes=self._tokenizer.target.piece_bytes,
         )
 
@@ -592,7 +625,10 @@ class Translator:
             line.cut.is_truncated,
             line.cut.is_too_long,
             line.cut.texts if len(parts) > 1 else (),
-            tuple(unsatisfied(texts[0].text, demands.required, demands.banned)),
+            (
+                *_missing_prefix(texts[0].text, demands.target_prefix),
+                *unsatisfied(texts[0].text, demands.required, demands.banned),
+            ),
             line.cut.n_sentences,
             () if self._seen_words is None else _unseen(source, self._seen_words),
             untrained_characters(line.source, self._tokenizer.source) if line.sentences else {},
@@ -640,6 +676,12 @@ class Translator:
             tuple(chain.from_iterable(part.token_log_probabilities for part in parts)),
             attention if len(attention) == len(parts) else (),
         )
+
+
+def _missing_prefix(text: str, prefix: str) -> list[str]:
+    """Names a prefix that a text does not begin with, apart from its spaces."""
+    is_there = " ".join(text.split()).startswith(" ".join(prefix.split()))
+    return [] if is_there else [prefix]
 
 
 def _without_bans(sentence: Sentence) -> Sentence:

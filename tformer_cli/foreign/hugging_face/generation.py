@@ -221,7 +221,7 @@ class Generation:
                 length_normalization="average" if penalty else "gnmt",
                 length_penalty=1.0 if penalty else 0.0,
                 max_length=longest,
-                min_length=min(max(shortest, 0), longest or config.max_positions),
+                min_length=min(max(shortest, 0), longest or config.max_positions - 1),
                 no_repeat_ngram=max(int(self._number("no_repeat_ngram_size", 0)), 0),
                 repetition_penalty=repetition,
             )

@@ -147,15 +147,16 @@ def grow_tree(
     n_source_tokens: int,
     max_positions: int,
     forced: Sequence[float] = (),
+    n_given: int = 0,
 ) -> SearchTree | None:
     """Grows the tree from the steps of a search; the first tokens may have been forced.
 
     `steps` begin behind them, and `forced` are their log-probabilities: nothing was chosen there,
-    so the tree begins with their last one.
+    so the tree begins with their last one. No limit of length counts `n_given` of them.
     """
     if not is_beam_search(config):
         return None
-    limit = longest_translation(n_source_tokens, config, max_positions)
+    limit = longest_translation(n_source_tokens, config, max_positions, n_given)
     begin = SearchNode(
         parent=None,
         step=len(forced),
@@ -293,9 +294,10 @@ class NotSearchedError(LookupError):
 class RecordingModel:
     """Hands everything on to a model and records the attention of searches that run on it."""
 
-    def __init__(self, model: Transformer, n_candidates: int = 0) -> None:
+    def __init__(self, model: Transformer, n_candidates: int = 0, n_start: int = 0) -> None:
         self._model = model
         self._n_candidates = n_candidates
+        self._n_start = n_start  # see `Sentence.n_start`
         self._searches: list[_Search] = []
         self._sources: list[tuple[int, ...]] = []
         self._encoder: dict[Place, TappedAttention] = {}
@@ -369,6 +371,7 @@ class RecordingModel:
             n_source_tokens=len(source_ids),
             max_positions=self._model.max_positions,
             forced=forced,
+            n_given=max(0, len(forced) - self._n_start),
         )
 
     def _read(self, source_ids: Sequence[int]) -> tuple[int, ...]:

@@ -129,7 +129,8 @@ class HeadInspector:
             from tformer_cli.inspect.capture import live
 
             n_noted = live.n_candidates(opened.translator.config) if for_page else 0
-            self._recorder = live.RecordingModel(opened.directory.model, n_noted)
+            n_start = len(self._tokenizer.target.start)
+            self._recorder = live.RecordingModel(opened.directory.model, n_noted, n_start)
             self._recorded_translator = self._translator.with_model(self._recorder)
         self._layout = layout_of(self._config)
         self._aligning = _aligning_heads(opened.directory, self._layout)
@@ -231,10 +232,8 @@ class HeadInspector:
         ids = translation.source_ids, found.token_ids
         # where nothing is left of a line there was no search
         live = self._live_maps(index, line, constraints, *ids) if translation.n_parts else None
-        side = self._tokenizer.target
-        n_forced = len(side.start) + len(side.encode_phrases([constraints.target_prefix])[0])
-        # A prefix of unknown words cannot be written, and the translation ends there
-        n_forced = min(n_forced, len(found.token_ids))
+        searched = self._translator.prepare([line], index, [constraints])[0].sentences
+        n_forced = sum(len(one.prefix) for one in searched)
         return self._record(
             index,
             (line, found.text),
