@@ -1,8 +1,12 @@
 import itertools
+import math
 import random
+from functools import partial
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tformer_cli.errors import DataError
 from tformer_cli.model.config import ModelConfig
@@ -13,7 +17,13 @@ from tformer_cli.search.hypothesis import Hypothesis
 from tformer_cli.search.sentences import split_line, split_sentences
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.torch_search import TorchSearch
-from tformer_cli.search.translator import LONGEST_PART, Translator, by_expected_utility
+from tformer_cli.search.translator import (
+    LINE_ENDS,
+    LONGEST_PART,
+    Translator,
+    best_sums,
+    expected_utilities,
+)
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
@@ -202,14 +212,15 @@ def test_bfloat16_translates_too(model, tokenizer):
 def test_the_candidate_the_others_agree_with_comes_first():
     texts = ["a red car goes home", "the dog sleeps", "the dog sleeps now", "the dog sleeps here"]
     for utility in ("chrf", "bleu"):
-        order = by_expected_utility(texts, utility)
-        assert order[-1] == 0
-        assert sorted(order) == [0, 1, 2, 3]
+        worth = expected_utilities(texts, utility)
+        assert min(worth) == worth[0] < worth[1]
+        assert len(worth) == 4
 
 
 def test_what_was_drawn_often_counts_as_often():
     texts = ["the cat sat", "a dog ran", "a dog ran"]
-    assert by_expected_utility(texts, "chrf")[0] == 1
+    worth = expected_utilities(texts, "chrf")
+    assert worth[1] == worth[2] > worth[0]
 
 
 def test_worth_is_the_mean_over_all_others():
@@ -217,11 +228,10 @@ def test_worth_is_the_mean_over_all_others():
 
     texts = ["one two three", "one two four", "five six", "one"]
     worth = [
-        sum(CHRF().sentence_score(a, [b]).score for j, b in enumerate(texts) if j != i)
+        sum(CHRF().sentence_score(a, [b]).score for j, b in enumerate(texts) if j != i) / 3
         for i, a in enumerate(texts)
     ]
-    expected = sorted(range(4), key=lambda i: -worth[i])
-    assert by_expected_utility(texts, "chrf") == expected
+    assert expected_utilities(texts, "chrf") == pytest.approx(worth)
 
 
 def test_sentences_are_translated_one_by_one_and_keep_their_blanks(translator_of):
@@ -334,3 +344,71 @@ def test_the_seed_of_one_call_takes_the_place_of_the_translators(translator_of, 
     prepared = drawn.prepare(LINES, seed=5)
     assert prepared == other.prepare(LINES)
     assert prepared != drawn.prepare(LINES)
+
+
+@given(st.lists(st.lists(st.integers(-9, 0), min_size=1, max_size=5), min_size=1, max_size=4))
+def test_the_largest_sums_of_lists_come_first(rows):
+    rows = [sorted(row, reverse=True) for row in rows]
+    every = set(itertools.product(*(range(len(row)) for row in rows)))
+    found = list(best_sums(rows))
+    sums = [sum(row[place] for row, place in zip(rows, places, strict=True)) for places in found]
+    assert sums == sorted(sums, reverse=True)
+    assert len(found) == len(every)
+    assert set(found) == every
+
+
+LISTS = {
+    "beam": {"beam_size": 4},
+    "more than the beam finds": {"beam_size": 4, "max_length": 1},
+    "by utility": {"beam_size": 4, "risk": "chrf"},
+    "samples by utility": {"sampling": True, "risk": "chrf", "candidates": 6},
+    "texts once": {"beam_size": 4, "distinct_texts": True},
+    "average": {"beam_size": 4, "length_normalization": "average"},
+}
+
+
+@pytest.mark.parametrize("settings", LISTS.values(), ids=LISTS)
+def test_an_n_best_list_of_sentences_has_the_best_combinations(translator_of, settings):
+    make = partial(translator_of, split_sentences=split_sentences, n_best=4, **settings)
+    translator, sentences = make(), [LINES[0], LINES[1], LINES[3]]
+    prepared = translator.prepare([" ".join(sentences), *sentences])
+    parts = translator.search(prepared[0].sentences)
+    (found,) = translator.translate([" ".join(sentences)])
+    shares = translator._shares([part[0][0].n_tokens for part in parts])
+    rows = [
+        (
+            sum(
+                share * one.score if one.utility is None else one.utility
+                for share, (one, _) in zip(shares, some, strict=True)
+            ),
+            " ".join(text for _, text in some).translate(LINE_ENDS),
+            math.fsum(one.log_probability for one, _ in some),
+        )
+        for some in itertools.product(*parts)
+    ]
+    rows.sort(key=lambda row: -row[0])
+    texts = [text for _, text, _ in rows]
+    expected = list(dict.fromkeys(texts))[:4] if "distinct_texts" in settings else texts[:4]
+    assert [one.text for one in found.hypotheses] == expected
+    assert len(expected) == 4
+    if "risk" not in settings:
+        assert [one.score for one in found.hypotheses] == pytest.approx(
+            [score for score, text, _ in rows if text in expected][:4]
+        )
+    # each hypothesis has the numbers of the sentences that it is made of
+    for one in found.hypotheses:
+        assert math.fsum(one.token_log_probabilities) == pytest.approx(one.log_probability)
+        assert len(one.part_lengths) == 3
+    # the first is that of any other n-best
+    assert make(n_best=1).translate([" ".join(sentences)])[0].text == found.text
+
+
+def test_samples_of_sentences_are_samples_of_the_line(translator_of):
+    settings = {"split_sentences": split_sentences, "sampling": True, "n_best": 3}
+    line = f"{LINES[0]} {LINES[1]}"
+    translator = translator_of(**settings)
+    (prepared,) = translator.prepare([line])
+    parts = translator.search(prepared.sentences)
+    (found,) = translator.translate([line])
+    expected = [" ".join(text for _, text in some) for some in zip(*parts, strict=True)]
+    assert [one.text for one in found.hypotheses] == [one.translate(LINE_ENDS) for one in expected]

@@ -88,6 +88,8 @@ class Hypothesis:
     """False where the length limit ended it although the model preferred to continue."""
     attention: SourceAttention | None = field(default=None, compare=False, repr=False)
     """Its attention to the source, where the search was asked and the engine can tell."""
+    utility: float | None = None
+    """Its expected utility, if minimum Bayes risk decoding ranks by that in place of the score."""
 
     @property
     def n_tokens(self) -> int:

@@ -6,6 +6,7 @@ from collections import Counter
 from copy import copy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from heapq import heappop, heappush
 from itertools import chain, islice, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -47,8 +48,9 @@ BUFFER_LINES = 1024
 LONGEST_PART = 128
 """Most tokens of a part of a line that has to be split, or half of what the model takes, whichever
 is less: a translation needs room to be longer than its source."""
-MOST_DRAWS = 20
-"""Times that a sample is drawn again because it holds something banned."""
+MOST_TRIES = 20
+"""Times that a sample is drawn again because it holds something banned, and that combinations of
+sentences are made of which some are the same text."""
 LINE_ENDS = str.maketrans("\n\r", "  ")
 LIKELY_WRONG = 0.5
 """Doubt from which a translation is at least as probably wrong as not."""
@@ -419,7 +421,7 @@ class Translator:
         So they are samples of the model's distribution without the banned translations.
         """
         # Limited: a model may write hardly anything but what is banned
-        for attempt in range(1, MOST_DRAWS + 1):
+        for attempt in range(1, MOST_TRIES + 1):
             if not broken:
                 break
             drawn = [
@@ -590,29 +592,22 @@ class Translator:
 
     def _wanted(self, spelled: list[SpelledHypothesis]) -> list[SpelledHypothesis]:
         """Chooses `n_best` of a part's hypotheses by their texts."""
-        texts = [text for _, text in spelled]
-        order = list(range(len(texts)))
         if self.config.risk != "none":
-            order = by_expected_utility(texts, self.config.risk)
+            utilities = expected_utilities([text for _, text in spelled], self.config.risk)
+            pairs = zip(spelled, utilities, strict=True)
+            spelled = [(replace(one, utility=utility), text) for (one, text), utility in pairs]
+            spelled.sort(key=lambda pair: -(pair[0].utility or 0.0))
         if self.config.distinct_texts:
             # the first of each text: later entries overwrite, so the best ones come last
-            order = list({texts[index]: index for index in reversed(order)}.values())[::-1]
-        return [spelled[index] for index in order[: self.config.n_best]]
+            spelled = list({pair[1]: pair for pair in reversed(spelled)}.values())[::-1]
+        return spelled[: self.config.n_best]
 
     def finish(
         self, line: PreparedLine, parts: Sequence[Sequence[SpelledHypothesis]]
     ) -> Translation:
         """Turns the hypotheses of a line's sentences into its translations."""
-        # A line's rank takes the same rank of every part
-        n_best = min(map(len, parts), default=0)
-        several = n_best and len(parts) > 1
-        shares = self._shares([part[0][0].n_tokens for part in parts]) if several else []
-        texts = tuple(
-            self._joined([part[rank] for part in parts], shares, line.cut.blanks)
-            for rank in range(n_best)
-        )
+        texts = self._combined(parts, line.cut.blanks) or (_BLANK,)
         source_ids = tuple(chain.from_iterable(line.cut.parts))
-        texts = texts or (_BLANK,)
         demands = line.demands
         is_read_plain = self._tokenizer.normalization != "none"
         source = plain(line.source) if is_read_plain else line.source
@@ -633,6 +628,34 @@ class Translator:
             () if self._seen_words is None else _unseen(source, self._seen_words),
             untrained_characters(line.source, self._tokenizer.source) if line.sentences else {},
         )
+
+    def _combined(
+        self, parts: Sequence[Sequence[SpelledHypothesis]], blanks: Sequence[str]
+    ) -> tuple[TranslatedText, ...]:
+        """Joins the hypotheses of a line's parts: the `n_best` best of all combinations."""
+        if len(parts) < 2:
+            return tuple(self._joined([one], (), ()) for part in parts for one in part)
+        shares = self._shares([part[0][0].n_tokens for part in parts])
+        chosen: Iterable[Sequence[SpelledHypothesis]]
+        if self.config.sampling and self.config.risk == "none":
+            chosen = zip(*parts, strict=False)  # a sample of a line is one of each of its parts
+        else:
+            values = [
+                [share * one.score if one.utility is None else one.utility for one, _ in part]
+                for share, part in zip(shares, parts, strict=True)
+            ]
+            chosen = (
+                [part[place] for part, place in zip(parts, places, strict=True)]
+                for places in best_sums(values)
+            )
+        found: dict[object, TranslatedText] = {}
+        for some in islice(chosen, MOST_TRIES * self.config.n_best):
+            joined = self._joined(some, shares, blanks)
+            # Parts that differ may be the same text together
+            found.setdefault(joined.text if self.config.distinct_texts else len(found), joined)
+            if len(found) == self.config.n_best:
+                break
+        return tuple(found.values())
 
     def _shares(self, lengths: Sequence[int]) -> list[float]:
         """The factors of the parts' scores in the score of their line.
@@ -749,11 +772,33 @@ def line_key(seed: int, line: int, part: int) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def by_expected_utility(texts: Sequence[str], utility: Literal["chrf", "bleu"]) -> list[int]:
-    """Ranks candidates by how much all others agree with them: minimum-Bayes-risk decoding.
+def best_sums(values: Sequence[Sequence[float]]) -> Iterator[tuple[int, ...]]:
+    """Yields places of one number in each of several falling lists, the largest sum first.
+
+    As in "Better k-best Parsing" (Huang & Chiang 2005, algorithm 2), only what follows the sums
+    that were yielded is looked at. Each follows one: that with one place less in the last list
+    that is not at its beginning.
+    """
+
+    def entry(places: tuple[int, ...], last: int) -> tuple[float, tuple[int, ...], int]:
+        total = sum(row[place] for row, place in zip(values, places, strict=True))
+        return -total, places, last
+
+    heap = [entry((0,) * len(values), 0)]
+    while heap:
+        _, places, last = heappop(heap)
+        yield places
+        for number in range(last, len(values)):
+            if (place := places[number] + 1) < len(values[number]):
+                following = (*places[:number], place, *places[number + 1 :])
+                heappush(heap, entry(following, number))
+
+
+def expected_utilities(texts: Sequence[str], utility: Literal["chrf", "bleu"]) -> list[float]:
+    """Computes how much all other candidates agree with each: minimum-Bayes-risk decoding.
 
     Each is compared with every other as if that were the reference; the one with the highest mean
-    score is first (Kumar & Byrne 2004; with samples, Eikema & Aziz 2020). Scores are sacreBLEU's
+    score is the best (Kumar & Byrne 2004; with samples, Eikema & Aziz 2020). Scores are sacreBLEU's
     for sentences.
     """
     score = _sentence_score(utility)
@@ -764,7 +809,7 @@ def by_expected_utility(texts: Sequence[str], utility: Literal["chrf", "bleu"]) 
         + 100.0 * (counts[text] - 1)
         for text in counts
     }
-    return sorted(range(len(texts)), key=lambda index: -worth[texts[index]])
+    return [worth[text] / max(1, len(texts) - 1) for text in texts]
 
 
 def _sentence_score(utility: Literal["chrf", "bleu"]) -> Callable[[str, str], float]:
