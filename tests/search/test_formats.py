@@ -4,8 +4,16 @@ from dataclasses import replace
 import pytest
 
 from tformer_cli.errors import DataError
-from tformer_cli.search.formats import flags_of, format_lines, read_records, repeats
-from tformer_cli.search.translator import TranslatedText, Translation
+from tformer_cli.search.formats import (
+    OUR_FIELDS,
+    Details,
+    flags_of,
+    format_lines,
+    own_fields,
+    read_records,
+    repeats,
+)
+from tformer_cli.search.translator import Doubt, TranslatedText, Translation
 
 BEST = TranslatedText("ein\tHund ||| da", -2.0, -1.5, (7, 8), is_finished=True)
 SECOND = TranslatedText("Hund", -3.0, -2.5, (8,), is_finished=True)
@@ -30,14 +38,47 @@ def test_moses_lists_hypotheses():
     ]
 
 
-def test_jsonl_passes_fields_through_but_ours_win():
-    given = {"id": "x7", "score": "theirs", "source": "a\tdog"}
-    (line,) = format_lines(TRANSLATION, "jsonl", lists_hypotheses=True, passed_through=given)
+def test_jsonl_passes_fields_through_and_keeps_those_with_names_of_ours_apart():
+    given = {"id": "x7", "score": "theirs", "parts": None, "source": "a\tdog"}
+    (line,) = format_lines(
+        TRANSLATION, "jsonl", lists_hypotheses=True, passed_through=own_fields(given)
+    )
     record = json.loads(line)
     assert record["id"] == "x7"
+    assert record["input_fields"] == {"score": "theirs", "parts": None}
+    assert "parts" not in record
     assert (record["index"], record["source"], record["score"]) == (4, "a\tdog", -1.5)
     assert record["translation"] == "ein\tHund ||| da"
     assert [h["translation"] for h in record["hypotheses"]] == ["ein\tHund ||| da", "Hund"]
+
+
+def test_no_name_of_a_result_is_free_for_fields_of_an_input():
+    doubt = Doubt(0.7, (0.7,), (("ein", 0.1),))
+    every = replace(
+        TRANSLATION, hypotheses=(replace(BEST, doubt=doubt),), n_parts=2, unsatisfied=("x",),
+        is_truncated=True,
+    )  # fmt: skip
+    (line,) = format_lines(
+        every, "jsonl", lists_hypotheses=True, details=Details(token_scores=True, flags=True),
+        alignments=["0-0"],
+    )  # fmt: skip
+    assert {*json.loads(line), "input_fields"} == {*OUR_FIELDS, "source"}
+    # even of an input that was an output: nothing is lost, whatever is asked for
+    again = own_fields(json.loads(line))
+    assert {**again["input_fields"], "source": every.source} == json.loads(line)
+    assert own_fields(again)["input_fields"] == {"input_fields": again["input_fields"]}
+
+
+def test_half_a_surrogate_pair_passes_through_as_it_was():
+    line = r'{"source": "a \ud83d", "\udc00": ["\ud83d", "\ud83d\ude00"], "é": 1}'
+    (record,) = read_records([line], "in.jsonl")
+    (written,) = format_lines(TRANSLATION, "jsonl", passed_through=own_fields(record))
+    written.encode()
+    assert {name: json.loads(written)[name] for name in record} | {"source": 0} == {
+        **json.loads(line),
+        "source": 0,
+    }
+    assert "\U0001f600" in written
 
 
 def test_jsonl_lists_no_hypotheses_unasked():
@@ -50,7 +91,8 @@ def test_jsonl_lists_no_hypotheses_unasked():
         ("{", r"in.jsonl, line 2: is not JSON"),
         ("[1]", r"in.jsonl, line 2: is not a JSON object"),
         ('{"text": "a"}', r'in.jsonl, line 2: has no text under "source"'),
-        ('{"source": 3}', r'in.jsonl, line 2: has no text under "source"'),
+        ('{"source": 3}', r'in.jsonl, line 2: "source" is 3, not text'),
+        ('{"source": null}', r'in.jsonl, line 2: "source" is null, not text'),
         ("[" * 100_000, r"in.jsonl, line 2: is not JSON"),
         ('{"source": "a", "t": [1e400]}', r"line 2: .* \(1e400 is not a finite number\); correct"),
         ('{"source": "a", "t": NaN}', r"line 2: .* \(NaN is not a finite number\); correct"),

@@ -2,7 +2,6 @@
 
 import codecs
 import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import written_aside
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints, constraints_of
-from tformer_cli.search.formats import TSV_ENDS, read_record
+from tformer_cli.search.formats import TSV_ENDS, json_line, read_record
 from tformer_cli.search.translator import Translation
 from tformer_cli.text.corpora import corpus_file
 from tformer_cli.text.fields import missing_field, names_in, text_of, value_at
@@ -117,7 +116,7 @@ def written(row: Row, translation: Translation, kind: CorpusKind, fields: Fields
     ours: dict[str, Any] = {fields.translation: None if row.text is None else best.text}
     if fields.score:
         ours[fields.score] = None if row.text is None else best.score
-    return json.dumps({**row.kept, **ours}, ensure_ascii=False)
+    return json_line({**row.kept, **ours})
 
 
 def _decoded(line: bytes, number: int, counts: LineCounts) -> str:

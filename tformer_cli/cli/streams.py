@@ -410,6 +410,16 @@ def warn_of_results(
             f"{count_of_lines(counts.unsatisfied)} without a required phrase, or with a "
             'banned one; --format jsonl lists them under "unsatisfied"'
         )
+    if counts.moved:
+        warn(
+            f"{count_of_lines(counts.moved)} with fields of their own that are called as those of "
+            'the output, such as "index" or "score"; they are kept in "input_fields"'
+        )
+    if counts.fewer:
+        warn(
+            f"{count_of_lines(counts.fewer)} with fewer than --n-best {counts.n_best}: the search "
+            "found no others that differ"
+        )
     if counts.truncated:
         warn(f"{count_of_lines(counts.truncated)} longer than the model takes; {cut}")
     if counts.unknown:

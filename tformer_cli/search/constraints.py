@@ -37,7 +37,8 @@ NO_CONSTRAINTS = LineConstraints()
 
 def constraints_of(record: Mapping[str, Any], where: str) -> LineConstraints:
     """Reads the demands of a JSONL object: "target_prefix", a text; "required", "banned", lists."""
-    prefix = record.get("target_prefix", "")
+    prefix = record.get("target_prefix")
+    prefix = "" if prefix is None else prefix  # as tables write what is absent
     if not isinstance(prefix, str):
         raise DataError(f'{where}: "target_prefix" is not text; write a string')
     return LineConstraints(
@@ -156,7 +157,7 @@ def unsatisfied(text: str, required: Sequence[str], banned: Sequence[str]) -> li
 
 
 def _phrases(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-    phrases = record.get(key, [])
+    phrases = [] if record.get(key) is None else record[key]
     is_list = isinstance(phrases, list)
     if not is_list or not all(isinstance(text, str) and not is_blank(text) for text in phrases):
         raise DataError(f'{where}: "{key}" is not a list of texts; write a list of strings')

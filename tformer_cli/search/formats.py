@@ -71,6 +71,29 @@ class Details(NamedTuple):
 
 
 NO_DETAILS = Details()
+INPUT_FIELDS = "input_fields"
+"""Field that keeps those of an input whose names are ours."""
+OUR_FIELDS = frozenset(
+    {
+        *("index", "translation", "score", "log_probability", "hypotheses", "alignment"),
+        *("token_ids", "token_log_probabilities", "flags", "doubt", "word_probabilities"),
+        *("parts", "unsatisfied", "truncated", INPUT_FIELDS),
+    }
+)
+"""Names that `_record` gives to results, whatever is asked for; "source" is the input's, too."""
+
+
+def json_line(record: Mapping[str, Any]) -> str:
+    """Writes an object as a line of JSON, lone surrogates as the escapes that they were."""
+    text = json.dumps(record, ensure_ascii=False)
+    return text.encode(errors="backslashreplace").decode()
+
+
+def own_fields(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of an input that pass through: none stands where a result of ours may."""
+    own = {name: value for name, value in record.items() if name not in OUR_FIELDS}
+    ours = {name: value for name, value in record.items() if name in OUR_FIELDS}
+    return {**own, INPUT_FIELDS: ours} if ours else own
 
 
 def format_lines(
@@ -87,8 +110,7 @@ def format_lines(
         return [translation.text]
     if output_format == "jsonl":
         ours = _record(translation, lists_hypotheses, details, alignments)
-        # Ours last, so that a field of the input cannot pass for a result
-        return [json.dumps({**(passed_through or {}), **ours}, ensure_ascii=False)]
+        return [json_line({**(passed_through or {}), **ours})]
     line_of, separator = (_tsv_line, "\t") if output_format == "tsv" else (_moses_line, " ||| ")
     lines = [line_of(translation, hypothesis) for hypothesis in translation.hypotheses]
     if alignments is None:
@@ -107,8 +129,11 @@ def read_records(lines: Iterable[str], name: str, first_index: int = 0) -> Itera
     for number, line in enumerate(lines, first_index + 1):
         where = f"{name}, line {number}"
         record = {"source": ""} if is_blank(line) else read_record(line, where)
-        if not isinstance(record.get("source"), str):
+        if "source" not in record:
             raise DataError(f'{where}: has no text under "source"; add that key')
+        if not isinstance(source := record["source"], str):
+            shown = json.dumps(source)[:40]
+            raise DataError(f'{where}: "source" is {shown}, not text; write a string')
         yield record
 
 
@@ -201,12 +226,16 @@ def _tsv_line(translation: Translation, hypothesis: TranslatedText) -> str:
 
 
 def _moses_line(translation: Translation, hypothesis: TranslatedText) -> str:
-    # Within a field the format's separator would begin another one
-    text = hypothesis.text.replace("|||", "| | |")
+    text = moses_text(hypothesis.text)
     features = (
         f"LogProbability= {hypothesis.log_probability:.6f} Length= {len(hypothesis.token_ids)}"
     )
     return f"{translation.index} ||| {text} ||| {features} ||| {hypothesis.score:.6f}"
+
+
+def moses_text(text: str) -> str:
+    """Parts the separators in a text, which would begin another field."""
+    return text.replace("|||", "| | |")
 
 
 def flags_of(hypothesis: TranslatedText, translation: Translation) -> list[str]:

@@ -45,6 +45,41 @@ def test_features_of_an_n_best_list_may_be_missing(model, files):
         assert found.startswith("0 ||| the street ||| ForcedLogProbability= -")
 
 
+def test_a_separator_in_a_text_is_part_of_it_or_refused(model, files):
+    options = ("score", model, "--source", files[0], "--n-best-file", "-", "--quiet")
+
+    def scored(text, rest):
+        return run(*options, stdin=f"0 ||| {text} ||| {rest}\n")
+
+    expected = scored("the | | | street", "lm= -1 2 tm: 3 ||| -1 ||| 0-0 1-1=2")
+    assert expected.stdout.startswith("0 ||| the | | | street ||| lm= -1 2 tm: 3 Forced")
+    text = "the ||| street"
+    target = files[1].with_name("one.txt")
+    target.write_text(f"{text}\n")
+    one = files[1].with_name("source.txt")
+    one.write_text(f"{SOURCE[0]}\n")
+    forced = lines_of("score", model, "-i", one, "--target-file", target, "-q")[0]
+    for rest in ("lm= -1 ||| -1", "lm= -1 ||| -1e-5 ||| 0-0"):
+        found = scored(text, rest).stdout
+        assert found.startswith(f"0 ||| the | | | street ||| lm= -1 ForcedLogProbability= {forced}")
+    for rest in ("street ||| -1", "street", "lm= -1"):  # where two readings are as likely
+        done = scored(text, rest) if rest != "street" else scored("the", rest)
+        assert (done.exit_code, done.stdout) == (2, ""), rest
+        assert "-, line 1: is not a line of an n-best list" in done.stderr
+
+
+def test_a_field_of_a_hypothesis_replaces_none_of_its_line(model, files):
+    hypotheses = [{"translation": "the street", "id": "a", "score": None}, {"translation": "dog"}]
+    record = {"index": 0, "id": "line", "input_fields": {"index": 5}, "parts": None}
+    options = ("score", model, "--source", files[0], "--n-best-file", "-", "--quiet")
+    found = record_of(*options, stdin=json.dumps({**record, "hypotheses": hypotheses}))
+    assert {name: found[name] for name in record} == record
+    assert {"a", None} == {one.get("id") for one in found["hypotheses"]}
+    alone = record_of(*options, stdin=json.dumps({**record, **hypotheses[1], "hypotheses": None}))
+    assert alone["hypotheses"] is None
+    assert alone["score"] in [one["score"] for one in found["hypotheses"]]
+
+
 def test_an_n_best_list_of_the_model_keeps_its_order_and_scores(model, files, tmp_path):
     source, nbest = tmp_path / "few.txt", tmp_path / "nbest"
     source.write_text("A man sleeps.\nTwo dogs\n")

@@ -97,12 +97,43 @@ def test_jsonl_in_and_out_passes_fields_through(model):
     assert found[0]["translation"] == found[0]["hypotheses"][0]["translation"]
 
 
+def test_fields_with_names_of_the_output_are_kept_apart(model):
+    options = ("--input-format", "jsonl", "--format", "jsonl", "-q")
+    given = {"source": "A man", "index": "mine", "unsatisfied": [], "flags": 3, "id": 7}
+    null = dict.fromkeys(("target_prefix", "required", "banned"))
+    lines = [json.dumps(given), json.dumps({"source": "A man", **null})]
+    done = run("translate", model, *options, stdin="\n".join(lines))
+    found, plain = map(json.loads, done.stdout.splitlines())
+    assert found["input_fields"] == {"index": "mine", "unsatisfied": [], "flags": 3}
+    assert (found["index"], found["id"], found["translation"]) == (0, 7, plain["translation"])
+    assert not {"unsatisfied", "flags"} & found.keys()
+    assert "input_fields" not in plain
+    assert done.stderr.startswith("warning: 1 line with fields of their own")
+    # the output of one run is the input of another
+    again = records_of("translate", model, *options, stdin=done.stdout)
+    assert again[1]["input_fields"] == {
+        name: plain[name] for name in ("index", "translation", "score", "log_probability")
+    }
+    rows = run("translate", model, *options[:2], "--format", "tsv", "-q", stdin=lines[0])
+    assert rows.stderr == ""
+
+
+def test_fewer_translations_than_asked_for_are_told_with_their_number(model):
+    options = ("--n-best", 4, "--beam-size", 4, "--diversity-groups", 4, "--format", "tsv", "-q")
+    same = run("translate", model, *options, "--diversity-penalty", 0, "A man", "", "A dog")
+    assert len(same.stdout.splitlines()) == 3
+    assert same.stderr == (
+        "warning: 2 lines with fewer than --n-best 4: the search found no others that differ\n"
+    )
+    assert run("translate", model, "A man", "", "--n-best", 4, *options[-3:]).stderr == ""
+
+
 def test_nasty_jsonl_still_gives_a_line_for_a_line(model):
     stdin = b'{"source": "a\\nb\\t\\ud800", "k": "\\udc00"}\n\n\xef\xbb\xbf{"source": "x"}\n'
     options = ("--input-format", "jsonl", "--format", "jsonl")
     records = records_of("translate", model, *options, stdin=stdin)
-    assert [r["source"] for r in records] == ["a\nb\t\ufffd", "", "x"]
-    assert records[0]["k"] == "\ufffd"
+    assert [r["source"] for r in records] == ["a\nb\t\ud800", "", "x"]
+    assert records[0]["k"] == "\udc00"
     rows = run("translate", model, "--input-format", "jsonl", "--format", "tsv", stdin=stdin)
     assert [len(line.split("\t")) for line in rows.stdout.split("\n")[:-1]] == [4, 4, 4]
 

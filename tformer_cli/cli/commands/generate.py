@@ -119,7 +119,7 @@ def generate(
     from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS, format_generation
     from tformer_cli.kinds.lines.job import ResultCounts
 
-    counts = ResultCounts()
+    counts = ResultCounts(n_best=writing.n_best)
 
     def render(one: "Generation") -> str:
         # A prompt of a file or stdin is a line: N lines in are N lines out

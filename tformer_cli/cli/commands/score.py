@@ -83,7 +83,7 @@ class PairOptions:
     def texts(self) -> tuple[str, ...]:
         """Returns the file of texts."""
         if self.source is None:
-            raise UsageError("--source: is missing; name the file of the texts")
+            raise UsageError("-i, --source: is missing; name the file of the texts, or -")
         given = {"target_file": self.target_file, "n_best_file": self.n_best_file}
         refuse(given, TEXTS_REFUSAL)
         return (self.source,)
@@ -91,7 +91,7 @@ class PairOptions:
     def labels(self) -> tuple[str, ...]:
         """Returns the files of texts or names, and of labels."""
         if self.source is None or self.target_file is None:
-            missing = "--source" if self.source is None else "--target-file"
+            missing = "-i, --source" if self.source is None else "--target-file"
             what = "texts" if self.source is None else "labels"
             raise UsageError(
                 f"{missing}: is missing; MODEL is a classifier, so name the file of the {what}"
@@ -101,7 +101,9 @@ class PairOptions:
     def sides(self) -> tuple[str, ...]:
         """Returns the files of sources and of targets, which may be missing or given twice."""
         if self.source is None:
-            raise UsageError("--source: is missing; name the file of the sources")
+            raise UsageError(
+                "-i, --source: is missing; name the file of the sources, one a line, or - for stdin"
+            )
         if (self.target_file is None) == (self.n_best_file is None):
             raise UsageError(
                 "--target-file: is missing or doubled; give either it or --n-best-file"

@@ -508,7 +508,7 @@ def translate(
 
     settings = {name: value for name, value in ctx.params.items() if name not in WITHOUT_EFFECT}
     chosen, lines = chosen_lines(lines, files.input_file, job.shard)
-    counts, terms = ResultCounts(), constraints.terms()
+    counts, terms = ResultCounts(n_best=formats.n_best), constraints.terms()
     # The output first: an unwritable one is an error at once, not after the model is loaded
     with opened_output(files, model, settings, resume=job.resume) as (stream, resumed):
         n_before = resumed.done if resumed is not None else 0

@@ -97,6 +97,12 @@ class ResultCounts:
     """Lines in which there was nothing to do."""
     retokenized: int = 0
     """Targets whose tokens were not given, so that the tokenizer made them."""
+    moved: int = 0
+    """Lines of JSONL with fields that have names of ours."""
+    n_best: int = 1
+    """Results that are asked for of each line."""
+    fewer: int = 0
+    """Lines with fewer."""
     first_unseen: Any = None
     """The first translation of unseen words."""
 
@@ -114,6 +120,8 @@ class ResultCounts:
         if untrained := getattr(one, "untrained", {}):
             self.untrained += 1
             self.untrained_kinds.update(untrained)
+        is_blank = not getattr(one, "n_parts", getattr(one, "n_tokens", True))
+        self.fewer += self.n_best > 1 and not is_blank and len(one) < self.n_best
         if getattr(one, "unseen", ()):
             self.unseen += 1
             self.first_unseen = self.first_unseen or one

@@ -22,7 +22,7 @@ from tformer_cli.kinds.lines.job import (
     source_ids,
 )
 from tformer_cli.recipe import load_recipe
-from tformer_cli.search.formats import TSV_ENDS, read_record
+from tformer_cli.search.formats import OUR_FIELDS, TSV_ENDS, json_line, moses_text, read_record
 from tformer_cli.search.hypothesis import Hypothesis, longest_source
 from tformer_cli.show.notebook import html_table
 from tformer_cli.text.lines import given_lines
@@ -45,7 +45,7 @@ MASKED_LINES_AT_ONCE = 16
 """Each is read as often as it has tokens."""
 _NOTHING = Hypothesis((), 0.0, 0.0, (), is_finished=True)
 """The translation of a blank line by another."""
-_MOSES_LINE = re.compile(r"(\d+) \|\|\| (.*?) \|\|\|(?: (.*?))??(?: \|\|\| .*)?")
+_IN_ALIGNMENTS = frozenset("0123456789-=:,.e+ ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ def rank_again(
         for (_, text, features), pair in sorted(scored, key=lambda item: -item[1].result.score):
             result = pair.result
             added = f"{features} ForcedLogProbability= {result.log_probability:.6f}".lstrip()
-            shown = f"{index} ||| {text} ||| {added} ||| {result.score:.6f}"
+            shown = f"{index} ||| {moses_text(text)} ||| {added} ||| {result.score:.6f}"
             yield RankedLine(shown, pair.is_truncated, pair.is_retokenized)
 
 
@@ -313,7 +313,7 @@ def _ranked(
 ) -> RankedLine:
     """Ranks the translations of an object of JSONL; what it has besides is kept."""
     index = record.get("index")
-    listed = record.get("hypotheses", [record])
+    listed = [record] if record.get("hypotheses") is None else record["hypotheses"]
     if not (type(index) is int and isinstance(listed, list) and listed):
         raise DataError(
             f'{where}: has no "index" or no "hypotheses"; name what translate --n-best N --format '
@@ -333,7 +333,7 @@ def _ranked(
                 "the model that wrote them, or leave them out"
             )
         # Every part of a line has its end, which a translation has only once
-        given.append(ids if record.get("parts", 1) == 1 else None)
+        given.append(ids if record.get("parts") in (None, 1) else None)
     pairs = [(sources[index], one["translation"]) for one in listed]
     scored = score_pairs(opened, pairs, targets_ids=given)
     rows = sorted(zip(listed, scored, strict=True), key=lambda item: -item[1].result.score)
@@ -346,9 +346,11 @@ def _ranked(
         )
         for one, pair in rows
     ]
-    ranked = {**record, **found[0]} | ({"hypotheses": found} if "hypotheses" in record else {})
+    # A field of a hypothesis that is no result of ours replaces none of its line
+    best = {name: value for name, value in found[0].items() if name in OUR_FIELDS}
+    ranked = {**record, **best} | ({"hypotheses": found} if listed != [record] else {})
     return RankedLine(
-        json.dumps(ranked, ensure_ascii=False),
+        json_line(ranked),
         sum(pair.is_truncated for pair in scored),
         sum(pair.is_retokenized for pair in scored),
     )
@@ -365,15 +367,43 @@ def was_cut_at_random(model: Path) -> bool:
 
 def _entry(line: str, number: int, name: str, sources: Sequence[str]) -> tuple[int, str, str]:
     """Reads a line of an n-best list: index, translation, features."""
-    match = _MOSES_LINE.fullmatch(line)
-    if match is None:
+    index, *fields = re.split(r" \|\|\|(?= |\Z)", line)
+    fields = [field.removeprefix(" ") for field in fields]
+    # What stands behind a text shows where it ends: other programs may write ||| in one
+    ends = (
+        end for end in range(1, len(fields)) if _is_behind_text(fields[end:], is_first=end == 1)
+    )
+    if not (index.isascii() and index.isdigit()) or (end := next(ends, 0)) == 0:
         raise DataError(
             f"{name}, line {number}: is not a line of an n-best list; write index ||| "
-            "translation ||| features ||| score"
+            "translation ||| features ||| score, the features as name= number"
         )
-    index = int(match[1])
-    _check_index(index, sources, f"{name}, line {number}")
-    return index, match[2], match[3] or ""
+    _check_index(int(index), sources, f"{name}, line {number}")
+    return int(index), " ||| ".join(fields[:end]), fields[end]
+
+
+def _is_behind_text(fields: Sequence[str], *, is_first: bool) -> bool:
+    """Returns whether fields may be features, a score and alignments; text may be some of them.
+
+    Of fields that are not the first ones behind a text there must be a name and a score: another
+    reading is as likely.
+    """
+    features, *scores = fields
+    has_names = "=" in features or ":" in features
+    return (
+        all("=" in word or ":" in word or _is_number(word) for word in features.split())
+        and all(map(_is_number, scores[:1]))
+        and all(_IN_ALIGNMENTS.issuperset(one) for one in scores[1:])
+        and (is_first or bool(has_names and scores))
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_index(index: int, sources: Sequence[str], where: str) -> None:

@@ -16,10 +16,12 @@ from tformer_cli.search.constraints import (
     with_terms,
 )
 from tformer_cli.search.formats import (
+    INPUT_FIELDS,
     NO_DETAILS,
     Details,
     OutputFormat,
     format_lines,
+    own_fields,
     read_records,
 )
 from tformer_cli.search.translator import BUFFER_LINES, Translation, Translator
@@ -130,12 +132,14 @@ def translated_text(
         output_lines: list[str] = []
         for translation, alignments in _with_alignments(buffer, aligner):
             counts.add(translation)
+            passed = own_fields(records.popleft()) if records else {}
+            counts.moved += output_format == "jsonl" and INPUT_FIELDS in passed
             output_lines += format_lines(
                 translation,
                 output_format,
                 lists_hypotheses=lists_hypotheses,
                 details=details,
-                passed_through=records.popleft() if records else None,
+                passed_through=passed,
                 alignments=_rendered(alignments, alignment_format),
             )
         yield output_lines
