@@ -25,24 +25,24 @@ def test_json_lines_tell_of_every_head_the_curve_and_the_pruned_model(model, tex
     options = ["--heads", "self,cross.0.1", "--scores", 2, "--write-pruned", pruned, "--keep", 3]
     found = records(run("inspect-ablate", model, *texts, *options))
     whole, *others, last = found
-    assert {record["schema"] for record in found} == {"tformer.ablation/1"}
+    assert {record["schema"] for record in found} == {"tformer.ablation/2"}
     assert (whole["record"], whole["lines"], last["record"]) == ("ablation", 4, "pruned")
     heads = [record for record in others if record["record"] == "head"]
     curve = [record for record in others if record["record"] == "curve"]
     names = ["enc.0.0", "enc.0.1", "enc.1.0", "enc.1.1", "dec.0.0", "dec.0.1", "cross.0.1"]
     assert [head["id"] for head in heads] == names
-    assert sorted(head["rank"] for head in heads) == list(range(7))
-    assert [bool(head["scores"]) for head in heads] == [head["loss_rank"] < 2 for head in heads]
+    assert sorted(head["rank"] for head in heads) == list(range(1, 8))
+    assert [bool(head["scores"]) for head in heads] == [head["loss_rank"] <= 2 for head in heads]
     by_loss = sorted(heads, key=lambda head: head["loss_rank"])
     deltas = [head["delta_loss"] for head in by_loss]
     assert deltas == sorted(deltas, reverse=True)
     assert curve[0]["loss"] == whole["loss"] == last["before"]["loss"]
     by_rank = {head["rank"]: head for head in heads}
-    assert [point["id"] for point in curve[1:]] == [by_rank[k]["id"] for k in range(6, -1, -1)]
-    assert curve[1]["delta_loss"] == pytest.approx(by_rank[6]["delta_loss"], abs=2e-5)
+    assert [point["id"] for point in curve[1:]] == [by_rank[k]["id"] for k in range(7, 0, -1)]
+    assert curve[1]["delta_loss"] == pytest.approx(by_rank[7]["delta_loss"], abs=2e-5)
     assert curve[4]["loss"] == pytest.approx(last["after"]["loss"], abs=2e-5)
     assert last["removed"] == [name for name in names if name not in {
-        by_rank[k]["id"] for k in range(3)
+        by_rank[k]["id"] for k in (1, 2, 3)
     }]  # fmt: skip
     assert last["after"]["n_heads"] == last["before"]["n_heads"] - 4
     assert last["after"]["n_bytes"] < last["before"]["n_bytes"]

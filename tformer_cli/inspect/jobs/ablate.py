@@ -144,7 +144,7 @@ class Ablator:
         curve = self._curve(order, n_tokens) if settings.curve else ()
         effects = [
             replace(effect, scores=self._scores_without([effect.head]))
-            if effect.loss_rank < settings.scores
+            if effect.loss_rank <= settings.scores
             else effect
             for effect in effects
         ]
@@ -350,14 +350,14 @@ def heads_to_remove(ablation: Ablation, layout_heads: Sequence[HeadId], keep: in
         raise UsageError(
             f"--keep: {keep} heads are more than the {len(ablation.effects)} measured; keep fewer"
         )
-    removed = {effect.head for effect in ablation.effects if effect.rank >= keep}
+    removed = {effect.head for effect in ablation.effects if effect.rank > keep}
     return [head for head in layout_heads if head in removed]
 
 
 def _ranks(worth: Sequence[float]) -> list[int]:
-    """Ranks numbers, 0 the largest; equals stand in their order."""
+    """Ranks numbers, 1 the largest; equals stand in their order."""
     order = sorted(range(len(worth)), key=lambda place: worth[place], reverse=True)
-    return [order.index(place) for place in range(len(worth))]
+    return [order.index(place) + 1 for place in range(len(worth))]
 
 
 def _few(heads: Sequence[HeadId]) -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.metrics.significance import PairedDifference
 
-SCHEMA = "tformer.ablation/1"
+SCHEMA = "tformer.ablation/2"
 LOSS = (
     "loss without it",
     "By how much the loss of a target token rises, in nats, when this head alone is switched off",
@@ -239,7 +239,7 @@ def _list(ablation: Ablation) -> Table:
     columns = [name for score in scored for name in (score, "p")] or ["95 % interval"]
     rows = []
     for one in ablation.by_loss:
-        if one.loss_rank >= n_listed:
+        if one.loss_rank > n_listed:
             continue
         row = [
             str(one.head),
@@ -373,8 +373,8 @@ class HeadEffect:
     """Effect of removing a head."""
 
     head: HeadId
-    rank: int  # By what heads are removed by; 0: the most important, which is removed last
-    loss_rank: int
+    rank: int  # By what heads are removed by; 1: the most important, which is removed last
+    loss_rank: int  # By the loss without it; 1: the largest
     loss: PairedDifference  # Loss per target token without it, against that with all heads
     importance: float  # I_h = E |∂L/∂ξ_h|, in nats a target token
     layer_importance: float  # I_h divided by the ℓ₂ norm of its layer's
