@@ -137,14 +137,14 @@ def read_pipeline(path: Path) -> Pipeline:
     pipeline = read_json_file(settings_file) if settings_file.is_file() else {}
     if pipeline.get("model_type") not in (None, CLASS):
         raise unsupported(settings_file, "model_type", pipeline["model_type"])
+    names = ", ".join(kind for kind, _ in modules if kind != "Dropout")
     dense = tuple(inner for kind, inner in modules[2:] if kind == "Dense")
     modules = [*modules[:2], *(one for one in modules[2:] if one[0] != "Dense")]
     kinds = [kind for kind, _ in modules if kind != "Dropout"]
     known: list[list[str]] = [[]] if dense else [[], ["Normalize"]]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in known:
-        kinds += ["Dense"] * len(dense)
         raise ArtifactError(
-            f"{file}: the modules {', '.join(kinds)[:60]} are not supported, only Transformer, "
+            f"{file}: the modules {names[:60]} are not supported, only Transformer, "
             "Pooling, Dropout and Normalize, in this order; import another model"
         )
     inside = (*(inner for _, inner in modules), *dense)

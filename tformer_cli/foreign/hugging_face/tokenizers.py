@@ -209,9 +209,13 @@ def read_exported(path: Path) -> Exported | None:
     processor, data["post_processor"] = data.get("post_processor"), None
     for algorithm in BY_WORDS:
         blank = blank_tokenizer(algorithm)
-        own, blank.decoder = json.loads(blank.to_str())["decoder"], word_decoder(algorithm)
-        if data.get("decoder") == json.loads(blank.to_str())["decoder"]:
-            data["decoder"] = own
+        own, blank.decoder = json.loads(blank.to_str()), word_decoder(algorithm)
+        # Of words, the decoder is that of bytes
+        is_same_model = isinstance(data.get("model"), dict) and (
+            data["model"].get("type") == own["model"]["type"]
+        )
+        if is_same_model and data.get("decoder") == json.loads(blank.to_str())["decoder"]:
+            data["decoder"] = own["decoder"]
     added = data.get("added_tokens")
     if isinstance(added, list):  # to other libraries the piece of gaps is an added token
         data["added_tokens"] = [
