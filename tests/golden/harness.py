@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ from safetensors.numpy import load
 from typer.testing import CliRunner
 
 from tests.zoo import RECIPES, Zoo, application, recipe_of
+from tformer_cli.cli import progress
 
 FOLDER = Path(__file__).parent
 UNITS = r"(?:tokens|lines|sentences|texts|images|pairs|records|[KMG]?FLOPS?)"
@@ -161,11 +163,13 @@ def inside(folder):
         COLUMNS="80", OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", XDG_CACHE_HOME=str(folder / "cache")
     )
     fsync, os.fsync = os.fsync, os.fstat  # nothing here cuts the power
+    # On a slow machine, a line of progress is said after some seconds
+    seconds, progress.SECONDS_BETWEEN_REPORTS = progress.SECONDS_BETWEEN_REPORTS, math.inf
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        os.fsync = fsync
+        os.fsync, progress.SECONDS_BETWEEN_REPORTS = fsync, seconds
         os.chdir(here)
         environment.clear()
         environment.update(before)
