@@ -1,9 +1,18 @@
+import os
+
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from tformer_cli.artifacts.weights_file import SCALE, read_weights
+from tformer_cli.artifacts.weights_file import (
+    SCALE,
+    StoredArrays,
+    free_pages,
+    read_header,
+    read_weights,
+    tensor_shapes,
+)
 from tformer_cli.errors import ArtifactError
 from tformer_cli.fast.products import quantized_matrices
 from tformer_cli.model.config import ModelConfig
@@ -25,9 +34,9 @@ def test_numbers_of_every_width_are_read_as_float32(tmp_path, tensors, kind):
     stored = {name: tensor.to(kind) for name, tensor in tensors.items()}
     save_file(stored, tmp_path / "weights")
     weights = read_weights(tmp_path / "weights", CONFIG, 30)
-    assert weights.arrays.keys() == tensors.keys()
+    assert weights.keys() == tensors.keys()
     for name, tensor in stored.items():
-        np.testing.assert_array_equal(weights.arrays[name], tensor.float().numpy(), strict=True)
+        np.testing.assert_array_equal(weights[name], tensor.float().numpy(), strict=True)
 
 
 def test_integers_are_read_with_their_scales(tmp_path, tensors):
@@ -36,7 +45,7 @@ def test_integers_are_read_with_their_scales(tmp_path, tensors):
     for name, matrix in matrices.items():
         stored[name], stored[name + SCALE] = matrix
     save_file(stored, tmp_path / "weights")
-    arrays = read_weights(tmp_path / "weights", CONFIG, 30, "int8").arrays
+    arrays = read_weights(tmp_path / "weights", CONFIG, 30, "int8")
     name = "decoder.layers.1.feed_forward.inner.weight"
     np.testing.assert_array_equal(arrays[name], matrices[name].integers.numpy(), strict=True)
     np.testing.assert_array_equal(arrays[name + SCALE], matrices[name].scale.numpy(), strict=True)
@@ -45,17 +54,52 @@ def test_integers_are_read_with_their_scales(tmp_path, tensors):
     assert pruned + SCALE not in arrays
 
 
-def test_pages_that_are_given_back_are_read_again(tmp_path, tensors):
-    save_file(tensors, tmp_path / "weights")
-    weights = read_weights(tmp_path / "weights", CONFIG, 30)
-    weights.free_pages(np.ones(3))  # of no part of the file
+def test_memory_that_is_given_back_is_read_again(tmp_path):
+    large = np.arange(1 << 19, dtype=np.float32)
+    save_file({"large": torch.from_numpy(large), "small": torch.ones(3)}, tmp_path / "weights")
+    arrays = StoredArrays(tmp_path / "weights")
+    header, start = read_header(tmp_path / "weights")
+    for name, shape in tensor_shapes(tmp_path / "weights").items():
+        arrays.add(name, "<f4", start + header[name]["data_offsets"][0], shape)
+        array, again = arrays[name], arrays[name]
+        free_pages(array)
+        assert name == "small" or not array.any(), "its pages are gone"
+        np.testing.assert_array_equal(again, arrays[name])
+    free_pages(np.ones(3))  # of no file
+    np.testing.assert_array_equal(again, large if name == "large" else np.ones(3))
+
+
+def spoil(file, change):
+    """Writes over a file, as `cp` does, or cuts it; its time is another then."""
+    with file.open("r+b") as stream:
+        change(stream)
+    os.utime(file, ns=(0, 1))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda file: file.truncate(0), lambda file: (file.seek(-8, 2), file.write(b"x" * 8))]
+)
+def test_what_is_written_over_later_changes_no_number(tmp_path, tensors, change):
+    file = tmp_path / "weights"
+    save_file(tensors, file)
+    weights = read_weights(file, CONFIG, 30)
+    before = dict(weights)
+    spoil(file, change)
     for name, tensor in tensors.items():
-        array = weights.arrays[name]
-        weights.free_pages(array)
-        np.testing.assert_array_equal(array, tensor.numpy())
-    weights.free_pages()
-    for name, tensor in tensors.items():
-        np.testing.assert_array_equal(weights.arrays[name], tensor.numpy())
+        np.testing.assert_array_equal(before[name], tensor.numpy())
+    with pytest.raises(ArtifactError, match="was changed while it is used; write a new model"):
+        dict(weights)
+
+
+def test_a_file_that_was_replaced_or_removed_is_still_read(tmp_path, tensors):
+    file = tmp_path / "weights"
+    save_file(tensors, file)
+    weights = read_weights(file, CONFIG, 30)
+    (tmp_path / "other").write_bytes(b"")
+    for change in ((tmp_path / "other").replace, lambda file: file.unlink()):
+        change(file)
+        for name, tensor in tensors.items():
+            np.testing.assert_array_equal(weights[name], tensor.numpy())
 
 
 def test_arrays_at_odd_places_are_read(tmp_path, tensors):
@@ -66,7 +110,7 @@ def test_arrays_at_odd_places_are_read(tmp_path, tensors):
         header = whole[8 : 8 + length] + b" " * more
         moved = len(header).to_bytes(8, "little") + header + whole[8 + length :]
         (tmp_path / "weights").write_bytes(moved)
-        arrays = read_weights(tmp_path / "weights", CONFIG, 30).arrays
+        arrays = read_weights(tmp_path / "weights", CONFIG, 30)
         assert all(array.flags.aligned for array in arrays.values())
         for name, tensor in tensors.items():
             np.testing.assert_array_equal(arrays[name], tensor.numpy())

@@ -39,7 +39,7 @@ def test_labels_are_as_probable_as_by_torch(kernels, opened, ids):
     directory, weights = opened
     encoder = compiled_encoder(DirectoryModel(directory, weights, in_integers=False))
     assert isinstance(encoder, CompiledEncoder)
-    head = LabelHead(directory.config, weights.arrays)
+    head = LabelHead(directory.config, weights)
     found = encoder.each(ids, lambda _, hidden: head.probabilities(hidden))
     expected = label_probabilities(directory.classifier, ids)
     np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 
 from tformer_cli.artifacts.config_file import LARGEST_CONFIG, WEIGHTS
 from tformer_cli.artifacts.weights_file import (
-    StoredWeights,
+    Arrays,
     library_name,
     open_tensors,
     read_floats,
@@ -210,16 +210,14 @@ def read_adapter(path: Path) -> StoredAdapter:
     return StoredAdapter(path=path, settings=settings, tensors=tensors, base_hash=base_hash)
 
 
-def merge_adapter(
-    model: Path, config: ModelConfig, weights: StoredWeights, path: Path
-) -> StoredWeights:
+def merge_adapter(model: Path, config: ModelConfig, weights: Arrays, path: Path) -> Arrays:
     adapter = read_adapter(path)
     if adapter.base_hash and hash_file(model / WEIGHTS) != adapter.base_hash:
         raise ArtifactError(
             f"{adapter.path}: was not trained for the weights in {model}; name the model that the "
             "run of the adapter started from"
         )
-    return StoredWeights(with_adapter(weights.arrays, config, adapter), weights.mapping)
+    return with_adapter(weights, config, adapter)
 
 
 def with_adapter(

@@ -52,7 +52,8 @@ def read_maps(path: Path) -> StoredMaps | None:
         return None
     with open_tensors(file, "pt") as opened:
         header: dict[str, str] = opened.metadata() or {}
-        found = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        # Copied: the library's are where the file is mapped, which may be written over later
+        found = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
     names = sorted({name.rpartition(".")[0] for name in found})
     maps = {n: (found.get(f"{n}.weight"), found.get(f"{n}.bias")) for n in names}
     agreement = _agreement(header.get("agreement", ""))

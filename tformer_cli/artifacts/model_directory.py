@@ -30,7 +30,7 @@ from tformer_cli.artifacts.config_file import (
     read_json,
     task_kind,
 )
-from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights, write_arrays
+from tformer_cli.artifacts.weights_file import SCALE, Arrays, read_weights, write_arrays
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
 from tformer_cli.runtime import require_fast
@@ -212,7 +212,7 @@ def read_model_directory(
     takes_int8: bool = False,
     adapter: Path | None = None,
     tasks: Container[TaskKind] = TRANSLATORS,
-) -> tuple[ModelDirectory, StoredWeights]:
+) -> tuple[ModelDirectory, Arrays]:
     """Reads a model directory without torch, unless its model is asked for."""
     path = Path(path)
     record = read_config(path)
@@ -244,7 +244,9 @@ def read_model_directory(
             f"{path / TOKENIZER}: is of other images than config.json says, or of texts; restore "
             "this model's own tokenizer"
         )
-    weights = read_weights(path / WEIGHTS, record.model, record.vocab_size, record.weight_type)
+    weights: Arrays = read_weights(
+        path / WEIGHTS, record.model, record.vocab_size, record.weight_type
+    )
     if adapter is not None:  # few are: a cold line does without the modules of adapters and images
         from tformer_cli.artifacts.adapter_directory import merge_adapter
 
@@ -272,7 +274,7 @@ def has_other_images(tokenizer: Tokenizer, config: ModelConfig) -> bool:
 
 
 def make_model(
-    weights: StoredWeights, config: ModelConfig, vocab_size: int, device: torch.device | str
+    weights: Arrays, config: ModelConfig, vocab_size: int, device: torch.device | str
 ) -> Model:
     """Makes a model of stored weights, in evaluation mode, to compute in float32 or integers."""
     import torch
@@ -281,10 +283,10 @@ def make_model(
     from tformer_cli.model.encoder_only import model_of
     from tformer_cli.model.transformer import Transformer
 
-    arrays = weights.arrays
-    with shapes_alone():  # the weights are where the file is mapped
+    arrays = weights
+    with shapes_alone():  # the weights are those of the file
         model = model_of(config, vocab_size)
-    in_integers = [name for name, array in arrays.items() if array.dtype == np.int8]
+    in_integers = [name for name in arrays if f"{name}{SCALE}" in arrays]
     tensors = {
         name: torch.from_numpy(arrays[name]).to(device)
         if name not in in_integers

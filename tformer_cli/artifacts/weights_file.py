@@ -5,10 +5,11 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,23 +116,127 @@ SCALE = "_scale"
 """Ends the name of the scales of an int8 matrix, behind the matrix's name."""
 _FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2"}
 """numpy's names of the format's floating-point types; bfloat16 is read as its bits."""
+_CACHE_LINE, _BLOCK = 64, 1 << 20
+"""Bytes of a line, and those read at a time to be checked: larger arrays have their own pages."""
 
 
-class StoredWeights(NamedTuple):
-    """A model's weights where the system has mapped their file."""
+class StoredArrays(Mapping[str, NDArray[Any]]):
+    """Tensors of an open file, each read whenever it is asked for; real numbers become float32.
 
-    arrays: Mapping[str, NDArray[Any]]
-    """float32, and int8 matrices whose scales stand under their name and `SCALE`."""
-    mapping: mmap.mmap
+    Nothing of the file is mapped: what another program writes over it later changes no number, and
+    a file that was cut ends no process. What is read after such a change is an error.
+    """
 
-    def free_pages(self, array: NDArray[Any] | None = None) -> None:
-        """Gives the memory of the file back; what is read again comes from the file again."""
-        if array is None:
-            _free(self.mapping, 0, len(self.mapping))
-            return
-        start = array.ctypes.data - np.frombuffer(self.mapping, np.uint8).ctypes.data
-        if 0 <= start < len(self.mapping):
-            _free(self.mapping, start, array.nbytes)
+    def __init__(self, path: Path) -> None:
+        """Opens a file, which stays the same one if another takes its name."""
+        self._path = path
+        self._tensors: dict[str, tuple[str, int, tuple[int, ...]]] = {}
+        with open_regular(path) as stream:
+            self._file = os.dup(stream.fileno())
+        weakref.finalize(self, os.close, self._file)
+        self._state = _state(os.fstat(self._file))
+
+    def add(self, name: str, kind: str, start: int, shape: tuple[int, ...]) -> None:
+        """Adds a tensor of a numpy type that begins at a byte of the file."""
+        self._tensors[name] = kind, start, shape
+
+    def remove(self, name: str) -> None:
+        del self._tensors[name]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        kind, start, shape = self._tensors[name]
+        array = _empty(kind, shape, start)
+        self._fill(array, start)
+        return _as_float32(array)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def check_finite(self, name: str) -> None:
+        """Refuses NaN and infinity: such a model translates to nothing."""
+        kind, start, shape = self._tensors[name]
+        item = np.dtype(kind).itemsize
+        left, block = math.prod(shape), np.empty(_BLOCK // item, kind)
+        while left:
+            some = block[:left]
+            self._fill(some, start)
+            if not all_finite(_as_float32(some)):
+                raise ArtifactError(
+                    f"{self._path}: {name} contains NaN or infinity; the file is damaged, or "
+                    "training diverged: restore it or train again"
+                )
+            start, left = start + some.nbytes, left - len(some)
+
+    def check_unchanged(self, path: Path | None = None) -> None:
+        """Refuses what was written over, or replaced by another file, since it was opened."""
+        status = os.fstat(self._file) if path is None else path.stat()
+        if _state(status) != self._state:
+            raise ArtifactError(
+                f"{self._path}: was changed while it is used; write a new model elsewhere and "
+                "rename it, then start again"
+            )
+
+    def _fill(self, array: NDArray[Any], start: int) -> None:
+        view = array.data.cast("B") if array.size else memoryview(b"")
+        done = 0
+        while done < len(view) and (n_bytes := _read_at(self._file, view[done:], start + done)):
+            done += n_bytes
+        self.check_unchanged()
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _read_at(file: int, view: memoryview, start: int) -> int:
+    if hasattr(os, "preadv"):  # processes that were forked share the place in the file
+        return os.preadv(file, [view], start)
+    os.lseek(file, start, os.SEEK_SET)
+    data = os.read(file, min(len(view), _BLOCK))
+    view[: len(data)] = data
+    return len(data)
+
+
+def _empty(kind: str, shape: tuple[int, ...], start: int) -> NDArray[Any]:
+    """Makes an array for what begins at a byte of the file, to lie as it would if it were mapped.
+
+    The last bits of products depend on where in a line of the cache the numbers begin, which must
+    not differ from run to run. A large array has pages of its own, which `free_pages` gives back.
+    """
+    n_bytes, item = math.prod(shape) * np.dtype(kind).itemsize, np.dtype(kind).itemsize
+    if not n_bytes:
+        return np.empty(shape, kind)
+    place = start % _CACHE_LINE // item * item
+    if n_bytes < _BLOCK or not hasattr(mmap, "MADV_DONTNEED"):
+        memory: Any = np.empty(n_bytes + 2 * _CACHE_LINE, np.uint8)
+        place += -memory.ctypes.data % _CACHE_LINE
+    else:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        memory = mmap.mmap(-1, n_bytes + _CACHE_LINE, flags=flags)
+    return np.frombuffer(memory, kind, n_bytes // item, place).reshape(shape)
+
+
+def free_pages(array: NDArray[Any]) -> None:
+    """Gives back the memory of a stored array that is not read any more: it holds zeros then."""
+    pages: Any = array
+    while isinstance(pages, np.ndarray):
+        pages = pages.base
+    pages = getattr(pages, "obj", pages)  # of a memoryview
+    if isinstance(pages, mmap.mmap):
+        pages.madvise(mmap.MADV_DONTNEED)
+
+
+def _as_float32(stored: NDArray[Any]) -> NDArray[Any]:
+    """Widens or rounds real numbers; int8 stays."""
+    if stored.dtype == np.int8:
+        return stored
+    if stored.dtype == np.uint16:  # bfloat16, the upper half of a float32's bits
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(over="ignore"):  # becomes infinity, which is refused
+        return stored.astype(np.float32, copy=False)
 
 
 def read_weights(
@@ -141,7 +246,12 @@ def read_weights(
     weight_type: WeightType = "float32",
     *,
     adapters: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> StoredWeights:
+) -> StoredArrays:
+    """Checks a model's weights, which are read whenever they are asked for.
+
+    They are float32 and, if `weight_type` says so, int8 matrices whose scales stand under their
+    name and `SCALE`.
+    """
     found = tensor_shapes(path)
     n_layers = config.n_encoder_layers + config.n_decoder_layers
     if n_layers > len(found):  # else a damaged number of layers would make shapes without end
@@ -153,67 +263,42 @@ def read_weights(
         n for n, shape in expected.items() if weight_type == "int8" and _is_matrix(n, shape)
     ]
     expected |= {f"{name}{SCALE}": expected[name][:1] for name in matrices}
+    arrays = StoredArrays(path)
     check_shapes(path, found, expected)
     header, start = read_header(path)
-    with open_regular(path) as file:
-        # Copy on write: torch takes no memory that it may not write to
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays.check_unchanged(path)
     for name, shape in expected.items():
-        entry = header[name]
-        at = start + entry["data_offsets"][0]
-        if name in matrices:
-            arrays[name] = _integers(path, name, entry["dtype"], mapping, at, shape)
+        kind, place = header[name]["dtype"], start + header[name]["data_offsets"][0]
+        if name not in matrices:
+            _add_floats(arrays, path, name, kind, place, shape)
+        elif kind == "I8":
+            arrays.add(name, "|i1", place, shape)
         else:
-            arrays[name] = _floats(path, name, entry["dtype"], mapping, at, shape)
-            # All of it has been read to check it, and is not needed yet
-            _free(mapping, at, start + entry["data_offsets"][1] - at)
+            raise ArtifactError(
+                f"{path}: {name} is not int8, but config.json says so; restore this model's own "
+                "weights"
+            )
     for name in matrices:  # a layer whose heads were all pruned has nothing to quantize
         if 0 in expected[name]:
-            arrays[name] = np.empty(expected[name], np.float32)
-            del arrays[f"{name}{SCALE}"]
-    return StoredWeights(arrays, mapping)
+            arrays.add(name, "<f4", 0, expected[name])
+            arrays.remove(f"{name}{SCALE}")
+    return arrays
 
 
-def _free(mapping: mmap.mmap, start: int, n_bytes: int) -> None:
-    if hasattr(mmap, "MADV_DONTNEED") and n_bytes:
-        first = start // mmap.PAGESIZE * mmap.PAGESIZE  # the system takes whole pages alone
-        mapping.madvise(mmap.MADV_DONTNEED, first, start + n_bytes - first)
+def _add_floats(
+    arrays: StoredArrays, path: Path, name: str, kind: str, start: int, shape: tuple[int, ...]
+) -> None:
+    if kind not in _FLOATS:
+        raise ArtifactError(
+            f"{path}: {name} is not floating-point; restore this model's own weights"
+        )
+    arrays.add(name, _FLOATS[kind], start, shape)
+    arrays.check_finite(name)
 
 
 def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:
     """Returns whether a weight is a matrix that int8 models hold in integers."""
     return name.endswith(".weight") and len(shape) == 2
-
-
-def _integers(
-    path: Path, name: str, kind: str, mapping: mmap.mmap, start: int, shape: tuple[int, ...]
-) -> NDArray[Any]:
-    if kind != "I8":
-        raise ArtifactError(
-            f"{path}: {name} is not int8, but config.json says so; restore this model's own weights"
-        )
-    return _mapped(mapping, "|i1", start, shape)
-
-
-def _floats(
-    path: Path, name: str, kind: str, mapping: mmap.mmap, start: int, shape: tuple[int, ...]
-) -> NDArray[np.float32]:
-    """Reads numbers as float32; refuses NaN and infinity: such a model translates to nothing."""
-    if kind not in _FLOATS:
-        raise ArtifactError(
-            f"{path}: {name} is not floating-point; restore this model's own weights"
-        )
-    stored = _mapped(mapping, _FLOATS[kind], start, shape)
-    if kind == "BF16":  # the upper half of a float32's bits
-        stored = (stored.astype(np.uint32) << 16).view(np.float32)
-    values: NDArray[np.float32] = stored.astype(np.float32, copy=False)
-    if not all_finite(values):
-        raise ArtifactError(
-            f"{path}: {name} contains NaN or infinity; the file is damaged, or training "
-            "diverged: restore it or train again"
-        )
-    return values
 
 
 def all_finite(values: NDArray[np.float32]) -> bool:
@@ -223,31 +308,15 @@ def all_finite(values: NDArray[np.float32]) -> bool:
         return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 
-def _mapped(mapping: mmap.mmap, kind: str, start: int, shape: tuple[int, ...]) -> NDArray[Any]:
-    count = math.prod(shape)
-    if not count:
-        return np.empty(shape, kind)
-    array = np.frombuffer(mapping, kind, count, start).reshape(shape)
-    return array if array.flags.aligned else array.copy()  # other writers put tensors at any byte
-
-
 def read_floats(path: Path) -> dict[str, NDArray[np.float32]]:
     """Reads all tensors of a small file as float32."""
-    shapes = tensor_shapes(path)
+    shapes, arrays = tensor_shapes(path), StoredArrays(path)
     header, start = read_header(path)
-    with open_regular(path) as file:
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return {
-        name: _floats(
-            path,
-            name,
-            header[name]["dtype"],
-            mapping,
-            start + header[name]["data_offsets"][0],
-            shape,
-        )
-        for name, shape in shapes.items()
-    }
+    arrays.check_unchanged(path)
+    for name, shape in shapes.items():
+        place = start + header[name]["data_offsets"][0]
+        _add_floats(arrays, path, name, header[name]["dtype"], place, shape)
+    return dict(arrays)
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:

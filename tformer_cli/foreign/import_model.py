@@ -164,7 +164,7 @@ def _has_rounded(model: Path, twin: Path) -> bool:
     if configs[0].model != configs[1].model or texts[0] != texts[1]:
         return False
     integers, floats = (
-        read_weights(path / WEIGHTS, one.model, one.vocab_size, one.weight_type).arrays
+        read_weights(path / WEIGHTS, one.model, one.vocab_size, one.weight_type)
         for path, one in zip((model, twin), configs, strict=True)
     )
     for name, array in floats.items():

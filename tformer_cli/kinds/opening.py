@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from tformer_cli.artifacts.config_file import TaskKind, Verb
-    from tformer_cli.artifacts.weights_file import StoredWeights
+    from tformer_cli.artifacts.weights_file import Arrays
     from tformer_cli.model.config import Precision
     from tformer_cli.search.config import DecodingConfig, Engine
     from tformer_cli.search.engine import SearchedModel, SearchEngine
@@ -61,7 +61,7 @@ def open_model(
     # One set of keyword arguments for all kinds: `load` takes them before it knows the kind
     settings, overrides = split_options(options)
     takes = inspected or kinds_for(verb)
-    weights: StoredWeights | None = None
+    weights: Arrays | None = None
     if isinstance(model, ModelDirectory) and settings.adapter is not None:
         model = model.path  # an adapter is added to the weights while they are read
     if isinstance(model, ModelDirectory):
@@ -181,7 +181,7 @@ def for_languages(directory: ModelDirectory, settings: OpeningSettings) -> Model
 
 def _searched_model(
     opened: Opened,
-    weights: StoredWeights | None,
+    weights: Arrays | None,
     decoding: DecodingConfig,
     settings: OpeningSettings,
 ) -> SearchedModel:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.artifacts.weights_file import StoredWeights
+    from tformer_cli.artifacts.weights_file import Arrays
     from tformer_cli.fast.native_encoder import CompiledEncoder
     from tformer_cli.model.config import ModelConfig, Precision
     from tformer_cli.model.encoder_only import EncoderOnly
@@ -41,7 +41,7 @@ class DirectoryModel:
 
     directory: ModelDirectory
     """The directory; its own model computes in the same numbers."""
-    weights: StoredWeights
+    weights: Arrays
     in_integers: bool
     """True if it computes in int8."""
 
@@ -63,15 +63,14 @@ class DirectoryModel:
 
     @contextmanager
     def arrays(self) -> Iterator[Mapping[str, NDArray[Any]]]:
-        """Yields the weights; the memory of the file is given back in the end."""
+        """Yields the weights, each tensor once, however many layers have it."""
+        from tformer_cli.artifacts.weights_file import SCALE
         from tformer_cli.fast.native.weights import in_integers
 
-        arrays = self.weights.arrays
         # An export in int8 has its integers; others are rounded here, a matrix at a time
-        is_stored = any(array.dtype == "int8" for array in arrays.values())
+        is_stored = any(name.endswith(SCALE) for name in self.weights)
         is_stored = is_stored or not self.in_integers
-        yield arrays if is_stored else in_integers(arrays, self.release)
-        self.weights.free_pages()
+        yield dict(self.weights) if is_stored else in_integers(self.weights)
 
     def head_arrays(self) -> Mapping[str, NDArray[Any]]:
         """Returns the weights of an encoder's head: in int8 the numbers that integers stand for.
@@ -80,24 +79,27 @@ class DirectoryModel:
         """
         from tformer_cli.artifacts.weights_file import SCALE
 
-        arrays = self.weights.arrays
+        arrays = self.weights
         if not self.in_integers:
             return arrays
         names = ("pooler.", "transform", "output_", "source_embedding.")
         found: Mapping[str, NDArray[Any]] = {
-            name: array for name, array in arrays.items() if name.startswith(names)
+            name: arrays[name] for name in arrays if name.startswith(names)
         }
         if self.directory.weight_type != "int8":
             from tformer_cli.fast.native.weights import in_integers
 
-            found = in_integers(found, lambda _: None)
+            found = in_integers(found)
         return {
             name: array if array.dtype != "int8" else array * found[f"{name}{SCALE}"][:, None]
             for name, array in found.items()
         }
 
     def release(self, array: NDArray[Any]) -> None:
-        self.weights.free_pages(array)
+        from tformer_cli.artifacts.weights_file import StoredArrays, free_pages
+
+        if isinstance(self.weights, StoredArrays):  # else others may have the same array
+            free_pages(array)
 
     def made(self) -> Transformer | None:
         # An encoder that is inspected is never searched, but its engines are asked all the same
@@ -111,7 +113,7 @@ class Opening(NamedTuple):
     """A stored model and how it is wanted; its kind makes an `Opened` of it."""
 
     directory: ModelDirectory
-    weights: StoredWeights | None
+    weights: Arrays | None
     """None: who opens it has made the model, and may go on to use it."""
     place: str
     settings: OpeningSettings

@@ -65,7 +65,7 @@ def test_stored_integers_search_like_the_model_that_they_are_of(kernels, shape):
 
 def test_rows_are_scaled_by_their_largest_number_of_either_sign():
     matrix = np.array([[1, -4, 2], [3, -1, 0], [0, 0, 0]], np.float32)
-    found = in_integers({"a.weight": matrix}, lambda _: None)
+    found = in_integers({"a.weight": matrix})
     assert (found[f"a.weight{SCALE}"] * np.float32(127)).tolist() == [4, 3, 127 / 127]
     assert found["a.weight"].tolist() == [[32, -127, 64], [127, -42, 0], [0, 0, 0]]
 

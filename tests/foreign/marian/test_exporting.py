@@ -37,7 +37,7 @@ def stored(path):
     """Weights of a model directory by their names."""
     record = read_config(path)
     file = path / "model.safetensors"
-    return read_weights(file, record.model, record.vocab_size, record.weight_type).arrays
+    return read_weights(file, record.model, record.vocab_size, record.weight_type)
 
 
 def assert_same(first, second):

@@ -371,7 +371,7 @@ def test_integers_are_imported_without_loss(tmp_path):
     record = read_config(tmp_path / "int8")
     stored = read_weights(
         tmp_path / "int8" / "model.safetensors", record.model, record.vocab_size, "int8"
-    ).arrays
+    )
     name = "encoder.layers.0.self_attention.in_projection.weight"
     parts = [f"encoder_l1_self_W{x}" for x in "qkv"]
     np.testing.assert_array_equal(stored[name], np.concatenate([file.arrays[p].T for p in parts]))

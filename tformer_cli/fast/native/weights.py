@@ -101,10 +101,12 @@ def unsupported_shape(config: ModelConfig, vocab_size: int, *, in_integers: bool
     return None
 
 
-def in_integers(weights: Mapping[str, Array], release: Callable[[Array], None]) -> dict[str, Array]:
+def in_integers(weights: Mapping[str, Array]) -> dict[str, Array]:
     """Quantizes float32 matrices, bit for bit as `tformer_cli.fast.quantized.quantize_matrix`."""
-    result = dict(weights)
+    result = {}
+    # Stored weights are read one by one: not all of them are in memory in floats
     for name, matrix in weights.items():
+        result[name] = matrix
         if name.endswith(".weight") and matrix.ndim == 2 and matrix.size:
             values = np.asarray(matrix, np.float32)
             result[name] = integers = np.empty(matrix.shape, np.int8)
@@ -112,8 +114,6 @@ def in_integers(weights: Mapping[str, Array], release: Callable[[Array], None]) 
             for first in range(0, len(matrix), ROWS_AT_A_TIME):
                 some = slice(first, first + ROWS_AT_A_TIME)
                 _quantize(values[some], integers[some], scale[some])
-            # At once, so that not all of the model is in memory both in floats and in integers
-            release(matrix)
     return result
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tformer_cli.artifacts import config_file, shortlist_file
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.artifacts.weights_file import SCALE, StoredWeights
+from tformer_cli.artifacts.weights_file import SCALE, Arrays
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.foreign.foreign_model import (
@@ -96,7 +96,7 @@ class _Vocabulary(NamedTuple):
     is_spm: bool  # true if the SentencePiece model numbers its pieces so
 
 
-def export_marian(directory: ModelDirectory, weights: StoredWeights, path: Path) -> None:
+def export_marian(directory: ModelDirectory, weights: Arrays, path: Path) -> None:
     tokenizer = directory.tokenizer
     if isinstance(tokenizer, SentencePieceTokenizer):
         if tokenizer.new_tokens:
@@ -106,7 +106,7 @@ def export_marian(directory: ModelDirectory, weights: StoredWeights, path: Path)
             )
         if tokenizer.languages != NO_LANGUAGES:
             raise _refusal(directory, "tokens that name languages")
-    reals = _reals(weights.arrays)
+    reals = _reals(weights)
     kind = _kind(directory, reals)
     unwritten = _never_written(reals)
     sides = [

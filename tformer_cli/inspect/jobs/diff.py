@@ -25,7 +25,7 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     make_model,
 )
-from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
+from tformer_cli.artifacts.weights_file import Arrays, read_weights
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.heads.names import head_layout
@@ -82,12 +82,13 @@ def open_model_or_checkpoint(
     tokenizer = read_tokenizer(run / TOKENIZER)
     checkpoints.check(steps[0])
     shapes = adapter_shapes(recipe.model, recipe.adapter)
-    weights = read_weights(place / MODEL, recipe.model, tokenizer.vocab_size, adapters=shapes)
+    weights: Arrays = read_weights(
+        place / MODEL, recipe.model, tokenizer.vocab_size, adapters=shapes
+    )
     if shapes:
-        tensors = {name: torch.from_numpy(array) for name, array in weights.arrays.items()}
+        tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
         whole = merged_weights(tensors, recipe.model, recipe.adapter)
-        arrays = {name: tensor.numpy() for name, tensor in whole.items()}
-        weights = StoredWeights(arrays, weights.mapping)
+        weights = {name: tensor.numpy() for name, tensor in whole.items()}
     return ModelDirectory(
         path=path,
         config=recipe.model,
