@@ -163,6 +163,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
+def soft_limit(name: str) -> int | None:
+    """Returns a limit of this process by its name in `resource`; None: there is none."""
+    try:
+        import resource
+    except (ImportError, MemoryError):  # not on Windows, nor where nothing is left to load it
+        return None
+    limit: int = resource.getrlimit(getattr(resource, name))[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
     """Exempts the objects that an import makes from garbage collection, then and later."""

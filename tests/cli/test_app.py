@@ -1,3 +1,4 @@
+import errno
 import os
 import re
 import shutil
@@ -152,15 +153,29 @@ def test_an_error_of_a_library_after_a_signal_is_not_reported_as_a_fault(
     assert bool(result.stderr) == bool(said)
 
 
-@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
-def test_too_little_memory_is_one_line(tmp_path, monkeypatch, error):
+@pytest.mark.parametrize(
+    ("error", "limit", "said"),
+    [
+        (MemoryError(), None, "there is not enough memory; use smaller batches, a smaller beam"),
+        (torch.OutOfMemoryError(), None, "there is not enough memory; use smaller batches"),
+        (
+            MemoryError(),
+            600 << 20,
+            "there is not enough memory; raise `ulimit -v`, which is 614400",
+        ),
+        (OSError(errno.EMFILE, "Too many", "a.py"), 12, "too many; raise `ulimit -n`, which is 12"),
+    ],
+)
+def test_a_limit_of_the_system_is_one_line(tmp_path, monkeypatch, error, limit, said):
     def fail(*_, **__):
         raise error
 
     monkeypatch.setattr("tformer_cli.corpora.make_corpus.make_corpus", fail)
+    monkeypatch.setattr("tformer_cli.cli.app.soft_limit", lambda name: limit)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: there is not enough memory; use smaller batches")
+    assert result.stderr.startswith(f"error: {said}")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_panic_of_a_library_is_one_line(tmp_path, monkeypatch):

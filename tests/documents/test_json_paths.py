@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 
 import pytest
 
@@ -98,3 +99,14 @@ def test_tags_of_messages_are_markup():
     assert document.write(document.segments).decode() == text
     made = translated(document, {segment.text: segment.text.replace("home", "heim")})
     assert made.decode() == text.replace("home", "heim")
+
+
+@pytest.mark.parametrize("value", ["a" * 500_000, "a word " * 70_000, r"\n\"" * 100_000])
+def test_a_long_string_takes_little_memory(value):
+    data = f'["{value}"]'.encode()
+    tracemalloc.start()
+    document = read("json", data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 12 * len(data)
+    assert document.write(document.segments) == data

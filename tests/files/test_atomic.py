@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 
 import pytest
 
@@ -301,3 +302,12 @@ def test_a_full_temporary_directory_is_named(tmp_path):
     assert len(lines) == 2
     said = f"ArtifactError TMPDIR: temporary files cannot be written to {tmp_path} (no space left"
     assert all(line.startswith(said) for line in lines)
+
+
+def test_a_small_file_takes_little_memory_whatever_may_come(tmp_path):
+    (tmp_path / "small").write_bytes(b"x" * 100)
+    tracemalloc.start()
+    assert len(read_regular(tmp_path / "small", 1000 * MIB)) == 100
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * MIB

@@ -31,7 +31,7 @@ from tformer_cli.cli.help import (
 from tformer_cli.cli.streams import discard_stdout, error_line, prepare_standard_streams
 from tformer_cli.errors import TformerError
 from tformer_cli.files.atomic import ending_signals
-from tformer_cli.runtime import bound_waiting, without_garbage_collection
+from tformer_cli.runtime import bound_waiting, soft_limit, without_garbage_collection
 from tformer_cli.version import __version__
 from tformer_cli.wording import RUNTIME, installing
 
@@ -137,7 +137,7 @@ class OneLineErrors(LazyGroup):
         except typer.Abort as error:
             _end(given, error, "stopped", 1)
         except MemoryError as error:
-            _end(given, error, f"{str(error) or NO_MEMORY}; {LESS_MEMORY}", 1)
+            _end(given, error, f"{str(error) or NO_MEMORY}; {_more_memory()}", 1)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 _leave_closed_pipe()
@@ -156,8 +156,10 @@ class OneLineErrors(LazyGroup):
         except BaseException as error:  # noqa: BLE001
             if _signals:  # a library that was interrupted may call that an error of its own
                 sys.exit(128 + _signals[0])
-            if _is_out_of_memory(error):
-                _end(given, error, f"{NO_MEMORY}; {LESS_MEMORY}", 1)
+            # A library that is not mapped is an error of the import
+            is_limited = isinstance(error, ImportError) and soft_limit("RLIMIT_AS") is not None
+            if is_limited or _is_out_of_memory(error):
+                _end(given, error, f"{NO_MEMORY}; {_more_memory()}", 1)
             _end(given, error, _fault(error), 1)
         sys.exit(status if isinstance(status, int) else 0)
 
@@ -215,9 +217,17 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return is_out_of_memory(error)
 
 
+def _more_memory() -> str:
+    """Says what to do about memory: a limit of the shell's is below what the machine has."""
+    limit = soft_limit("RLIMIT_AS")
+    return LESS_MEMORY if limit is None else f"raise `ulimit -v`, which is {limit >> 10}"
+
+
 def _system_message(error: OSError) -> str:
     """Describes a refusal of the system; an error without a file name is stdout's."""
     reason = (error.strerror or str(error)).lower()
+    if error.errno == errno.EMFILE:  # whatever file it was that came last
+        return f"{reason}; raise `ulimit -n`, which is {soft_limit('RLIMIT_NOFILE')}"
     if error.filename is None and error.errno in UNWRITABLE:
         discard_stdout()
         return f"stdout: cannot be written ({reason}); free some space or write elsewhere"

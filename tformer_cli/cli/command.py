@@ -78,7 +78,10 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             for parameter, role in self._paths():
                 # A script's unset variable gives an empty name. As a path it would be the current
                 # directory, and other files would be read or written than were meant.
-                if "" in _paths_of(given.get(parameter.name)):
+                named = _paths_of(given.get(parameter.name))
+                if role is PathRole.reads_system:
+                    named = [named_path(one)[1] for one in named]
+                if "" in named:
                     raise UsageError(f"{name_of(parameter)}: is empty; name a {role.names}")
         return super().parse_args(ctx, args)
 

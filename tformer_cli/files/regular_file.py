@@ -40,10 +40,14 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
 
 
 def _read(stream: BinaryIO, path: Path, most_bytes: int) -> bytes:
-    found = b""
-    if os.fstat(stream.fileno()).st_size <= most_bytes:
-        found = stream.read(most_bytes + 1)
-        if len(found) <= most_bytes:  # a pipe has no size, and a file may grow
+    size, found = os.fstat(stream.fileno()).st_size, b""
+    if size <= most_bytes:
+        # Not all at once: Python takes the memory for as much as may come
+        while block := stream.read(max(size, BLOCK_BYTES)):
+            found = found + block if found else block
+            if len(found) > most_bytes:  # a pipe has no size, and a file may grow
+                break
+        else:
             return found
     raise OSError(errno.EFBIG, f"longer than {most_bytes:,} bytes", str(path))
 

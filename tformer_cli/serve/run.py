@@ -92,6 +92,18 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
             self._timer = None
 
 
+class _Reporter(logging.Handler):
+    """Reports errors of the event loop in one line each, such as too many open files, once."""
+
+    _last: type[BaseException] | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and type(error) is not self._last:
+            self._last = type(error)
+            report(error)
+
+
 class DrainingServer(uvicorn.Server):
     """A server that admits nothing new once it is told to end."""
 
@@ -162,6 +174,8 @@ def serve_here(site: Site, listening: socket.socket) -> None:
     # Its lines are not ours, and its errors have tracebacks; what matters is reported by the app
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "python_multipart.multipart"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    logging.getLogger("asyncio").handlers = [_Reporter()]
+    logging.getLogger("asyncio").propagate = False
     config = uvicorn.Config(
         make_app(site),
         http=TimedProtocol,

@@ -198,3 +198,12 @@ def test_the_same_command_again_replaces_its_document(model, tmp_path, monkeypat
     # Nor by lines, which are no document
     (tmp_path / "package.json").write_text('{"name": "mine"}')
     assert run("translate", model, "A man", "-o", "package.json").exit_code == 2
+
+
+def test_a_text_that_would_take_all_memory_is_refused(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("tformer_cli.cli.commands.document.MOST_CHARACTERS", 20)
+    (tmp_path / "a.json").write_text('["short", "longer than twenty characters"]')
+    done = run("translate", model, tmp_path / "a.json", "-o", tmp_path / "b.json")
+    assert done.exit_code == 2
+    assert "a.json: has a text of 29 characters, and at most 20 are translated" in done.stderr
+    assert not (tmp_path / "b.json").exists()

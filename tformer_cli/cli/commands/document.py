@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 LINES = "lines"
 # Files of lines have this ending, too: they are documents only where that is asked for.
 _PLAIN_TEXT = "text"
+MOST_CHARACTERS = 10_000_000
 
 
 class ChosenDocument(NamedTuple):
@@ -125,6 +126,12 @@ def translate_document(
         name = "stdin" if chosen.file == STANDARD_STREAM else chosen.file
         # A document that cannot be read is an error before a model is loaded, too
         document = chosen.format.read(data, ReadSettings(name=name, **languages(), **reading))
+        longest = max((len(one.text) for one in document.segments), default=0)
+        if longest > MOST_CHARACTERS:  # its tokens would take some hundred times as much memory
+            raise DataError(
+                f"{name}: has a text of {longest:,} characters, and at most {MOST_CHARACTERS:,} "
+                "are translated at once; divide it"
+            )
         opened, doubter = open_model(), None
         if doubt_format is not None:
             from tformer_cli.inspect.doubt import Doubter

@@ -16,11 +16,13 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import note, warn
 from tformer_cli.errors import UsageError
-from tformer_cli.runtime import n_processors
+from tformer_cli.runtime import n_processors, soft_limit
 from tformer_cli.serve.config import ServeSettings
 from tformer_cli.wording import installing
 
 PACKAGES = ("uvicorn", "starlette", "python_multipart")
+FEWEST_FILES = 64
+"""Files that the system has to let a service open: a connection is one."""
 
 
 def serve(
@@ -50,6 +52,12 @@ def serve(
     missing = next((name for name in PACKAGES if find_spec(name) is None), None)
     if missing is not None:
         raise UsageError(f"serve: the package {missing} is not installed; {installing('serve')}")
+    n_files = soft_limit("RLIMIT_NOFILE")
+    if n_files is not None and n_files < FEWEST_FILES:
+        raise UsageError(
+            f"serve: `ulimit -n` allows {n_files} open files, too few for connections; raise it to "
+            "1024"
+        )
     if settings.suggestions is not None:
         check_suggestions(settings.suggestions)
     say = partial(note, quiet=quiet)

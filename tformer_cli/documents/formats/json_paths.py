@@ -16,7 +16,8 @@ from tformer_cli.documents.segments import (
 from tformer_cli.errors import DataError
 from tformer_cli.text.lines import without_surrogates
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
+# Possessive: else the search keeps a place to go back to for each character of a long string
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
 _LAST_COMMA = re.compile(r",\s*(?=[]}])")
 DEEPEST = 500
 """Lists and objects in each other."""
