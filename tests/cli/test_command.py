@@ -323,3 +323,27 @@ def test_what_says_how_it_is_read_is_no_error(model, monkeypatch, tmp_path):
     ):
         done = run("translate", model, *words, "--quiet")
         assert (done.exit_code, done.stdout.count("\n")) == (0, 1), done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["translate M a -o LOOP", "translate M a.html -o LOOP", "translate M -i a.html -o LOOP/x",
+     "translate M -i in.txt -o LOOP --resume", "translate M -i LOOP", "translate M LOOP",
+     "translate M a --glossary LOOP", "translate LOOP a", "serve M LOOP", "serve x=LOOP",
+     "inspect-heads M a -o LOOP", "guide translating -o LOOP", "export M -o LOOP",
+     "translate-corpus M in.txt -o LOOP", "data clean in.txt in.txt -o LOOP", "make-corpus LOOP",
+     "shortlist M -i in.txt --target-file in.txt -o LOOP", "plot LOOP", "compare a=LOOP b=in.txt"],
+)  # fmt: skip
+def test_links_in_a_circle_are_one_line(model, monkeypatch, tmp_path, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("back")
+    (tmp_path / "back").symlink_to("loop")
+    (tmp_path / "in.txt").write_text("A man.\n")
+    (tmp_path / "a.html").write_text("<p>A man.</p>")
+    before = sorted(tmp_path.iterdir())
+    line = [word.replace("LOOP", "loop").replace("M", str(model)) for word in words.split()]
+    done = run(*line)
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert "is a link that leads back to itself; name another path" in done.stderr
+    assert sorted(tmp_path.iterdir()) == before

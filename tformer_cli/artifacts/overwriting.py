@@ -10,6 +10,7 @@ program opens while it runs (`files.atomic`). And a file is replaced only if its
 earlier result of the same command (`files.regular_file`), or the user insists.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -130,6 +131,20 @@ def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> Non
                     f"{output.name}: {output.path} is also the output ({other.name}); {advice}"
                 )
         _check_content(output, advice)
+
+
+def check_links(place: NamedPath) -> None:
+    """Refuses links that lead round in a circle, which no path can be made of."""
+    try:
+        if place.descriptor is None:
+            place.path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UsageError(
+                f"{place.name}: {place.path} is a link that leads back to itself; name another path"
+            ) from None
+    except ValueError:  # no path at all
+        return
 
 
 def _check_content(output: Output, advice: str) -> None:

@@ -19,6 +19,7 @@ from tformer_cli.artifacts.overwriting import (
     NamedPath,
     Output,
     Writes,
+    check_links,
     check_outputs,
     standard_stream,
 )
@@ -229,6 +230,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                     role is PathRole.reads_file and path.is_dir()
                 ):
                     inputs.append(NamedPath(name=name, path=path, is_model=role in MODELS))
+        for place in (*outputs, *inputs):
+            check_links(place)
         check_outputs([*outputs, *parts], inputs)
         for output in outputs:
             if output.writes is Writes.RUN:
