@@ -546,6 +546,21 @@ def test_of_two_sentences_alike_the_page_knows_the_words_that_differ(model, visi
     assert found["links"]
 
 
+NAMES = """
+const words = ["'t", "’re", "l'animal", "'tis,", '"old"', "dog.", "'"].map(bare);
+Object.assign(sentence, { sourceWords: null, sourcePieces: ["▁didn", "'t", "▁(a", "▁", "</s>"] });
+const found = { words, pieces: wordsOf("source").texts };
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(found))));
+"""
+
+
+def test_captions_keep_the_apostrophe_of_a_piece(model, visit):
+    records = list(inspect_heads(model, ["Two dogs run."], device="cpu", for_page=True))
+    found = visit(render_html(records), script=NAMES).selftest
+    assert found["words"] == ["'t", "’re", "animal", "tis", "old", "dog", "'"]
+    assert found["pieces"] == ["didn", "'t", "(a", "▁"]
+
+
 LOOK = """
 const seen = {
   heading: document.querySelector("h1").textContent,

@@ -13,16 +13,16 @@ function wordsOf(side) {
   const given = sentence[`${side}Words`], all = sentence[`${side}Pieces`], pieces = all.slice(0, -1);
   // not every source ends with a token of its own for that
   if (given) return { texts: given.texts.map(bare), ofToken: [...given.ofToken, SPECIAL].slice(0, all.length) };
-  return { texts: pieces.map(piece => bare(piece.replaceAll("▁", ""))), ofToken: [...pieces.keys(), SPECIAL] };
+  return { texts: pieces.map(piece => piece.replaceAll("▁", "") || piece), ofToken: [...pieces.keys(), SPECIAL] };
 }
 
 /**
- * A word without the punctuation around it and an elided article, as in l'animal, unless it is nothing else.
+ * A word without the punctuation around it and an elided article, as in l'animal, unless it is nothing else. The apostrophe of 't and 're stays.
  *
  * @param {string} word
  */
 function bare(word) {
-  return word.replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "").replace(/^\p{L}{1,2}['’](?=\p{L}{3})/u, "") || word;
+  return word.replace(/^(?!['’]\p{L}{1,2}$)[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "").replace(/^\p{L}{1,2}['’](?=\p{L}{3})/u, "") || word;
 }
 
 /**
