@@ -16,6 +16,9 @@ from tformer_cli.artifacts.config_file import (
     WEIGHTS,
     TaskKind,
     WeightType,
+    check_model,
+    may_be_ours,
+    read_config,
     task_kind,
 )
 from tformer_cli.artifacts.doubt_file import copy_calibration
@@ -31,7 +34,12 @@ from tformer_cli.artifacts.tensors import save_tensors
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.atomic import check_free, directory_aside, write_text
 from tformer_cli.files.regular_file import MIB, read_regular
-from tformer_cli.foreign.ctranslate2.exporting import EXPORT, ORIGIN, export_ctranslate2
+from tformer_cli.foreign.ctranslate2.exporting import (
+    EXPORT,
+    KNOWN_MODELS,
+    ORIGIN,
+    export_ctranslate2,
+)
 from tformer_cli.foreign.hugging_face import decoders, encoders, pipelines, translators, vision
 from tformer_cli.foreign.hugging_face.family import written_labels
 from tformer_cli.foreign.import_model import resolve_model
@@ -63,7 +71,7 @@ def export(
     adapter: Path | None = None,
 ) -> Path:
     """Writes a model for CTranslate2, whole or not at all."""
-    source = resolve_model(model, weights="float32")
+    source = _source(model)
     own = source / EXPORT
     path = own if output is None else Path(output)
     if adapter is not None and path.resolve() == own.resolve():
@@ -97,6 +105,24 @@ def export_merged(model: Path | str, output: Path | str, adapter: Path) -> None:
     _save(directory, Path(output), directory.model.state_dict(), "float32")
 
 
+def _source(
+    model: Path | str,
+    tasks: Container[TaskKind] = TRANSLATORS,
+    weights: Literal["float32"] | None = "float32",
+) -> Path:
+    """Finds the directory of a model; one of another kind is told where else it can go."""
+    source = resolve_model(model, weights=weights)
+    try:
+        check_model(source, tasks)
+    except ArtifactError as error:
+        if tasks is EXPORTED or not may_be_ours(source):
+            raise
+        is_graph = task_kind(read_config(source).model) in GRAPHS
+        more = " or onnx" if is_graph and tasks is not GRAPHS else ""
+        raise ArtifactError(f"{error}; export with --format huggingface{more}") from None
+    return source
+
+
 def _opened(
     model: Path | str,
     output: Path | str,
@@ -104,8 +130,7 @@ def _opened(
     tasks: Container[TaskKind] = TRANSLATORS,
 ) -> ModelDirectory:
     check_free(Path(output))
-    source = resolve_model(model, weights="float32")
-    return load_model_directory(source, adapter=adapter, tasks=tasks)
+    return load_model_directory(_source(model, tasks), adapter=adapter, tasks=tasks)
 
 
 def _save(
@@ -139,7 +164,7 @@ def export_marian(model: Path | str, output: Path | str, adapter: Path | None = 
 
     check_free(Path(output))
     directory, weights = read_model_directory(
-        resolve_model(model), takes_int8=True, adapter=adapter
+        _source(model, weights=None), takes_int8=True, adapter=adapter
     )
     marian.export_marian(directory, weights, Path(output))
 
@@ -258,7 +283,9 @@ def _check(directory: ModelDirectory, family: Family, name: str) -> None:
     config = directory.config
     unknown = unknown_setting(config, family.known)
     if unknown is not None:
-        way = "export with --format ctranslate2"  # which only translation models can be
+        # which only translation models can be
+        has_way = unknown_setting(config, KNOWN_MODELS) is None
+        way = f"export with --format {'ctranslate2' if has_way else 'int8'}"
         if config.is_encoder_only or config.is_decoder_only:
             way = "use it here"
         if not config.reads_images and config.is_encoder_only:

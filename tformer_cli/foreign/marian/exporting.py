@@ -132,7 +132,8 @@ def export_marian(directory: ModelDirectory, weights: Arrays, path: Path) -> Non
 
 def _refusal(directory: ModelDirectory, what: str) -> UsageError:
     return UsageError(
-        f"{directory.path}: Marian has no {what}; export with --format huggingface or ctranslate2"
+        f"{directory.path}: Marian has no {what}; export with --format int8, or try huggingface or "
+        "ctranslate2"
     )
 
 
