@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tformer_cli.artifacts.config_file import FREQUENCIES, SHORTLIST, task_kind
-from tformer_cli.errors import ArtifactError
+from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.kinds.kind import Examples, Kind, Training
 
 if TYPE_CHECKING:
@@ -48,11 +48,17 @@ class Translation(Training):
         """Returns a function that scores translations besides the loss."""
         from tformer_cli.kinds.opening import search_engines
         from tformer_cli.metrics.scores import bleu, chrf
+        from tformer_cli.search.hypothesis import length_conflict, longest_source
         from tformer_cli.search.translator import Translator
         from tformer_cli.trainer.validation import Scored, mean_loss, perplexity
 
         recipe, pairs = held.recipe, held.pairs
         decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
+        # Now, not at the first validation, which may be hours away
+        lengths = map(len, held.tokenizer.source.encode_batch([pair.source for pair in pairs]))
+        longest = min(max(lengths, default=1), longest_source(recipe.model.max_positions))
+        if conflict := length_conflict(longest, decoding, recipe.model.max_positions):
+            raise DataError(f"data.valid: has a sentence of {longest} tokens: {conflict}")
         # Made once: they keep what they have packed of a model's weights
         engines = search_engines("tformer", held.device, held.precision)
 

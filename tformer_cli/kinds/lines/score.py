@@ -373,7 +373,7 @@ def _entry(line: str, number: int, name: str, sources: Sequence[str]) -> tuple[i
     ends = (
         end for end in range(1, len(fields)) if _is_behind_text(fields[end:], is_first=end == 1)
     )
-    if not (index.isascii() and index.isdigit()) or (end := next(ends, 0)) == 0:
+    if not re.fullmatch(r"[0-9]{1,18}", index) or (end := next(ends, 0)) == 0:
         raise DataError(
             f"{name}, line {number}: is not a line of an n-best list; write index ||| "
             "translation ||| features ||| score, the features as name= number"
