@@ -212,7 +212,7 @@ def _write_result(
 
 def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:
     """Trains in several processes, which are this command again."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of torch's sockets
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # of sockets and gloo
     from tformer_cli.recipe import RECIPE
     from tformer_cli.trainer.processes.agent import run_group
 

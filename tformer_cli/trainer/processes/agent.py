@@ -5,26 +5,38 @@ processes anew together when a process is lost or a machine comes or goes. Each 
 command as the agent's (see `launch.launched`), which resumes from the newest checkpoint.
 """
 
+import fcntl
+import ipaddress
 import logging
 import os
 import signal
+import socket
+import struct
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.api import (
+    RunResult,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousConnectionError,
     RendezvousError,
+    RendezvousHandler,
     RendezvousParameters,
 )
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from tformer_cli.errors import AnotherProcessFailed, Interrupted, TformerError, UsageError
 from tformer_cli.runtime import n_processors
@@ -38,6 +50,12 @@ LAST_CALL_SECONDS = 10
 """How long the least number of machines waits for more; those that come later join as well."""
 RUN_ID = "tformer"
 """Name under which the agents of several machines meet; the place is the user's choice."""
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+"""Variable that names the network interface of gloo."""
+ANYWHERE = ("192.0.2.1", 9)
+"""An address of no machine (RFC 5737); the way to it is the default route."""
+SIOCGIFADDR = 0x8915
+"""Linux's request for the address of an interface (netdevice(7))."""
 _STOPPED = tuple(
     status for number in (signal.SIGINT, signal.SIGTERM) for status in (128 + number, -number)
 )
@@ -52,8 +70,13 @@ def run_group(
     environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     if "OMP_NUM_THREADS" not in os.environ:
         environment["OMP_NUM_THREADS"] = str(max(1, n_processors() // group.n_processes))
+    place = Place(address="localhost", is_meeting_point=True)
+    if group.meeting_point:
+        place = find_place(group.meeting_point)
+        if place.interface and GLOO_INTERFACE not in os.environ:
+            environment[GLOO_INTERFACE] = place.interface  # else gloo asks for the host's name
     with _quiet_agent(), _environment(environment), _one_line_errors(group.meeting_point):
-        agent = _Agent(_worker_spec(group, arguments), mark, on_restart)
+        agent = _Agent(_worker_spec(group, arguments, place), mark, on_restart)
         is_stopped = False
         try:
             result = agent.run()
@@ -66,7 +89,72 @@ def run_group(
             if not is_stopped:  # that would end the other machines' agents, too
                 with suppress(RendezvousError):
                     agent.get_worker_group().spec.rdzv_handler.shutdown()
-        _check(result)
+        _check(result, place if group.meeting_point else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """This machine among those that meet."""
+
+    address: str
+    """The address that the others reach it at."""
+    is_meeting_point: bool
+    interface: str = ""
+    """Network interface with this address; empty: the loopback, or unknown."""
+
+
+def find_place(meeting_point: str) -> Place:
+    """Finds the address of this machine by the route to the meeting point."""
+    # Not by the host's own name, which Debian's installer writes down as 127.0.1.1
+    host, port = parse_rendezvous_endpoint(meeting_point, default_port=0)
+    try:
+        family, _, _, _, there = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        own = _source_address(family, there)
+    except OSError as error:
+        reason = str(error.strerror or error).lower()
+        raise UsageError(
+            f"--meet {meeting_point}: cannot be reached ({reason}); name a machine by an address "
+            "that all machines reach"
+        ) from None
+    is_loopback = ipaddress.ip_address(own.partition("%")[0]).is_loopback
+    is_meeting_point = is_loopback or own == there[0]
+    interfaces = _interfaces()
+    if os.environ.get(GLOO_INTERFACE) in interfaces:
+        own = interfaces[os.environ[GLOO_INTERFACE]]
+    elif is_loopback and host not in ("localhost", there[0]):  # the others know it by that name
+        own = _outward_address(meeting_point, interfaces) or own
+    interface = next((name for name, address in interfaces.items() if address == own), "")
+    return Place(address=own, is_meeting_point=is_meeting_point, interface=interface)
+
+
+def _source_address(family: int, there: tuple[Any, ...]) -> str:
+    """Returns the address of this machine on the route to another; nothing is sent."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probing:
+        probing.connect(there)
+        return str(probing.getsockname()[0])
+
+
+def _outward_address(meeting_point: str, interfaces: Mapping[str, str]) -> str:
+    """Returns the address of this machine on its default route, or its only one."""
+    with suppress(OSError):
+        return _source_address(socket.AF_INET, ANYWHERE)
+    if len(interfaces) > 1:
+        raise UsageError(
+            f"--meet {meeting_point}: this machine knows itself by a loopback address, and has "
+            f"several others ({', '.join(interfaces.values())}); name the one that all reach"
+        )
+    return next(iter(interfaces.values()), "")
+
+
+def _interfaces() -> dict[str, str]:
+    """Returns the IPv4 address of each network interface that has one but the loopback."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has none
+                answer = fcntl.ioctl(asking, SIOCGIFADDR, struct.pack("256s", name.encode()))
+                found[name] = socket.inet_ntoa(answer[20:24])
+    return {name: address for name, address in found.items() if not address.startswith("127.")}
 
 
 def is_worth_a_restart(statuses: Collection[int]) -> bool:
@@ -80,15 +168,22 @@ def shell_status(status: int) -> int:
     return 128 - status if status < 0 else status
 
 
-def _check(result: RunResult | None) -> None:
+def _check(result: RunResult | None, place: Place | None) -> None:
     if result is None:  # the other machines have ended the run before this one could join it
         raise RendezvousClosedError
     if result.is_failed():
         statuses = _statuses(result)
         if is_worth_a_restart(statuses):
+            # Where one process alone is lost the system has ended it, and the network is sound
+            hint = (
+                f"; if the machines cannot reach this one at {place.address}, set "
+                f"{GLOO_INTERFACE} or NCCL_SOCKET_IFNAME to the interface that they share"
+                if place is not None and RESTART_STATUS in statuses
+                else ""
+            )
             raise TformerError(
                 f"--processes: {_reason(statuses)} and {MAX_RESTARTS} restarts did not help; the "
-                "last checkpoint is kept, the same command resumes there"
+                f"last checkpoint is kept, the same command resumes there{hint}"
             )
         raise AnotherProcessFailed(min(shell_status(status) for status in statuses))
 
@@ -109,6 +204,8 @@ class _Agent(LocalElasticAgent):
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         result: RunResult = super()._monitor_workers(worker_group)
+        if result.state == WorkerState.HEALTHY and worker_group.spec.rdzv_handler.is_closed():
+            raise RendezvousClosedError  # else these processes would wait for the lost ones
         if result.is_failed():
             statuses = _statuses(result)
             if not is_worth_a_restart(statuses):
@@ -129,28 +226,44 @@ class _Agent(LocalElasticAgent):
             raise
 
 
-def _worker_spec(group: Group, arguments: Sequence[str]) -> WorkerSpec:
-    alone = not group.meeting_point
-    parameters = RendezvousParameters(
-        backend="c10d",
-        endpoint="localhost:0" if alone else group.meeting_point,
-        run_id=str(uuid.uuid4()) if alone else RUN_ID,
-        min_nodes=group.min_machines,
-        max_nodes=group.max_machines,
-        local_addr="localhost" if alone else None,
-        last_call_timeout=LAST_CALL_SECONDS,
-    )
+def _worker_spec(group: Group, arguments: Sequence[str], place: Place) -> WorkerSpec:
     return WorkerSpec(
         role="training",
         local_world_size=group.n_processes,
         entrypoint=sys.executable,
         # the agent puts each process's number in the place of ${local_rank}
         args=("-m", "tformer_cli", *(argument.replace("$", "$$") for argument in arguments)),
-        rdzv_handler=get_rendezvous_handler(parameters),
+        rdzv_handler=_handler(group, place),
         max_restarts=MAX_RESTARTS,
         monitor_interval=0.1,
-        local_addr=parameters.local_addr,
+        local_addr=place.address,
     )
+
+
+def _handler(group: Group, place: Place) -> RendezvousHandler:
+    """Makes what meets the other machines."""
+    alone = not group.meeting_point
+
+    def make(*, is_host: bool) -> RendezvousHandler:
+        return get_rendezvous_handler(
+            RendezvousParameters(
+                backend="c10d",
+                endpoint="localhost:0" if alone else group.meeting_point,
+                run_id=str(uuid.uuid4()) if alone else RUN_ID,
+                min_nodes=group.min_machines,
+                max_nodes=group.max_machines,
+                local_addr=place.address,
+                last_call_timeout=LAST_CALL_SECONDS,
+                is_host=is_host,
+            )
+        )
+
+    if place.is_meeting_point:
+        with suppress(
+            RendezvousConnectionError
+        ):  # another agent of this machine may have been first
+            return make(is_host=True)
+    return make(is_host=False)
 
 
 def _statuses(result: RunResult) -> list[int]:

@@ -10,7 +10,9 @@ over gloo on CPUs and NCCL on GPUs. Nothing is pickled.
 """
 
 import json
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,7 +95,7 @@ def _meet(launch: Launch, device: torch.device) -> KeyStore:
     """Starts the process group; returns the store that control goes over."""
     # torch waits for the others in C++, where Python's handlers of signals do not run: meanwhile a
     # signal ends the process as the system does. Nothing has been written yet.
-    with collective_errors(), default_signals():
+    with collective_errors(), default_signals(), _silent_gloo():
         store, _, _ = next(rendezvous("env://", launch.rank, launch.world_size, timeout=TIMEOUT))
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -106,6 +108,20 @@ def _meet(launch: Launch, device: torch.device) -> KeyStore:
         )
     joined_store: KeyStore = store
     return joined_store
+
+
+@contextmanager
+def _silent_gloo() -> Iterator[None]:
+    """Keeps off stderr what gloo's C++ writes of each connection that fails; an error follows."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _lost(launch: Launch, error: ProcessLost) -> TformerError:
