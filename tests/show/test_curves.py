@@ -113,8 +113,13 @@ def test_a_metric_that_no_run_has_is_an_error_where_it_was_asked_for(two_runs, m
     begun = read_run(two_runs[1])
     with pytest.raises(DataError, match=r"--metric: no run has bleu \(.*gun"):
         make_chart([begun], XName.step, [MetricName.loss, MetricName.bleu])
+    empty = read_run(make_run("empty"))
     with pytest.raises(DataError, match="nothing to draw yet"):
-        make_chart([read_run(make_run("empty"))], XName.step)
+        make_chart([empty], XName.step)
+    problem = {"failed_step": 2, "problem": "the loss or its gradient is NaN or infinity"}
+    failed = make_run("failed", *[{"kind": "rollback", "step": 0, **problem}] * 3)
+    with pytest.raises(DataError, match=r"training fails: step 2: .* NaN .*rolled back 3 times\);"):
+        make_chart([empty, read_run(failed)], XName.step, [MetricName.loss])
 
 
 def test_runs_are_called_by_their_names_unless_these_are_the_same(make_run, report, tmp_path):

@@ -5,6 +5,7 @@ It holds `offsets` (V + 1) and `targets`, int64 and int32, and `first` (1), int6
 """
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +18,13 @@ from tformer_cli.artifacts.config_file import FREQUENCIES, SHORTLIST
 from tformer_cli.artifacts.weights_file import open_tensors, write_arrays
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import write_text, written_aside
-from tformer_cli.files.regular_file import read_regular
+from tformer_cli.files.regular_file import open_regular, read_regular
 from tformer_cli.search.engine import Shortlist
 
 SCHEMA = "tformer.frequencies/1"
+FORMAT = "tformer shortlist"
 _LARGEST = 1 << 26
+_TEXT_ENTRY = re.compile(rb"\S+ \S+ [0-9.e-]+\n")
 
 
 def save_frequencies(path: Path, source: NDArray[np.int64], words: Sequence[str] = ()) -> None:
@@ -96,7 +99,14 @@ def write_shortlist(stream: BinaryIO, shortlist: Shortlist) -> None:
         "targets": np.asarray(shortlist.targets, np.int32),
         "first": np.array([shortlist.first], np.int64),
     }
-    write_arrays(stream, arrays, {"format": "tformer shortlist"})
+    write_arrays(stream, arrays, {"format": FORMAT})
+
+
+def holds_shortlist(path: Path) -> bool:
+    """Returns whether a file holds a shortlist, ours or Marian's text."""
+    with open_regular(path) as stream:
+        start = stream.read(512)
+    return f'"{FORMAT}"'.encode() in start or bool(_TEXT_ENTRY.match(start))
 
 
 def copy_shortlist(model: Path, other: Path) -> None:

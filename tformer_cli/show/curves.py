@@ -11,6 +11,7 @@ from typing import Any, Self, TypeGuard
 
 from tformer_cli.errors import DataError
 from tformer_cli.files.regular_file import read_run_log
+from tformer_cli.wording import count_of
 
 METRICS_FILE = "metrics.jsonl"
 Point = tuple[float, float]
@@ -83,6 +84,20 @@ class RunMetrics:
     validations: list[Entry] = field(default_factory=list)
     averages: list[Entry] = field(default_factory=list)
     """Validations of averaged weights: the end of the run."""
+    rollbacks: list[Entry] = field(default_factory=list)
+    """Returns to an earlier checkpoint, in their order."""
+
+    @property
+    def why_empty(self) -> str:
+        """Explains why a run has no curves."""
+        if not self.rollbacks:
+            return f"{self.path}: nothing to draw yet; wait for the first report"
+        last, times = self.rollbacks[-1], count_of(len(self.rollbacks), "time")
+        return (
+            f"{self.path}: nothing to draw, for training fails: step {last.get('failed_step')}: "
+            f"{last.get('problem')} (rolled back {times}); lower training.learning_rate or raise "
+            "training.warmup_steps"
+        )
 
     def points(self, name: MetricName, x: XName, *, averaged: bool = False) -> list[Point]:
         """Returns the points (x, value) of a metric; values that are not finite are omitted."""
@@ -111,16 +126,25 @@ class RunMetrics:
 def read_run(path: Path) -> RunMetrics:
     absent = "name a run directory (a model directory alone has no curves)"
     entries: dict[str, dict[float, Entry]] = {"report": {}, "validation": {}, "average": {}}
+    rollbacks = []
     for entry in read_run_log(path, METRICS_FILE, absent, _entry):
         is_average = entry.get("kind") == "validation" and entry.get("weights") == "average"
         kind = "average" if is_average else str(entry.get("kind"))
         # By step: a run resumed from a checkpoint repeats the steps after it
         if kind in entries:
             entries[kind][entry["step"]] = entry
+        elif kind == "rollback":
+            rollbacks.append(entry)
     reports, validations, averages = (
         [found[step] for step in sorted(found)] for found in entries.values()
     )
-    return RunMetrics(path=path, reports=reports, validations=validations, averages=averages)
+    return RunMetrics(
+        path=path,
+        reports=reports,
+        validations=validations,
+        averages=averages,
+        rollbacks=rollbacks,
+    )
 
 
 def _entry(line: bytes) -> Entry | None:
@@ -181,6 +205,8 @@ class Chart:
 
 def make_chart(runs: Sequence[RunMetrics], x: XName, names: Sequence[MetricName] = ()) -> Chart:
     """Collects the curves of some runs: the metrics asked for, or the usual ones that they have."""
+    if not any(run.reports or run.validations or run.averages for run in runs):
+        raise DataError(max(runs, key=lambda run: len(run.rollbacks)).why_empty)
     panels = [_panel(runs, x, name) for name in dict.fromkeys(names) or DEFAULT_METRICS]
     paths = ", ".join(str(run.path) for run in runs)
     for panel in panels:
@@ -191,7 +217,7 @@ def make_chart(runs: Sequence[RunMetrics], x: XName, names: Sequence[MetricName]
             )
     shown = tuple(panel for panel in panels if panel.curves)
     if not shown:
-        raise DataError(f"{paths}: nothing to draw yet; wait for the first report")
+        raise DataError(f"{paths}: nothing to draw; name one with --metric")
     return Chart(runs=_labels([run.path for run in runs]), x=x, panels=shown)
 
 

@@ -113,3 +113,17 @@ def test_a_shortlist_that_is_there_is_kept(own_model, files):
     output_of("shortlist", own_model, *options(files), "--save", "-q")
     said = f"--save: {own_model / SHORTLIST} is already there"
     refused("shortlist", own_model, *options(files), "--save", "-q", says=said)
+
+
+def test_only_an_earlier_shortlist_is_replaced(model, files):
+    for name, *others in (("a.safetensors",), ("a.txt", "--format", "text")):
+        command = ("shortlist", model, *options(files), "-o", files / name, *others, "-q")
+        output_of(*command)
+        before = (files / name).read_bytes()
+        (files / name).write_bytes(before[:-1])  # an interrupted copy of it
+        output_of(*command)
+        assert (files / name).read_bytes() == before
+        for content in (b"Two words 0.5 and more\n", b""):
+            (files / name).write_bytes(content)
+            refused(*command, says=f"--output: {files / name} is already there; move it away first")
+            assert (files / name).read_bytes() == content

@@ -1,5 +1,6 @@
 """`tformer shortlist`: the target tokens that each source token may become, from a corpus."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
@@ -111,10 +112,22 @@ class ListOptions:
                 raise UsageError("--frequent: is Marian's to say (its --shortlist FILE N); omit it")
         path = str(model / SHORTLIST) if self.output is None else self.output
         check_ending(path, [self.output_format])
-        if open_stream(path) is None and (Path(path).is_file() or Path(path).is_dir()):
-            name = "--save" if self.save else "--output"
-            raise UsageError(f"{name}: {path} is already there; move it away first")
+        _check_replaced(path, is_own=self.save)
         return path
+
+
+def _check_replaced(path: str, *, is_own: bool) -> None:
+    """Checks that a file to be replaced is an earlier shortlist, and not a model's own."""
+    if open_stream(path) is not None or not (Path(path).is_file() or Path(path).is_dir()):
+        return
+    from tformer_cli.artifacts.shortlist_file import holds_shortlist
+
+    with suppress(OSError):
+        if not is_own and holds_shortlist(Path(path)):
+            return
+    raise UsageError(
+        f"{'--save' if is_own else '--output'}: {path} is already there; move it away first"
+    )
 
 
 @takes_opening_options
