@@ -1,4 +1,6 @@
 import json
+import os
+import subprocess
 
 import pytest
 
@@ -30,6 +32,16 @@ def test_resumes_after_the_last_mark_and_leaves_no_other_file(tmp_path):
     write(path, range(11))
     assert path.read_bytes() == b"".join(b"%d\n" % i for i in range(11))
     assert [file.name for file in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_what_a_killed_run_without_resume_left_is_removed(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    path, live = tmp_path / "out.txt", tmp_path / f"out.txt.{os.getppid()}.partial"
+    (tmp_path / f"out.txt.{ended.pid}.partial").write_text("half a li")
+    live.write_text("somebody writes it")
+    write(path, range(3))
+    assert sorted(tmp_path.iterdir()) == [path, live]
 
 
 def test_a_finished_file_is_replaced_only_by_a_finished_one(tmp_path):

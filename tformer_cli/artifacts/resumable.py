@@ -19,6 +19,7 @@ from tformer_cli.files.atomic import (
     flush_directory,
     hold,
     not_writable,
+    remove_leftovers_of,
     remove_tree,
     replaceable_directory,
     write_text,
@@ -78,6 +79,7 @@ class ResumableFiles:
 def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableFiles]:
     """Opens the partial file; without an error it replaces the file at the end."""
     part, record = parts_of(path)
+    remove_leftovers_of(path)  # of a run that was killed before it was to be resumed
     try:
         done, sizes = _read_record([part], part, record, origin)
         with _opened([part], sizes) as streams:
@@ -98,6 +100,7 @@ def resumable_directory(
 ) -> Iterator[ResumableFiles]:
     """Opens partial files in `NAME.part`; without an error it becomes the directory at the end."""
     path = replaceable_directory(path)
+    remove_leftovers_of(path)
     part, beside = parts_of(path)
     record = part / beside.name
     try:
