@@ -263,11 +263,16 @@ def test_calibration_goes_along_with_an_export(calibrated, tmp_path):
 def test_too_little_text_and_nothing_right_are_refused(zoo, texts, tmp_path):
     shutil.copytree(zoo["translate"], tmp_path / "m")
     few = tmp_path / "few"
-    few.write_text("a\n" * 9)
     held = ["-i", few, "--reference", few]
-    assert "--source: has 9 pairs with text" in run("calibrate", tmp_path / "m", *held).stderr
+    for lines, pairs in (
+        ([*"abcdefghi"], "9 pairs with text, too few"),
+        (["the same line"] * 120, "1 pair with text (119 repeats left out), too few"),
+        ([*"abcdefghijk"] * 30, "11 pairs with text (319 repeats left out), too few"),
+    ):
+        few.write_text("".join(f"{line}\n" for line in lines))
+        assert f"--source: has {pairs}" in run("calibrate", tmp_path / "m", *held).stderr
     done = calibrate(tmp_path / "m", texts, "--below", 1)
-    assert "--below: all of 64 lines have a chrF below 1" in done.stderr
+    assert "--below: all of 64 lines have a chrF below 1, and right ones" in done.stderr
     assert not (tmp_path / "m" / "doubt.json").exists()
 
 

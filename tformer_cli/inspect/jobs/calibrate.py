@@ -173,20 +173,29 @@ def calibrate(
     heads = Aligner(opened.directory).heads
     # Sentences by themselves are judged by themselves, as lines of one sentence are here
     translator = opened.translator.listening(heads).of_sentences()
-    pairs = [pair for pair in zip(sources, references, strict=True) if not any(map(is_blank, pair))]
+    filled = [
+        pair for pair in zip(sources, references, strict=True) if not any(map(is_blank, pair))
+    ]
+    # A line that recurs says nothing new, and would be in every part of the fit
+    pairs = [*{source.strip(): (source, target) for source, target in reversed(filled)}.values()]
+    pairs.reverse()
     if len(pairs) < LEAST_LINES:
+        n_repeats = len(filled) - len(pairs)
+        repeats = f" ({count_of(n_repeats, 'repeat')} left out)" if n_repeats else ""
         raise DataError(
-            f"--source: has {count_of(len(pairs), 'pair')} with text, too few to calibrate; give "
-            f"at least {LEAST_LINES}, better 1,000"
+            f"--source: has {count_of(len(pairs), 'pair')} with text{repeats}, too few to "
+            f"calibrate; give at least {LEAST_LINES}, better 1,000"
         )
     given = _given(translator, opened, pairs, settings, progress)
     items = [*given, *_broken(translator, opened, pairs, given, settings, progress)]
-    if all(one.is_wrong for one in given):
-        raise DataError(
-            f"--below: all of {len(given)} lines have a chrF below {settings.below:g}; choose a "
-            "lower one, or another --reference"
-        )
     kept = [one for one in given if not one.is_wrong]
+    if len(kept) < LEAST_OF_KIND:
+        n_wrong = f"{len(given) - len(kept)}" if kept else "all"
+        raise DataError(
+            f"--below: {n_wrong} of {len(given)} lines have a chrF below {settings.below:g}, and "
+            f"right ones are needed, too, at least {LEAST_OF_KIND}; choose a lower one, or another "
+            "--reference"
+        )
     kept = Random(settings.seed).sample(kept, min(MOST_MASSES, len(kept)))
     log_ratio = float(np.mean([one.part.log_ratio for one in kept]))
     x = _signals(items, kept, log_ratio, opened)
