@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+from tests.foreign import encoders, test_qwen2, test_refusals, test_vit
 from tests.foreign.hugging_face.test_importing import marian, multilingual
 from tformer_cli.artifacts.adapter_directory import read_adapter
 from tformer_cli.artifacts.model_directory import load_model_directory
@@ -255,11 +258,9 @@ REFUSED = {
     "use_dora": True,
     "bias": "lora_only",
     "lora_bias": True,
-    "modules_to_save": ["lm_head"],
-    "rank_pattern": {"q_proj": 4},
-    "alpha_pattern": {"q_proj": 4},
+    "rank_pattern": {"q_proj|.*(k|v)_proj": 4},
+    "alpha_pattern": {"q_proj": "4"},
     "init_lora_weights": "pissa",
-    "fan_in_fan_out": True,
     "layer_replication": [[0, 2]],
     "trainable_token_indices": [3],
     "target_parameters": ["weight"],
@@ -287,7 +288,7 @@ def test_settings_that_are_not_known_are_refused_by_name(tmp_path, name):
 
 def test_a_setting_of_tomorrow_that_is_not_set_does_no_harm(tmp_path):
     write_adapter(tmp_path / "adapter", a_setting_of_tomorrow=None)
-    assert read_adapter(tmp_path / "adapter").settings.scale == 2.0
+    assert read_adapter(tmp_path / "adapter").settings.scale_of("x") == 2.0
 
 
 MISFITS = {
@@ -381,3 +382,195 @@ def test_a_model_with_an_adapter_computes_as_peft_does(tmp_path, variant, kind):
     pad = theirs.config.pad_token_id if kind == "opus" else None
     written = [n for n in range(found.shape[1]) if n != pad]
     assert np.abs(found[:, written] - expected[:, written]).max() < 2e-4 * np.abs(expected).max()
+
+
+def classifier(kind, **changes):
+    return partial(encoders.write_directory, kind=kind, head="ForSequenceClassification", **changes)
+
+
+def vit(path):
+    config = transformers.ViTConfig(**test_vit.SHAPE, intermediate_size=40, num_labels=3)
+    processor = transformers.ViTImageProcessorPil(size={"height": 12, "width": 12})
+    test_vit.saved(transformers.ViTForImageClassification, config, path, processor)
+
+
+# what writes a model, its class, the modules that are adapted, and those that are saved whole
+KINDS = {
+    "gpt2": (partial(test_refusals.gpt2, whole=True), "CausalLM", ("c_attn", "mlp.c_proj"), ()),
+    "llama": (test_refusals.llama, "CausalLM", ("q_proj", "k_proj", "o_proj", "gate_proj"), ()),
+    "qwen2": (test_qwen2.write, "CausalLM", ("k_proj", "v_proj", "down_proj", "up_proj"), ()),
+    "bert": (classifier("bert"), "SequenceClassification",
+             ("query", "attention.output.dense", "pooler.dense"), ("classifier",)),
+    "roberta": (classifier("roberta"), "SequenceClassification", ("value", "key"), ("classifier",)),
+    "distilbert": (classifier("distilbert"), "SequenceClassification", ("q_lin", "lin2"),
+                   ("classifier",)),
+    "t5": (test_refusals.t5, "Seq2SeqLM", ("q", "v", "wi", "EncDecAttention.o"), ()),
+    "vit": (vit, "ImageClassification", ("query", "q_proj", "fc1", "intermediate.dense"),
+            ("classifier",)),
+}  # fmt: skip
+
+
+def adapt(path, base, kind, rank=3, layers=None, **changed):
+    """Writes an adapter with the names of the library's modules, and the merged model beside."""
+    name, targets, saved = kind
+    model = getattr(transformers, f"AutoModelFor{name}").from_pretrained(base)
+    config = {**CONFIG, "base_model_name_or_path": str(base), "r": rank, "task_type": None,
+              "target_modules": list(targets), "modules_to_save": list(saved) or None,
+              "layers_to_transform": layers, **changed}  # fmt: skip
+    path.mkdir()
+    (path / "adapter_config.json").write_text(json.dumps(config))
+    torch.manual_seed(5)
+    tensors = {}
+    for module, layer in model.named_modules():
+        number = next((int(word) for word in module.split(".") if word.isdecimal()), 0)
+        is_target = any(module == end or module.endswith(f".{end}") for end in targets)
+        if not is_target or (layers is not None and number not in layers):
+            if saved and any(module.split(".")[0] == one for one in saved):
+                for part, weight in layer.named_parameters(recurse=False):
+                    weight.data = torch.randn(weight.shape)
+                    tensors[f"{PREFIX}{module}.{part}"] = weight.data.clone()
+            continue
+        is_conv = isinstance(layer, transformers.pytorch_utils.Conv1D)
+        n_rows, n_inputs = layer.weight.T.shape if is_conv else layer.weight.shape
+        own = config["rank_pattern"].get(module.rpartition(".")[2], rank)
+        a, b = torch.randn(own, n_inputs), torch.randn(n_rows, own)
+        tensors |= {f"{PREFIX}{module}.lora_A.weight": a, f"{PREFIX}{module}.lora_B.weight": b}
+        alpha = config["alpha_pattern"].get(module.rpartition(".")[2], config["lora_alpha"])
+        delta = alpha / (own**0.5 if config["use_rslora"] else own) * (b.double() @ a.double())
+        layer.weight.data += (delta.T if is_conv else delta).float()
+    assert any("lora_A" in one for one in tensors)
+    save_file(tensors, path / "adapter_model.safetensors", {"format": "pt"})
+    merged = path.with_name("merged")
+    shutil.copytree(base, merged)
+    model.save_pretrained(merged)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        *((kind, {}) for kind in KINDS),
+        (
+            "llama",
+            {"use_rslora": True, "rank_pattern": {"q_proj": 2}, "alpha_pattern": {"k_proj": 5}},
+        ),
+        ("gpt2", {"fan_in_fan_out": True, "layers": [1], "layers_pattern": "h"}),
+    ],
+    ids=str,
+)
+def test_adapters_of_every_family_are_added(tmp_path, kind, changed):
+    base = tmp_path / "base"
+    KINDS[kind][0](base)
+    adapt(tmp_path / "adapter", base, KINDS[kind][1:], **changed)
+    import_model(str(tmp_path / "merged"), tmp_path / "wanted")
+    found = import_model(str(tmp_path / "adapter"), tmp_path / "found")
+    assert found.kind.endswith("with an adapter of peft")
+    assert_close(tmp_path / "found", tmp_path / "wanted")
+    import_model(str(base), tmp_path / "plain")
+    tasks = ("translate", "language-model", "classify", "image")
+    added = load_model_directory(tmp_path / "plain", adapter=tmp_path / "adapter", tasks=tasks)
+    wanted = load_tensors(tmp_path / "wanted/model.safetensors")
+    for name, weight in added.load().state_dict().items():
+        torch.testing.assert_close(weight, wanted[name], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("llama", "unknown tensor .*lm_head.lora_A.weight; name .* q_proj, k_proj, v_proj, o_proj"),
+        ("gpt2", "unknown tensor .*lm_head.lora_A.weight; name .*c_attn, c_proj, c_fc can be"),
+        ("bert", "unknown tensor .*lm_head.lora_A.weight; name .*query, key, value, dense, class"),
+    ],
+)
+def test_what_is_not_a_matrix_of_layers_is_refused_with_the_names_of_the_model(
+    tmp_path, kind, message
+):
+    KINDS[kind][0](tmp_path / "base")
+    adapt(tmp_path / "adapter", tmp_path / "base", KINDS[kind][1:])
+    file = tmp_path / "adapter/adapter_model.safetensors"
+    more = {f"{PREFIX}lm_head.lora_A.weight": torch.ones(3, 16)}
+    save_file({**load_tensors(file), **more}, file)
+    with pytest.raises(ArtifactError, match=message):
+        import_model(str(tmp_path / "adapter"), None)
+
+
+def test_scales_of_dinov2_are_in_its_matrices(tmp_path):
+    """So what is added to the matrices before them is refused."""
+    sizes = {**test_vit.SHAPE, "mlp_ratio": 2, "num_labels": 3}
+    processor = transformers.ViTImageProcessorPil(size={"height": 12, "width": 12})
+    kind = transformers.Dinov2ForImageClassification
+    base = tmp_path / "base"
+    test_vit.saved(kind, transformers.Dinov2Config(**sizes), base, processor)
+    for targets, is_refused in ((("query", "q_proj"), False), (("fc2",), True)):
+        path = tmp_path / targets[0]
+        path.mkdir()
+        adapt(path / "adapter", base, ("ImageClassification", targets, ()))
+        if not is_refused:
+            import_model(str(path / "merged"), path / "wanted")
+            import_model(str(path / "adapter"), path / "found")
+            assert_close(path / "found", path / "wanted")
+            continue
+        with pytest.raises(ArtifactError, match=r"unknown tensor .*fc2"):
+            import_model(str(path / "adapter"), None)
+
+
+PEFT_PROGRAM = """
+import json, sys
+import torch, transformers
+from peft import LoraConfig, PeftModel, get_peft_model
+base, path, kind, options = sys.argv[1:5]
+load = getattr(transformers, f"AutoModelFor{kind}").from_pretrained
+torch.manual_seed(3)
+made = get_peft_model(load(base), LoraConfig(**json.loads(options)))
+for name, weight in made.named_parameters():
+    if weight.requires_grad:
+        torch.nn.init.normal_(weight, std=0.2)
+made.save_pretrained(path)
+model = PeftModel.from_pretrained(load(base), path).eval()
+values = {"input_ids": torch.tensor([[8, 9, 11, 5]])}
+if kind == "ImageClassification":
+    values = {"pixel_values": torch.randn(1, 3, 12, 12)}
+if kind == "Seq2SeqLM":
+    values["decoder_input_ids"] = values["input_ids"]
+with torch.no_grad():
+    wanted = model(**values).logits
+    merged = model.merge_and_unload()
+    assert (merged(**values).logits - wanted).abs().max() <= 1e-4 * wanted.abs().max()
+merged.save_pretrained(f"{path}-merged")
+"""
+SETTINGS = {
+    "defaults": {},
+    "all": {"target_modules": "all-linear", "use_rslora": True, "r": 4, "lora_alpha": 9},
+    "patterns": {"r": 4, "rank_pattern": {"{0}": 2}, "alpha_pattern": {"{1}": 3}},
+    "some layers": {"layers_to_transform": [1]},
+}
+TYPES = {"CausalLM": "CAUSAL_LM", "SequenceClassification": "SEQ_CLS", "Seq2SeqLM": "SEQ_2_SEQ_LM"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_adapters_that_peft_writes_are_added_as_it_adds_them(tmp_path, kind, name):
+    python = os.environ.get(PEFT, "")
+    if not Path(python).is_file():
+        pytest.skip(f"{PEFT} does not name a Python with peft")
+    write, auto, targets, _ = KINDS[kind]
+    base, path = tmp_path / "base", tmp_path / "adapter"
+    write(base)
+    text = json.dumps({"target_modules": list(targets), **SETTINGS[name]})
+    for place, end in enumerate(targets[:2]):
+        text = text.replace(f"{{{place}}}", end)
+    options = {"task_type": TYPES.get(auto), **json.loads(text)}
+    if kind == "distilbert":  # whose classifier peft cannot save whole
+        options["task_type"] = None
+    done = subprocess.run(
+        [python, "-c", PEFT_PROGRAM, str(base), str(path), auto, json.dumps(options)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    import_model(str(path), tmp_path / "found")
+    merged = tmp_path / "adapter-merged"
+    for file in base.iterdir():
+        if not (merged / file.name).exists():
+            shutil.copy(file, merged)
+    import_model(str(merged), tmp_path / "wanted")
+    assert_close(tmp_path / "found", tmp_path / "wanted")

@@ -108,8 +108,9 @@ def test_what_the_library_saves_has_its_vectors_or_is_refused(tmp_path, kind, lo
             with pytest.raises(ArtifactError, match=REFUSED[name]):
                 import_model(str(path), None)
             continue
-        if name == "lowercase" and not lowercase:  # the library forgets it when it loads
-            with pytest.raises(ArtifactError, match="Lowercase"):
+        if name == "lowercase" and (kind == "roberta" or not lowercase):
+            # the library's classes forget it when they load
+            with pytest.raises(ArtifactError, match="normalizer"):
                 import_model(str(path), None)
             continue
         import_model(str(path), tmp_path / "ours" / name)

@@ -3,17 +3,20 @@
 `adapter_model.safetensors` and `adapter_config.json` have the names and keys of Hugging Face's
 library peft, which loads them with the `huggingface` export of the same model. The metadata of the
 weights hold the SHA-256 of the model's weights file: with other weights an adapter is refused. An
-adapter of peft holds none; it is taken if names and shapes fit. A model is opened with the
-adapter's B·A added to its matrices, so engines know nothing of adapters.
+adapter of peft holds none; it is taken if names and shapes fit, and names matrices as the classes
+of its model's family do. A model is opened with the adapter's B·A added to its matrices, so engines
+know nothing of adapters.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
+from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -32,7 +35,7 @@ from tformer_cli.model.adapter_config import AdaptedPart, adaptable_parts, adapt
 from tformer_cli.settings import ANY
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import ModelConfig
 
 RESTORE = "restore the adapter's own files"
+_NAME = re.compile(r"\^?[\w.]+")
 KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(("r", "lora_alpha", "base_model_name_or_path", "target_modules"), ANY),
@@ -49,6 +53,12 @@ KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
         "peft_type": ("LORA",),
         # which matrices were adapted is what the tensors say
         **dict.fromkeys(("layers_to_transform", "layers_pattern", "exclude_modules"), ANY),
+        # so do those of modules that are saved whole, such as a classifier's
+        "modules_to_save": ANY,
+        # these are read; see `AdapterSettings.scale_of`
+        **dict.fromkeys(("rank_pattern", "alpha_pattern"), ANY),
+        # B·A has the shape (outputs, inputs) here, however a matrix is stored there
+        "fan_in_fan_out": (False, True),
         # of training, or of another setting that is refused
         **dict.fromkeys(
             ("lora_dropout", "inference_mode", "task_type", "auto_mapping", "peft_version",
@@ -59,12 +69,12 @@ KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
         "init_lora_weights": (True, False, "gaussian", "orthogonal"),
         "bias": ("none",),
         **dict.fromkeys(
-            ("use_dora", "use_qalora", "lora_bias", "fan_in_fan_out", "ensure_weight_tying"),
+            ("use_dora", "use_qalora", "lora_bias", "ensure_weight_tying"),
             (False,),
         ),
-        **dict.fromkeys(("rank_pattern", "alpha_pattern", "loftq_config"), ({}, None)),
+        "loftq_config": ({}, None),
         "use_bdlora": (False, None),
-        **dict.fromkeys(("modules_to_save", "target_parameters"), ([], None)),
+        "target_parameters": ([], None),
     }
 )  # fmt: skip
 """Settings of adapters that can be used; others must be null."""
@@ -75,13 +85,41 @@ class AdapterSettings:
     """Settings that are read from an `adapter_config.json`."""
 
     rank: int
-    """Rows of A, columns of B."""
-    scale: float
-    """Factor of B·A."""
+    """Rows of A, columns of B, where `ranks` has no other."""
+    alpha: float
+    """Factor of B·A, times the rank or its root, where `alphas` has no other."""
+    is_stabilized: bool = False
+    """The root, by which large ranks stay alive (Kalajdzievski 2023)."""
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    """Ranks of some modules, by the ends of their names."""
+    alphas: Mapping[str, float] = field(default_factory=dict)
     base: str
     """Name of the model that was adapted; empty: it is not known."""
     target_modules: tuple[str, ...] = ()
     """Ends of the names of all modules that were adapted; none: what was is not known by name."""
+
+    def rank_of(self, module: str) -> int:
+        return _by_name(self.ranks, module, self.rank)
+
+    def scale_of(self, module: str) -> float:
+        """Factor of B·A of a module."""
+        rank = self.rank_of(module)
+        return _by_name(self.alphas, module, self.alpha) / (
+            math.sqrt(rank) if self.is_stabilized else rank
+        )
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _by_name(values: Mapping[str, _Number], module: str, default: _Number) -> _Number:
+    """The value of the first name that is a module's, or its end, as peft takes it."""
+    for name, value in values.items():
+        if module == name.removeprefix("^") or (
+            not name.startswith("^") and module.endswith(f".{name}")
+        ):
+            return value
+    return default
 
 
 def read_adapter_settings(file: Path) -> AdapterSettings:
@@ -104,10 +142,32 @@ def read_adapter_settings(file: Path) -> AdapterSettings:
     is_partly = any(values.get(name) for name in ("layers_to_transform", "exclude_modules"))
     return AdapterSettings(
         rank=rank,
-        # Kalajdzievski 2023, "A rank stabilization scaling factor": √rank keeps large ranks alive
-        scale=alpha / (math.sqrt(rank) if values.get("use_rslora") else rank),
+        alpha=alpha,
+        is_stabilized=values.get("use_rslora") is True,
+        ranks=_numbers(file, values, "rank_pattern", int),
+        alphas=_numbers(file, values, "alpha_pattern", int, float),
         base=base if isinstance(base, str) else "",
         target_modules=tuple(modules) if is_by_name and not is_partly else (),
+    )
+
+
+def _numbers(file: Path, values: Mapping[str, Any], key: str, *types: type) -> dict[str, Any]:
+    """Reads numbers of modules by their names, or by the ends of these; other patterns are none."""
+    found = values.get(key) or {}
+    is_known = isinstance(found, dict) and all(
+        _NAME.fullmatch(name) and type(value) in types and 0 < value < math.inf
+        for name, value in found.items()
+    )
+    if not is_known:
+        raise _unsupported(file, key, found)
+    return dict(found)
+
+
+def _unsupported(file: Path, name: str, value: object) -> ArtifactError:
+    shown = json.dumps(value, ensure_ascii=False)[:40]
+    return ArtifactError(
+        f"{file}: {json.dumps(name)[:40]}: {shown} is not supported; tformer adds plain low-rank "
+        "adapters alone, so merge this one into its model with peft"
     )
 
 
@@ -118,11 +178,7 @@ def _check(file: Path, values: dict[str, Any]) -> None:
         # 0 and 1 equal False and True, but are no such settings
         if known is ANY or (value in known and type(value) is not int):
             continue
-        shown = json.dumps(value, ensure_ascii=False)[:40]
-        raise ArtifactError(
-            f"{file}: {json.dumps(name)[:40]}: {shown} is not supported; tformer adds plain "
-            "low-rank adapters alone, so merge this one into its model with peft"
-        )
+        raise _unsupported(file, name, value)
 
 
 ADAPTER = "adapter"
@@ -130,6 +186,9 @@ ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.j
 _BASE_HASH = "base_sha256"
 """Key of the metadata: SHA-256 of the weights file of the model that was adapted."""
 _PICKLED = "adapter_model.bin"
+_PREFIX = "base_model.model."
+# names the parts of models of another program; artifacts lie below what reads these
+_FIND_NAMES = ("tformer_cli.foreign.hugging_face.adapters", "find_names")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,16 +213,32 @@ class StoredAdapter:
             "has the weights that it was trained for cannot be verified"
         )
 
-    @property
-    def advice(self) -> str:
-        """Advice for an adapter that does not fit a model."""
+    def advice(self, names: AdapterNames) -> str:
+        """Advice for an adapter that does not fit a model whose matrices have these names."""
         if self.base_hash:
             return RESTORE
         base = f" ({self.settings.base})" if self.settings.base else ""
+        ends = list(dict.fromkeys(name.rpartition(".")[2] for name in names.parts))
         return (
-            f"name the model that it was trained for{base}; of its modules q_proj, k_proj, v_proj, "
-            "out_proj, fc1 and fc2 can be adapted"
+            f"name the model that it was trained for{base}; of this one, {', '.join(ends)} can be "
+            "adapted"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterNames:
+    """The parts of a model by the names of the modules that an adapter has."""
+
+    parts: Mapping[str, AdaptedPart]
+    saved: Mapping[str, str] = field(default_factory=dict)
+    """Weights that an adapter may hold whole, by their names there."""
+    prefix: str = ""
+    """Begins names where the library's class has a head."""
+    omitted: tuple[str, ...] = ()
+    """Beginnings of names of what is not computed."""
+
+    def find(self, module: str) -> AdaptedPart | None:
+        return self.parts.get(module, self.parts.get(module.removeprefix(self.prefix)))
 
 
 def save_adapter(
@@ -177,7 +252,11 @@ def save_adapter(
     from tformer_cli.artifacts.tensors import save_tensors
 
     parts = adapted_parts(config, adapter.targets)
-    tensors = {_file_name(p, letter): weights[p.weight(letter)] for p in parts for letter in "AB"}
+    tensors = {
+        _file_name(library_name(part), letter): weights[part.weight(letter)]
+        for part in parts
+        for letter in "AB"
+    }
     make_directory(path)
     # A second key would make the bytes differ: the library writes them in any order
     save_tensors(path / ADAPTER_WEIGHTS, tensors, {_BASE_HASH: base[1]})
@@ -210,31 +289,47 @@ def read_adapter(path: Path) -> StoredAdapter:
     return StoredAdapter(path=path, settings=settings, tensors=tensors, base_hash=base_hash)
 
 
-def merge_adapter(model: Path, config: ModelConfig, weights: Arrays, path: Path) -> Arrays:
+def merge_adapter(
+    model: Path, config: ModelConfig, weights: Arrays, path: Path, kind: str
+) -> Arrays:
+    """Adds an adapter to the weights of a model directory; `kind` says where it came from."""
     adapter = read_adapter(path)
     if adapter.base_hash and hash_file(model / WEIGHTS) != adapter.base_hash:
         raise ArtifactError(
             f"{adapter.path}: was not trained for the weights in {model}; name the model that the "
             "run of the adapter started from"
         )
-    return with_adapter(weights, config, adapter)
+    return with_adapter(weights, config, adapter, kind)
 
 
 def with_adapter(
-    arrays: Mapping[str, NDArray[Any]], config: ModelConfig, adapter: StoredAdapter
+    arrays: Mapping[str, NDArray[Any]], config: ModelConfig, adapter: StoredAdapter, kind: str
 ) -> dict[str, NDArray[Any]]:
     """Adds an adapter to matrices, of which those that it changes are copied."""
     file, tensors = adapter.path / ADAPTER_WEIGHTS, dict(adapter.tensors)
     merged = dict(arrays)
-    for part in adaptable_parts(config):
-        a, b = (tensors.pop(_file_name(part, letter), None) for letter in "AB")
-        if a is None and b is None:
-            _check_not_adapted(part, adapter)
+    modules = list(
+        dict.fromkeys(
+            name.removeprefix(_PREFIX).rpartition(".lora_")[0]
+            for name in tensors
+            if name.endswith((".lora_A.weight", ".lora_B.weight"))
+        )
+    )
+    if adapter.base_hash:
+        names = AdapterNames(parts={library_name(part): part for part in adaptable_parts(config)})
+    else:
+        names = getattr(import_module(_FIND_NAMES[0]), _FIND_NAMES[1])(config, kind, modules)
+    for module in modules:
+        part = names.find(module)
+        if part is None:
             continue
-        rank = adapter.settings.rank
+        a, b = (tensors.pop(_file_name(module, letter), None) for letter in "AB")
+        rank = adapter.settings.rank_of(module)
         shapes = (rank, part.n_inputs), (part.last - part.first, rank)
         if a is None or b is None or (a.shape, b.shape) != shapes:
-            raise ArtifactError(f"{file}: its tensors of {part.name} do not fit; {adapter.advice}")
+            raise ArtifactError(
+                f"{file}: its tensors of {module} do not fit; {adapter.advice(names)}"
+            )
         name = f"{part.module}.weight"
         if merged[name].dtype != np.float32:
             raise ArtifactError(
@@ -243,22 +338,38 @@ def with_adapter(
             )
         if merged[name] is arrays[name]:  # the caller's stay; several parts share a matrix
             merged[name] = merged[name].copy()
-        add_low_rank(merged[name][part.first : part.last], a, b, adapter.settings.scale)
+        scale = adapter.settings.scale_of(module)
+        add_low_rank(merged[name][part.first : part.last], a, b, scale)
+    _check_none_missing(adapter, names, modules)
+    for name in list(tensors):
+        short = name.removeprefix(_PREFIX).removeprefix(names.prefix)
+        ours = names.saved.get(short, "")
+        if ours in arrays and arrays[ours].shape == tensors[name].shape:
+            merged[ours] = tensors.pop(name).copy()  # torch wants arrays that it may write to
+        elif short.startswith(names.omitted):
+            del tensors[name]
     if tensors:  # what is left would be lost in silence
         raise ArtifactError(
-            f"{file}: has an unknown tensor {next(iter(tensors))}; {adapter.advice}"
+            f"{file}: has an unknown tensor {next(iter(tensors))}; {adapter.advice(names)}"
         )
     return merged
 
 
-def _check_not_adapted(part: AdaptedPart, adapter: StoredAdapter) -> None:
+def _check_none_missing(
+    adapter: StoredAdapter, names: AdapterNames, modules: Sequence[str]
+) -> None:
     """Refuses an adapter of peft that would have adapted a part: its model has fewer layers."""
-    name = library_name(part)
     ends = () if adapter.base_hash else adapter.settings.target_modules
-    if any(name == end or name.endswith(f".{end}") for end in ends):
-        raise ArtifactError(
-            f"{adapter.path / ADAPTER_WEIGHTS}: has no tensors of {name}; {adapter.advice}"
-        )
+    adapted = {id(names.find(module)) for module in modules}
+    for name, part in names.parts.items():
+        if f"{name}.weight" in names.saved:  # heads are often left out, or saved whole
+            continue
+        is_meant = any(name == end or name.endswith(f".{end}") for end in ends)
+        if is_meant and id(part) not in adapted:
+            raise ArtifactError(
+                f"{adapter.path / ADAPTER_WEIGHTS}: has no tensors of {names.prefix}{name}; "
+                f"{adapter.advice(names)}"
+            )
 
 
 def add_low_rank(
@@ -281,5 +392,5 @@ def _own_tensors(file: Path) -> dict[str, NDArray[np.float32]]:
     return found
 
 
-def _file_name(part: AdaptedPart, letter: str) -> str:
-    return f"base_model.model.{library_name(part)}.lora_{letter}.weight"
+def _file_name(module: str, letter: str) -> str:
+    return f"{_PREFIX}{module}.lora_{letter}.weight"

@@ -250,7 +250,8 @@ def read_model_directory(
     if adapter is not None:  # few are: a cold line does without the modules of adapters and images
         from tformer_cli.artifacts.adapter_directory import merge_adapter
 
-        weights = merge_adapter(path, record.model, weights, adapter)
+        kind = record.origin.kind if record.origin else ""
+        weights = merge_adapter(path, record.model, weights, adapter, kind)
     directory = ModelDirectory(
         path=path,
         config=record.model,

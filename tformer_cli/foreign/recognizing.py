@@ -116,7 +116,7 @@ def _with_base(adapter: StoredAdapter, find_base: Callable[[str], Path]) -> Fore
     return replace(
         model,
         kind=f"{model.kind} with an adapter of peft",
-        weights=with_adapter(model.weights, model.config, adapter),
+        weights=with_adapter(model.weights, model.config, adapter, model.kind),
         files=(*model.files, *(adapter.path / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS))),
         notes=(*model.notes, note),
     )

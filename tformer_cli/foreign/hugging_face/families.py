@@ -766,6 +766,13 @@ _IMAGE_ATTENTION = (
 )
 
 
+# names of version 5.24, which reads and writes files with those above
+_RUNTIME_ATTENTION = (
+    "attention.q_proj attention.k_proj attention.v_proj",
+    "attention.o_proj",
+)
+
+
 def _image_classes(name: str) -> dict[str, str]:
     return {"none": f"{name}Model", "labels": f"{name}ForImageClassification"}
 
@@ -834,6 +841,11 @@ VIT = Family(
         *("layernorm_before", "intermediate.dense", "output.dense", "layernorm_after"),
         final_norm="layernorm",
     ),
+    runtime_modules=_layers(
+        "layers.{n}.",
+        *_RUNTIME_ATTENTION,
+        *("layernorm_before", "mlp.fc1", "mlp.fc2", "layernorm_after"),
+    ),
     outer={
         "patches": "embeddings.patch_embeddings.projection",
         "class_token": "embeddings.cls_token",
@@ -857,6 +869,9 @@ DINOV2 = replace(
         *_IMAGE_ATTENTION,
         *("norm1", "mlp.fc1", "mlp.fc2", "norm2"),
         final_norm="layernorm",
+    ),
+    runtime_modules=_layers(
+        "encoder.layer.{n}.", *_RUNTIME_ATTENTION, *("norm1", "mlp.fc1", "mlp.fc2", "norm2")
     ),
     scales={
         "self_attention.out_projection": "encoder.layer.{n}.layer_scale1.lambda1",

@@ -94,6 +94,8 @@ class Family:
     written: Mapping[str, Any] = field(default_factory=dict)
     rows: KeyRows  # other keys of config.json; see `keys`
     modules: Table  # the library's names of layers' modules; see `build_weights`
+    # the same where its classes have other names than its files, which adapters have
+    runtime_modules: Table = field(default_factory=dict)
     outer: Mapping[str, str]  # its names of the weights around the layers, by tformer's
     # the same of the weights of each head
     heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
