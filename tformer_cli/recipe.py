@@ -30,7 +30,7 @@ from tformer_cli.text.config import (
     DataConfig,
     TokenizerConfig,
 )
-from tformer_cli.text.lines import OPENERS
+from tformer_cli.text.lines import compressed_ending
 from tformer_cli.trainer.config import (
     METRICS,
     StartConfig,
@@ -422,7 +422,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise RecipeError(f"{path}: is nested too deeply; check the file") from None
     except UnicodeDecodeError:
         if path.suffix not in (".toml", ""):
-            is_compressed = path.suffix in OPENERS
+            is_compressed = compressed_ending(path)
             reason = "it is compressed" if is_compressed else "it is not UTF-8 text"
             raise _not_a_recipe(path, reason) from None
         raise RecipeError(f"{path}: is not UTF-8 text; save it as UTF-8") from None

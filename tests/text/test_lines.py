@@ -4,7 +4,9 @@ import io
 import lzma
 import os
 import threading
+from functools import partial
 
+import pyarrow as pa
 import pytest
 
 from tformer_cli.errors import DataError
@@ -39,12 +41,24 @@ def test_bytes_that_are_not_utf8_are_replaced_and_counted():
 
 @pytest.mark.parametrize(
     ("ending", "compress"),
-    [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)],
+    [
+        (".gz", gzip.compress),
+        (".xz", lzma.compress),
+        (".bz2", bz2.compress),
+        (".zst", partial(pa.compress, codec="zstd", asbytes=True)),
+        (".GZ", gzip.compress),
+        (".Zst", partial(pa.compress, codec="zstd", asbytes=True)),
+    ],
 )
 def test_compressed_files_are_read_through(tmp_path, ending, compress):
     path = tmp_path / f"text{ending}"
     path.write_bytes(compress(b"eins\nzwei\n"))
     assert list(read_lines(path)) == ["eins", "zwei"]
+    path.write_bytes(compress(b"eins\n") + compress(b"zwei"))
+    assert list(read_lines(path)) == ["eins", "zwei"]
+    path.write_bytes(compress(b"eins\nzwei\n")[:-6])
+    with pytest.raises(DataError, match="is damaged or not a compressed file"):
+        list(read_lines(path))
     path.write_bytes(b"not compressed")
     with pytest.raises(
         DataError,

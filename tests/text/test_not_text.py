@@ -49,9 +49,13 @@ REFUSED = {
         bz2.compress(GERMAN.encode()),
         "is compressed by bzip2; name it c.txt.bz2, or decompress it with bzip2 -d",
     ),
-    "a.zst": (
+    "d.txt": (
         b"\x28\xb5\x2f\xfd\x04\x00abc",
-        "is compressed by zstd; decompress it with zstd -d",
+        "is compressed by zstd; name it d.txt.zst, or decompress it with zstd -d",
+    ),
+    "TWICE.GZ": (
+        gzip.compress(gzip.compress(GERMAN.encode(), mtime=0), mtime=0),
+        "is compressed by gzip; decompress it with gzip -d",
     ),
     "twice.gz": (
         gzip.compress(gzip.compress(GERMAN.encode(), mtime=0), mtime=0),

@@ -20,9 +20,9 @@ from tformer_cli.text.corpora import corpus_file
 from tformer_cli.text.fields import missing_field, names_in, text_of, value_at
 from tformer_cli.text.lines import (
     BLOCK_BYTES,
-    OPENERS,
     LineCounts,
     check_text,
+    compressed_ending,
     decode_line,
     open_bytes,
     readable,
@@ -74,7 +74,7 @@ def scan_lines(
 
 def unpacked(source: Source, directory: Path, number: int) -> Source:
     """Decompresses a source, if it is compressed, into a file that can be read from its middle."""
-    if Path(source.path).suffix not in OPENERS:
+    if not compressed_ending(source.path):
         return source
     # A compressed file cannot be read from its middle; the copy stays until all shards are done
     copy = unpacked_path(directory, number)

@@ -355,14 +355,14 @@ def open_stream(output: str | Path) -> int | None:
     return _STREAMS.get(str(output)) if numbered is None else int(numbered[1])
 
 
-COMPRESSORS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}
+COMPRESSORS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
 """Programs by the endings of what they write, which files of lines are read with."""
 
 
 def check_not_compressed(output: str | Path) -> None:
     """Refuses names with the ending of a compressed file: reading it again would fail."""
     suffix = Path(output).suffix
-    if program := COMPRESSORS.get(suffix):
+    if program := COMPRESSORS.get(suffix.casefold()):
         raise UsageError(
             f"--output: {output} would not be compressed; name it without {suffix}, or omit "
             f"the option and add | {program} > FILE"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tformer_cli.errors import UsageError
 from tformer_cli.files.regular_file import ZIP
+from tformer_cli.text.lines import compressed_ending
 
 if TYPE_CHECKING:
     from tformer_cli.documents.segments import Reader
@@ -70,13 +71,12 @@ NAMED = frozenset(
     | {".png", ".jpg", ".jpeg", ".gif", ".webp"}
 )
 """Endings by which a word without blanks is the name of a file: `e.g.` and `Node.js` are words."""
-_PACKED = (".gz", ".xz", ".bz2")
 
 
 def ending_of(path: str) -> str:
     """Returns the extension of a file, before that of a compressed one."""
     name = PurePath(path)
-    return (name.with_suffix("") if name.suffix in _PACKED else name).suffix.lower()
+    return (name.with_suffix("") if compressed_ending(name) else name).suffix.lower()
 
 
 def format_of(path: str) -> Format | None:

@@ -18,7 +18,7 @@ from tformer_cli.text.config import CorpusConfig, DataConfig
 from tformer_cli.text.corpora import SentencePair, read_corpus, text_files
 from tformer_cli.text.fields import with_label_fields, with_text_field
 from tformer_cli.text.languages import FUNCTION_WORDS, SCRIPTS, main_code
-from tformer_cli.text.lines import OPENERS, read_lines
+from tformer_cli.text.lines import compressed_ending, read_lines
 
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
 # Tables that are read as Hugging Face datasets; what is kept of them is written as JSONL.
@@ -208,7 +208,7 @@ def plain_name(file: str) -> str:
     """The name of a file without its directory and the ending of a compressed one."""
     path = Path(file)
     # what is written is not compressed
-    return path.stem if path.suffix in OPENERS else path.name
+    return path.stem if compressed_ending(path) else path.name
 
 
 def _is_recipe(files: Sequence[str]) -> bool:

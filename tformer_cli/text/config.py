@@ -57,7 +57,8 @@ class CorpusConfig:
     """One corpus: exactly one of aligned files, TSV, JSONL, a dataset, built in, text or images."""
 
     source: str = ""
-    """File of source sentences, one per line (with `target`); `.gz`, `.xz`, `.bz2` are read."""
+    """File of source sentences, one per line (with `target`); `.gz`, `.xz`, `.bz2` and `.zst` are
+    read."""
     target: str = ""
     """File of target sentences, aligned with `source` line by line."""
     tsv: str = ""

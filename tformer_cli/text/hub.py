@@ -17,7 +17,7 @@ from typing import Any
 from tformer_cli.errors import DataError
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.fields import missing_field
-from tformer_cli.text.lines import without_surrogates
+from tformer_cli.text.lines import OPENERS, without_surrogates
 
 # Read when huggingface_hub is first imported: no usage report is sent.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -192,7 +192,7 @@ def _split_name(split: str) -> str:
 
 
 def _loader(path: Path) -> str | None:
-    suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".xz", ".bz2", ".zst")]
+    suffixes = [one for one in map(str.casefold, path.suffixes) if one not in OPENERS]
     return LOADERS.get(suffixes[-1]) if suffixes else None
 
 

@@ -7,6 +7,7 @@ characters. Bytes that are not UTF-8 become U+FFFD and are counted.
 import bz2
 import codecs
 import gzip
+import io
 import lzma
 import queue
 import shlex
@@ -31,7 +32,7 @@ COMPRESSED = {
     b"\x1f\x8b": ("gzip", ".gz"),
     b"\xfd7zXZ\x00": ("xz", ".xz"),
     b"BZh": ("bzip2", ".bz2"),
-    b"\x28\xb5\x2f\xfd": ("zstd", ""),
+    b"\x28\xb5\x2f\xfd": ("zstd", ".zst"),
 }
 # First bytes of documents by word processors.
 DOCUMENTS = {
@@ -134,7 +135,7 @@ def _is_utf8(line: bytes) -> bool:
 def _decompress(program: str, ending: str, path: str | Path) -> str:
     if str(path) == "-":
         return f"pipe it through {program} -dc first"
-    if ending and Path(path).suffix != ending:
+    if compressed_ending(path) != ending:
         return f"name it {Path(path).name}{ending}, or decompress it with {program} -d"
     return f"decompress it with {program} -d"
 
@@ -143,14 +144,32 @@ def _convert(encoding: str, path: str | Path) -> str:
     command = f"iconv -f {encoding} -t utf-8"
     if str(path) == "-":
         return f"pipe it through {command} first"
-    if Path(path).suffix in {ending for _, ending in COMPRESSED.values() if ending}:
+    if compressed_ending(path):
         return f"decompress it and convert it with {command}"
     path = Path(path)
     new = path.with_name(f"{path.stem}.utf8{path.suffix}")
     return f"convert it with {command} {shlex.quote(str(path))} > {shlex.quote(str(new))}"
 
 
-OPENERS: dict[str, Callable[..., object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+def _open_zstd(path: Path, mode: str) -> object:  # noqa: ARG001 - as the others take it
+    import pyarrow as pa  # of the standard library only Python 3.14's can
+
+    return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
+
+
+OPENERS: dict[str, Callable[..., object]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": _open_zstd,
+}
+
+
+def compressed_ending(path: str | Path) -> str:
+    """The ending of a compressed file's name, in small letters; empty for other files."""
+    suffix = Path(path).suffix.casefold()
+    return suffix if suffix in OPENERS else ""
+
 
 BLOCK_BYTES = 1 << 16
 
@@ -231,7 +250,7 @@ def open_bytes(path: str | Path) -> BinaryIO:
         return sys.stdin.buffer
     check_file(path)
     # by the name and not by the content: the user says what the file is
-    opener: Callable[[Path, str], object] = OPENERS.get(Path(path).suffix, open)
+    opener: Callable[[Path, str], object] = OPENERS.get(compressed_ending(path), open)
     try:
         return cast("BinaryIO", opener(Path(path), "rb"))
     except OSError as error:

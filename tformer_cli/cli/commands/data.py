@@ -38,7 +38,7 @@ FORMATS = ("text", "json", "html")
 CORPUS = argument(
     "FILE…",
     "Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), or one file of "
-    "texts; also .gz, .xz and .bz2.",
+    "texts; also .gz, .xz, .bz2 and .zst.",
     role="reads_file",
 )
 CHECKED = argument(

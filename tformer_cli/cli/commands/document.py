@@ -80,7 +80,7 @@ def chosen_document(
 
 def _checked(file: str, chosen: Format, output: str) -> ChosenDocument:
     """Refuses names under which other programs would take the bytes for what they are not."""
-    if program := COMPRESSORS.get(PurePath(file).suffix):
+    if program := COMPRESSORS.get(PurePath(file).suffix.casefold()):
         raise UsageError(
             f"{file}: documents are not read compressed; unpack it: {program} -dk "
             f"{shlex.quote(file)}"

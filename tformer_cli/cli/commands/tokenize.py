@@ -49,10 +49,10 @@ tokenize_app = CommandGroup(
 
 
 TOKENIZER = argument("TOKENIZER", "A tokenizer.json, or a model.", role="reads_tokenizer")
-FILES = argument("FILE…", "Text files, also .gz, .xz and .bz2; - is stdin.", role="reads_file")
+FILES = argument("FILE…", "Text, also .gz, .xz, .bz2 and .zst; - is stdin.", role="reads_file")
 INPUT = option_field(
     None,
-    "Input file, also .gz, .xz and .bz2; - is stdin.",
+    "Input file, also .gz, .xz, .bz2 and .zst; - is stdin.",
     *("--input", "-i"),
     role="reads_file",
     shown="stdin",

@@ -104,7 +104,8 @@ def text_run(
     The keys that are overridden are those of `--set`; overrides hold what the options give, too.
     """
     # A recipe's name alone: nothing else is looked at, or imported
-    if files[1] is None and not files[0].casefold().endswith((".tsv", ".gz", ".xz", ".bz2")):
+    endings = (".tsv", ".gz", ".xz", ".bz2", ".zst")
+    if files[1] is None and not files[0].casefold().endswith(endings):
         return None
     from tformer_cli.train.own_text import choose_recipe, names_own_text, read_own_text
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SOURCE = argument(
     "SOURCE…",
-    "Files of text, .jsonl, .tsv or .parquet, also .gz, .xz and .bz2 of lines; or Hugging "
+    "Files of text, .jsonl, .tsv or .parquet, also .gz, .xz, .bz2 and .zst of lines; or Hugging "
     "Face datasets, a directory or a hub name. All of one kind.",
     role="reads_file",
 )
