@@ -323,9 +323,7 @@ def prepare(
     training = training_of(recipe)
     given, tell = recipe, progress
     recipe = processes.prepared(lambda: completed_recipe(given, tell))
-    text, tokenizer_notes = processes.first(
-        lambda: _stored(_run_tokenizer(recipe, run, progress, fresh=fresh))
-    )
+    text, remarks = processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh))
     tokenizer = parse_tokenizer(text)
     sides = training.sides(tokenizer, recipe.task.labels)
     valid, corpora = processes.prepared(
@@ -340,7 +338,7 @@ def prepare(
     origin = start_origin(recipe.start, start) if processes.is_first else None
     make = partial(initial_model, recipe, tokenizer.vocab_size)
     model = make(loads=loads).to(device)
-    model_notes = freeze(model, recipe)
+    model_notes = [*remarks, *freeze(model, recipe)]
     model_notes += use_kernels(model, compiles=recipe.training.compile)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
     several = share_of_several(corpora) if training.examples.are_translated else None
@@ -366,9 +364,7 @@ def prepare(
         validation=valid,
         trainer=trainer,
         origin=origin,
-        started=_about(
-            recipe, tokenizer, corpora, device, precision, (*tokenizer_notes, *model_notes)
-        ),
+        started=_about(recipe, tokenizer, corpora, device, precision, model_notes),
     )
 
 
@@ -378,7 +374,7 @@ def _about(
     corpora: Sequence[EncodedCorpus],
     device: torch.device,
     precision: Precision,
-    more_notes: Sequence[str],
+    model_notes: Sequence[str],
 ) -> RunStarted:
     return RunStarted(
         step=0,
@@ -389,7 +385,7 @@ def _about(
         unit=unit_of(recipe),
         vocab_size=tokenizer.vocab_size if training_of(recipe).examples.are_texts else 0,
         batches_per_epoch=0,
-        notes=(*notes(recipe, corpora), *more_notes),
+        notes=(*notes(recipe, corpora), *model_notes),
     )
 
 
@@ -515,10 +511,6 @@ def _open_loader(
     )
 
 
-def _stored(tokenizer: Tokenizer) -> tuple[str, tuple[str, ...]]:
-    return tokenizer.to_json(), tokenizer.notes
-
-
 def choose_precision(recipe: Recipe, device_type: str) -> Precision:
     """Decides what "auto" means: the hardware's word, not a timing, so that runs repeat."""
     asked = recipe.training.precision
@@ -527,11 +519,14 @@ def choose_precision(recipe: Recipe, device_type: str) -> Precision:
     return "bfloat16" if has_fast_bfloat16(device_type) else "float32"
 
 
-def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress, *, fresh: bool) -> Tokenizer:
+def _run_tokenizer(
+    recipe: Recipe, run: Path, progress: Progress, *, fresh: bool
+) -> tuple[str, tuple[str, ...]]:
     """The run's own tokenizer if it is there already, so that a resumption cannot change it."""
     if not fresh and (run / TOKENIZER).is_file() and Checkpoints(run).steps():
-        return read_tokenizer(run / TOKENIZER)
-    return make_tokenizer(recipe, progress)
+        return read_tokenizer(run / TOKENIZER).to_json(), ()
+    made = make_tokenizer(recipe, progress)
+    return made.to_json(), made.notes
 
 
 def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start over") -> None:
