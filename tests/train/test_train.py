@@ -104,6 +104,19 @@ def test_without_compiled_kernels_a_run_is_as_exact(make, tmp_path, monkeypatch)
     assert digest(tmp_path / "run") == digest(tmp_path / "whole")
 
 
+@pytest.mark.slow
+def test_a_run_begun_before_there_was_a_normalization_ends_as_it_would_have(make, tmp_path):
+    before = make(tokenizer__normalization="none", training__max_steps=6)
+    train(before, tmp_path / "whole")
+    run = tmp_path / "run"
+    crash_at(before, run, 5)
+    recipe = run / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace('normalization = "none"\n', ""))
+    train(make(training__max_steps=6), run)
+    assert "NFC" not in (run / "tokenizer.json").read_text()
+    assert digest(run) == digest(tmp_path / "whole")
+
+
 def test_a_run_resumed_with_or_without_kernels_notes_it(make, tmp_path, kernels, monkeypatch):
     run = tmp_path / "run"
     crash_at(make(), run, 4)
