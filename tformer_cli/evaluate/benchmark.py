@@ -1,12 +1,17 @@
 """Translation speed of a model on this machine: batches, single lines and memory, by setting."""
 
 import multiprocessing
+import os
 import re
 import resource
+import signal
 import statistics
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from multiprocessing import connection
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
@@ -137,18 +142,58 @@ def measure_in_turns(
     measured: list[list[dict[str, Any]]] = [[] for _ in systems]
     # in turns, a machine that slows down slows all; the peak of memory is that of one system only
     # where each starts in a new process
-    context = multiprocessing.get_context("spawn")
     for number in range(rounds * len(systems)):
         place = number % len(systems)
-        with context.Pool(1) as pool:
-            arguments = systems[place].model, list(lines), systems[place].options
-            outcome = pool.apply(_measured, arguments)
-        if isinstance(outcome, TformerError):
-            raise outcome
+        outcome = in_new_process(
+            _measured, systems[place].model, list(lines), systems[place].options
+        )
         measured[place].append(outcome)
         if progress is not None:
             progress(number + 1)
     return measured
+
+
+def in_new_process(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+    """Calls a function in a process of its own, which ends with this one."""
+    context = multiprocessing.get_context("spawn")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(sending, function, arguments), daemon=True)
+    process.start()
+    sending.close()  # else its end would not be seen
+    try:
+        outcome = receiving.recv()
+        process.join()
+    except EOFError:
+        process.join()
+        raise TformerError(
+            f"the process that measures has ended with status {process.exitcode}; it may have been "
+            "killed for its memory"
+        ) from None
+    finally:
+        process.kill()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def _answer(
+    sending: connection.Connection, function: Callable[..., Any], arguments: Sequence[object]
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the parent ends this process
+    parent = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:
+        if parent is not None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        outcome: Any = function(*arguments)
+    except Exception as error:  # noqa: BLE001 - the parent raises it
+        outcome = error
+    with suppress(BrokenPipeError):
+        sending.send(outcome)
 
 
 def stored_precision(model: Path | str) -> PrecisionChoice:

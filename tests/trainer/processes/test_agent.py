@@ -54,10 +54,17 @@ class Group:
         command = [sys.executable, "-m", "tformer_cli", "train", str(recipe), "-o", str(run)]
         self.messages = run.with_name(f"{run.name}-{len(list(run.parent.iterdir()))}.txt")
         root = str(Path(__file__).parents[3])
+        self.scratch = run.with_name(f"{run.name}-scratch")
+        self.scratch.mkdir(exist_ok=True)
         with self.messages.open("w") as file:
             self.process = subprocess.Popen(
                 [*command, "--processes", str(n), "--threads", "1", *options],
-                env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": root,
+                    "OMP_NUM_THREADS": "1",
+                    "TMPDIR": str(self.scratch),
+                },
                 stdout=subprocess.PIPE,
                 stderr=file,
                 text=True,
@@ -112,8 +119,10 @@ def assert_same_bits(run, other):
 @pytest.fixture(scope="module")
 def whole(recipe):
     run = recipe.parent / "whole"
-    status, output, messages = Group(recipe, run, 3).end()
+    group = Group(recipe, run, 3)
+    status, output, messages = group.end()
     assert (status, output) == (0, f"{run}\n"), messages
+    assert list(group.scratch.iterdir()) == []
     assert "error: " not in messages
     assert messages.count("starting: ") == 1
     return run

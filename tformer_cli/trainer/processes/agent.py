@@ -39,6 +39,7 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from tformer_cli.errors import AnotherProcessFailed, Interrupted, TformerError, UsageError
+from tformer_cli.files.atomic import scratch_directory
 from tformer_cli.runtime import n_processors
 from tformer_cli.trainer.processes.launch import AGENT, RESTART_STATUS, RESUMES, Group
 
@@ -75,8 +76,13 @@ def run_group(
         place = find_place(group.meeting_point)
         if place.interface and GLOO_INTERFACE not in os.environ:
             environment[GLOO_INTERFACE] = place.interface  # else gloo asks for the host's name
-    with _quiet_agent(), _environment(environment), _one_line_errors(group.meeting_point):
-        agent = _Agent(_worker_spec(group, arguments, place), mark, on_restart)
+    with (
+        _quiet_agent(),
+        _environment(environment),
+        _one_line_errors(group.meeting_point),
+        scratch_directory() as logs,  # the agent's own stays
+    ):
+        agent = _Agent(_worker_spec(group, arguments, place), mark, on_restart, logs)
         is_stopped = False
         try:
             result = agent.run()
@@ -191,8 +197,11 @@ def _check(result: RunResult | None, place: Place | None) -> None:
 class _Agent(LocalElasticAgent):
     """Restarts processes that were lost, and no others."""
 
-    def __init__(self, spec: WorkerSpec, mark: Path, on_restart: Callable[[str], None]) -> None:
-        super().__init__(spec, logs_specs=DefaultLogsSpecs(), shutdown_timeout=STOP_SECONDS)
+    def __init__(
+        self, spec: WorkerSpec, mark: Path, on_restart: Callable[[str], None], logs: Path
+    ) -> None:
+        specs = DefaultLogsSpecs(log_dir=str(logs))
+        super().__init__(spec, logs_specs=specs, shutdown_timeout=STOP_SECONDS)
         self._mark, self._mark_before = mark, _identity(mark)
         self._on_restart = on_restart
 

@@ -8,8 +8,11 @@ The step stays what it is for one process: the same sentence pairs, whatever the
 processes. Each takes a part with about as many tokens as any other's.
 """
 
+import getpass
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -87,6 +90,9 @@ class SummingPasses(BackwardPasses):
             find_unused_parameters=True,
         )
         wrapped.register_comm_hook(None, self._sum)
+        # DistributedDataParallel loads torch's compiler, which makes a folder for what it compiles
+        with suppress(OSError, KeyError):  # it is not empty, or the user has no name
+            Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}").rmdir()
         return wrapped
 
     def _sum(
