@@ -1,6 +1,6 @@
 """Batches by token budget: groups of pairs, and their tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -50,6 +50,53 @@ class Batch:
     def n_cells(self) -> int:
         """Positions computed on both sides, B·S + B·T."""
         return self.source_mask.numel() + self.target_output.numel()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """A batch of texts of which each of several processes makes the pairs that it computes."""
+
+    source_lengths: Lengths
+    """(B) source tokens, `</s>` included if models read it."""
+    target_lengths: Lengths
+    """(B) tokens to be predicted."""
+    make: Callable[[Indices], Batch]
+    """Makes the batch of these rows."""
+
+    @classmethod
+    def of(
+        cls,
+        n_source: Lengths,
+        n_target: Lengths,
+        make: Callable[[Indices], Batch],
+        *,
+        source_eos: bool,
+        target_bos: bool,
+        target_eos: bool,
+    ) -> "PlannedBatch":
+        """Plans what `collate` makes of (B) ids of both sides; a blank source has `</s>`."""
+        sources = np.maximum(n_source + source_eos, 1)
+        return cls(sources, n_target + target_bos + target_eos - 1, make)
+
+    @property
+    def n_sentences(self) -> int:
+        return len(self.source_lengths)
+
+    @property
+    def n_source_tokens(self) -> int:
+        return int(self.source_lengths.sum())
+
+    @property
+    def n_target_tokens(self) -> int:
+        return int(self.target_lengths.sum())
+
+    @property
+    def n_cells(self) -> int:
+        """Positions computed on both sides, B·S + B·T."""
+        return self.n_sentences * int(self.source_lengths.max() + self.target_lengths.max())
+
+
+AnyBatch = Batch | PlannedBatch
 
 
 def collate(

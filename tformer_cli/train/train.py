@@ -347,7 +347,7 @@ def prepare(
         model=model,
         config=recipe.training,
         validation=recipe.validation,
-        loader=partial(_open_loader, recipe, corpora, sides),
+        loader=partial(_open_loader, recipe, corpora, sides, is_shared=processes.world_size > 1),
         validator=Validator(training.scorer(held), device, precision) if valid else None,
         checkpoints=Checkpoints(run),
         publish=partial(_publish, recipe, run, tokenizer, origin, several),
@@ -493,6 +493,8 @@ def _open_loader(
     tokenizer: Tokenizer,
     position: LoaderPosition,
     tokens_per_batch: int,
+    *,
+    is_shared: bool,
 ) -> BatchStream:
     if recipe.model.memory:
         return SegmentLoader(corpora[0], tokens_per_batch, position)
@@ -508,6 +510,7 @@ def _open_loader(
         target_bos=recipe.model.target_bos,
         target_eos=recipe.model.ends_targets,
         masking=training_of(recipe).masking(tokenizer),
+        is_shared=is_shared,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 
 from torch import Tensor
 
-from tformer_cli.text.batching import Batch
+from tformer_cli.text.batching import AnyBatch, Batch
 from tformer_cli.trainer.loss import Loss, smoothing_entropy
 
 JUDGED_STEPS = 20
@@ -95,7 +95,7 @@ class ReportInterval:
         self._count(batch)
 
     def add_step(
-        self, batches: Sequence[Batch], loss: Tensor | float, likelihood: Tensor | float
+        self, batches: Sequence[AnyBatch], loss: Tensor | float, likelihood: Tensor | float
     ) -> None:
         self.loss = self.loss + loss
         self.likelihood = self.likelihood + likelihood
@@ -141,8 +141,8 @@ class ReportInterval:
     def padding(self) -> float:
         return 1.0 - self.n_tokens / max(1, self.n_cells)
 
-    def _count(self, batch: Batch) -> None:
+    def _count(self, batch: AnyBatch) -> None:
         self.n_target_tokens += batch.n_target_tokens
         self.n_tokens += batch.n_target_tokens + batch.n_source_tokens
         self.n_cells += batch.n_cells
-        self.n_pairs += len(batch.source)
+        self.n_pairs += batch.n_sentences

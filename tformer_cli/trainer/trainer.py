@@ -10,7 +10,7 @@ from tformer_cli.errors import Interrupted
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.runtime import training_products
-from tformer_cli.text.batching import Batch
+from tformer_cli.text.batching import AnyBatch
 from tformer_cli.text.loading.loader import BatchStream, LoaderPosition
 from tformer_cli.trainer.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.trainer.best_model import BestModelPublisher, PublishWeights
@@ -179,7 +179,7 @@ class Trainer:
     def _rolled_back(self, cause: Diverged) -> dict[str, Any]:
         return roll_back(self.saver, self.state, cause, self.config.max_rollbacks).to_json()
 
-    def open_batches(self) -> Iterator[tuple[Batch, LoaderPosition]]:
+    def open_batches(self) -> Iterator[tuple[AnyBatch, LoaderPosition]]:
         budget = self.state.tokens_per_batch or self.config.tokens_per_batch
         self._loader = self._open_loader(self.state.position, budget)
         return iter(self._loader)
@@ -187,7 +187,7 @@ class Trainer:
     def close_batches(self) -> None:
         self._loader.close()
 
-    def _loop(self, batches: Iterator[tuple[Batch, LoaderPosition]], stop: StopRequest) -> None:
+    def _loop(self, batches: Iterator[tuple[AnyBatch, LoaderPosition]], stop: StopRequest) -> None:
         self.model.train()
         window = ReportInterval.from_json(self.state.window or {"start": self._tick()})
         if self.saver.is_validation_due(self.state.step) and not self.state.is_validated:
@@ -242,8 +242,8 @@ class Trainer:
             )
 
     def _next_batches(
-        self, batches: Iterator[tuple[Batch, LoaderPosition]], n_batches: int
-    ) -> list[Batch]:
+        self, batches: Iterator[tuple[AnyBatch, LoaderPosition]], n_batches: int
+    ) -> list[AnyBatch]:
         group = []
         for _ in range(n_batches):
             batch, self.state.position = next(batches)
@@ -251,13 +251,13 @@ class Trainer:
         return group
 
     def update(
-        self, batches: Iterator[tuple[Batch, LoaderPosition]], window: ReportInterval
+        self, batches: Iterator[tuple[AnyBatch, LoaderPosition]], window: ReportInterval
     ) -> None:
         with training_products():
             self._update(batches, window)
 
     def _update(
-        self, batches: Iterator[tuple[Batch, LoaderPosition]], window: ReportInterval
+        self, batches: Iterator[tuple[AnyBatch, LoaderPosition]], window: ReportInterval
     ) -> None:
         done = share_done(self.config, self.state, self._epochs())
         self.state.step += 1

@@ -10,6 +10,7 @@ from tformer_cli.text.loading import loader as loading
 from tformer_cli.text.loading.encoded import encode_corpus
 from tformer_cli.text.loading.loader import LoaderPosition, TrainingLoader
 from tformer_cli.text.tokenizer import EOS_ID
+from tformer_cli.trainer.processes.data_parallel import share_of
 
 BUDGET = 300
 
@@ -198,3 +199,31 @@ def test_closing_ends_an_iteration_at_once(open_loader):
     next(stream)
     loader.close()
     assert len(list(stream)) <= 1
+
+
+@pytest.mark.parametrize("ends", [(True, True, True), (False, True, False), (False, False, True)])
+@pytest.mark.parametrize(("bpe_dropout", "n_batches"), [(0.0, 4), (0.0, 3), (0.3, 3)])
+def test_each_process_makes_its_own_pairs_and_no_others(
+    open_loader, monkeypatch, bpe_dropout, n_batches, ends
+):
+    names = ("source_eos", "target_bos", "target_eos")
+    settings = {"bpe_dropout": bpe_dropout, **dict(zip(names, ends, strict=True))}
+    whole = [batch for batch, _ in islice(open_loader(**settings), n_batches)]
+    made, read = [], TrainingLoader._plain_ids
+    monkeypatch.setattr(
+        TrainingLoader, "_plain_ids", lambda *given: made.append(len(given[1])) or read(*given)
+    )
+    planned = [batch for batch, _ in islice(open_loader(**settings, is_shared=True), n_batches)]
+    assert bool(made) == bool(bpe_dropout)  # which lengthens all of a pool
+    for ours, theirs in zip(planned, whole, strict=True):
+        for name in ("n_sentences", "n_source_tokens", "n_target_tokens", "n_cells"):
+            assert getattr(ours, name) == getattr(theirs, name)
+    made.clear()
+    for n_processes in (1, 2, 3, 20):
+        for rank in range(n_processes):
+            share = share_of(planned, rank, n_processes)
+            expected = share_of(whole, rank, n_processes)
+            assert [content(batch) for batch in share] == [content(batch) for batch in expected]
+            if not bpe_dropout:
+                assert sum(made) == sum(batch.n_sentences for batch in expected)
+                made.clear()

@@ -10,9 +10,11 @@ import numpy as np
 
 from tformer_cli.errors import DataError
 from tformer_cli.text.batching import (
+    AnyBatch,
     Batch,
     Indices,
     Lengths,
+    PlannedBatch,
     collate,
     count_batches,
     plan_batches,
@@ -133,15 +135,15 @@ class BatchStream:
     def __init__(self, position: LoaderPosition, prefetch: int) -> None:
         self._position = position
         self._prefetch = prefetch
-        self._workers: list[Prefetcher[tuple[Batch, LoaderPosition]]] = []
+        self._workers: list[Prefetcher[tuple[AnyBatch, LoaderPosition]]] = []
 
     def n_batches(self, epoch: int) -> int:
         raise NotImplementedError
 
-    def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
+    def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, AnyBatch]]:
         raise NotImplementedError
 
-    def __iter__(self) -> Iterator[tuple[Batch, LoaderPosition]]:
+    def __iter__(self) -> Iterator[tuple[AnyBatch, LoaderPosition]]:
         # a thread, for tensors need no copy and numpy releases the lock
         worker = Prefetcher(self._stream(), self._prefetch)
         self._workers.append(worker)
@@ -155,7 +157,7 @@ class BatchStream:
         for worker in list(self._workers):
             worker.close()
 
-    def _stream(self) -> Iterator[tuple[Batch, LoaderPosition]]:
+    def _stream(self) -> Iterator[tuple[AnyBatch, LoaderPosition]]:
         epoch, start = self._position.epoch, self._position.batch
         while True:
             n_batches = self.n_batches(epoch)
@@ -195,6 +197,7 @@ class TrainingLoader(BatchStream):
         target_bos: bool = True,
         target_eos: bool = True,
         masking: Masking | None = None,
+        is_shared: bool = False,
     ) -> None:
         super().__init__(position, prefetch)
         self._corpora = list(corpora)
@@ -209,6 +212,15 @@ class TrainingLoader(BatchStream):
             ids_per_token=tokenizer.source.ids_per_token,
         )
         self._masking = masking
+        # Each process then makes its share of a batch; what is masked is drawn for all of it
+        self._plan_batch = None
+        if is_shared and masking is None and tokenizer.source.ids_per_token == 1:
+            self._plan_batch = partial(
+                PlannedBatch.of,
+                source_eos=source_eos,
+                target_bos=target_bos,
+                target_eos=target_eos,
+            )
         sizes = [len(corpus) for corpus in self._corpora]
         self._starts = np.concatenate(([0], np.cumsum(sizes)))
         self._mixture = Mixture(sizes, weights, seed)
@@ -223,7 +235,7 @@ class TrainingLoader(BatchStream):
     def n_batches(self, epoch: int) -> int:
         return sum(self._counts(epoch))
 
-    def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
+    def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, AnyBatch]]:
         first = 0
         for window, n_batches in enumerate(self._counts(epoch)):
             # windows before the place of a resumed run are counted, not planned
@@ -232,12 +244,16 @@ class TrainingLoader(BatchStream):
                 yield from enumerate(batches, start=max(first, start))
             first += n_batches
 
-    def _window(self, epoch: int, window: int, start: int) -> Iterator[Batch]:
+    def _window(self, epoch: int, window: int, start: int) -> Iterator[AnyBatch]:
         plan = self._plan(epoch, window)
         if not self._bpe_dropout:
             for number, members in enumerate(plan.batches[start:], start):
-                sides = self._plain_ids(plan.examples[members])
-                yield self._batch(*sides, (epoch, window, number))
+                examples = plan.examples[members]
+                if self._plan_batch is None:
+                    yield self._batch(*self._plain_ids(examples), (epoch, window, number))
+                else:
+                    source, target = self._lengths(examples)
+                    yield self._plan_batch(source, target, partial(self._read, examples))
             return
         # pools depend only on the plan, so that a resumed run draws the same ones
         n_pools = -(-len(plan.batches) // POOL_BATCHES)
@@ -251,7 +267,7 @@ class TrainingLoader(BatchStream):
 
     def _pool(
         self, examples: Indices, places: Indices, n_batches: int, epoch: int
-    ) -> Iterator[Batch]:
+    ) -> Iterator[AnyBatch]:
         """Draws segmentations of the pairs of some batches, then batches them by actual length."""
         # dropout lengthens pairs unevenly: batches of plain lengths would be a third padding
         sources, targets = self._drawn_ids(examples, places, epoch)
@@ -262,7 +278,17 @@ class TrainingLoader(BatchStream):
         grouped = regroup(source_lengths, target_lengths, n_batches, rng)
         for number, members in enumerate(grouped):
             sides = [sources[i] for i in members], [targets[i] for i in members]
-            yield self._batch(*sides, (epoch, int(places[0]), number))
+            if self._plan_batch is None:
+                yield self._batch(*sides, (epoch, int(places[0]), number))
+            else:
+                lengths = source_lengths[members], target_lengths[members]
+                yield self._plan_batch(*lengths, partial(self._select, *sides))
+
+    def _read(self, examples: Indices, rows: Indices) -> Batch:
+        return self._collate(*self._plain_ids(examples[rows]))
+
+    def _select(self, sources: Ids, targets: Ids, rows: Indices) -> Batch:
+        return self._collate([sources[row] for row in rows], [targets[row] for row in rows])
 
     def _batch(self, sources: Ids, targets: Ids, place: tuple[int, int, int]) -> Batch:
         """Makes a batch of examples; `place` is its own in the run."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from tformer_cli.errors import ProcessLost
-from tformer_cli.text.batching import Batch
+from tformer_cli.text.batching import AnyBatch, Batch, PlannedBatch
 from tformer_cli.text.tokenizer import PAD_ID
 from tformer_cli.trainer.gradients import BackwardPasses
 from tformer_cli.trainer.loss import Loss
@@ -160,14 +161,14 @@ def collective_errors() -> Iterator[None]:
         raise process_lost() from error
 
 
-def share_of(batches: Sequence[Batch], rank: int, world_size: int) -> list[Batch]:
+def share_of(batches: Sequence[AnyBatch], rank: int, world_size: int) -> list[Batch]:
     """Returns the part of a step's batches that falls to one process."""
     # Where the batches can be dealt out evenly, each process takes whole ones. Else the pairs of
     # all batches are thought of as one row, which is cut where each process has its share of the
     # tokens of both sides, to within one pair. Every pair falls to exactly one process; one that
     # gets none (there are fewer pairs than processes) has an empty list.
     if len(batches) % world_size == 0:
-        return list(batches[rank::world_size])
+        return [_made(batch) for batch in batches[rank::world_size]]
     tokens = [_tokens_of_pairs(batch) for batch in batches]
     n_before = torch.cat(tokens).cumsum(0) - torch.cat(tokens)
     n_tokens = int(sum(int(numbers.sum()) for numbers in tokens))
@@ -177,16 +178,25 @@ def share_of(batches: Sequence[Batch], rank: int, world_size: int) -> list[Batch
     return list(_rows(batches, parts, rank))
 
 
-def _tokens_of_pairs(batch: Batch) -> Tensor:
+def _made(batch: AnyBatch, rows: Tensor | None = None) -> Batch:
+    """Makes a batch, or a part of it."""
+    if isinstance(batch, PlannedBatch):
+        return batch.make(np.arange(batch.n_sentences) if rows is None else rows.numpy())
+    return batch if rows is None else _without_empty_columns(batch, rows)
+
+
+def _tokens_of_pairs(batch: AnyBatch) -> Tensor:
     """(B,) tokens of both sides of each pair, padding excluded."""
+    if isinstance(batch, PlannedBatch):
+        return torch.from_numpy((batch.source_lengths + batch.target_lengths).astype(np.int64))
     return batch.source_mask.sum(1) + (batch.target_output != PAD_ID).sum(1)
 
 
-def _rows(batches: Sequence[Batch], owners: Sequence[Tensor], rank: int) -> Iterator[Batch]:
+def _rows(batches: Sequence[AnyBatch], owners: Sequence[Tensor], rank: int) -> Iterator[Batch]:
     for batch, numbers in zip(batches, owners, strict=True):
         rows = (numbers == rank).nonzero().squeeze(1)
         if len(rows):
-            yield _without_empty_columns(batch, rows)
+            yield _made(batch, rows)
 
 
 def _without_empty_columns(batch: Batch, rows: Tensor) -> Batch:

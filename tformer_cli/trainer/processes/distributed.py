@@ -28,7 +28,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from tformer_cli.errors import AnotherProcessFailed, Interrupted, ProcessLost, TformerError
 from tformer_cli.files.atomic import default_signals
-from tformer_cli.text.batching import Batch
+from tformer_cli.text.batching import AnyBatch, Batch
 from tformer_cli.trainer.gradients import BackwardPasses
 from tformer_cli.trainer.optimizers.adam import Adam
 from tformer_cli.trainer.optimizers.optimizer import optimizer_tensors
@@ -190,7 +190,7 @@ class JoinedProcesses(Processes):
         drawn = np.random.SeedSequence([seed, step, self.rank]).generate_state(1, np.uint64)
         torch.manual_seed(int(drawn[0]))
 
-    def share(self, batches: Sequence[Batch]) -> list[Batch]:
+    def share(self, batches: Sequence[AnyBatch]) -> list[Batch]:
         """Returns this process's part, as balanced as whole pairs allow."""
         return share_of(batches, self.rank, self.world_size)
 

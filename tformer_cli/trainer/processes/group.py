@@ -5,11 +5,11 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from torch import Tensor, nn
 
-from tformer_cli.text.batching import Batch
+from tformer_cli.text.batching import AnyBatch, Batch
 from tformer_cli.trainer.gradients import ALONE, BackwardPasses
 from tformer_cli.trainer.optimizers.adam import Adam
 from tformer_cli.trainer.optimizers.optimizer import optimizer_tensors
@@ -49,8 +49,9 @@ class Processes:
     def seed_step(self, seed: int, step: int) -> None:
         """Seeds this process for a step, unlike all others."""
 
-    def share(self, batches: Sequence[Batch]) -> list[Batch]:
-        return list(batches)
+    def share(self, batches: Sequence[AnyBatch]) -> list[Batch]:
+        """Makes this process's part of a step's batches."""
+        return cast("list[Batch]", list(batches))  # alone it has none that is only planned
 
     def backward_passes(
         self,
