@@ -6,8 +6,9 @@ import signal
 from collections import Counter
 
 import pytest
+import torch
 
-from tformer_cli.bulk import processes
+from tformer_cli.bulk import processes, translate_shard
 from tformer_cli.bulk.processes import LocalProcesses
 from tformer_cli.bulk.shards import Fields, Shard, Source, Task
 from tformer_cli.errors import ArtifactError, TformerError, UsageError
@@ -121,6 +122,59 @@ def test_an_error_of_the_model_is_that_of_the_program(started):
         started(1, 1, answer={"error": "m: no such model", "kind": "ArtifactError"})
     with pytest.raises(UsageError, match="--beam-size"):
         started(1, 1, answer={"error": "--beam-size: 0", "kind": "UsageError"})
+
+
+@pytest.fixture
+def openings(monkeypatch):
+    """What stands for the processes says that it is on a machine with three GPUs."""
+
+    class Worker(processes._Worker):
+        def __init__(self, name, opening, threads, heard):
+            self.name, self.number, self.options = name, None, json.loads(opening)["options"]
+            self.device = self.options.get("device", "auto")
+            place = self.device if "cuda" in self.device else "cuda"
+            facts = {"place": place, "precision": "bfloat16", "n_gpus": 3}
+            heard.put((self, {"ready": facts}))
+
+        def close(self):
+            pass
+
+        def end(self):
+            return ""
+
+    monkeypatch.setattr(processes, "_Worker", Worker)
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda", None])
+def test_processes_are_spread_over_the_gpus(openings, device):
+    options = {"options": {} if device is None else {"device": device}}
+    for n_workers, n_expected in ((None, 3), (8, 8), (2, 2)):
+        with LocalProcesses(n_workers).start(json.dumps(options)) as running:
+            assert running.n_workers == n_expected
+            for _ in range(4):
+                running._start_one()
+            workers = running._workers
+            assert [one.device[-1] for one in workers] == [*"01201"]
+            assert workers[0].options.get("device") == device  # which is the first of the visible
+            assert [one.options["device"] for one in workers[1:3]] == ["cuda:1", "cuda:2"]
+            assert {one.options["precision"] for one in workers[1:]} == {"bfloat16"}
+            del workers[2]  # one that died
+            running._start_one()
+            assert workers[-1].options["device"] == "cuda:2"
+
+
+def test_a_gpu_that_is_named_has_all_processes(openings):
+    with LocalProcesses(2).start(json.dumps({"options": {"device": "cuda:1"}})) as running:
+        running._start_one()
+        assert [one.options["device"] for one in running._workers] == ["cuda:1"] * 2
+    with LocalProcesses().start(json.dumps({"options": {"device": "cuda:1"}})) as running:
+        assert running.n_workers == 1
+
+
+def test_gpus_are_counted_where_the_model_is_open(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    counts = [translate_shard._count_gpus(place) for place in ("cpu", "cuda", "cuda:2")]
+    assert counts == [0, 4, 4]
 
 
 def test_threads_are_those_asked_for_or_the_processors_divided(monkeypatch):

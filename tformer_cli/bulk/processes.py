@@ -49,7 +49,7 @@ class LocalProcesses:
             running.open()
             # The number of processors says nothing about a GPU
             if str(running.facts["place"]) != "cpu" and not self._is_chosen:
-                running.n_workers = 1
+                running.n_workers = max(1, len(running.devices))
             yield running
         finally:
             running.stop()
@@ -62,6 +62,7 @@ class _Worker:
         self, name: str, opening: str, threads: int, heard: SimpleQueue[tuple[_Worker, Any]]
     ) -> None:
         self.name = name
+        self.device = str(json.loads(opening)["options"].get("device", "auto"))
         self.number: int | None = None
         self.is_ready = False
         n_threads = str(threads)
@@ -120,6 +121,8 @@ class _Processes:
     def __init__(self, opening: str, n_workers: int, threads: int) -> None:
         self.facts: dict[str, Any] = {}
         self.n_workers = n_workers
+        self.devices: list[str] = []
+        """GPUs that the processes are spread over; empty: they compute where the first one does."""
         self._opening = opening
         self._threads = threads
         self._workers: list[_Worker] = []
@@ -136,6 +139,10 @@ class _Processes:
                 self._count_failed_start(worker)
             else:
                 self.facts = self._ready(worker, message)
+                # An index in --device is a choice; CUDA_VISIBLE_DEVICES bounds what is counted
+                if ":" not in worker.device:
+                    self.devices = [f"cuda:{n}" for n in range(self.facts.get("n_gpus", 0))]
+                    worker.device = next(iter(self.devices), worker.device)
 
     def run(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[Event]:
         """Translates shards; see `Running`."""
@@ -187,8 +194,14 @@ class _Processes:
         return Event(kind=kind, worker=worker.name, number=number, reason=worker.end())
 
     def _start_one(self) -> None:
-        name = next(self._names)
-        self._workers.append(_Worker(name, self._opening, self._threads, self._heard))
+        opening = self._opening
+        if self.devices:
+            about = json.loads(opening)
+            used = Counter(worker.device for worker in self._workers)
+            about["options"]["device"] = min(self.devices, key=lambda device: used[device])
+            about["options"]["precision"] = self.facts["precision"]  # one "auto" for all
+            opening = json.dumps(about)
+        self._workers.append(_Worker(next(self._names), opening, self._threads, self._heard))
 
     def _ready(self, worker: _Worker, message: dict[str, Any]) -> dict[str, Any]:
         facts: dict[str, Any] = message["ready"]

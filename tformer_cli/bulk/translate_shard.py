@@ -62,7 +62,16 @@ def describe(opening: str) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - whatever it is, the asking process says it
         return _failure(error)
     facts = {"place": opened.place, "precision": opened.precision, "engine": opened.engine}
-    return {**facts, "notes": notes}
+    return {**facts, "notes": notes, "n_gpus": _count_gpus(opened.place)}
+
+
+def _count_gpus(place: str) -> int:
+    """Counts the GPUs that this process sees, if it computes on one; else 0."""
+    if not place.startswith("cuda"):
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def translate_shard(

@@ -121,7 +121,7 @@ class WorkerOptions:
         None,
         "Processes of this machine. --threads are those of each; 0 divides the processors.",
         panel="Large jobs",
-        shown="one a processor; one on a GPU",
+        shown="one a processor; one a GPU",
         min=1,
         max=1024,
     )
