@@ -2,8 +2,10 @@
 
 import json
 import re
+from decimal import Decimal
 from functools import partial
 
+import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
@@ -51,7 +53,16 @@ def under(word, *names):
     return [partial(globals()[name], word) for name in names]
 
 
-def words_and_numbers(text):
-    """What was printed besides fractions, and these: two paths compute them."""
-    number = r"-?\d+\.\d+(?:e-?\d+)?"
-    return re.sub(number, "#", text), [float(found) for found in re.findall(number, text)]
+NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+
+
+def assert_printed_alike(ours, theirs, **close):
+    """Two paths have computed the same: what they print differs in the last digits of fractions.
+
+    A number is as close as `close` says, or as its last printed digit lets it be seen.
+    """
+    assert NUMBER.sub("#", ours) == NUMBER.sub("#", theirs)
+    for one, other in zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True):
+        last_digit = 10.0 ** min(Decimal(part).as_tuple().exponent for part in (one, other))
+        seen = {**close, "abs": max(close["abs"], 1.001 * last_digit)}
+        assert float(one) == pytest.approx(float(other), **seen), (one, other)

@@ -11,7 +11,7 @@ import pytest
 import torch.utils.backend_registration as registration
 
 import tformer_cli
-from tests.commands import words_and_numbers
+from tests.commands import assert_printed_alike
 from tests.recipes import tiny_translator
 from tformer_cli.trainer.speed import Pace
 
@@ -130,10 +130,7 @@ def test_so_do_other_trainings(run, changes):
 def test_translations_are_those_of_the_cpu(run, ended, options):
     arguments = ("translate", "run", "-i", "lines", "--max-length", "6", *options)
     (ours, _), (theirs, _) = run(there(*arguments), here(*arguments))
-    ours, our_numbers = words_and_numbers(ours)
-    theirs, their_numbers = words_and_numbers(theirs)
-    assert ours == theirs
-    assert our_numbers == pytest.approx(their_numbers, rel=1e-5, abs=1e-4)
+    assert_printed_alike(ours, theirs, rel=1e-5, abs=1e-4)
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.commands import assert_printed_alike
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.trainer.hardware import compile_layers, uncompiled, use_kernels
@@ -38,6 +39,16 @@ def test_layers_are_compiled_off_the_cpu_where_that_is_asked_for(compiles):
         with uncompiled(model):
             sources = torch.zeros(2, 5, dtype=torch.int64, device="meta")
             assert model(sources, sources.bool(), sources).shape == (2, 5, 30)
+
+
+def test_exact_products_of_compiled_layers_are_no_warning():
+    tell = ["TF32 is off", UserWarning, "compile_fx.py", 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compile_layers(make_model())
+        warnings.warn_explicit(*tell, module="torch._inductor.compile_fx")
+        with pytest.raises(UserWarning):
+            warnings.warn_explicit(*tell, module="torch.nn")
 
 
 def test_on_the_cpu_they_are_not_and_a_note_says_so():
@@ -137,3 +148,12 @@ def event(*names):
 )
 def test_operators_belong_where_a_reader_expects_them(names, category):
     assert category_of(event(*names)) == category
+
+
+def test_numbers_are_as_close_as_their_printed_digits_show():
+    close = {"rel": 1e-4, "abs": 1e-4}
+    assert_printed_alike("a 0.123 b 7", "a 0.124 b 7", **close)
+    assert_printed_alike("0.12 1.2e-5", "0.121 1.3e-5", **close)
+    for ours, theirs in (("0.123", "0.125"), ("0.1234567", "0.1236567"), ("a 0.1", "b 0.1")):
+        with pytest.raises(AssertionError):
+            assert_printed_alike(ours, theirs, **close)

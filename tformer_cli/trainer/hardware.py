@@ -1,5 +1,6 @@
 """The hardware of a run: its device, the kernels, and layers that torch compiles for a GPU."""
 
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -71,6 +72,8 @@ def compile_layers(model: Model) -> None:
     # whoever listens to a layer continue as before.
     for layer in _layers(model):
         layer.compile(dynamic=True)
+    # Products in float32 are exact here, so that runs can be compared; its advice is TF32
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor\.compile_fx")
 
 
 def uncompiled(model: Model) -> AbstractContextManager[object]:
