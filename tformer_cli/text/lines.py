@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from time import monotonic
 from typing import TYPE_CHECKING, BinaryIO, Generic, NamedTuple, TypeVar, cast
 
@@ -165,9 +165,9 @@ OPENERS: dict[str, Callable[..., object]] = {
 }
 
 
-def compressed_ending(path: str | Path) -> str:
+def compressed_ending(path: str | PurePath) -> str:
     """The ending of a compressed file's name, in small letters; empty for other files."""
-    suffix = Path(path).suffix.casefold()
+    suffix = PurePath(path).suffix.casefold()
     return suffix if suffix in OPENERS else ""
 
 
