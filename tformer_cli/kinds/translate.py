@@ -55,10 +55,11 @@ class Translation(Training):
         recipe, pairs = held.recipe, held.pairs
         decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
         # Now, not at the first validation, which may be hours away
-        lengths = map(len, held.tokenizer.source.encode_batch([pair.source for pair in pairs]))
-        longest = min(max(lengths, default=1), longest_source(recipe.model.max_positions))
-        if conflict := length_conflict(longest, decoding, recipe.model.max_positions):
-            raise DataError(f"data.valid: has a sentence of {longest} tokens: {conflict}")
+        encoded = held.tokenizer.source.encode_batch([pair.source for pair in pairs])
+        most = recipe.model.max_positions
+        for n_tokens in sorted({min(len(ids), longest_source(most)) for ids in encoded if ids}):
+            if conflict := length_conflict(n_tokens, decoding, most):
+                raise DataError(f"data.valid: has a sentence of {n_tokens} tokens: {conflict}")
         # Made once: they keep what they have packed of a model's weights
         engines = search_engines("tformer", held.device, held.precision)
 

@@ -108,8 +108,7 @@ class DecodingConfig:
     """Longest translation in tokens (0: only `max_length_ratio` and the model limit it)."""
     max_length_ratio: Annotated[float, POSITIVE] = _setting(
         3.0,
-        "Longest translation, in tokens per source token; 20 more are always allowed, and what "
-        "--min-length asks for.",
+        "Longest translation, in tokens per source token; 20 more are always allowed.",
         "beam",
         "Search",
         needs_source=True,

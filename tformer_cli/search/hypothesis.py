@@ -139,7 +139,7 @@ def longest_translation(
     `max_length_ratio` times the source tokens (end of sentence not counted) plus 20, or the fewest
     tokens where those are more. Only the positions count the tokens of a prefix.
     """
-    by_ratio = _times(config.max_length_ratio, n_source_tokens) + EXTRA_TOKENS
+    by_ratio = _most_by_ratio(n_source_tokens, config)
     limit = max(by_ratio, shortest_translation(n_source_tokens, config))
     limit = min(limit, config.max_length) if config.max_length else limit
     # The decoder also reads the beginning of sentence, which takes a position
@@ -156,6 +156,10 @@ def shortest_translation(n_source_tokens: int, config: DecodingConfig, n_prefix:
     return n_prefix + max(config.min_length, by_ratio)
 
 
+def _most_by_ratio(n_source_tokens: int, config: DecodingConfig) -> int:
+    return _times(config.max_length_ratio, n_source_tokens) + EXTRA_TOKENS
+
+
 def _times(ratio: float, n_tokens: int) -> int:
     # No model has more positions, and a product of floats may be infinite
     return int(min(ratio * n_tokens, MOST_TOKENS))
@@ -164,7 +168,10 @@ def _times(ratio: float, n_tokens: int) -> int:
 def length_conflict(
     n_source_tokens: int, config: DecodingConfig, max_positions: int, n_prefix: int = 0
 ) -> str:
-    """Says which limits of length no translation can keep together; empty where one can."""
+    """Says which limits of length no translation can keep together; empty where one can.
+
+    Nobody asks for the default of `max_length_ratio`, so it gives way.
+    """
     room = longest_source(max_positions)
     if n_prefix > room:
         return (
@@ -175,6 +182,9 @@ def length_conflict(
     most, limit = room - n_prefix, f"the model's {max_positions} positions have room for"
     if config.max_length and config.max_length < most:
         most, limit = config.max_length, "--max-length allows"
+    by_ratio = _most_by_ratio(n_source_tokens, config)
+    if by_ratio < most and config.max_length_ratio != type(config).max_length_ratio:
+        most, limit = by_ratio, f"--max-length-ratio {config.max_length_ratio:g} allows"
     if least <= most:
         return ""
     name, value = "--min-length", str(config.min_length)

@@ -21,6 +21,7 @@ from tformer_cli.search.constraints import (
 )
 from tformer_cli.search.engine import Choice, Searcher, Sentence
 from tformer_cli.search.hypothesis import (
+    MOST_TOKENS,
     Several,
     length_conflict,
     length_divisor,
@@ -250,8 +251,9 @@ class Translator:
 
     def check(self) -> None:
         """Makes sure that an engine supports the settings, and the model; prepares none."""
-        # The shortest line: what not even that can keep is a mistake in the settings
-        if conflict := length_conflict(1, self.config, self._model.max_positions):
+        # What not even the shortest line can keep is a mistake in the settings
+        config = replace(self.config, max_length_ratio=MOST_TOKENS)  # longer lines may have more
+        if conflict := length_conflict(1, config, self._model.max_positions):
             raise UsageError(conflict)
         self._searcher.check(self.config, self._undemanding)
 
