@@ -307,7 +307,7 @@ class CompiledSearch:
     def _satisfying(
         self, native: NativeModel, sentence: Sentence, config: DecodingConfig
     ) -> list[Hypothesis]:
-        """Finds hypotheses under a sentence's constraints, or without, if there is no way."""
+        """Finds hypotheses under a sentence's constraints; none if there is no way."""
         if sentence.constraints is None:
             return []
         limit = self._longest(sentence, config)
@@ -325,16 +325,15 @@ class CompiledSearch:
         n_forced = len(sentence.prefix)
         # The same search as torch's, so both engines keep to the same demands
         found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
-        if found and sentence.heads:
-            # Of a few hypotheses a forced pass costs little, and their search keeps no entries
-            targets = [one.token_ids for one in found]
-            _, heard = native.score([sentence.tokens] * len(found), targets, sentence.heads)
-            return [
-                replace(one, attention=SourceAttention(sentence.heads, rows))
-                for one, rows in zip(found, heard, strict=True)
-            ]
-        # A translation that lacks a phrase is better than none
-        return found or self._plain(native, [sentence], config, 1, lambda: None)[0]
+        if not (found and sentence.heads):
+            return found
+        # Of a few hypotheses a forced pass costs little, and their search keeps no entries
+        targets = [one.token_ids for one in found]
+        _, heard = native.score([sentence.tokens] * len(found), targets, sentence.heads)
+        return [
+            replace(one, attention=SourceAttention(sentence.heads, rows))
+            for one, rows in zip(found, heard, strict=True)
+        ]
 
 
 class _CompiledSteps:

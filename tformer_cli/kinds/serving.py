@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.search.keywords import DecodingOverrides
 from tformer_cli.search.opening import generation_config, overridden
+from tformer_cli.search.translator import PartOfLine
 from tformer_cli.settings import type_problem
 from tformer_cli.wording import did_you_mean, suggestions
 
@@ -198,8 +199,12 @@ class Translating(Serving):
             sentence.tokens,
             sentence.prefix,
             # Bytes of tokens are the tokenizer's, and would be a list
-            None if asked is None else (asked.required, asked.banned, asked.whole_prefix),
+            None
+            if asked is None
+            else (asked.required, asked.unwritten, asked.banned, asked.whole_prefix),
             sentence.key if self._translator.config.sampling else 0,
+            # Any sentence of a line may hold its required phrases
+            sentence.place if isinstance(sentence, PartOfLine) else None,
         )
         return Unit(tokens=len(sentence.tokens) + 1, key=key, content=sentence)
 

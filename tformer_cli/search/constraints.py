@@ -6,16 +6,20 @@ by "category", and banned "cat" does not forbid it. `unsatisfied` names what a t
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tformer_cli.errors import DataError
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+LONGEST_PIECE = 64
+"""Bytes of the longest piece that is tried besides those of the tokenizer's own spelling."""
+UNREACHABLE = 1 << 30
+"""Tokens to the end of a phrase from a place where none leads on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,68 @@ def constraints_of(record: Mapping[str, Any], where: str) -> LineConstraints:
     )
 
 
+class Phrase:
+    """A required phrase as the tokens that may write it, whatever stands before them.
+
+    Place k is behind k bytes of the phrase with a space in front of it: at place 0 nothing of it is
+    written, at place 1 it may begin without a space.
+    """
+
+    def __init__(
+        self, tokens: Sequence[int], token_bytes: Sequence[bytes], ids: Mapping[bytes, int]
+    ) -> None:
+        """Takes the tokenizer's own spelling, the bytes of all tokens, and the id of each text."""
+        written = b"".join([token_bytes[token] for token in tokens])
+        self.text = text_of(tokens, token_bytes)
+        self._bytes = f" {self.text}".encode()
+        end = len(self._bytes)
+        self._n_left = [0] * (end + 1)
+        self._next: list[set[int]] = [set() for _ in range(end + 1)]
+        for place in reversed(range(end)):
+            stops = range(place + 1, min(end, place + LONGEST_PIECE) + 1)
+            parts = [(stop, self._bytes[place:stop]) for stop in stops]
+            # Words of some tokenizers hold the space behind them
+            parts.append((end, self._bytes[place:] + b" "))
+            steps = [(self._n_left[stop], ids[part]) for stop, part in parts if part in ids]
+            least = min((n_left for n_left, _ in steps), default=UNREACHABLE)
+            self._n_left[place] = 1 + least
+            self._next[place] = {token for n_left, token in steps if n_left == least}
+        # The model has learned the tokenizer's own spelling, even where another is shorter
+        place = end - len(written.rstrip())
+        for n_written, token in enumerate(tokens):
+            if 0 <= place < end:
+                self._n_left[place] = len(tokens) - n_written
+                self._next[place].add(token)
+            place += len(token_bytes[token])
+        self._most = len(tokens)
+        self._begins_with_space = token_bytes[tokens[0]] == b" "
+        self._places: dict[int, list[int]] = {}
+        for place in range(end, 1, -1):
+            self._places.setdefault(self._bytes[place - 1], []).append(place)
+
+    @property
+    def tokens(self) -> set[int]:
+        """The tokens that may write it."""
+        return set().union(*self._next)
+
+    def progress(self, text: bytes) -> tuple[int, set[int]]:
+        """Returns how many tokens a text lacks, and the next ones."""
+        last = last_character(text)
+        place = next(filter(partial(self._is_at, text), self._places.get(text[-1], ())), 0)
+        # A space is a beginning only where it is a token of its own
+        if not place and last == " " and self._begins_with_space:
+            place = 1
+        next_ones = self._next[place] | self._next[0]
+        if not joins(last, self.text[0]):
+            next_ones |= self._next[1]
+        return min(self._n_left[place] if place else self._most, self._most), next_ones
+
+    def _is_at(self, text: bytes, place: int) -> bool:
+        return text.endswith(self._bytes[1:place]) and not joins(
+            last_character(text[: 1 - place]), self.text[0]
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Constraints:
     """Required and banned phrases of one sentence's translation."""
@@ -58,22 +124,41 @@ class Constraints:
     """(V) the bytes of each token's text, a leading space included; none for special tokens."""
     whole_prefix: str = ""
     """Text that the translation begins with and whose last word must not go on."""
+    unwritten: tuple[str, ...] = ()
+    """Required phrases that no tokens write; no search looks for them, but it may have them."""
 
     @cached_property
-    def finished_ban(self) -> re.Pattern[str] | None:
-        """Finds a banned phrase that is known to be whole words, because something follows it."""
-        return self._any_of(r"(?=\W)")
+    def texts(self) -> tuple[str, ...]:
+        """The required phrases in tokens, as they are written."""
+        return tuple(text_of(phrase, self.token_bytes) for phrase in self.required)
 
     @cached_property
-    def ban(self) -> re.Pattern[str] | None:
-        """Finds a banned phrase in a text that has ended."""
-        return self._any_of(r"(?!\w)")
+    def phrases(self) -> list[Phrase]:
+        """The required phrases; one that stands in another is written with that."""
+        by_text = dict(zip(self.texts, self.required, strict=True))
+        # Of several tokens of the same bytes the last: those of single bytes come first
+        ids = {text: token for token, text in enumerate(self.token_bytes) if text}
+        return [
+            Phrase(tokens, self.token_bytes, ids)
+            for text, tokens in by_text.items()
+            if not any(holds(other, text) for other in by_text if other != text)
+        ]
 
-    def _any_of(self, after: str) -> re.Pattern[str] | None:
-        parts = [_pattern(phrase, after) for phrase in self.banned]
-        if self.whole_prefix:
-            parts.append(rf"\A\s*{re.escape(self.whole_prefix)}(?=\S)")
-        return re.compile("|".join(parts)) if parts else None
+    @property
+    def tokens(self) -> set[int]:
+        """The tokens that may write required phrases."""
+        return set().union(*(one.tokens for one in self.phrases))
+
+    def n_broken(self, text: str) -> int:
+        """Returns how many demands a whole text breaks."""
+        phrases = unsatisfied(text, (*self.texts, *self.unwritten), self.banned)
+        return len(phrases) + self.cuts_prefix(text)
+
+    def cuts_prefix(self, text: str) -> bool:
+        """Returns whether the last word of `whole_prefix` goes on in a text."""
+        whole = text.lstrip()
+        behind = whole.removeprefix(self.whole_prefix)
+        return bool(behind.lstrip()) and len(behind) < len(whole) and not behind[0].isspace()
 
 
 class Term(NamedTuple):
@@ -122,31 +207,53 @@ def with_terms(demands: LineConstraints, line: str, terms: Sequence[Term]) -> Li
     )
 
 
-def required_of_parts(demands: LineConstraints, parts: Sequence[str]) -> list[tuple[str, ...]]:
-    """Gives the required phrases of a line to the parts that it is translated in.
+def callers(demands: LineConstraints, phrase: str, parts: Sequence[str]) -> list[int]:
+    """Finds the parts of a line that a required phrase belongs to, if any call for it.
 
-    A glossary's phrase belongs to the parts that hold its source, any other to the first part that
-    holds the phrase itself, as names and numbers may; what no part calls for, to the first part.
+    For a glossary's phrase these are the parts that hold its source, for any other the first part
+    that holds the phrase itself, as names and numbers may.
     """
-    if len(parts) < 2 or not demands.required:
-        return [demands.required] * len(parts)
-    found: list[list[str]] = [[] for _ in parts]
-    for phrase in demands.required:
-        sources = [source for target, source in demands.called_by if target == phrase]
-        called = [
-            wanted
-            for part, wanted in zip(parts, found, strict=True)
-            if any(holds(part, source) for source in sources or [phrase])
-        ]
-        # A glossary's phrase is due wherever its source stands, any other once
-        for wanted in (called if sources else called[:1]) or found[:1]:
-            wanted.append(phrase)
-    return list(map(tuple, found))
+    sources = [source for target, source in demands.called_by if target == phrase]
+    called = [
+        number
+        for number, part in enumerate(parts)
+        if any(holds(part, source) for source in sources or [phrase])
+    ]
+    return called if sources else called[:1]
 
 
 def holds(text: str, phrase: str) -> bool:
     """Returns whether a phrase stands in a text as whole words."""
-    return re.search(_pattern(phrase, r"(?!\w)"), text) is not None
+    return any(True for _ in ends_of(text, phrase))
+
+
+def ends_of(text: str, phrase: str) -> Iterator[int]:
+    """Yields the ends of a phrase in a text where it stands as whole words."""
+    start = text.find(phrase)
+    while start >= 0:
+        end = start + len(phrase)
+        is_cut = joins(text[:start][-1:], phrase[:1]) or joins(phrase[-1:], text[end : end + 1])
+        if not is_cut:
+            yield end
+        start = text.find(phrase, start + 1)
+
+
+def joins(left: str, right: str) -> bool:
+    """Returns whether two characters that stand side by side belong to one word."""
+    return in_word(left) and in_word(right)
+
+
+def in_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def text_of(tokens: Iterable[int], token_bytes: Sequence[bytes]) -> str:
+    """Joins tokens to a text, without spaces around it."""
+    return b"".join([token_bytes[token] for token in tokens]).decode("utf-8", "replace").strip()
+
+
+def last_character(text: bytes) -> str:
+    return text[-4:].decode("utf-8", "replace")[-1:]
 
 
 def unsatisfied(text: str, required: Sequence[str], banned: Sequence[str]) -> list[str]:
@@ -162,9 +269,3 @@ def _phrases(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]
     if not is_list or not all(isinstance(text, str) and not is_blank(text) for text in phrases):
         raise DataError(f'{where}: "{key}" is not a list of texts; write a list of strings')
     return tuple(text.strip() for text in phrases)
-
-
-def _pattern(phrase: str, after: str) -> str:
-    # A phrase that begins or ends in a mark has no word boundary there
-    before = r"(?<!\w)" if re.match(r"\w", phrase) else ""
-    return before + re.escape(phrase) + (after if re.search(r"\w\Z", phrase) else "")

@@ -136,7 +136,7 @@ class TorchSearch:
             return search(self._model, sentences, *self._batch(sentences), config)
 
     def _constrained(self, sentence: Sentence, config: DecodingConfig) -> list[Hypothesis]:
-        """Finds hypotheses under a sentence's constraints, or without, if there is no way."""
+        """Finds hypotheses under a sentence's constraints; none if there is no way."""
         if sentence.constraints is None:
             return []
         processors = make_processors(
@@ -159,8 +159,9 @@ class TorchSearch:
         with self._computing():
             n_forced = len(sentence.prefix)
             found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
-        # A translation that lacks a phrase, and says so, is better than none
-        return found or self._searched([sentence], config)[0]
+            if config.coverage_penalty:
+                found = _covered(self._model, self._device, sentence, found, config)
+        return found
 
     @contextmanager
     def _computing(self) -> Iterator[None]:

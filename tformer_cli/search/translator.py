@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -15,8 +16,9 @@ from tformer_cli.search.constraints import (
     NO_CONSTRAINTS,
     Constraints,
     LineConstraints,
+    callers,
     holds,
-    required_of_parts,
+    text_of,
     unsatisfied,
 )
 from tformer_cli.search.engine import Choice, Searcher, Sentence
@@ -197,6 +199,20 @@ class PreparedLine:
     """How it was divided into them."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartOfLine(Sentence):
+    """A sentence of several, any of which may hold a phrase that their line requires."""
+
+    line: PreparedLine
+    """The line with all of them as plain sentences."""
+    number: int
+
+    @property
+    def place(self) -> tuple[LineConstraints, tuple[str, ...], int]:
+        """What decides its result besides its own tokens."""
+        return self.line.demands, self.line.cut.texts, self.number
+
+
 SpelledHypothesis = tuple["Hypothesis", str]
 """A hypothesis and its text."""
 _BLANK = TranslatedText("", 0.0, 0.0, (), is_finished=True)
@@ -338,7 +354,8 @@ class Translator:
         seed = self._seed if seed is None else seed
         hears = [self._is_needed is None or self._is_needed(line) for line in lines]
 
-        def sentence(i: int, number: int, required: tuple[str, ...]) -> Sentence:
+        def sentence(i: int, number: int) -> Sentence:
+            required = demands[i].required if len(cuts[i].parts) == 1 else ()
             return self._with_shortlist(
                 Sentence(
                     tokens=cuts[i].parts[number],
@@ -353,15 +370,14 @@ class Translator:
             )
 
         return [
-            PreparedLine(
-                index=first_index + i,
-                source=lines[i],
-                demands=demands[i],
-                sentences=tuple(
-                    sentence(i, number, required)
-                    for number, required in enumerate(required_of_parts(demands[i], cut.texts))
-                ),
-                cut=cut,
+            _with_shared_phrases(
+                PreparedLine(
+                    index=first_index + i,
+                    source=lines[i],
+                    demands=demands[i],
+                    sentences=tuple(sentence(i, number) for number in range(len(cut.parts))),
+                    cut=cut,
+                )
             )
             for i, cut in enumerate(cuts)
         ]
@@ -392,60 +408,146 @@ class Translator:
         return replace(demands, banned=tuple(dict.fromkeys((*demands.banned, *self._banned))))
 
     def search(self, sentences: Sequence[Sentence]) -> list[list[SpelledHypothesis]]:
-        """Searches, under bans only where the free search wrote something banned.
+        """Searches, under constraints only where the free search breaks them.
 
-        So a ban costs little, and holds for the text, however that is cut into tokens. A best
-        hypothesis without it stays the best, whatever `n_best` others are asked for.
+        So they cost little, and hold for the text, however that is cut into tokens. A best
+        hypothesis that meets them stays the best, whatever `n_best` others are asked for.
         """
-        free = [_without_bans(sentence) for sentence in sentences]
-        found = self._spelled(self._searcher.search(free, self.config))
+        whole: list[Sentence] = []
+        lines: dict[int, tuple[int, PreparedLine]] = {}
+        places = []
+        for one in sentences:
+            if not isinstance(one, PartOfLine):
+                places.append(len(whole))
+                whole.append(one)
+                continue
+            start, _ = lines.setdefault(id(one.line), (len(whole), one.line))
+            if start == len(whole):
+                whole += one.line.sentences
+            places.append(start + one.number)
+        free = self._search_freely(whole)
+        found = self._chosen(free)
+        for start, line in lines.values():
+            own = slice(start, start + len(line.sentences))
+            whole[own] = self._with_required(line, found[own])
         broken = [
             index
-            for index, sentence in enumerate(sentences)
-            if free[index] is not sentence and any(_breaks(sentence, one) for one in found[index])
+            for index, sentence in enumerate(whole)
+            if any(_n_broken(sentence, one) for one in found[index])
         ]
-        if self.config.sampling:
-            broken = self._draw_again(sentences, found, broken)
         if broken:
-            again = self._searcher.search([sentences[index] for index in broken], self.config)
-            for index, others in zip(broken, self._spelled(again), strict=True):
-                found[index] = _kept(sentences[index], found[index], others, self.config)
-        return self._chosen(found)
+            some = [whole[index] for index in broken]
+            again = (
+                self._draw_again(some, [free[index] for index in broken])
+                if self.config.sampling
+                else self._search_bound(some)
+            )
+            for index, others in zip(broken, self._chosen(again), strict=True):
+                found[index] = _kept(whole[index], found[index], others, self.config)
+        return [found[place] for place in places]
+
+    def _search_freely(
+        self, sentences: Sequence[Sentence], config: DecodingConfig | None = None
+    ) -> list[list[SpelledHypothesis]]:
+        free = [
+            one if one.constraints is None else replace(one, constraints=None) for one in sentences
+        ]
+        return self._spelled(self._searcher.search(free, config or self.config))
+
+    def _search_bound(self, sentences: Sequence[Sentence]) -> list[list[SpelledHypothesis]]:
+        """Finds hypotheses that break as few constraints as can be, the best first."""
+        bound = [
+            self._with_shortlist(one, () if one.constraints is None else one.constraints.tokens)
+            for one in sentences
+        ]
+        found = self._spelled(self._searcher.search(bound, self.config))
+        if self.config.sampling:
+            return found
+        # What the free search knows besides its best may be better than what the other finds
+        whole_beam = replace(self.config, n_best=self.config.beam_size)
+        free = self._search_freely(sentences, whole_beam)
+        return [
+            _least_broken(sentence, {one[0].token_ids: one for one in chain(*pair)}.values())
+            for sentence, *pair in zip(sentences, found, free, strict=True)
+        ]
+
+    def _with_required(
+        self, line: PreparedLine, found: Sequence[Sequence[SpelledHypothesis]]
+    ) -> list[Sentence]:
+        """Gives the required phrases of a line to its sentences.
+
+        To the first whose translation holds it; else to those that hold its source in the glossary
+        or the first that holds the phrase itself, as names and numbers may; else to where it costs
+        least.
+        """
+        best = [hypotheses[0] for hypotheses in found]
+        joined = self._joined(best, [1.0] * len(best), line.cut.blanks).text
+        required: list[tuple[str, ...]] = [()] * len(best)
+
+        def bound(number: int, *more: str) -> Sentence:
+            phrases = (*required[number], *more)
+            own = self._constraints(line.demands, phrases, is_first=number == 0)
+            return replace(line.sentences[number], constraints=own)
+
+        spellings = self._spellings(line.demands.required)
+        for phrase in line.demands.required:
+            places = [number for number, (_, text) in enumerate(best) if holds(text, phrase)][:1]
+            if not places and not holds(joined, phrase) and phrase in spellings:
+                places = callers(line.demands, phrase, line.cut.texts)
+                places = places or [
+                    self._cheapest(best, [bound(n, phrase) for n in range(len(best))])
+                ]
+            for number in places:
+                required[number] += (phrase,)
+        return [bound(number) for number in range(len(best))]
+
+    def _cheapest(self, best: Sequence[SpelledHypothesis], bound: Sequence[Sentence]) -> int:
+        """Finds the part of a line whose search under constraints costs the line least."""
+        scores = []
+        for number, hypotheses in enumerate(self._search_bound(bound)):
+            parts = [one for one, _ in (*best[:number], *hypotheses[:1], *best[number + 1 :])]
+            total = sum(one.log_probability for one in parts)
+            score = total / length_divisor(sum(one.n_tokens for one in parts), self.config)
+            n_broken = _n_broken(bound[number], hypotheses[0]) if hypotheses else math.inf
+            scores.append((-n_broken, score, -number))
+        return -max(scores)[2]
 
     def _draw_again(
-        self,
-        sentences: Sequence[Sentence],
-        found: list[list[SpelledHypothesis]],
-        broken: list[int],
-    ) -> list[int]:
-        """Replaces samples with something banned by others, which are drawn until they have none.
+        self, sentences: Sequence[Sentence], free: Sequence[list[SpelledHypothesis]]
+    ) -> list[list[SpelledHypothesis]]:
+        """Replaces samples that break constraints by others, which are drawn until none do.
 
-        So they are samples of the model's distribution without the banned translations.
+        So they are samples of the model's distribution without the translations that do.
         """
-        # Limited: a model may write hardly anything but what is banned
+        found = list(free)
+        broken = list(range(len(found)))
+        # Limited: a model may write hardly anything else
         for attempt in range(1, MOST_TRIES + 1):
-            if not broken:
-                break
             drawn = [
-                replace(
-                    _without_bans(sentences[index]), key=line_key(sentences[index].key, attempt, 0)
-                )
+                replace(sentences[index], key=line_key(sentences[index].key, attempt, 0))
                 for index in broken
             ]
-            others = self._spelled(self._searcher.search(drawn, self.config))
-            for index, new in zip(broken, others, strict=True):
+            for index, new in zip(broken, self._search_freely(drawn), strict=True):
                 pairs = zip(found[index], new, strict=True)
-                found[index] = [n if _breaks(sentences[index], old) else old for old, n in pairs]
-            broken = [i for i in broken if any(_breaks(sentences[i], one) for one in found[i])]
-        return broken
+                found[index] = [n if _n_broken(sentences[index], old) else old for old, n in pairs]
+            broken = [i for i in broken if any(_n_broken(sentences[i], one) for one in found[i])]
+            if not broken:
+                return found
+        bound = self._search_bound([sentences[index] for index in broken])
+        for index, others in zip(broken, bound, strict=True):
+            # The search may have found fewer than were broken
+            spare = chain(others, repeat(others[-1])) if others else repeat(found[index][0])
+            found[index] = [
+                next(spare) if _n_broken(sentences[index], one) else one for one in found[index]
+            ]
+        return found
 
-    def _with_shortlist(self, sentence: Sentence) -> Sentence:
+    def _with_shortlist(self, sentence: Sentence, more: Iterable[int] = ()) -> Sentence:
         """Adds what the shortlist, and whatever must be said, lets a translation consist of."""
         if self._shortlist is None:
             return sentence
-        required = () if sentence.constraints is None else sentence.constraints.required
         # What a shortlist leaves out could otherwise never be said
-        said = (*sentence.prefix, *chain.from_iterable(required))
+        said = (*sentence.prefix, *more)
         return replace(sentence, candidates=self._shortlist.candidates(sentence.tokens, said))
 
     def score(
@@ -563,10 +665,10 @@ class Translator:
         whole_prefix = prefix.strip() if is_first and prefix != prefix.rstrip() else ""
         if not (required or demands.banned or whole_prefix):
             return None
-        encoded = self._tokenizer.target.encode_phrases(list(required))
+        spellings = self._spellings(required)
         return Constraints(
-            # what has no tokens of its own cannot be searched for
-            required=tuple(tuple(ids) for ids in encoded if ids and min(ids) > EOS_ID),
+            required=tuple(spellings.values()),
+            unwritten=tuple(phrase for phrase in required if phrase not in spellings),
             banned=tuple(
                 phrase
                 for phrase in demands.banned
@@ -576,6 +678,16 @@ class Translator:
             whole_prefix=whole_prefix,
             token_bytes=self._tokenizer.target.piece_bytes,
         )
+
+    def _spellings(self, phrases: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """Puts phrases in tokens, but those that tokens do not write."""
+        side = self._tokenizer.target
+        return {
+            phrase: tuple(ids)
+            for phrase, ids in zip(phrases, side.encode_phrases(list(phrases)), strict=True)
+            if min(ids, default=0) > EOS_ID
+            and text_of(ids, side.piece_bytes).translate(LINE_ENDS) == phrase
+        }
 
     def _spelled(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[SpelledHypothesis]]:
         """Adds texts to hypotheses, all at once: each call wakes the tokenizer's threads."""
@@ -613,19 +725,20 @@ class Translator:
         demands = line.demands
         is_read_plain = self._tokenizer.normalization != "none"
         source = plain(line.source) if is_read_plain else line.source
+        broken = [unsatisfied(one.text, demands.required, demands.banned) for one in texts]
         return Translation(
             line.index,
             line.source,
-            texts,
+            # A phrase may stand across two sentences of the best, and of no other
+            tuple(
+                one for one, its in zip(texts, broken, strict=True) if len(its) <= len(broken[0])
+            ),
             source_ids,
             len(parts),
             line.cut.is_truncated,
             line.cut.is_too_long,
             line.cut.texts if len(parts) > 1 else (),
-            (
-                *_missing_prefix(texts[0].text, demands.target_prefix),
-                *unsatisfied(texts[0].text, demands.required, demands.banned),
-            ),
+            (*_missing_prefix(texts[0].text, demands.target_prefix), *broken[0]),
             line.cut.n_sentences,
             () if self._seen_words is None else _unseen(source, self._seen_words),
             untrained_characters(line.source, self._tokenizer.source) if line.sentences else {},
@@ -709,17 +822,32 @@ def _missing_prefix(text: str, prefix: str) -> list[str]:
     return [] if is_there else [prefix]
 
 
-def _without_bans(sentence: Sentence) -> Sentence:
-    """The sentence without constraints, if those are only bans; else itself."""
-    if sentence.constraints is None or sentence.constraints.required:
-        return sentence
-    return replace(sentence, constraints=None)
+def _with_shared_phrases(line: PreparedLine) -> PreparedLine:
+    """Lets the sentences of a line share its required phrases."""
+    if len(line.sentences) < 2 or not line.demands.required:
+        return line
+    parts = [
+        PartOfLine(**vars(one), line=line, number=number)
+        for number, one in enumerate(line.sentences)
+    ]
+    return replace(line, sentences=tuple(parts))
 
 
-def _breaks(sentence: Sentence, spelled: SpelledHypothesis) -> bool:
-    """Returns whether a text holds what is banned in the translation of a sentence."""
-    pattern = None if sentence.constraints is None else sentence.constraints.ban
-    return pattern is not None and pattern.search(spelled[1]) is not None
+def _n_broken(sentence: Sentence, spelled: SpelledHypothesis) -> int:
+    """Returns how many constraints on the translation of a sentence a text breaks."""
+    asked = sentence.constraints
+    return 0 if asked is None else asked.n_broken(spelled[1].translate(LINE_ENDS))
+
+
+def _least_broken(
+    sentence: Sentence, spelled: Iterable[SpelledHypothesis]
+) -> list[SpelledHypothesis]:
+    """Keeps the hypotheses that break fewest constraints, the best first."""
+    pairs = [(_n_broken(sentence, one), one) for one in spelled]
+    least = min(n_broken for n_broken, _ in pairs)
+    return sorted(
+        (one for n_broken, one in pairs if n_broken == least), key=lambda one: -one[0].score
+    )
 
 
 def _kept(
@@ -728,22 +856,20 @@ def _kept(
     others: list[SpelledHypothesis],
     config: DecodingConfig,
 ) -> list[SpelledHypothesis]:
-    """Replaces what breaks bans by the hypotheses of a search under them.
-
-    Of samples it replaces those; else it keeps only the best, and puts the others behind it.
-    """
-    if config.sampling:
-        # The search may have found fewer than were broken
-        spare = chain(others, repeat(others[-1]))
-        return [next(spare) if _breaks(sentence, one) else one for one in free]
+    """Puts the best hypothesis of the free search first, unless others break fewer constraints."""
     best, text = free[0]
-    if _breaks(sentence, free[0]):
+    is_worse = _n_broken(sentence, free[0]) > _n_broken(sentence, others[0])
+    if is_worse or others[0][0] is best:
         return others
-    # What a search under bans finds must not outrank the free search's best
     behind = [
-        one for one in others if one[0].score <= best.score and one[0].token_ids != best.token_ids
+        (other, its_text)
+        for other, its_text in others
+        if other.token_ids != best.token_ids
+        and not (config.distinct_texts and its_text == text)
+        # What the other search finds must not outrank it
+        and (config.risk != "none" or other.score <= best.score)
     ]
-    return [(best, text), *behind][: config.n_searched]
+    return [(best, text), *behind][: config.n_best]
 
 
 def _merge_parts(prepared: Sequence[tuple[_Cut, str]]) -> _Cut:

@@ -1,10 +1,11 @@
-"""Random lines with random constraints through `tformer translate`: satisfied, or reported.
+"""Random lines with random constraints through `tformer translate`: kept, satisfied or reported.
 
 Models are tiny and random, so nothing they would say by themselves helps. A line and a glossary
 require and ban phrases: several at once, of words that the tokenizer does not know, longer than a
-translation may be, one inside another, the same one required and banned; what is banned is often
-what the model would have said. Lines are blank, short, or too long to be translated whole. Phrases
-are looked up here by a search of their own. TFORMER_CONSTRAINTS names the number of lines.
+translation may be, one inside another, the same one required and banned; what is required or banned
+is often what the model would have said, and where that meets the demands it stays. Lines are blank,
+short, or too long to be translated whole. Phrases are looked up here by a search of their own.
+TFORMER_CONSTRAINTS names the number of lines.
 """
 
 import json
@@ -15,6 +16,7 @@ import pytest
 
 from tests.commands import records_of
 from tests.models import save_random, tokenizer_of
+from tests.phrases import cut_phrases, stands_in
 
 TEXT = (
     "the a cat cats bobcat category dog dogs man men woman snow street street-car sees holds and "
@@ -38,24 +40,13 @@ def own_constraints(dice, spoken):
     """Draws what a line itself demands, some of it what the model says without any."""
     required = [phrase(dice) for _ in range(dice.choice((0, 0, 1, 1, 2, 3)))]
     banned = [phrase(dice) for _ in range(dice.choice((0, 0, 0, 1, 2)))]
+    if spoken and dice.random() < 0.4:
+        return list(cut_phrases(dice, spoken, 3)), banned
     if spoken.split() and dice.random() < 0.5:
         banned.append(dice.choice(spoken.split()))
     if required and dice.random() < 0.1:
         banned.append(dice.choice(dice.choice(required).split()))
     return required, banned
-
-
-def stands_in(text, part):
-    """Looks for a phrase of whole words: none reaches over either of its ends."""
-    starts = [n for n in range(len(text)) if text.startswith(part, n)]
-    ends = [(start, start + len(part)) for start in starts]
-    return not all(is_inside(text, start) or is_inside(text, end) for start, end in ends)
-
-
-def is_inside(text, place):
-    """Tells whether the characters around a place belong to one word."""
-    pair = text[place - 1 : place + 1] if place else ""
-    return len(pair) == 2 and all(one.isalnum() or one == "_" for one in pair)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 4])
@@ -87,14 +78,20 @@ def test_constraints_are_satisfied_or_reported(tmp_path, algorithm, longest, bea
         (number, number, source) for number, source in enumerate(sources)
     ]
     n_satisfied = n_required = 0
-    for record, (required, banned) in zip(found, demands, strict=True):
+    for record, free, (required, banned) in zip(found, spoken, demands, strict=True):
         source, said = record["source"], record["translation"]
         called = [one for one in glossary if source and (not one[0] or stands_in(source, one[0]))]
         required = {*required, *(one[1] for one in called if len(one) == 2)}
         banned = {*banned, *(one[1] for one in called if len(one) == 3)}
-        wrong = {one for one in required if not stands_in(said, one)}
-        wrong |= {one for one in banned if stands_in(said, one)}
+        wrong, was_wrong = (
+            {one for one in required if not stands_in(text, one)}
+            | {one for one in banned if stands_in(text, one)}
+            for text in (said, free["translation"])
+        )
         assert set(record.get("unsatisfied", [])) == wrong, record
+        assert len(wrong) <= len(was_wrong)
+        if not was_wrong:
+            assert record == {**record, **free}
         n_satisfied += not wrong
         n_required += bool(required)
     assert n_satisfied > 0.2 * N_LINES
