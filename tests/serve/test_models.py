@@ -74,8 +74,9 @@ def test_constraints_are_those_of_the_command(zoo):
         LineConstraints(required=("un chien",), banned=("chat",)),
         LineConstraints(),
         LineConstraints(banned=("e", "a")),
+        LineConstraints(required=("chien", "un chat")),
     ]
-    lines = ENGLISH[:4]
+    lines = [*ENGLISH[:4], "Two dogs run. A man sleeps."]
     translator = load_model(zoo["translate"]).opened.translator
     service = Service({"m": zoo["translate"]})
     free, found = served(

@@ -37,7 +37,7 @@ MOST_FILES = 4
 WIDER, WIDEST = 8, 1 << 14
 """Times the beam of a second try, where constraints left the first one no way, and the most."""
 SPARE_CANDIDATES = 16
-"""Tokens examined beyond the beam's, to replace those that are banned."""
+"""Tokens examined beyond the beam's: slots are more than it has, and some tokens are banned."""
 
 
 @dataclass(frozen=True, slots=True)

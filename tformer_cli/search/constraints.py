@@ -29,7 +29,7 @@ class LineConstraints:
     target_prefix: str = ""
     """Text the translation begins with; of a line translated in parts, the first part's."""
     required: tuple[str, ...] = ()
-    """Phrases it holds as whole words; see `required_of_parts`."""
+    """Phrases it holds as whole words; see `callers`."""
     banned: tuple[str, ...] = ()
     """Phrases it does not hold."""
     called_by: tuple[tuple[str, str], ...] = ()

@@ -460,11 +460,12 @@ class Translator:
             self._with_shortlist(one, () if one.constraints is None else one.constraints.tokens)
             for one in sentences
         ]
-        found = self._spelled(self._searcher.search(bound, self.config))
         if self.config.sampling:
-            return found
-        # What the free search knows besides its best may be better than what the other finds
+            return self._spelled(self._searcher.search(bound, self.config))
+        # All of the beam, so that the best is the same for every `n_best`; and what the free search
+        # knows besides its best may be better than what the other finds
         whole_beam = replace(self.config, n_best=self.config.beam_size)
+        found = self._spelled(self._searcher.search(bound, whole_beam))
         free = self._search_freely(sentences, whole_beam)
         return [
             _least_broken(sentence, {one[0].token_ids: one for one in chain(*pair)}.values())
