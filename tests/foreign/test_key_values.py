@@ -107,3 +107,38 @@ def test_positions_are_counted_by_config_json(tmp_path):
     write(tmp_path / "theirs")
     odd.edit(tmp_path / "theirs", "config.json", pad_token_id=0)
     assert differs(tmp_path / "theirs", tmp_path / "ours") <= odd.CLOSE * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "is_refused"),
+    [
+        ("bert", "ElectraTokenizerFast", False),
+        ("bert", "RobertaTokenizer", True),
+        ("roberta", "RobertaTokenizerFast", False),
+        ("roberta", "BertTokenizer", True),
+        ("gpt2", "GPT2Tokenizer", False),
+        ("gpt2", "Qwen2Tokenizer", True),
+        ("m2m_100", "NllbTokenizer", False),
+        ("m2m_100", "MBart50Tokenizer", True),
+        ("mbart", "MBart50Tokenizer", False),
+        ("mbart", "NllbTokenizer", True),
+    ],
+)
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
+def test_a_tokenizer_class_that_cuts_otherwise_is_refused(tmp_path, file, kind, name, is_refused):
+    KINDS[kind][0](tmp_path / kind)
+    odd.edit(tmp_path / kind, "tokenizer_config.json", tokenizer_class=None)
+    odd.edit(tmp_path / kind, file, tokenizer_class=name)
+    if is_refused:
+        with pytest.raises(ArtifactError, match=f'tokenizer_class = "{name}"'):
+            import_model(str(tmp_path / kind), None)
+    else:
+        import_model(str(tmp_path / kind), None)
+
+
+@pytest.mark.parametrize("value", [None, True])
+def test_whether_prompts_begin_is_said_where_versions_differ(tmp_path, value):
+    odd.llama(tmp_path / "llama")
+    odd.edit(tmp_path / "llama", "tokenizer_config.json", add_bos_token=value)
+    notes = import_model(str(tmp_path / "llama"), None).notes
+    assert any("where add_bos_token is not set" in note for note in notes) == (value is None)

@@ -31,6 +31,7 @@ from tformer_cli.foreign.hugging_face.keys import (
     added_of,
     added_tokens,
     check_added,
+    check_class,
     check_surrounding,
     parts_of,
     read_tokenizer_files,
@@ -114,8 +115,10 @@ def read_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary:
     return vocabulary
 
 
-def with_tokenizer_files(path: Path, vocabulary: ByteVocabulary) -> ByteVocabulary:
-    """Adds what the files of the library beside a vocabulary say."""
+def with_tokenizer_files(
+    path: Path, vocabulary: ByteVocabulary, named: object = None
+) -> ByteVocabulary:
+    """Adds what the files beside a vocabulary say; `named` is the class in config.json."""
     own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["gpt2"])
     known = {END, *(str(own[role]) for role in ROLES if role in own)}
     added, pieces = added_tokens(path, own), dict(vocabulary.pieces)
@@ -124,6 +127,8 @@ def with_tokenizer_files(path: Path, vocabulary: ByteVocabulary) -> ByteVocabula
         # its vocab.json has no special tokens
         pieces |= {token: place for token, place in added.items() if place is not None}
     check_added(path, added, vocabulary.pieces, known)
+    own_class = {"gpt2": "GPT2", "qwen2": "Qwen2"}[vocabulary.words]
+    check_class(path, own.get("tokenizer_class") or named, own_class)
     read = (*vocabulary.files, *files)
     return replace(vocabulary, pieces=pieces, files=read, notes=tuple(notes))
 
@@ -318,6 +323,7 @@ def _puts_space(content: Mapping[str, Any]) -> bool:
 ENCODER_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 _NO_LIMIT = 1 << 24  # above it a largest length says that there is none
 _WORD_NAMES = (*NAMES, "[MASK]")
+_CLASSES = {True: ("Bert", "DistilBert", "Electra"), False: ("Roberta",)}  # of words, of bytes
 _BYTE_NAMES = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 
 
@@ -355,8 +361,10 @@ class EncoderVocabulary:
         return BytePieceTokenizer(rows.pieces, self.merges, where, mask)
 
 
-def read_encoder_vocabulary(path: Path, *, lowercase: bool) -> EncoderVocabulary:
-    """Reads the tokenizer's files of a directory.
+def read_encoder_vocabulary(
+    path: Path, named: object = None, *, lowercase: bool
+) -> EncoderVocabulary:
+    """Reads the tokenizer's files of a directory, whose config.json has a `named` class.
 
     Where there is a tokenizer.json, it counts, and the other files must agree with it.
     """
@@ -389,6 +397,7 @@ def read_encoder_vocabulary(path: Path, *, lowercase: bool) -> EncoderVocabulary
         special = _special(settings, _BYTE_NAMES)
         pieces, merges, read = dict(bytes_of.pieces), bytes_of.merges, [*bytes_of.files]
         notes += bytes_of.notes
+    check_class(path, settings.get("tokenizer_class") or named, *_CLASSES[rules is not None])
     if whole.is_file():
         check_surrounding(whole, parts, special[2:3], special[3:4])
     added = added_tokens(path, settings)

@@ -218,7 +218,8 @@ def _read_bytes(source: Source, generation: Generation) -> ByteVocabulary:
     """GPT-2's vocabulary, or Qwen2's; `<|endoftext|>` ends texts, and no other token does."""
     path = source.path
     words = source.family.model_type
-    vocabulary = with_tokenizer_files(path, read_vocabulary(path, words))
+    vocabulary = read_vocabulary(path, words)
+    vocabulary = with_tokenizer_files(path, vocabulary, source.settings.get("tokenizer_class"))
     end = _end_of(source, generation)
     if end in vocabulary.pieces.values() and end != vocabulary.end:
         raise ArtifactError(
@@ -252,6 +253,11 @@ def _read_pieces(source: Source, generation: Generation) -> SpmVocabulary:
         raise ArtifactError(
             f"{path}: its tokenizer begins texts with {shown(first)}, but bos_token_id = {start} "
             "is another token; correct one of the two"
+        )
+    if own.get("add_bos_token") is None and not (path / TOKENIZER).is_file():
+        notes.append(
+            f"texts begin with {shown(first)}, as in version 4 of the library; version 5 puts none "
+            "where add_bos_token is not set"
         )
     more, whole = check_whole(path, "llama", model, ids, ((first,), ()))
     return SpmVocabulary(

@@ -67,7 +67,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     )
     file, family = source.file, source.family
     vocabulary = read_exported(file.parent) or read_encoder_vocabulary(
-        file.parent, lowercase=pipeline.lowercase
+        file.parent, source.settings.get("tokenizer_class"), lowercase=pipeline.lowercase
     )
     longest = pipeline.longest or (vocabulary.longest if pipeline.is_sentence else 0)
     output = f"{family.heads.get('tokens', {}).get('output')}.weight"

@@ -235,6 +235,16 @@ def classes_of(kind: str) -> Row:
     return TOKENIZER_CONFIGS[kind].rows["tokenizer_class"]
 
 
+def check_class(file: Path, named: object, *classes: str) -> None:
+    """Refuses a tokenizer class that cuts texts in another way than its files are read here."""
+    known = {None, "PreTrainedTokenizer", "TokenizersBackend", *(f"{c}Tokenizer" for c in classes)}
+    if (named if named is None else str(named).removesuffix("Fast")) not in known:
+        raise ArtifactError(
+            f"{file}: tokenizer_class = {shown(named)}, but the files are those of "
+            f"{' or '.join(f'{name}Tokenizer' for name in classes)}; correct it"
+        )
+
+
 TRANSLATOR_CLASSES = _tokenizer_class("Marian M2M100 Nllb MBart MBart50 Pegasus")
 _BYTE_LEVEL = {
     "add_prefix_space": only(False),

@@ -166,7 +166,7 @@ class T5Vocabulary:
 def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Vocabulary:
     own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["t5"])
     named = own.get("tokenizer_class") or settings.get("tokenizer_class")
-    if named == "ByT5Tokenizer":
+    if str(named).removesuffix("Fast") == "ByT5Tokenizer":
         pieces = [*_padded_specials(), *BYTE_CHARACTERS]
         known = {f"<extra_id_{n}>" for n in range(size)} | set(_padded_specials())
         check_added(path, added_tokens(path, own), {}, known)

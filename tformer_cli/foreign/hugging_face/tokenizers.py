@@ -24,6 +24,7 @@ from tformer_cli.foreign.hugging_face.keys import (
     TOKENIZER_CONFIGS,
     added_tokens,
     check_added,
+    check_class,
     read_tokenizer_files,
     surrounding,
 )
@@ -137,6 +138,10 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
         return _read_pegasus(path)
     own, notes, own_files = read_tokenizer_files(path, TOKENIZER_CONFIGS["m2m_100"])
     own = {**own, "tokenizer_class": own.get("tokenizer_class") or settings.get("tokenizer_class")}
+    # M2M-100 numbers its pieces by a file
+    names = ["M2M100"] if (path / "vocab.json").is_file() else ["Nllb"]
+    names = ["MBart", "MBart50"] if settings["model_type"] == "mbart" else names
+    check_class(path, own["tokenizer_class"], *names)
     spm = next((path / name for name in _JOINT_SPM if (path / name).is_file()), None)
     if spm is None:
         raise ArtifactError(
