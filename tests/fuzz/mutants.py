@@ -6,15 +6,22 @@ import shutil
 import torch
 
 from tests.foreign import encoders, test_fairseq, test_gpt2, test_llama, test_mingpt
+from tests.foreign import test_library_tokenizers as library
 from tests.foreign import test_opennmt as opennmt
 from tests.foreign.ctranslate2 import test_importing as ctranslate2
 from tests.foreign.hugging_face import test_importing as hugging_face
 from tests.foreign.marian import test_importing as marian
+from tests.foreign.own import own_model
 from tests.foreign.spm import MERGES, PIECES, padded, spm
 from tests.foreign.t5 import test_importing as t5
+from tests.models import tokenizer_of
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.foreign.export import export_hugging_face
 
 NUMBERS = (-1, 0, 1, 2**15, 2**31, 2**32 - 1, 2**53, 2**63, 10**30, 1e308, 0.5)
 VALUES = (*NUMBERS, None, True, "", "x", "\ud800", "\x1b[31m\u202e", "a" * 20_000, [], {}, [[]])
+RATINGS = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 0,
+           "max_positions": 24, "norm": "pre", "n_labels": 3, "pooler": "tanh"}  # fmt: skip
 CUT = "cut"
 """Names the damage after which no import may be another model in silence."""
 
@@ -65,6 +72,13 @@ def write_seeds(path):
     opennmt.eole_model(path / "eole")
     (path / "eole/en.spm.model").write_bytes(spm(PIECES))
     test_mingpt.write_run(path / "mingpt")
+    for name in ("llama 3", "gpt-neox"):
+        kind, make, options = library.CASES[name]
+        library.write(path / name.replace(" ", ""), kind, make, **options)
+    made = path.with_name(f"{path.name}-own")
+    info = ModelInfo(labels=("no", "yes", "maybe"))
+    own_model(made, tokenizer_of(), RATINGS, info=info)
+    export_hugging_face(made, path / "ratings")
     torch.manual_seed(1)
     return sorted(one for one in path.iterdir() if one.is_dir())
 
