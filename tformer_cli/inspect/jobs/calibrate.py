@@ -173,19 +173,7 @@ def calibrate(
     heads = Aligner(opened.directory).heads
     # Sentences by themselves are judged by themselves, as lines of one sentence are here
     translator = opened.translator.listening(heads).of_sentences()
-    filled = [
-        pair for pair in zip(sources, references, strict=True) if not any(map(is_blank, pair))
-    ]
-    # A line that recurs says nothing new, and would be in every part of the fit
-    pairs = [*{source.strip(): (source, target) for source, target in reversed(filled)}.values()]
-    pairs.reverse()
-    if len(pairs) < LEAST_LINES:
-        n_repeats = len(filled) - len(pairs)
-        repeats = f" ({count_of(n_repeats, 'repeat')} left out)" if n_repeats else ""
-        raise DataError(
-            f"--source: has {count_of(len(pairs), 'pair')} with text{repeats}, too few to "
-            f"calibrate; give at least {LEAST_LINES}, better 1,000"
-        )
+    pairs = _different_pairs(sources, references)
     given = _given(translator, opened, pairs, settings, progress)
     items = [*given, *_broken(translator, opened, pairs, given, settings, progress)]
     kept = [one for one in given if not one.is_wrong]
@@ -226,6 +214,25 @@ def calibrate(
         ),
     )
     return report
+
+
+def _different_pairs(sources: Sequence[str], references: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns the pairs with text on both sides, of equal sources the first."""
+    # A line that recurs says nothing new, and would be in every part of the fit
+    filled = [
+        pair for pair in zip(sources, references, strict=True) if not any(map(is_blank, pair))
+    ]
+    found: dict[str, tuple[str, str]] = {}
+    for source, reference in filled:
+        found.setdefault(source.strip(), (source, reference))
+    if len(found) < LEAST_LINES:
+        n_repeats = len(filled) - len(found)
+        repeats = f" ({count_of(n_repeats, 'repeat')} left out)" if n_repeats else ""
+        raise DataError(
+            f"--source: has {count_of(len(found), 'pair')} with text{repeats}, too few to "
+            f"calibrate; give at least {LEAST_LINES}, better 1,000"
+        )
+    return [*found.values()]
 
 
 def _found(
