@@ -1,5 +1,7 @@
 """Phrases of a text, looked up and cut out by a check of their own."""
 
+from tformer_cli.wording import is_blank
+
 
 def stands_in(text, part):
     """Looks for a phrase of whole words: none reaches over either of its ends."""
@@ -23,6 +25,6 @@ def cut_phrases(dice, text, n):
         last = min(len(places) - 1, first + dice.choice((1, 1, 2, 3, 5)))
         # white space around a phrase does not count, so it may end within a longer run of it
         phrase = text[places[first] : places[last]].strip()
-        if phrase and stands_in(text, phrase):
+        if not is_blank(phrase) and stands_in(text, phrase):
             found += [phrase] * dice.choice((1, 1, 1, 2))
     return tuple(found)

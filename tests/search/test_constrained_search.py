@@ -45,6 +45,10 @@ def lines_of(seed):
     return [" ".join(dice.choices(WORDS, k=6)) for _ in range(200)]
 
 
+def join_twice(model):
+    return Ensemble([model, model], space="log")
+
+
 def translator_of(tokenizer, seed, engine="compiled", join=lambda model: model, **settings):
     shape = ModelConfig(
         d_model=16, n_heads=2, d_ff=16, n_encoder_layers=1, n_decoder_layers=1, max_positions=40,
@@ -148,11 +152,11 @@ def test_ten_thousand_lines(kernels, check, algorithm):
         {"engine": "torch", "coverage_penalty": 0.3},
         {"engine": "torch", "repetition_penalty": 1.3},
         {"engine": "torch", "diversity_groups": 2},
-        {"engine": "torch", "join": lambda model: Ensemble([model, model], space="log")},
+        {"engine": "torch", "join": join_twice},
         {"length_normalization": "average", "no_repeat_ngram": 2},
         {"min_length": 4, "risk": "chrf"},
     ],
-    ids=repr,
+    ids=lambda settings: " ".join(settings) or "defaults",
 )
 @pytest.mark.parametrize("check", CHECKS)
 def test_other_searches_keep_phrases(kernels, check, settings):
