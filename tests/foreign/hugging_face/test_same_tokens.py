@@ -229,3 +229,29 @@ def test_other_merges_and_another_id_of_the_end_are_refused(tmp_path):
         (path / TOKENIZER).write_text(json.dumps({**values, **change}))
         with pytest.raises(ArtifactError, match=message):
             import_model(str(path), None)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "is_refused"),
+    [
+        (None, False),
+        ({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}, False),
+        ({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never"}, False),
+        ({"type": "Metaspace", "replacement": "_", "prepend_scheme": "always"}, True),
+        ({"type": "WordPiece", "prefix": "##", "cleanup": True}, True),
+        ({"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "Fuse"},
+            {"type": "Strip", "content": "a", "start": 1, "stop": 1}]}, True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_texts_of_tokens_are_those_of_the_library(tmp_path, decoder, is_refused):
+    """A space before a text is none here, whether a decoder removes it or not."""
+    t5(tmp_path / "t5")
+    values = json.loads((tmp_path / "t5" / TOKENIZER).read_text())
+    (tmp_path / "t5" / TOKENIZER).write_text(json.dumps({**values, "decoder": decoder}))
+    if is_refused:
+        with pytest.raises(ArtifactError, match=r"tokenizer\.json: writes .* otherwise"):
+            import_model(str(tmp_path / "t5"), None)
+    else:
+        import_model(str(tmp_path / "t5"), None)

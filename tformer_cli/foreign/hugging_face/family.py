@@ -275,7 +275,8 @@ def finish(
     `given` are the weights around the layers, `about` further fields of the model; texts become
     `lowercase` before the tokenizer's own file reads them.
     """
-    notes = [*notes, *check_tokens(source.path / TOKENIZER, tokenizer, ids, lowercase=lowercase)]
+    file, writes = source.path / TOKENIZER, config.n_decoder_layers > 0
+    of_tokens = check_tokens(file, tokenizer, ids, lowercase=lowercase, writes=writes)
     family, reader = source.family, source.reader
     # y = γ·(W·x + b) is one product here, with the rows of γ·W and γ·b (Touvron et al. 2021)
     scales = {
@@ -314,7 +315,7 @@ def finish(
         files=(source.file, *source.weight_files, *files),
         ids=ids,
         spare_rows=family.spare_rows,
-        notes=(*source.notes, *notes),
+        notes=(*source.notes, *notes, *of_tokens),
         **about,
     )
 

@@ -137,7 +137,7 @@ def whole_tokenizer(models: str, **sections: KeyRows | Parts) -> Keys:
             "padding": _BATCHES,
             "added_tokens": ADDED_ROWS,
             "post_processor": POST_PROCESSOR,
-            "decoder": no_effect("pieces say which text they are"),
+            "decoder": no_effect("its texts are compared, if the model writes any"),
             **sections,
         },
     )

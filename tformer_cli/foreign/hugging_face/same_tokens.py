@@ -17,6 +17,7 @@ from tformer_cli.foreign.foreign_model import UNUSED, original_piece
 from tformer_cli.foreign.keys import read_text
 from tformer_cli.text.joint_tokenizer import parse_library
 from tformer_cli.text.sentencepiece.spm_file import SPACE
+from tformer_cli.text.tokenizer import UNK_ID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,17 +40,19 @@ _MOST_PIECES = 1 << 17
 
 
 def check_tokens(
-    file: Path, tokenizer: Tokenizer, ids: Sequence[int], *, lowercase: bool = False
+    file: Path, tokenizer: Tokenizer, ids: Sequence[int], *, lowercase: bool, writes: bool
 ) -> list[str]:
-    """Refuses a tokenizer.json that gives texts other tokens; the notes tell of small differences.
+    """Refuses a tokenizer.json that gives texts other tokens, or tokens other texts; returns notes.
 
     Args:
         file: a tokenizer.json, which need not exist.
         tokenizer: what was made of its directory.
         ids: the id there of each id here.
         lowercase: texts are made small before they are cut.
+        writes: the model writes texts.
     """
-    pieces = [original_piece(piece) for piece in tokenizer.target.pieces(range(len(ids)))]
+    side = tokenizer.target
+    pieces = [original_piece(piece) for piece in side.pieces(range(len(ids)))]
     sentinels = [name for name in (p.strip(SPACE) for p in pieces) if SENTINEL.fullmatch(name)][:1]
     note = [
         f"a text goes on behind {name} without a space, as in seqio; transformers puts one there"
@@ -57,57 +60,81 @@ def check_tokens(
     ]
     if not file.is_file():
         return note
-    theirs = parse_library(read_text(file), str(file))
-    theirs.no_truncation()
-    theirs.no_padding()
+    library = _Library(file, lowercase=lowercase)
+    library.check_around()
 
-    def cut_by_ours(texts: Sequence[str]) -> list[list[int]]:
-        return [[ids[n] for n in row] for row in tokenizer.target.encode_phrases(texts)]
-
-    def cut_by_theirs(texts: Sequence[str]) -> list[list[int]]:
-        texts = [text.lower() if lowercase else text for text in texts]
-        try:
-            return [row.ids for row in theirs.encode_batch(texts, add_special_tokens=False)]
-        except Exception as error:  # noqa: BLE001 - the library has no class of its own
-            reason = " ".join(str(error).split())[:200]
-            raise ArtifactError(f"{file}: is damaged ({reason}); download it again") from None
+    def cut(texts: Sequence[str]) -> list[list[int]]:
+        return [[ids[n] for n in row] for row in side.encode_phrases(texts)]
 
     asked = [text.format(*sentinels) for text in (_SENTINEL_TEXTS if sentinels else ())]
-    if cut_by_ours(asked) == cut_by_theirs(asked):
+    if cut(asked) != library.cut(asked):
+        spaced = [text.replace(name, f" {name} ") for text in asked for name in sentinels]
+        library.check(asked, cut(spaced))
+    else:
         note = []
-    spaced = [text.replace(name, f" {name} ") for text in asked for name in sentinels]
-    around = theirs.encode(TEXTS[0])
-    for token, number in zip(around.tokens, around.ids, strict=True):
-        if theirs.token_to_id(token) not in (None, number):
-            raise ArtifactError(
-                f"{file}: post_processor gives {json.dumps(token)} the id {number}, but it has "
-                f"the id {theirs.token_to_id(token)}; use this model's own files"
-            )
-    for text, ours, other in zip(
-        [*TEXTS, *(asked if note else ())],
-        cut_by_ours([*TEXTS, *(spaced if note else ())]),
-        cut_by_theirs([*TEXTS, *(asked if note else ())]),
-        strict=True,
-    ):
-        if ours != other:
-            raise _differs(file, f"{json.dumps(text, ensure_ascii=False)} otherwise")
+    library.check(TEXTS, cut(TEXTS))
     words = [piece.replace(SPACE, " ").strip(" ") for piece in pieces if UNUSED not in piece]
-    added = {token.content for token in theirs.get_added_tokens_decoder().values()}
     texts = [
         first + second
         for first, second in pairwise([*words[:_MOST_PIECES], ""])
-        if not any(token in first + second for token in added)
+        if not library.has_added(first + second)
     ]
-    pairs = zip(texts, cut_by_ours(texts), cut_by_theirs(texts), strict=True)
-    others = [text for text, ours, other in pairs if ours != other]
+    pairs = zip(texts, cut(texts), library.cut(texts), strict=True)
+    others = [text for text, ours, theirs in pairs if ours != theirs]
     if len(others) > _SMALL_SHARE * len(texts):
         shown = json.dumps(others[0], ensure_ascii=False)[:60]
-        raise _differs(file, f"{len(others):,} of {len(texts):,} texts otherwise, {shown} for one")
+        raise _differs(file, f"cuts {len(others):,} of {len(texts):,} texts, {shown} for one,")
+    known = [row for row in side.encode_phrases([*TEXTS, *texts[:32]]) if UNK_ID not in row]
+    for row in known if writes and library.tokenizer.decoder is not None else ():
+        text = side.decode(row)
+        if library.decode([ids[n] for n in row]) != text.strip():
+            raise _differs(file, f"writes {json.dumps(text, ensure_ascii=False)[:60]}")
     return note
+
+
+class _Library:
+    """The tokenizer of a file, as its own library reads it."""
+
+    def __init__(self, file: Path, *, lowercase: bool) -> None:
+        self.file, self._lowercase = file, lowercase
+        self.tokenizer = parse_library(read_text(file), str(file))
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        self._added = {one.content for one in self.tokenizer.get_added_tokens_decoder().values()}
+
+    def has_added(self, text: str) -> bool:
+        return any(token in text for token in self._added)
+
+    def cut(self, texts: Sequence[str]) -> list[list[int]]:
+        texts = [text.lower() if self._lowercase else text for text in texts]
+        try:
+            return [row.ids for row in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
+        except Exception as error:  # noqa: BLE001 - the library has no class of its own
+            reason = " ".join(str(error).split())[:200]
+            raise ArtifactError(f"{self.file}: is damaged ({reason}); download it again") from None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False)).strip()
+
+    def check(self, texts: Sequence[str], expected: Sequence[Sequence[int]]) -> None:
+        for text, ours, theirs in zip(texts, expected, self.cut(texts), strict=True):
+            if ours != theirs:
+                raise _differs(self.file, f"cuts {json.dumps(text, ensure_ascii=False)}")
+
+    def check_around(self) -> None:
+        """Refuses tokens around a text whose ids are those of others."""
+        self.cut(TEXTS)  # which a damaged file cannot
+        found = self.tokenizer.encode(TEXTS[0])
+        for token, number in zip(found.tokens, found.ids, strict=True):
+            if (own := self.tokenizer.token_to_id(token)) not in (None, number):
+                raise ArtifactError(
+                    f"{self.file}: post_processor gives {json.dumps(token)} the id {number}, but "
+                    f"it has the id {own}; use this model's own files"
+                )
 
 
 def _differs(file: Path, how: str) -> ArtifactError:
     return ArtifactError(
-        f"{file}: cuts {how} than it would be cut here, so one of its settings is not supported, "
-        "or the files next to it are another model's; import another model"
+        f"{file}: {how} otherwise than is done here, so one of its settings is not supported, or "
+        "the files next to it are another model's; import another model"
     )
