@@ -52,6 +52,14 @@ def test_a_word_between_spaces_is_one_piece(tokenizers):
     assert after.source.decode([size, size]) == "<x> <x>"
 
 
+def test_a_word_is_composed_as_the_texts_are(tokenizers):
+    before, _ = tokenizers
+    after = before.with_new_tokens(["<e\u0301>"])
+    assert after.new_tokens == ("<é>",)
+    for text in ("A <é> man", "A <e\u0301> man"):
+        assert before.vocab_size in after.source.encode(text)
+
+
 def test_what_is_no_new_word_is_refused(tokenizers):
     before, after = tokenizers
     for tokenizer, word in ((before, "a b"), (before, ""), (after, "<x>"), (before, "\udc80")):

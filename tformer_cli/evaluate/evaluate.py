@@ -227,7 +227,7 @@ def reference_loss(opened: Opened, sources: Sequence[str], references: Sequence[
     )
     scored = opened.translator.score(source_ids, target_ids)
     total = math.fsum(pair.log_probability for pair in scored)
-    return -total / max(1, sum(pair.n_tokens for pair in scored))
+    return abs(total) / max(1, sum(pair.n_tokens for pair in scored))
 
 
 def read_texts(paths: Sequence[Path], counts: LineCounts | None = None) -> list[list[str]]:

@@ -117,7 +117,8 @@ class JointTokenizer(OneSidedTokenizer):
         data = json.loads(self.to_json())
         vocabulary = data["model"]["vocab"]
         for word in words:
-            piece = _piece_of(word)
+            # as texts are when the tokens are looked for in them
+            piece = _piece_of(plain(word) if self.normalization == "nfc" else word)
             check_new_token(word, is_there=piece in vocabulary)
             vocabulary[piece] = len(vocabulary)
         return self.parse(json.dumps(data))

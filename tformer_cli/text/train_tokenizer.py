@@ -27,7 +27,7 @@ MAX_LINES = 2_000_000
 MAX_UNKNOWN_COUNT_LINES = 500_000
 # Longest piece of "unigram": 8 to 32 characters, by script.
 MAX_PIECE_BYTES = 32
-# Bytes of a word that is learned from; SentencePiece leaves out lines of more.
+# Bytes of a word that is learned from; SentencePiece skips lines of more.
 LONGEST_WORD = 4192
 
 
@@ -36,7 +36,7 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Trains a tokenizer on lines of both languages, or on a sample of very many."""
     tokenizer = blank_tokenizer(config.algorithm, config.normalization)
-    left_out: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     sample = map(without_surrogates, sampled(lines, n_lines))
     trainer = _trainer(config)
     if config.algorithm == "byte":
@@ -45,21 +45,21 @@ def train_tokenizer(
     else:
         lines = _checked(sample)
         if config.algorithm != "char":
-            lines = _without_longest(lines, left_out)
+            lines = _without_longest(lines, skipped)
         with default_signals():  # the library merges pairs for minutes on a busy machine
             tokenizer.train_from_iterator(lines, trainer)
     text = tokenizer.to_str()
     if config.algorithm == "unigram":
         text = _settled(text, config.vocab_size)
     trained = JointTokenizer.parse(text)
-    trained.notes = (*_notes(trained, config, left_out.total()),)
+    trained.notes = (*_notes(trained, config, skipped.total()),)
     return trained
 
 
-def _notes(trained: Tokenizer, config: TokenizerConfig, n_left_out: int) -> Iterator[str]:
-    if n_left_out:
-        words = count_of(n_left_out, "word")
-        yield f"{words} of more than {LONGEST_WORD:,} bytes left out of the tokenizer's training"
+def _notes(trained: Tokenizer, config: TokenizerConfig, n_skipped: int) -> Iterator[str]:
+    if n_skipped:
+        words = count_of(n_skipped, "word")
+        yield f"{words} of more than {LONGEST_WORD:,} bytes skipped in the tokenizer's training"
     made, asked = trained.vocab_size, config.vocab_size
     if config.algorithm == "byte":
         if asked not in (made, TokenizerConfig.vocab_size):
@@ -71,7 +71,7 @@ def _notes(trained: Tokenizer, config: TokenizerConfig, n_left_out: int) -> Iter
         )
 
 
-def _without_longest(lines: Iterable[str], left_out: Counter[str]) -> Iterator[str]:
+def _without_longest(lines: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
     """Passes lines on without words whose pairs of letters would take minutes to count."""
     words = pre_tokenizers.Split(Regex(WORDS), "isolated")
     for line in lines:
@@ -80,7 +80,7 @@ def _without_longest(lines: Iterable[str], left_out: Counter[str]) -> Iterator[s
             continue
         parts = [part for part, _ in words.pre_tokenize_str(line)]
         kept = [part for part in parts if len(part.encode()) <= LONGEST_WORD]
-        left_out["words"] += len(parts) - len(kept)
+        skipped["words"] += len(parts) - len(kept)
         yield "".join(kept)
 
 

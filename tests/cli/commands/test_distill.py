@@ -1,6 +1,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -45,7 +46,8 @@ def test_tables_are_on_stdout_and_all_else_on_stderr(recipe, tmp_path, in_proces
     assert any(line.split()[:2] == ["int8", "student"] for line in lines)
     assert "Chosen of the teacher's translations" in lines
     assert "translate train-0: by " in done.stderr
-    assert "skipped" not in done.stderr
+    # a student learns no translations that are blank, such as controls that a random teacher writes
+    assert "skipped" not in re.sub(r"skipped: \d+ blank", "", done.stderr)
     assert f"{out}/report/report.html has it as a page" in done.stderr
     again = distill(recipe, "-o", out, "--quiet", "--format", "json")
     assert (again.exit_code, again.stderr) == (0, "")

@@ -188,20 +188,19 @@ def score_texts(opened: Opened, texts: Sequence[str], first_index: int = 0) -> l
     """Scores each text by itself, in windows that the model takes."""
     # Without overlap: each token is read once, as in training
     window = opened.config.max_positions
-    written = [text for text in texts if not is_blank(text)]
-    ids = opened.directory.tokenizer.target.encode_phrases(written)
-    scored = zip(ids, log_probabilities(opened, ids, window, window), strict=True)
-    rows = [(text, *(((), ()) if is_blank(text) else next(scored))) for text in texts]
+    read = ["" if is_blank(text) else text for text in texts]
+    encoded = opened.directory.tokenizer.target.encode_phrases(read)
+    rows = zip(texts, encoded, log_probabilities(opened, encoded, window, window), strict=True)
     return [
         ScoredText(
             index=index,
             text=text,
-            token_ids=tuple(tokens),
+            token_ids=tuple(ids),
             token_log_probabilities=tuple(steps),
             # A predicted end is one
             n_bytes=len(text.encode("utf-8", "replace")) + opened.config.target_eos,
         )
-        for index, (text, tokens, steps) in enumerate(rows, first_index)
+        for index, (text, ids, steps) in enumerate(rows, first_index)
     ]
 
 
