@@ -230,3 +230,12 @@ def test_a_phrase_goes_where_it_costs_a_line_least(kernels):
         (prepared,) = translator.prepare([line], demands=demands)
         parts = [translator.search([one])[0] for one in prepared.sentences]
         assert translator.finish(prepared, parts) == found
+
+
+@pytest.mark.parametrize("settings", [{}, {"sampling": True}, {"engine": "torch"}])
+def test_what_cannot_be_met_leaves_the_free_translation(kernels, settings):
+    translator = translator_of(tokenizer_of(lines_of(5), 400), 5, n_best=3, **settings)
+    asked = LineConstraints(required=(" chats maisons" * 9, "\ue000"))
+    (free,) = translator.translate(["le chat"])
+    (found,) = translator.translate(["le chat"], demands=[asked])
+    assert found == replace(free, unsatisfied=asked.required)

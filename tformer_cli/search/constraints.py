@@ -35,6 +35,10 @@ class LineConstraints:
     called_by: tuple[tuple[str, str], ...] = ()
     """Required phrases of a glossary, each with a phrase of the source that calls for it."""
 
+    def __post_init__(self) -> None:
+        for name in ("required", "banned"):
+            object.__setattr__(self, name, tuple(phrase.strip() for phrase in getattr(self, name)))
+
 
 NO_CONSTRAINTS = LineConstraints()
 
@@ -268,4 +272,4 @@ def _phrases(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]
     is_list = isinstance(phrases, list)
     if not is_list or not all(isinstance(text, str) and not is_blank(text) for text in phrases):
         raise DataError(f'{where}: "{key}" is not a list of texts; write a list of strings')
-    return tuple(text.strip() for text in phrases)
+    return tuple(phrases)

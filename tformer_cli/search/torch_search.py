@@ -159,7 +159,7 @@ class TorchSearch:
         with self._computing():
             n_forced = len(sentence.prefix)
             found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
-            if config.coverage_penalty:
+            if found and config.coverage_penalty:
                 found = _covered(self._model, self._device, sentence, found, config)
         return found
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import chain, islice, repeat, zip_longest
@@ -529,18 +530,18 @@ class Translator:
                 for index in broken
             ]
             for index, new in zip(broken, self._search_freely(drawn), strict=True):
-                pairs = zip(found[index], new, strict=True)
-                found[index] = [n if _n_broken(sentences[index], old) else old for old, n in pairs]
+                broken_by = partial(_n_broken, sentences[index])
+                found[index] = list(map(partial(min, key=broken_by), found[index], new))
             broken = [i for i in broken if any(_n_broken(sentences[i], one) for one in found[i])]
             if not broken:
                 return found
         bound = self._search_bound([sentences[index] for index in broken])
         for index, others in zip(broken, bound, strict=True):
+            broken_by = partial(_n_broken, sentences[index])
             # The search may have found fewer than were broken
             spare = chain(others, repeat(others[-1])) if others else repeat(found[index][0])
-            found[index] = [
-                next(spare) if _n_broken(sentences[index], one) else one for one in found[index]
-            ]
+            least = broken_by(others[0]) if others else math.inf
+            found[index] = [next(spare) if broken_by(one) > least else one for one in found[index]]
         return found
 
     def _with_shortlist(self, sentence: Sentence, more: Iterable[int] = ()) -> Sentence:
