@@ -7,11 +7,10 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 from tformer_cli.settings import FRACTION, Limits, at_least, between, check_limits
-from tformer_cli.text.tokenizer import MOST_PIECES
+from tformer_cli.text.tokenizer import MOST_PIECES, Normalization
 
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
 TextKind = Literal["lines", "stream"]
-Normalization = Literal["nfc", "none"]
 MOST_PAIRS = 10_000_000
 """Of the built-in corpus; more would take hours before the grammar is found to have no more."""
 FEWEST_PIECES = 5

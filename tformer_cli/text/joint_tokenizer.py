@@ -29,7 +29,8 @@ from tformer_cli.text.tokenizer import (
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS, bytes_of, check_new_token, label_of
 
 if TYPE_CHECKING:
-    from tformer_cli.text.config import Algorithm, Normalization
+    from tformer_cli.text.config import Algorithm
+    from tformer_cli.text.tokenizer import Normalization
 
 # Texts that are encoded one by one faster than the library's threads for batches start.
 FEW = 8

@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.regular_file import read_bounded, read_regular
-
-if TYPE_CHECKING:
-    from tformer_cli.text.config import Normalization
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
@@ -21,6 +18,7 @@ MOST_PIECES = 1_000_000
 FILE_NAME = "tokenizer.json"
 MAX_FILE_BYTES = 1 << 29
 SideName = Literal["source", "target"]
+Normalization = Literal["nfc", "none"]
 Span = tuple[int, int]
 """First character, and the one after the last."""
 VERSION = 1
@@ -162,7 +160,7 @@ class Tokenizer(ABC):
 
     algorithm: str
     """One of `config.Algorithm`, or the kind that a file of tformer names."""
-    normalization: "Normalization" = "none"
+    normalization: Normalization = "none"
     """Treatment of text before it is cut; see `TokenizerConfig`."""
     notes: tuple[str, ...] = ()
     """Remarks on its training; none of one that was read."""

@@ -96,6 +96,16 @@ def _checked(file: str, chosen: Format, output: str) -> ChosenDocument:
     return ChosenDocument(file, chosen)
 
 
+def _check_lengths(document: "Document", name: str) -> None:
+    """Refuses a text that is too long to be translated at once."""
+    longest = max((len(one.text) for one in document.segments), default=0)
+    if longest > MOST_CHARACTERS:  # its tokens would take some hundred times as much memory
+        raise DataError(
+            f"{name}: has a text of {longest:,} characters, and at most {MOST_CHARACTERS:,} "
+            "are translated at once; divide it"
+        )
+
+
 def translate_document(
     chosen: ChosenDocument,
     output: str,
@@ -126,12 +136,7 @@ def translate_document(
         name = "stdin" if chosen.file == STANDARD_STREAM else chosen.file
         # A document that cannot be read is an error before a model is loaded, too
         document = chosen.format.read(data, ReadSettings(name=name, **languages(), **reading))
-        longest = max((len(one.text) for one in document.segments), default=0)
-        if longest > MOST_CHARACTERS:  # its tokens would take some hundred times as much memory
-            raise DataError(
-                f"{name}: has a text of {longest:,} characters, and at most {MOST_CHARACTERS:,} "
-                "are translated at once; divide it"
-            )
+        _check_lengths(document, name)
         opened, doubter = open_model(), None
         if doubt_format is not None:
             from tformer_cli.inspect.doubt import Doubter

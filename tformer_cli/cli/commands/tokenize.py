@@ -30,8 +30,8 @@ from tformer_cli.cli.streams import (
     write_line,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.text.config import Algorithm, Normalization
-from tformer_cli.text.tokenizer import MOST_PIECES, read_tokenizer
+from tformer_cli.text.config import Algorithm
+from tformer_cli.text.tokenizer import MOST_PIECES, Normalization, read_tokenizer
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:

@@ -85,15 +85,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     if pipeline.dense:  # that library reads no head of the encoder
         pooler, of_head, more = read_classifier(pipeline, source.settings.get("id2label"))
         head, of_pipeline = "labels", (*of_pipeline, *more)
-    labels: tuple[str, ...] = ()
-    if head in ("labels", "tags"):
-        labels = label_names(file, source.settings, len(of_head["output_bias"]), source.notes)
-    spaced = next((one for one in labels if head == "tags" and one.split() != [one]), None)
-    if spaced is not None:  # a line of labels has as many as words
-        raise ArtifactError(
-            f"{file}: the label {shown(spaced)} has a space, but labels of words are written with "
-            "spaces between them; rename it in id2label"
-        )
+    labels = _labels(source, head, of_head)
     for name, one in of_head.items():
         is_of_tokens = head == "tokens" and name.startswith("output_")
         given[name] = rows.of(one) if is_of_tokens else one
@@ -121,6 +113,20 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         labels=labels,
         lowercase=pipeline.lowercase,
     )
+
+
+def _labels(source: Source, head: Head, of_head: Mapping[str, Array]) -> tuple[str, ...]:
+    """Reads the names of labels; those of words have no space."""
+    if head not in ("labels", "tags"):
+        return ()
+    labels = label_names(source.file, source.settings, len(of_head["output_bias"]), source.notes)
+    spaced = next((label for label in labels if head == "tags" and label.split() != [label]), None)
+    if spaced is not None:  # a line of labels has as many as words
+        raise ArtifactError(
+            f"{source.file}: the label {shown(spaced)} has a space, but labels of words are "
+            "written with spaces between them; rename it in id2label"
+        )
+    return labels
 
 
 def _positions(source: Source, longest: int, padding: int) -> Array:

@@ -299,13 +299,7 @@ def finish(
         return array
 
     weights = build_weights(config, len(ids), family.modules, read, given, str(source.file))
-    beginnings, note = family.omitted
-    left = [n for n in reader.arrays if n.startswith(beginnings) and not reader.is_taken(n)]
-    if left:
-        source.notes.append(note)
-    ignored = re.compile(family.ignored)
-    reader.ignore([*left, *(name for name in reader.arrays if ignored.fullmatch(name))])
-    reader.check_all_taken()
+    _check_all_taken(source)
     return ForeignModel(
         kind=kind or f"Hugging Face {family.title}",
         config=config,
@@ -318,6 +312,18 @@ def finish(
         notes=(*source.notes, *notes, *of_tokens),
         **about,
     )
+
+
+def _check_all_taken(source: Source) -> None:
+    """Refuses tensors that are left over, but those that the family's table omits or ignores."""
+    family, reader = source.family, source.reader
+    beginnings, note = family.omitted
+    left = [n for n in reader.arrays if n.startswith(beginnings) and not reader.is_taken(n)]
+    if left:
+        source.notes.append(note)
+    ignored = re.compile(family.ignored)
+    reader.ignore([*left, *(name for name in reader.arrays if ignored.fullmatch(name))])
+    reader.check_all_taken()
 
 
 def named_weights(
