@@ -266,8 +266,8 @@ def test_too_little_text_and_nothing_right_are_refused(zoo, texts, tmp_path):
     held = ["-i", few, "--reference", few]
     for lines, pairs in (
         ([*"abcdefghi"], "9 pairs with text, too few"),
-        (["the same line"] * 120, "1 pair with text (119 repeats left out), too few"),
-        ([*"abcdefghijk"] * 30, "11 pairs with text (319 repeats left out), too few"),
+        (["the same line"] * 120, "1 pair with text (119 repeats omitted), too few"),
+        ([*"abcdefghijk"] * 30, "11 pairs with text (319 repeats omitted), too few"),
     ):
         few.write_text("".join(f"{line}\n" for line in lines))
         assert f"--source: has {pairs}" in run("calibrate", tmp_path / "m", *held).stderr

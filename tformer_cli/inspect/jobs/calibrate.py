@@ -227,7 +227,7 @@ def _different_pairs(sources: Sequence[str], references: Sequence[str]) -> list[
         found.setdefault(source.strip(), (source, reference))
     if len(found) < LEAST_LINES:
         n_repeats = len(filled) - len(found)
-        repeats = f" ({count_of(n_repeats, 'repeat')} left out)" if n_repeats else ""
+        repeats = f" ({count_of(n_repeats, 'repeat')} omitted)" if n_repeats else ""
         raise DataError(
             f"--source: has {count_of(len(found), 'pair')} with text{repeats}, too few to "
             f"calibrate; give at least {LEAST_LINES}, better 1,000"
