@@ -137,7 +137,7 @@ def test_tokens_logits_texts_and_files_are_theirs_both_ways(tmp_path, case):
         assert side.decode(ids) == tokenizer.decode(foreign, skip_special_tokens=True)
         spans = side.encode_with_spans([text])[0]
         assert spans[0] == side.encode(text)
-        if not ids:
+        if not ids or text in TEXTS[3:]:
             continue
         with torch.no_grad():
             prompt = torch.tensor([foreign])
@@ -234,3 +234,13 @@ def test_a_pattern_that_never_ends_is_an_error(capfd):
     with pytest.raises(DataError, match="the model's tokenizer cannot cut a text"):
         LibraryTokenizer(content, ids, pieces).encode("a" * 40 + "b")
     capfd.readouterr()
+
+
+def test_a_list_of_one_end_is_that_end(tmp_path):
+    write(tmp_path / "theirs", "Llama", smol)
+    one = import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    file = tmp_path / "theirs" / "generation_config.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps(settings | {"eos_token_id": [settings["eos_token_id"]]}))
+    other = import_model(str(tmp_path / "theirs"), tmp_path / "again")
+    assert (one.ids, one.config, one.notes) == (other.ids, other.config, other.notes)

@@ -306,7 +306,9 @@ def _way(unknown: str, family: Family) -> str:
     if setting == "embedding_norm" and family.fixed[setting]:
         return 'train with embedding_norm = true or norm = "pre"'
     values = family.known.get(setting, ())
-    shown = " or ".join(json.dumps(one) for one in values) if isinstance(values, Iterable) else ""
+    values = values if isinstance(values, Iterable) else ()
+    # a table of positions is imported, never trained
+    shown = " or ".join(json.dumps(one) for one in values if one != "table")
     return f"train with {setting} = {shown}" if shown else f"train without {setting}"
 
 

@@ -194,10 +194,7 @@ def assembled_model(
 def _end_of(source: Source, generation: Generation) -> int | None:
     """Returns the id of the token that ends texts; None: no token does."""
     ids = {**source.settings, **generation.special_ids}
-    if ids.get("eos_token_id") is None:
-        return None
-    file = generation.path if "eos_token_id" in generation.special_ids else source.file
-    return number(file, ids, "eos_token_id")
+    return None if ids.get("eos_token_id") is None else number(source.file, ids, "eos_token_id")
 
 
 def _checked(source: Source, generation: Generation, exported: Exported) -> Exported:

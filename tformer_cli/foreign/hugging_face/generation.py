@@ -20,6 +20,7 @@ from tformer_cli.foreign.keys import (
     Keys,
     no_effect,
     noted,
+    number,
     only,
     read_json_file,
     rows_of,
@@ -112,7 +113,11 @@ class Generation:
     @property
     def special_ids(self) -> dict[str, Any]:
         ids = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-        return {name: self.values[name] for name in ids if self.values.get(name) is not None}
+        found = {name: self.values[name] for name in ids if self.values.get(name) is not None}
+        for name, value in found.items():
+            if isinstance(value, list):  # refused by this file's name, if there are several
+                found[name] = value[0] if len(value) == 1 else number(self.path, found, name)
+        return found
 
     def check_forced(self, eos: int, languages: Mapping[str, int] | None = None) -> list[str]:
         """Checks the tokens that translations are made to begin and end with."""
