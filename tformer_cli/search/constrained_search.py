@@ -129,7 +129,7 @@ class _Search:
         # The space lets a phrase begin, and belongs to no translation
         first = self._grow(0, (), (), 0.0, b" ")
         self.live = [] if first is None else [first]
-        n_files = min(1 + sum(one.n_left for one in self.live), MOST_FILES)
+        n_files = min(1 + sum(hypothesis.n_left for hypothesis in self.live), MOST_FILES)
         self._n_slots = config.beam_size * n_files
 
     def step(self) -> None:
@@ -186,7 +186,7 @@ class _Search:
     ) -> _Live | None:
         """Makes a hypothesis, or None where it can no longer meet the demands."""
         written = _written(text)
-        ends = [(one, ends_of(written, one)) for one in self._constraints.banned]
+        ends = [(phrase, ends_of(written, phrase)) for phrase in self._constraints.banned]
         # A phrase at the very end may still become another word: `is_doubtful` marks it
         places = [(phrase, end) for phrase, own in ends for end in own]
         is_broken = any(end < len(written) or not in_word(phrase[-1]) for phrase, end in places)

@@ -151,7 +151,7 @@ class Constraints:
     @property
     def tokens(self) -> set[int]:
         """The tokens that may write required phrases."""
-        return set().union(*(one.tokens for one in self.phrases))
+        return set().union(*(phrase.tokens for phrase in self.phrases))
 
     def n_broken(self, text: str) -> int:
         """Returns how many demands a whole text breaks."""

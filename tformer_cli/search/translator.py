@@ -417,24 +417,24 @@ class Translator:
         whole: list[Sentence] = []
         lines: dict[int, tuple[int, PreparedLine]] = {}
         places = []
-        for one in sentences:
-            if not isinstance(one, PartOfLine):
+        for sentence in sentences:
+            if not isinstance(sentence, PartOfLine):
                 places.append(len(whole))
-                whole.append(one)
+                whole.append(sentence)
                 continue
-            start, _ = lines.setdefault(id(one.line), (len(whole), one.line))
+            start, _ = lines.setdefault(id(sentence.line), (len(whole), sentence.line))
             if start == len(whole):
-                whole += one.line.sentences
-            places.append(start + one.number)
+                whole += sentence.line.sentences
+            places.append(start + sentence.number)
         free = self._search_freely(whole)
-        found = self._chosen(free)
+        results = self._chosen(free)
         for start, line in lines.values():
             own = slice(start, start + len(line.sentences))
-            whole[own] = self._with_required(line, found[own])
+            whole[own] = self._with_required(line, results[own])
         broken = [
             index
             for index, sentence in enumerate(whole)
-            if any(_n_broken(sentence, one) for one in found[index])
+            if any(_n_broken(sentence, spelled) for spelled in results[index])
         ]
         if broken:
             some = [whole[index] for index in broken]
@@ -444,37 +444,40 @@ class Translator:
                 else self._search_bound(some)
             )
             for index, others in zip(broken, self._chosen(again), strict=True):
-                found[index] = _kept(whole[index], found[index], others, self.config)
-        return [found[place] for place in places]
+                results[index] = _kept(whole[index], results[index], others, self.config)
+        return [results[place] for place in places]
 
     def _search_freely(
         self, sentences: Sequence[Sentence], config: DecodingConfig | None = None
     ) -> list[list[SpelledHypothesis]]:
         free = [
-            one if one.constraints is None else replace(one, constraints=None) for one in sentences
+            sentence if sentence.constraints is None else replace(sentence, constraints=None)
+            for sentence in sentences
         ]
         return self._spelled(self._searcher.search(free, config or self.config))
 
     def _search_bound(self, sentences: Sequence[Sentence]) -> list[list[SpelledHypothesis]]:
         """Finds hypotheses that break as few constraints as can be, the best first."""
         bound = [
-            self._with_shortlist(one, () if one.constraints is None else one.constraints.tokens)
-            for one in sentences
+            self._with_shortlist(part, () if part.constraints is None else part.constraints.tokens)
+            for part in sentences
         ]
         if self.config.sampling:
             return self._spelled(self._searcher.search(bound, self.config))
         # All of the beam, so that the best is the same for every `n_best`; and what the free search
         # knows besides its best may be better than what the other finds
         whole_beam = replace(self.config, n_best=self.config.beam_size)
-        found = self._spelled(self._searcher.search(bound, whole_beam))
+        constrained = self._spelled(self._searcher.search(bound, whole_beam))
         free = self._search_freely(sentences, whole_beam)
         return [
-            _least_broken(sentence, {one[0].token_ids: one for one in chain(*pair)}.values())
-            for sentence, *pair in zip(sentences, found, free, strict=True)
+            _least_broken(
+                sentence, {spelled[0].token_ids: spelled for spelled in chain(*pair)}.values()
+            )
+            for sentence, *pair in zip(sentences, constrained, free, strict=True)
         ]
 
     def _with_required(
-        self, line: PreparedLine, found: Sequence[Sequence[SpelledHypothesis]]
+        self, line: PreparedLine, lists: Sequence[Sequence[SpelledHypothesis]]
     ) -> list[Sentence]:
         """Gives the required phrases of a line to its sentences.
 
@@ -482,7 +485,7 @@ class Translator:
         or the first that holds the phrase itself, as names and numbers may; else to where it costs
         least.
         """
-        best = [hypotheses[0] for hypotheses in found]
+        best = [hypotheses[0] for hypotheses in lists]
         joined = self._joined(best, [1.0] * len(best), line.cut.blanks).text
         required: list[tuple[str, ...]] = [()] * len(best)
 
@@ -507,9 +510,14 @@ class Translator:
         """Finds the part of a line whose search under constraints costs the line least."""
         scores = []
         for number, hypotheses in enumerate(self._search_bound(bound)):
-            parts = [one for one, _ in (*best[:number], *hypotheses[:1], *best[number + 1 :])]
-            total = sum(one.log_probability for one in parts)
-            score = total / length_divisor(sum(one.n_tokens for one in parts), self.config)
+            parts = [
+                hypothesis
+                for hypothesis, _ in (*best[:number], *hypotheses[:1], *best[number + 1 :])
+            ]
+            total = sum(hypothesis.log_probability for hypothesis in parts)
+            score = total / length_divisor(
+                sum(hypothesis.n_tokens for hypothesis in parts), self.config
+            )
             n_broken = _n_broken(bound[number], hypotheses[0]) if hypotheses else math.inf
             scores.append((-n_broken, score, -number))
         return -max(scores)[2]
@@ -521,8 +529,8 @@ class Translator:
 
         So they are samples of the model's distribution without the translations that do.
         """
-        found = list(free)
-        broken = list(range(len(found)))
+        samples = list(free)
+        broken = list(range(len(samples)))
         # Limited: a model may write hardly anything else
         for attempt in range(1, MOST_TRIES + 1):
             drawn = [
@@ -531,18 +539,22 @@ class Translator:
             ]
             for index, new in zip(broken, self._search_freely(drawn), strict=True):
                 broken_by = partial(_n_broken, sentences[index])
-                found[index] = list(map(partial(min, key=broken_by), found[index], new))
-            broken = [i for i in broken if any(_n_broken(sentences[i], one) for one in found[i])]
+                samples[index] = list(map(partial(min, key=broken_by), samples[index], new))
+            broken = [
+                i for i in broken if any(_n_broken(sentences[i], spelled) for spelled in samples[i])
+            ]
             if not broken:
-                return found
+                return samples
         bound = self._search_bound([sentences[index] for index in broken])
         for index, others in zip(broken, bound, strict=True):
             broken_by = partial(_n_broken, sentences[index])
             # The search may have found fewer than were broken
-            spare = chain(others, repeat(others[-1])) if others else repeat(found[index][0])
+            spare = chain(others, repeat(others[-1])) if others else repeat(samples[index][0])
             least = broken_by(others[0]) if others else math.inf
-            found[index] = [next(spare) if broken_by(one) > least else one for one in found[index]]
-        return found
+            samples[index] = [
+                next(spare) if broken_by(spelled) > least else spelled for spelled in samples[index]
+            ]
+        return samples
 
     def _with_shortlist(self, sentence: Sentence, more: Iterable[int] = ()) -> Sentence:
         """Adds what the shortlist, and whatever must be said, lets a translation consist of."""
@@ -727,13 +739,15 @@ class Translator:
         demands = line.demands
         is_read_plain = self._tokenizer.normalization != "none"
         source = plain(line.source) if is_read_plain else line.source
-        broken = [unsatisfied(one.text, demands.required, demands.banned) for one in texts]
+        broken = [unsatisfied(text.text, demands.required, demands.banned) for text in texts]
         return Translation(
             line.index,
             line.source,
             # A phrase may stand across two sentences of the best, and of no other
             tuple(
-                one for one, its in zip(texts, broken, strict=True) if len(its) <= len(broken[0])
+                text
+                for text, phrases in zip(texts, broken, strict=True)
+                if len(phrases) <= len(broken[0])
             ),
             source_ids,
             len(parts),
@@ -829,8 +843,8 @@ def _with_shared_phrases(line: PreparedLine) -> PreparedLine:
     if len(line.sentences) < 2 or not line.demands.required:
         return line
     parts = [
-        PartOfLine(**vars(one), line=line, number=number)
-        for number, one in enumerate(line.sentences)
+        PartOfLine(**vars(sentence), line=line, number=number)
+        for number, sentence in enumerate(line.sentences)
     ]
     return replace(line, sentences=tuple(parts))
 
@@ -842,13 +856,14 @@ def _n_broken(sentence: Sentence, spelled: SpelledHypothesis) -> int:
 
 
 def _least_broken(
-    sentence: Sentence, spelled: Iterable[SpelledHypothesis]
+    sentence: Sentence, hypotheses: Iterable[SpelledHypothesis]
 ) -> list[SpelledHypothesis]:
     """Keeps the hypotheses that break fewest constraints, the best first."""
-    pairs = [(_n_broken(sentence, one), one) for one in spelled]
+    pairs = [(_n_broken(sentence, spelled), spelled) for spelled in hypotheses]
     least = min(n_broken for n_broken, _ in pairs)
     return sorted(
-        (one for n_broken, one in pairs if n_broken == least), key=lambda one: -one[0].score
+        (spelled for n_broken, spelled in pairs if n_broken == least),
+        key=lambda spelled: -spelled[0].score,
     )
 
 
