@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -396,6 +397,36 @@ def test_workers_share_a_port_and_are_replaced(zoo):
         assert status == 143
         assert not [line for line in lines if "error" in line]
         assert [pid for pid in before if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_weights_that_are_written_over_change_no_answer(zoo, tmp_path):
+    model = shutil.copytree(zoo["translate"], tmp_path / "m")
+    weights, asked = model / "model.safetensors", {"q": "A man.", "source": "en", "target": "fr"}
+    with serving(model, "--cache", 0) as server:
+        expected = {"translatedText": translated(zoo, asked["q"]).text}
+        with weights.open("r+b") as file:  # as `cp` does: the same file, other numbers, and cut
+            for change in (
+                lambda: file.write(bytes(weights.stat().st_size)),
+                lambda: file.truncate(0),
+                weights.unlink,
+            ):
+                change()
+                file.flush()
+                assert json.loads(server.post("translate", asked)) == expected
+
+
+def test_too_few_open_files_are_refused_at_once(zoo):
+    program = "import resource, sys; from tformer_cli.__main__ import main\n"
+    program += "resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30)); main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "serve", zoo["translate"]],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: serve: `ulimit -n` allows 30 open files, too few for connections; raise it to "
+        "1024\n"
+    )
 
 
 def test_a_port_in_use_is_an_error_before_anything_is_loaded(zoo):

@@ -96,16 +96,6 @@ def _checked(file: str, chosen: Format, output: str) -> ChosenDocument:
     return ChosenDocument(file, chosen)
 
 
-def _check_lengths(document: "Document", name: str) -> None:
-    """Refuses a text that is too long to be translated at once."""
-    longest = max((len(one.text) for one in document.segments), default=0)
-    if longest > MOST_CHARACTERS:  # its tokens would take some hundred times as much memory
-        raise DataError(
-            f"{name}: has a text of {longest:,} characters, and at most {MOST_CHARACTERS:,} "
-            "are translated at once; divide it"
-        )
-
-
 def translate_document(
     chosen: ChosenDocument,
     output: str,
@@ -136,7 +126,7 @@ def translate_document(
         name = "stdin" if chosen.file == STANDARD_STREAM else chosen.file
         # A document that cannot be read is an error before a model is loaded, too
         document = chosen.format.read(data, ReadSettings(name=name, **languages(), **reading))
-        _check_lengths(document, name)
+        _check_longest(document, name)
         opened, doubter = open_model(), None
         if doubt_format is not None:
             from tformer_cli.inspect.doubt import Doubter
@@ -178,6 +168,16 @@ def _read(file: str) -> bytes:
         raise DataError(
             f"{file}: cannot be read ({(error.strerror or str(error)).lower()}); check the file"
         ) from None
+
+
+def _check_longest(document: "Document", name: str) -> None:
+    """Refuses a text whose tokens, some hundred times as large, would take all memory."""
+    longest = max((len(one.text) for one in document.segments), default=0)
+    if longest > MOST_CHARACTERS:
+        raise DataError(
+            f"{name}: has a text of {longest:,} characters, and at most {MOST_CHARACTERS:,} are "
+            "translated at once; divide it"
+        )
 
 
 def _translated(

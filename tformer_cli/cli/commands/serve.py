@@ -52,12 +52,7 @@ def serve(
     missing = next((name for name in PACKAGES if find_spec(name) is None), None)
     if missing is not None:
         raise UsageError(f"serve: the package {missing} is not installed; {installing('serve')}")
-    n_files = soft_limit("RLIMIT_NOFILE")
-    if n_files is not None and n_files < FEWEST_FILES:
-        raise UsageError(
-            f"serve: `ulimit -n` allows {n_files} open files, too few for connections; raise it to "
-            "1024"
-        )
+    check_open_files()
     if settings.suggestions is not None:
         check_suggestions(settings.suggestions)
     say = partial(note, quiet=quiet)
@@ -118,6 +113,16 @@ def serve(
         else:
             site.share()  # what one worker translated, any other hands out
             Workers(settings.workers, serve_one, show).run()
+
+
+def check_open_files() -> None:
+    """Refuses a limit of the system under which connections would soon fail."""
+    limit = soft_limit("RLIMIT_NOFILE")
+    if limit is not None and limit < FEWEST_FILES:
+        raise UsageError(
+            f"serve: `ulimit -n` allows {limit} open files, too few for connections; raise it to "
+            "1024"
+        )
 
 
 def check_suggestions(file: Path) -> None:
