@@ -132,7 +132,7 @@ ALGORITHMS = ["bpe", "unigram", "word", "char", "byte"]
 @pytest.mark.parametrize("check", CHECKS)
 def test_phrases_of_free_hypotheses(kernels, check, algorithm):
     tokenizer = tokenizer_of(lines_of(5), 400, algorithm)
-    check(translator_of(tokenizer, seed=5), random.Random(algorithm), 6)
+    check(translator_of(tokenizer, seed=5), random.Random(algorithm), 4)
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ def test_ten_thousand_lines(kernels, check, algorithm):
 )
 @pytest.mark.parametrize("check", CHECKS)
 def test_other_searches_keep_phrases(kernels, check, settings):
-    check(translator_of(tokenizer_of(lines_of(5), 400), 5, **settings), random.Random(8), 5)
+    check(translator_of(tokenizer_of(lines_of(5), 400), 5, **settings), random.Random(8), 4)
 
 
 @pytest.mark.parametrize(
@@ -219,17 +219,16 @@ def test_any_sentence_of_a_line_may_hold_a_phrase(kernels):
 def test_a_phrase_goes_where_it_costs_a_line_least(kernels):
     translator, line = translator_of(tokenizer_of(lines_of(5), 400), 5), " ".join(SENTENCES)
     alone = translator.translate(SENTENCES)
-    for phrase in ("l'animal", "ein_wort 3.5"):
-        demands = [LineConstraints(required=(phrase,))]
-        bound = translator.translate(SENTENCES, demands=demands * len(SENTENCES))
-        (found,) = translator.translate([line], demands=demands)
-        ways = [[*alone[:i], bound[i], *alone[i + 1 :]] for i in range(len(SENTENCES))]
-        assert not found.unsatisfied
-        assert found.hypotheses[0].score == pytest.approx(max(map(score_of, ways)))
-        # Sentences may be searched in any batches
-        (prepared,) = translator.prepare([line], demands=demands)
-        parts = [translator.search([one])[0] for one in prepared.sentences]
-        assert translator.finish(prepared, parts) == found
+    demands = [LineConstraints(required=("ein_wort 3.5",))]
+    bound = translator.translate(SENTENCES, demands=demands * len(SENTENCES))
+    (found,) = translator.translate([line], demands=demands)
+    ways = [[*alone[:i], bound[i], *alone[i + 1 :]] for i in range(len(SENTENCES))]
+    assert not found.unsatisfied
+    assert found.hypotheses[0].score == pytest.approx(max(map(score_of, ways)))
+    # Sentences may be searched in any batches
+    (prepared,) = translator.prepare([line], demands=demands)
+    parts = [translator.search([one])[0] for one in prepared.sentences]
+    assert translator.finish(prepared, parts) == found
 
 
 @pytest.mark.parametrize("settings", [{}, {"sampling": True}, {"engine": "torch"}])
