@@ -10,8 +10,13 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tests.commands import lines_of, run
 from tests.models import LINES, tokenizer_of
 from tformer_cli.text.config import TokenizerConfig
-from tformer_cli.text.plain_text import is_plain, plain, plain_with_spans, untrained_characters
-from tformer_cli.text.tokenizer import parse_tokenizer
+from tformer_cli.text.tokenizer import (
+    is_plain,
+    parse_tokenizer,
+    plain,
+    plain_with_spans,
+    untrained_characters,
+)
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
 ALGORITHMS = ("bpe", "unigram", "word", "char", "byte")

@@ -32,8 +32,7 @@ from tformer_cli.search.hypothesis import (
 )
 from tformer_cli.search.sentences import split_line
 from tformer_cli.text.lines import buffers, check_lines, checked_line, given_lines
-from tformer_cli.text.plain_text import plain, untrained_characters
-from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
+from tformer_cli.text.tokenizer import EOS_ID, UNK_ID, plain, untrained_characters
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:

@@ -16,15 +16,19 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.errors import DataError
 from tformer_cli.text.lines import without_surrogates
-from tformer_cli.text.plain_text import SPACES, UNSEEN, is_plain, plain, plain_with_spans
 from tformer_cli.text.tokenizer import (
     FILE_NAME,
     MOST_PIECES,
+    SPACES,
     SPECIAL_PIECES,
+    UNSEEN,
     OneSidedTokenizer,
     SideName,
     Span,
     Tokenizer,
+    is_plain,
+    plain,
+    plain_with_spans,
 )
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS, bytes_of, check_new_token, label_of
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.lines import buffers
-from tformer_cli.text.plain_text import untrained_characters
-from tformer_cli.text.tokenizer import UNK_ID
+from tformer_cli.text.tokenizer import UNK_ID, untrained_characters
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
