@@ -14,6 +14,7 @@ from tests.foreign import encoders, test_refusals
 from tests.foreign.hugging_face import test_importing as translators
 from tests.foreign.key_tables import tables
 from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.hugging_face.families import CONFIGS
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.foreign.keys import USED, Fate, Keys, Parts, no_effect, noted, only
 
@@ -54,6 +55,11 @@ KEYS = Keys(
 def test_what_a_table_lacks_is_refused_by_name(values, message):
     with pytest.raises(ArtifactError, match=f"^there.json: {re.escape(message)}"):
         KEYS.read(FILE, values)
+
+
+def test_keys_that_only_early_versions_of_the_library_read_are_known():
+    """As in the package rxnfp's classifier."""
+    assert CONFIGS["bert"].read(FILE, {"eos_token_ids": 0, "output_past": True}) == []
 
 
 def test_what_is_omitted_is_noted_once():

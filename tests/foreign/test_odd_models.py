@@ -323,7 +323,7 @@ def cases():
     old = {"finetuning_task": "x", "torchscript": False, "pruned_heads": {}, "use_bfloat16": False,
            "task_specific_params": None, "xla_device": None, "_name_or_path": "me/it",
            "torch_dtype": "float32", "gradient_checkpointing": False, "output_past": True,
-           "num_beams": 1, "top_k": 50, "typical_p": 1.0, "sep_token_id": None,
+           "eos_token_ids": 0, "num_beams": 1, "top_k": 50, "typical_p": 1.0, "sep_token_id": None,
            "tie_encoder_decoder": False, "bad_words_ids": None, "language": "fr"}  # fmt: skip
     del many["transformers_version"]
     many = {

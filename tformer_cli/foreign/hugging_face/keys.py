@@ -57,6 +57,7 @@ CONFIG_ROWS: KeyRows = MappingProxyType(
         **rows_of("attention_probs_dropout_prob classifier_dropout classif_dropout", _TRAINING),
         **rows_of("dropout_rate resid_pdrop embd_pdrop attn_pdrop qa_dropout", _TRAINING),
         **rows_of("seq_classif_dropout encoder_layerdrop decoder_layerdrop", _TRAINING),
+        "eos_token_ids": no_effect("only version 2 of the library reads it"),
         "task_specific_params": _TASKS,
         "custom_pipelines": _TASKS,
         OWN: USED,
