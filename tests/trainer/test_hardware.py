@@ -45,6 +45,7 @@ def test_exact_products_of_compiled_layers_are_no_warning():
     tell = ["TF32 is off", UserWarning, "compile_fx.py", 1]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what the compiler imports
         compile_layers(make_model())
         warnings.warn_explicit(*tell, module="torch._inductor.compile_fx")
         with pytest.raises(UserWarning):

@@ -134,8 +134,8 @@ def test_a_bleu_of_short_lines_has_no_p_and_a_hint():
     lines = compare(*copied).stdout.splitlines()
     assert lines[5].split()[5:7] == ["+0.00", "–"]
     assert " ".join(lines[7:9]).startswith("No p for others: the change is 0 in every resample. B")
-    done = run_here("evaluate", "--reference", "short", "--hypothesis", "others", "-q")
-    assert done.stderr.startswith("warning: BLEU needs 4-grams, and no line of a translation has")
+    done = run_here("evaluate", "--reference", "short", "--hypothesis", "others")
+    assert "BLEU needs 4-grams, and no line of a translation has" in done.stderr
 
 
 def test_several_test_sets_come_from_a_manifest():

@@ -88,7 +88,16 @@ def make_sources(n, vocab_size=40, longest=12):
 def search(kernels, model, sources, config, **options):
     """What the kernels find with the settings of a config."""
     longest = model.config.max_positions
-    limits = [longest_translation(len(source), config, longest) for source in sources]
+    prefixes = options.get("rules", Rules()).prefixes
+    n_given = (
+        [len(prefix) for prefix in prefixes]
+        if len(prefixes) == len(sources)
+        else [0] * len(sources)
+    )
+    limits = [
+        longest_translation(len(source), config, longest, n)
+        for source, n in zip(sources, n_given, strict=True)
+    ]
     divisors = np.array([length_divisor(n, config) for n in range(max(limits) + 2)])
     return native_model(kernels, model).search(
         sources,
@@ -228,7 +237,10 @@ def test_rules_are_obeyed_as_by_torch(kernels, shape, is_quantized, is_listed):
             no_repeat_ngram=2,
         )
         rules = RULES._replace(
-            least_lengths=[shortest_translation(len(one), config) for one in sources]
+            least_lengths=[
+                shortest_translation(len(source), config, len(prefix))
+                for source, prefix in zip(sources, PREFIXES, strict=True)
+            ]
         )
         found = search(kernels, model, sources, config, candidates=candidates, rules=rules)
         by_torch = TorchEngine(torch.device("cpu")).prepare(model)
@@ -253,7 +265,8 @@ def test_samples_are_those_of_torch_whatever_is_beside_them(kernels, shape, is_l
     drawing = Drawing(
         keys=keys, temperature=config.temperature, top_k=config.top_k, top_p=config.top_p
     )
-    rules = RULES._replace(least_lengths=[shortest_translation(1, config)] * 5)
+    least_lengths = [shortest_translation(1, config, len(prefix)) for prefix in PREFIXES]
+    rules = RULES._replace(least_lengths=least_lengths)
     options = {"candidates": candidates, "rules": rules, "drawing": drawing}
     found = search(kernels, model, sources, config, **options)
     by_torch = TorchEngine(torch.device("cpu")).prepare(model)
@@ -262,7 +275,7 @@ def test_samples_are_those_of_torch_whatever_is_beside_them(kernels, shape, is_l
         alone = {
             "candidates": candidates[index : index + 1],
             "rules": rules._replace(
-                prefixes=[PREFIXES[index]], least_lengths=[rules.least_lengths[0]]
+                prefixes=[PREFIXES[index]], least_lengths=[least_lengths[index]]
             ),
             "drawing": drawing._replace(keys=[keys[index]]),
         }

@@ -401,17 +401,17 @@ def test_tokenizers_that_no_class_has_are_refused(tmp_path):
     ours = load_model_directory(tmp_path / "ours")
     with pytest.raises(UsageError, match="SentencePiece tokenizer that no marian model"):
         layout_of(ours, "marian")
-    weights = ours.model.source_embedding.weight
     tokenizer = SentencePieceTokenizer.build(
         ours.tokenizer.source.file.data,
         None,
         [p.replace("<foreign <s>>", "other") for p in ours.tokenizer.source.vocabulary.pieces],
         languages=ours.tokenizer.languages,
     )
+    trained = replace(ours, tokenizer=tokenizer)
     with torch.no_grad():
-        weights[2] += 1
+        trained.model.source_embedding.weight[2] += 1
     with pytest.raises(UsageError, match="special tokens share rows"):
-        layout_of(replace(ours, tokenizer=tokenizer), "m2m_100")
+        layout_of(trained, "m2m_100")
 
 
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")

@@ -86,10 +86,12 @@ def test_what_was_heard_aligns_as_a_forced_pass_does(model, passes, heads, conve
 
 def test_torch_gives_the_same_alignments(model, passes):
     found = []
+    # Between combinations of equal parts, which tie, the last bits decide
+    lines = [line for line in LINES if line.count("long") < 2]
     for engine in ("compiled", "torch"):
         opened = open_model(model, device="cpu", engine=engine, n_best=2, beam_size=3)
         aligner = Aligner(opened.directory)
-        found.append(alignments(aligner, aligner.listening(opened.translator).translate(LINES)))
+        found.append(alignments(aligner, aligner.listening(opened.translator).translate(lines)))
     check_same(*found, 1.1e-4)
     assert passes == []
 

@@ -28,6 +28,7 @@ from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     file_lines,
+    note,
     prompt_at_terminal,
     results,
     stdout_console,
@@ -183,7 +184,7 @@ def _evaluate_translations(
     warn_of_bytes(read)
     warn_of_results(counts, quiet=quiet)
     for hint in (score.hint for score in result.scores if score.hint):
-        warn(hint)
+        note(hint, quiet=quiet)
     has_intervals = scores.confidence
     if scores.report_format == "json":
         write_line(json.dumps(result.record(has_intervals=has_intervals), ensure_ascii=False))

@@ -25,7 +25,6 @@ from tformer_cli.cli.streams import (
     results,
     stdout_console,
     utf8_line,
-    warn,
     warn_of_bytes,
     write_line,
 )
@@ -115,7 +114,7 @@ def train(
         stream.write(trained.tokenizer.to_json().encode("utf-8"))
     warn_of_bytes(trained.lines)
     for remark in trained.tokenizer.notes:
-        warn(remark)
+        note(remark, quiet=quiet)
     note(
         f"{algorithm}: {trained.tokenizer.vocab_size:,} pieces from "
         f"{count_of(trained.lines.lines, 'line')}"
