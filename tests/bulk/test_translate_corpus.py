@@ -3,6 +3,7 @@
 import gzip
 import json
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import datasets
@@ -117,11 +118,13 @@ def test_sampling_goes_by_the_line_in_its_file(model, text, tmp_path):
     assert joined(tmp_path / "out") == (tmp_path / "out.txt").read_bytes()
 
 
+@pytest.mark.parametrize("ending", ["gz", "zst"])
 def test_compressed_files_are_decompressed_once_and_several_sources_follow_each_other(
-    model, text, tmp_path
+    model, text, tmp_path, ending
 ):
-    packed = tmp_path / "packed.txt.gz"
-    packed.write_bytes(gzip.compress(text.read_bytes()))
+    packed = tmp_path / f"packed.txt.{ending}"
+    pack = gzip.compress if ending == "gz" else partial(pa.compress, codec="zstd", asbytes=True)
+    packed.write_bytes(pack(text.read_bytes()))
     run(model, [text], tmp_path / "one")
     with pytest.raises(KeyboardInterrupt):
         run(model, [packed, text], tmp_path / "two", InThisProcess(stop_after=4))

@@ -56,7 +56,8 @@ def scan_lines(
     starts: list[int] = []
     with readable(name), open_bytes(path) as stream:
         check_text(stream.read(BLOCK_BYTES), name)
-        stream.seek(0)
+    # Opened again, for zstd is not read from where it was read before
+    with readable(name), open_bytes(path) as stream:
         for number, line in enumerate(stream, 1):
             if (number - 1) % lines_per_shard == 0:
                 starts.append(offset)
