@@ -110,11 +110,12 @@ class _Kept(dict[int, int | None]):
 
 _KEPT = _Kept()
 # Punctuation that is part of a number: between digits, a sign before one, the minus of a grade
-# ("A-"), a point that begins one. Where \W is first, `re` skips words quickly.
+# ("A-"), a point that begins one, the sign of an exponent (1e-5). Where \W is first, `re` skips
+# words quickly.
 _OF_NUMBERS = re.compile(
     r"(\W(?:(?<=\d\W)\W*(?=\d)"
     r"|(?<=[-‐‒–—])(?:(?<!\w.)(?=[^\w\s]?\d)|(?<=\b[^\W\d_].)(?!\w))"
-    r"|(?<=[.,])(?<![\w.].)(?=\d)))"
+    r"|(?<=[.,])(?<![\w.].)(?=\d)|(?<=\de[-‐‒–—])(?=\d)))"
 )
 _IN_NUMBERS = str.maketrans("-‐‒–—’", "−−−−−'")
 # Behind a digit these are no digits of the same number: NFKC would make 102 of 10².
