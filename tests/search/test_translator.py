@@ -12,7 +12,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.constraints import LineConstraints, Term, with_terms
+from tformer_cli.search.constraints import LineConstraints, Term, read_glossary, with_terms
 from tformer_cli.search.hypothesis import Hypothesis
 from tformer_cli.search.sentences import split_line, split_sentences
 from tformer_cli.search.torch_engine import TorchEngine
@@ -273,6 +273,35 @@ def test_a_prefix_of_several_sentences_keeps_the_line_whole(translator_of):
     assert whole.text.startswith(f"{LINES[0]} A dog")
 
 
+def test_demands_in_other_forms_of_letters_and_spaces_are_the_same(translator_of):
+    required = "e\u0301te\u0301"
+    terms = read_glossary([f"A man\t{required}"], "")
+    alone = translator_of(max_length=20)
+    expected, phrase, term, prefix = alone.translate(
+        ["A man sleeps."] * 4,
+        demands=[
+            LineConstraints(required=("\xe9t\xe9",)),
+            LineConstraints(required=(required,)),
+            with_terms(LineConstraints(), "A\xa0man sleeps.", terms),
+            LineConstraints(target_prefix=required, banned=("\xe8",)),
+        ],
+    )  # fmt: skip
+    assert expected.text == phrase.text == term.text
+    assert prefix.text.startswith("\xe9t\xe9")
+    assert not any(one.unsatisfied for one in (expected, phrase, term, prefix))
+
+
+def test_a_prefix_keeps_the_special_space_that_the_model_knows(model):
+    quoted = train_tokenizer(["A \xab\xa0man\xa0\xbb."] * 9, TokenizerConfig(vocab_size=280))
+    prefixes = ["\xab\xa0", "\xab ", "\xab\u3000", "\u200b", "\u3000"]
+    translator = Translator(model, quoted, DecodingConfig(), engines=ENGINES)
+    prepared = translator.prepare(
+        ["A man"] * 5, demands=[LineConstraints(target_prefix=text) for text in prefixes]
+    )
+    forced = [quoted.decode_batch([line.sentences[0].prefix])[0] for line in prepared]
+    assert forced == ["\xab\xa0", "\xab", "\xab", "", ""]
+
+
 def test_required_phrases_go_to_the_sentences_that_call_for_them(translator_of):
     line = f"{LINES[0]} {LINES[1]} {LINES[3]}"
     terms = [Term("dogs", "snow", False), Term("man", "street", False), Term("", "Two", False)]
@@ -412,3 +441,22 @@ def test_samples_of_sentences_are_samples_of_the_line(translator_of):
     (found,) = translator.translate([line])
     expected = [" ".join(text for _, text in some) for some in zip(*parts, strict=True)]
     assert [one.text for one in found.hypotheses] == [one.translate(LINE_ENDS) for one in expected]
+
+
+def test_distinct_samples_of_sentences_are_as_many_as_asked_for(translator_of):
+    translator = translator_of(
+        split_sentences=split_sentences,
+        sampling=True,
+        n_best=3,
+        distinct_texts=True,
+        top_k=2,
+        max_length=2,
+    )
+    (found,) = translator.translate([" ".join(LINES[:2] * 2)])
+    assert len({one.text for one in found.hypotheses}) == 3
+
+
+def test_a_blank_line_has_no_unseen_words(model, tokenizer):
+    translator = Translator(model, tokenizer, DecodingConfig(), engines=ENGINES, seen_words={"man"})
+    blank, unseen = translator.translate(["\u3164", "xyz"])  # Hangul's filler is a letter
+    assert (blank.unseen, unseen.unseen) == ((), ("xyz",))

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unicodedata import normalize
 
 from tformer_cli.errors import DataError
+from tformer_cli.text.plain_text import plain
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -38,6 +40,16 @@ class LineConstraints:
     def __post_init__(self) -> None:
         for name in ("required", "banned"):
             object.__setattr__(self, name, tuple(phrase.strip() for phrase in getattr(self, name)))
+
+    def composed(self) -> LineConstraints:
+        """The same with its letters and marks composed (NFC), as many tokenizers write them."""
+        compose = partial(normalize, "NFC")
+        return LineConstraints(
+            compose(self.target_prefix),
+            tuple(map(compose, self.required)),
+            tuple(map(compose, self.banned)),
+            tuple((compose(target), source) for target, source in self.called_by),
+        )
 
 
 NO_CONSTRAINTS = LineConstraints()
@@ -187,12 +199,13 @@ def read_glossary(lines: Iterable[str], name: str) -> list[Term]:
                 f"{name}, line {number}: is not a glossary entry; write source TAB target, "
                 "and TAB ban to forbid it"
             )
-        terms.append(Term(cells[0], cells[1], cells[2:] == ["ban"]))
+        terms.append(Term(plain(cells[0]), cells[1], cells[2:] == ["ban"]))
     return terms
 
 
 def with_terms(demands: LineConstraints, line: str, terms: Sequence[Term]) -> LineConstraints:
     """Adds what a glossary says about a line; what is demanded twice is demanded once."""
+    line = plain(line)
     called = [
         term
         for term in terms
@@ -220,7 +233,7 @@ def callers(demands: LineConstraints, phrase: str, parts: Sequence[str]) -> list
     sources = [source for target, source in demands.called_by if target == phrase]
     called = [
         number
-        for number, part in enumerate(parts)
+        for number, part in enumerate(map(plain, parts))
         if any(holds(part, source) for source in sources or [phrase])
     ]
     return called if sources else called[:1]

@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from heapq import heappop, heappush
-from itertools import chain, islice, repeat, zip_longest
+from itertools import chain, cycle, islice, product, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tformer_cli.errors import DataError, UsageError
@@ -345,8 +345,7 @@ class Translator:
         """
         lines = list(given_lines(lines))
         demands = [self._with_bans(one) for one in demands or [NO_CONSTRAINTS] * len(lines)]
-        # The search writes the space before its next word itself
-        texts = [one.target_prefix.rstrip() for one in demands]
+        texts = [self._forced(one.target_prefix) for one in demands]
         cuts = self._cut_lines(lines, first_index, texts)
         prefixes = self._encode_prefixes(texts)
         start = tuple(self._tokenizer.target.start)
@@ -382,6 +381,16 @@ class Translator:
             for i, cut in enumerate(cuts)
         ]
 
+    def _forced(self, prefix: str) -> str:
+        """The part of a prefix that is put in tokens; none of one that has nothing to be seen.
+
+        The search writes the space before its next word itself; but in French, say, models learn to
+        go on behind the no-break space of a quotation mark.
+        """
+        text = "" if is_blank(prefix) else prefix.rstrip()
+        is_special = prefix[-1:] > "\x7f" and prefix[-1] in self._tokenizer.target.characters
+        return prefix if text and is_special else text
+
     def _encode_prefixes(self, texts: Sequence[str]) -> list[list[int]]:
         """Puts prefixes in tokens, without those that no search writes; see `unsatisfied`."""
         # Few ask for a prefix, and reading the target's tokenizer takes as long as many a line
@@ -402,10 +411,17 @@ class Translator:
                     raise DataError(f"line {number}: {conflict}")
 
     def _with_bans(self, demands: LineConstraints) -> LineConstraints:
-        """Adds the phrases that no translation may hold."""
-        if not self._banned:
-            return demands
-        return replace(demands, banned=tuple(dict.fromkeys((*demands.banned, *self._banned))))
+        """Adds the phrases that no translation may hold; phrases become as tokens write them."""
+        if self._banned:
+            banned = tuple(dict.fromkeys((*demands.banned, *self._banned)))
+            demands = replace(demands, banned=banned)
+        return demands if demands is NO_CONSTRAINTS or not self._composes else demands.composed()
+
+    @cached_property
+    def _composes(self) -> bool:
+        """True if the tokenizer composes the letters and marks of what it reads."""
+        as_it_is, composed = self._tokenizer.target.encode_phrases(["e\u0301", "\xe9"])
+        return as_it_is == composed
 
     def search(self, sentences: Sequence[Sentence]) -> list[list[SpelledHypothesis]]:
         """Searches, under constraints only where the free search breaks them.
@@ -755,7 +771,7 @@ class Translator:
             line.cut.texts if len(parts) > 1 else (),
             (*_missing_prefix(texts[0].text, demands.target_prefix), *broken[0]),
             line.cut.n_sentences,
-            () if self._seen_words is None else _unseen(source, self._seen_words),
+            _unseen(source, self._seen_words) if line.sentences and self._seen_words else (),
             untrained_characters(line.source, self._tokenizer.source) if line.sentences else {},
         )
 
@@ -768,7 +784,11 @@ class Translator:
         shares = self._shares([part[0][0].n_tokens for part in parts])
         chosen: Iterable[Sequence[SpelledHypothesis]]
         if self.config.sampling and self.config.risk == "none":
-            chosen = zip(*parts, strict=False)  # a sample of a line is one of each of its parts
+            # A sample of a line is one of each of its parts; of some parts fewer may be wanted
+            n_samples = max(map(len, parts))
+            chosen = zip(*(islice(cycle(part), n_samples) for part in parts), strict=True)
+            if self.config.distinct_texts:
+                chosen = chain(chosen, product(*parts))
         else:
             values = [
                 [share * one.score if one.utility is None else one.utility for one, _ in part]
@@ -833,6 +853,8 @@ class Translator:
 
 def _missing_prefix(text: str, prefix: str) -> list[str]:
     """Names a prefix that a text does not begin with, apart from its spaces."""
+    if is_blank(prefix):
+        return []
     is_there = " ".join(text.split()).startswith(" ".join(prefix.split()))
     return [] if is_there else [prefix]
 
