@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from tests.foreign import encoders, test_qwen2, test_refusals, test_vit
+from tests.foreign import encoders, test_library_tokenizers, test_qwen2, test_refusals, test_vit
 from tests.foreign.hugging_face.test_importing import marian, multilingual
 from tformer_cli.artifacts.adapter_directory import read_adapter
 from tformer_cli.artifacts.model_directory import load_model_directory
@@ -394,11 +394,18 @@ def vit(path):
     test_vit.saved(transformers.ViTForImageClassification, config, path, processor)
 
 
+def neox(path):
+    """Its queries, keys and values are one matrix, whose rows stand together for each head."""
+    options = test_library_tokenizers.NEOX
+    test_library_tokenizers.write(path, "GPTNeoX", test_library_tokenizers.neox, **options)
+
+
 # what writes a model, its class, the modules that are adapted, and those that are saved whole
 KINDS = {
     "gpt2": (partial(test_refusals.gpt2, whole=True), "CausalLM", ("c_attn", "mlp.c_proj"), ()),
     "llama": (test_refusals.llama, "CausalLM", ("q_proj", "k_proj", "o_proj", "gate_proj"), ()),
     "qwen2": (test_qwen2.write, "CausalLM", ("k_proj", "v_proj", "down_proj", "up_proj"), ()),
+    "gpt_neox": (neox, "CausalLM", ("query_key_value", "attention.dense"), ()),
     "bert": (classifier("bert"), "SequenceClassification",
              ("query", "attention.output.dense", "pooler.dense"), ("classifier",)),
     "roberta": (classifier("roberta"), "SequenceClassification", ("value", "key"), ("classifier",)),
@@ -454,6 +461,7 @@ def adapt(path, base, kind, rank=3, layers=None, **changed):
             {"use_rslora": True, "rank_pattern": {"q_proj": 2}, "alpha_pattern": {"k_proj": 5}},
         ),
         ("gpt2", {"fan_in_fan_out": True, "layers": [1], "layers_pattern": "h"}),
+        ("bert", {"layers": [0], "layers_to_transform": 0}),
     ],
     ids=str,
 )

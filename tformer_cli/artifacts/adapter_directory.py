@@ -35,7 +35,7 @@ from tformer_cli.model.adapter_config import AdaptedPart, adaptable_parts, adapt
 from tformer_cli.settings import ANY
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -139,7 +139,8 @@ def read_adapter_settings(file: Path) -> AdapterSettings:
     base, modules = (values.get(name) for name in ("base_model_name_or_path", "target_modules"))
     is_by_name = isinstance(modules, list) and all(isinstance(name, str) for name in modules)
     # Then some modules of these names were left out on purpose
-    is_partly = any(values.get(name) for name in ("layers_to_transform", "exclude_modules"))
+    partly = (values.get(name) for name in ("layers_to_transform", "exclude_modules"))
+    is_partly = any(value not in (None, [], "") for value in partly)  # 0 is the first layer
     return AdapterSettings(
         rank=rank,
         alpha=alpha,
@@ -236,6 +237,8 @@ class AdapterNames:
     """Begins names where the library's class has a head."""
     omitted: tuple[str, ...] = ()
     """Beginnings of names of what is not computed."""
+    order_rows: Callable[[str, NDArray[np.float32]], NDArray[np.float32]] = lambda _, rows: rows
+    """Gives the rows of a module's B the order of the matrix here."""
 
     def find(self, module: str) -> AdaptedPart | None:
         return self.parts.get(module, self.parts.get(module.removeprefix(self.prefix)))
@@ -339,7 +342,8 @@ def with_adapter(
         if merged[name] is arrays[name]:  # the caller's stay; several parts share a matrix
             merged[name] = merged[name].copy()
         scale = adapter.settings.scale_of(module)
-        add_low_rank(merged[name][part.first : part.last], a, b, scale)
+        rows = merged[name][part.first : part.last]
+        add_low_rank(rows, a, names.order_rows(module, b), scale)
     _check_none_missing(adapter, names, modules)
     for name in list(tensors):
         short = name.removeprefix(_PREFIX).removeprefix(names.prefix)

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 from tformer_cli.artifacts.adapter_directory import AdapterNames
 from tformer_cli.foreign.foreign_model import foreign_names
 from tformer_cli.foreign.hugging_face.families import FAMILIES, T5_MODULES
+from tformer_cli.foreign.hugging_face.family import regroup_rows
 from tformer_cli.model.adapter_config import AdaptedPart, adaptable_parts
 from tformer_cli.model.weight_shapes import parameter_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from tformer_cli.foreign.hugging_face.family import Family, Table
     from tformer_cli.model.config import ModelConfig
@@ -66,4 +70,15 @@ def _names_of(family: Family, table: Table, config: ModelConfig) -> AdapterNames
             parts[theirs] = AdaptedPart(module, module, 0, n_rows, n_inputs)
         bias = "output_bias" if ours == "output" else f"{module}.bias"
         saved |= {f"{theirs}.weight": f"{module}.weight", f"{theirs}.bias": bias}
-    return AdapterNames(parts=parts, saved=saved, prefix=family.prefix, omitted=family.omitted[0])
+
+    def order_rows(module: str, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        is_by_heads = family.by_heads and family.by_heads in f"{module}."
+        return regroup_rows(rows, config.n_heads, 3) if is_by_heads else rows
+
+    return AdapterNames(
+        parts=parts,
+        saved=saved,
+        prefix=family.prefix,
+        omitted=family.omitted[0],
+        order_rows=order_rows,
+    )

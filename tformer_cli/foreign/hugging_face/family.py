@@ -295,7 +295,7 @@ def finish(
             factors = reader.take(scales[name])
             array = array * (factors[:, None] if array.ndim == 2 else factors)
         if family.by_heads and family.by_heads in name:
-            array = _regrouped(array, config.n_heads, 3)
+            array = regroup_rows(array, config.n_heads, 3)
         return array
 
     weights = build_weights(config, len(ids), family.modules, read, given, str(source.file))
@@ -349,7 +349,7 @@ def named_weights(
             found.update(zip(foreign, torch.split(weight, widths), strict=True))
         elif foreign:
             if family.by_heads and family.by_heads in foreign[0]:
-                weight = _regrouped(weight, 3, config.n_heads)
+                weight = regroup_rows(weight, 3, config.n_heads)
             is_transposed = family.transposed and weight.ndim == 2
             found[foreign[0]] = weight.T if is_transposed else weight
         elif lacks_bias(name, family.modules) and bool(weight.any()):
@@ -360,7 +360,7 @@ def named_weights(
     return found
 
 
-def _regrouped(rows: Any, outer: int, inner: int) -> Any:  # noqa: ANN401 - of numpy or torch
+def regroup_rows(rows: Any, outer: int, inner: int) -> Any:  # noqa: ANN401 - of numpy or torch
     """Exchanges the first two axes of rows (outer·inner·E, …)."""
     return rows.reshape(outer, inner, -1).swapaxes(0, 1).reshape(rows.shape)
 
