@@ -17,7 +17,7 @@ from tokenizers import (
 )
 
 from tests.foreign.hugging_face.test_decoders import check_import, check_weights, load
-from tests.foreign.spm import PIECES, padded, spm
+from tests.foreign.spm import MERGES, PIECES, padded, spm
 from tests.foreign.test_gpt2 import SAMPLES, TEXT, check_logits, imported
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.foreign.export import export_hugging_face
@@ -109,9 +109,27 @@ def write(path, kind, make, end=END, **changes):
     return model, tokenizer
 
 
+def llama2():
+    """Steps of texts are in the normalizer, and characters without a piece are bytes."""
+    special = ["<unk>", BEGIN, END, TURN]
+    pieces = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *PIECES[3:]]
+    merges = [tuple(pair.split(" ")) for pair in MERGES.splitlines()]
+    vocab = {piece: place for place, piece in enumerate(pieces)}
+    model = models.BPE(vocab, merges, unk_token=special[0], fuse_unk=True, byte_fallback=True)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence([*parts, decoders.Strip(" ", 1, 0)])
+    tokenizer.add_special_tokens(special)
+    return tokenizer
+
+
 NEOX = {"use_parallel_residual": False, "rotary_pct": 1.0}
 CASES = {
     "llama 3": ("Llama", llama3, {"num_key_value_heads": 2}),
+    "llama 2": ("Llama", llama2, {}),
     "smollm": ("Llama", smol, {"tie_word_embeddings": True}),
     "qwen2.5": ("Qwen2", qwen25, {"num_key_value_heads": 1, "end": TURN}),
     "gpt-neox": ("GPTNeoX", neox, {**NEOX, "rotary_emb_base": 500.0}),

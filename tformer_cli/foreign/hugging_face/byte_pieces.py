@@ -165,8 +165,7 @@ def _read_whole(file: Path, words: str) -> ByteVocabulary:
             f"{file}: has no pre_tokenizer, but GPT-2 cuts text into words; import another model"
         )
     notes = WHOLE_TOKENIZERS[words].read(file, parts)
-    steps = parts["pre_tokenizer"].get("pretokenizers", [])
-    if words == "qwen2" and [one["type"] for one in steps] != ["Split", "ByteLevel"]:
+    if words == "qwen2" and _steps({**parts, "normalizer": None}) != ["Split", "ByteLevel"]:
         raise ArtifactError(
             f"{file}: pre_tokenizer does not cut text as Qwen2 does; import another model"
         )
