@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import normalize
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.plain_text import plain
+from tformer_cli.text.tokenizer import plain
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
