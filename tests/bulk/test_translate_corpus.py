@@ -102,7 +102,7 @@ def test_shards_of_text_are_what_translate_writes(model, text, tmp_path, lines_p
     assert joined(tmp_path / "out") == (tmp_path / "out.txt").read_bytes()
     assert report.counts == {
         "lines": 12, "not_utf8": 1, "split": 1, "truncated": 0, "unknown": 0, "unsatisfied": 0,
-        "sentences": 0, "unseen": 0,
+        "sentences": 0, "unseen": 0, "untrained": 0,
     }  # fmt: skip
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     shards = manifest["shards"]

@@ -159,6 +159,8 @@ def test_commands_warn_of_what_an_imported_model_was_not_trained_with(zoo, tmp_p
         if verb == "translate":
             assert "2 lines with characters that the model was not trained with: " in done.stderr
             assert "soft hyphens (2)" in done.stderr
+    corpus = ("translate-corpus", zoo["opus"], tmp_path / "lines", "-o", tmp_path / "corpus")
+    assert "2 lines with characters that the model was not trained with" in run(*corpus).stderr
 
 
 def test_a_new_model_translates_special_spaces_as_spaces(zoo, tmp_path):

@@ -429,6 +429,7 @@ def warn_of_results(
         )
     if counts.untrained:
         kinds = ", ".join(f"{kind} ({n:,})" for kind, n in counts.untrained_kinds.most_common())
+        kinds = kinds or "special spaces, decomposed letters and the like"
         warn(
             f"{count_of_lines(counts.untrained)} with characters that the model was not trained "
             f"with: {kinds}; they cut its words; replace them, or train a model with "

@@ -286,6 +286,7 @@ def _report(report: "CorpusReport", *, quiet: bool) -> None:
             unknown=counts["unknown"],
             sentences=counts["sentences"],
             unseen=counts["unseen"],
+            untrained=counts["untrained"],
         ),
         quiet=quiet,
     )

@@ -65,6 +65,7 @@ COUNTS_OF_TRANSLATIONS = (
     "unknown",
     "sentences",
     "unseen",
+    "untrained",
 )
 """Fields of `ResultCounts` that count something of translations."""
 
