@@ -56,6 +56,13 @@ def test_enormous_words_are_skipped_and_counted(pairs, algorithm):
         assert found.decode(found.encode(whole)) == whole
 
 
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram", "word"])
+def test_a_text_of_nothing_but_a_word_too_long_is_refused(algorithm):
+    config = TokenizerConfig(algorithm=algorithm, vocab_size=300)
+    with pytest.raises(DataError, match="blank or a word of more than 4,192 bytes; give"):
+        train_tokenizer(["a" * 5000, " "], config)
+
+
 def test_bytes_need_no_text():
     assert train_tokenizer([], TokenizerConfig(algorithm="byte")).vocab_size == 260
 

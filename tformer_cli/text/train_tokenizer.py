@@ -43,9 +43,8 @@ def train_tokenizer(
         # No line is read: the vocabulary is the 256 bytes.
         tokenizer.train_from_iterator([], trainer)
     else:
-        lines = _checked(sample)
-        if config.algorithm != "char":
-            lines = _without_longest(lines, skipped)
+        lines = sample if config.algorithm == "char" else _without_longest(sample, skipped)
+        lines = _checked(lines, skipped)
         with default_signals():  # the library merges pairs for minutes on a busy machine
             tokenizer.train_from_iterator(lines, trainer)
     text = tokenizer.to_str()
@@ -142,14 +141,17 @@ def _mix(number: int) -> int:
     return number ^ number >> 31
 
 
-def _checked(lines: Iterable[str]) -> Iterator[str]:
+def _checked(lines: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
     """Passes lines on, and refuses a corpus without a single character to learn from."""
     has_text = False
     for line in lines:
         has_text = has_text or not is_blank(line)
         yield line
     if not has_text:
-        raise DataError("tokenizer: every line of the text is blank; give text to train on")
+        longest = f" or a word of more than {LONGEST_WORD:,} bytes" if skipped.total() else ""
+        raise DataError(
+            f"tokenizer: every line of the text is blank{longest}; give text to train on"
+        )
 
 
 def _settled(text: str, vocab_size: int) -> str:
