@@ -284,5 +284,7 @@ def _phrases(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]
     phrases = [] if record.get(key) is None else record[key]
     is_list = isinstance(phrases, list)
     if not is_list or not all(isinstance(text, str) and not is_blank(text) for text in phrases):
-        raise DataError(f'{where}: "{key}" is not a list of texts; write a list of strings')
+        raise DataError(
+            f'{where}: "{key}" is not a list of phrases; write strings with visible text'
+        )
     return tuple(phrases)
