@@ -291,6 +291,25 @@ def test_demands_in_other_forms_of_letters_and_spaces_are_the_same(translator_of
     assert not any(one.unsatisfied for one in (expected, phrase, term, prefix))
 
 
+def test_a_glossary_demands_what_can_be_seen():
+    with pytest.raises(DataError, match="g, line 2: is not a glossary entry"):
+        read_glossary(["a\tb", "a\t\u200b"], "g")
+
+
+def test_special_spaces_between_sentences_cut_no_words(model):
+    old = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300, normalization="none"))
+    translator = Translator(
+        model,
+        old,
+        DecodingConfig(max_length=2),
+        engines=ENGINES,
+        split_sentences=split_sentences,
+    )
+    apart, within = translator.translate(["A man sleeps.\xa0A man sleeps.", "A\xa0man sleeps."])
+    assert (apart.n_sentences, apart.untrained) == (2, {})
+    assert within.untrained == {"no-break spaces": 1}
+
+
 def test_a_prefix_keeps_the_special_space_that_the_model_knows(model):
     quoted = train_tokenizer(["A \xab\xa0man\xa0\xbb."] * 9, TokenizerConfig(vocab_size=280))
     prefixes = ["\xab\xa0", "\xab ", "\xab\u3000", "\u200b", "\u3000"]

@@ -141,14 +141,14 @@ def test_dropout_reads_plain_text(tokenizers):
 def test_characters_without_a_piece_are_counted_for_models_that_read_all():
     line = "The ca\u00ad\u00adt\u00a0sle\u0301pt\x07"
     old = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300, normalization="none"))
-    assert untrained_characters(line, old.source) == {
+    assert untrained_characters([line], old.source) == {
         "soft hyphens": 2, "no-break spaces": 1, "control characters": 1, "decomposed letters": 1,
     }  # fmt: skip
     known = [f"{line}\u00a0:" for line in LINES] * 9
     french = train_tokenizer(known, TokenizerConfig(vocab_size=300, normalization="none"))
-    assert untrained_characters("La rue\u00a0:", french.source) == {}
-    assert untrained_characters(line, tokenizer_of().source) == {}
-    assert untrained_characters("The cat  slept.", old.source) == {}
+    assert untrained_characters(["La rue\u00a0:"], french.source) == {}
+    assert untrained_characters([line], tokenizer_of().source) == {}
+    assert untrained_characters(["The cat  slept."], old.source) == {}
 
 
 def test_commands_warn_of_what_an_imported_model_was_not_trained_with(zoo, tmp_path):

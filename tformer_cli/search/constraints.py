@@ -194,7 +194,7 @@ def read_glossary(lines: Iterable[str], name: str) -> list[Term]:
         if is_blank(line):
             continue
         cells = [cell.strip() for cell in line.split("\t")]
-        if len(cells) not in (2, 3) or not cells[1] or cells[2:] not in ([], [""], ["ban"]):
+        if len(cells) not in (2, 3) or is_blank(cells[1]) or cells[2:] not in ([], [""], ["ban"]):
             raise DataError(
                 f"{name}, line {number}: is not a glossary entry; write source TAB target, "
                 "and TAB ban to forbid it"

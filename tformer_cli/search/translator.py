@@ -772,7 +772,7 @@ class Translator:
             (*_missing_prefix(texts[0].text, demands.target_prefix), *broken[0]),
             line.cut.n_sentences,
             _unseen(source, self._seen_words) if line.sentences and self._seen_words else (),
-            untrained_characters(line.source, self._tokenizer.source) if line.sentences else {},
+            untrained_characters(line.cut.texts, self._tokenizer.source),
         )
 
     def _combined(

@@ -351,16 +351,18 @@ def _may_join(character: str) -> bool:
     return bool(is_mark) or "\u1160" <= character <= "\u11ff"
 
 
-def untrained_characters(text: str, side: TokenizerSide) -> Mapping[str, int]:
+def untrained_characters(texts: Sequence[str], side: TokenizerSide) -> Mapping[str, int]:
     """Counts by their names the characters that `plain` changes, and that no piece has.
 
     They cut other tokens, where the side of a model without a normalization reads them.
     """
-    if is_plain(text):
-        return {}
+    return sum((_untrained(text, side) for text in texts if not is_plain(text)), Counter())
+
+
+def _untrained(text: str, side: TokenizerSide) -> Counter[str]:
     as_it_is, as_meant = side.encode_phrases([text, plain(text)])
     if as_it_is == as_meant:
-        return {}
+        return Counter()
     known = side.characters
     found = Counter(_kind_of(one[0]) for one in _EITHER.finditer(text) if one[0] not in known)
     if not is_normalized("NFC", text):

@@ -193,7 +193,7 @@ def each_read(
             # The ids of an image are its pixels, none of which is unknown
             "n_unknown": 0 if directory.config.reads_images else ids[number].count(UNK_ID),
             "n_tokens": len(read[number]),
-            "untrained": untrained_characters(text, side) if number in is_text else {},
+            "untrained": untrained_characters([text], side) if number in is_text else {},
         }
         yield fields, found.get(number)
 
