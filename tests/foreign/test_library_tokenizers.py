@@ -236,13 +236,29 @@ def test_what_differs_is_refused_by_name(tmp_path, name, change, message):
     assert not (tmp_path / "ours").exists()
 
 
-def test_a_class_that_cuts_otherwise_is_noted(tmp_path):
-    write(tmp_path / "theirs", "Llama", smol)
+@pytest.mark.parametrize(
+    ("kind", "make", "name", "is_noted"),
+    [
+        ("Llama", smol, "GPT2Tokenizer", True),
+        ("Llama", smol, "LlamaTokenizer", False),
+        ("Llama", llama2, "LlamaTokenizerFast", True),
+        ("Qwen2", smol, "PreTrainedTokenizerFast", True),
+        ("Qwen2", llama3, "TokenizersBackend", True),
+        ("Qwen2", qwen25, "TokenizersBackend", False),
+    ],
+)
+def test_a_class_that_cuts_otherwise_is_noted(tmp_path, kind, make, name, is_noted):
+    write(tmp_path / "theirs", kind, make, num_key_value_heads=4)
     file = tmp_path / "theirs" / "tokenizer_config.json"
     settings = json.loads(file.read_text())
-    file.write_text(json.dumps(settings | {"tokenizer_class": "GPT2Tokenizer"}))
-    found, _ = imported(tmp_path / "theirs", tmp_path)
-    assert any("tokenizer_class = GPT2Tokenizer" in note for note in found.notes)
+    file.write_text(json.dumps(settings | {"tokenizer_class": name}))
+    found, ours = imported(tmp_path / "theirs", tmp_path)
+    assert any("tokenizer_class = " in note for note in found.notes) == is_noted
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    start = [2] * ours.config.target_bos
+    rows = [[*start, *ours.tokenizer.target.encode(text)] for text in [*TEXTS, "  a"]]
+    own = [[found.ids[n] for n in row] for row in rows]
+    assert is_noted or own == [theirs(text).input_ids for text in [*TEXTS, "  a"]]
 
 
 def test_a_pattern_that_never_ends_is_an_error(capfd):

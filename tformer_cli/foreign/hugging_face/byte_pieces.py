@@ -9,7 +9,7 @@ nanoGPT, data/shakespeare_char/prepare.py.
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -47,6 +47,7 @@ from tformer_cli.foreign.keys import (
 from tformer_cli.text.foreign_pieces import (
     NAMES,
     PREFIX,
+    QWEN2_WORDS,
     BytePieceTokenizer,
     LibraryTokenizer,
     WordPieceTokenizer,
@@ -165,7 +166,7 @@ def _read_whole(file: Path, words: str) -> ByteVocabulary:
             f"{file}: has no pre_tokenizer, but GPT-2 cuts text into words; import another model"
         )
     notes = WHOLE_TOKENIZERS[words].read(file, parts)
-    if words == "qwen2" and _steps({**parts, "normalizer": None}) != ["Split", "ByteLevel"]:
+    if words == "qwen2" and _steps({**parts, "normalizer": None}) != [QWEN2_WORDS, "ByteLevel"]:
         raise ArtifactError(
             f"{file}: pre_tokenizer does not cut text as Qwen2 does; import another model"
         )
@@ -254,7 +255,13 @@ class LibraryVocabulary:
 
 
 # steps of texts of the library's classes
-_CLASS_STEPS = {"GPT2Tokenizer": ["ByteLevel"], "GPTNeoXTokenizer": ["NFC", "ByteLevel"]}
+_CLASS_STEPS = {
+    "GPT2Tokenizer": ["ByteLevel"],
+    "GPTNeoXTokenizer": ["NFC", "ByteLevel"],
+    "LlamaTokenizer": ["Metaspace"],
+    "Qwen2Tokenizer": ["NFC", QWEN2_WORDS, "ByteLevel"],
+}
+_ANY_CLASS = ("None", "PreTrainedTokenizer", "TokenizersBackend")
 
 
 def read_library_vocabulary(
@@ -265,15 +272,10 @@ def read_library_vocabulary(
     content = read_json_file(file)
     own, more, files = read_tokenizer_files(path, TOKENIZER_CONFIGS["library"])
     named = str(own.get("tokenizer_class") or settings.get("tokenizer_class")).removesuffix("Fast")
-    if named == "None" and settings.get("model_type") == "qwen2":
-        named = "Qwen2Tokenizer"  # the library's choice
-    found = find_vocabulary(path, "qwen2" if named == "Qwen2Tokenizer" else "library")
-    # version 5 of the library builds the steps of a class anew
-    if named in _CLASS_STEPS and _steps(content) != _CLASS_STEPS[named]:
-        more.append(
-            f"texts are cut as {TOKENIZER} says; with tokenizer_class = {named} version 5 of the "
-            "library cuts them otherwise"
-        )
+    is_qwen2 = settings.get("model_type") == "qwen2"
+    is_strict = named == "Qwen2Tokenizer" or (named == "None" and is_qwen2)
+    found = find_vocabulary(path, "qwen2" if is_strict else "library")
+    more += _compare_steps(_steps(content), named, is_qwen2=is_qwen2)
     pieces = {} if found is None else found.pieces
     check_added(path, added_tokens(path, own), pieces, pieces)
     before, behind = surrounding(file, content.get("post_processor"))
@@ -301,10 +303,24 @@ def read_library_vocabulary(
     )
 
 
+def _compare_steps(steps: Sequence[str], named: str, *, is_qwen2: bool) -> list[str]:
+    """Returns a note if version 5 of the library, which builds a class's steps anew, has others."""
+    if is_qwen2 and named in _ANY_CLASS:
+        named = "Qwen2Tokenizer"  # the library's choice
+    elif named == "LlamaTokenizer" and "ByteLevel" in steps:
+        return []  # which it reads from the file
+    if steps == _CLASS_STEPS.get(named, steps):
+        return []
+    note = f"texts are cut as {TOKENIZER} says; with tokenizer_class = {named} version 5 of the "
+    return [f"{note}library cuts some otherwise"]
+
+
 def _steps(content: Mapping[str, Any]) -> list[str]:
-    """Lists the types of the steps by which a tokenizer.json cuts texts."""
+    """Lists the steps by which a tokenizer.json cuts texts: their patterns, or else types."""
     parts = [*parts_of(content.get("normalizer")), *parts_of(content.get("pre_tokenizer"))]
-    return [str(one["type"]) for one in parts if one.get("type") != "Sequence"]
+    patterns = [one["pattern"] if isinstance(one.get("pattern"), dict) else {} for one in parts]
+    steps = [str(more.get("Regex", one["type"])) for one, more in zip(parts, patterns, strict=True)]
+    return [step for step in steps if step != "Sequence"]
 
 
 def _puts_space(content: Mapping[str, Any]) -> bool:
