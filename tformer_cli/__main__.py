@@ -3,8 +3,10 @@
 Signals end the program as they should from its first moment: loading the commands takes longer.
 """
 
+import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -26,6 +28,8 @@ def main() -> None:
 
 
 def _leave(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    with suppress(OSError):  # stderr may be closed
+        os.write(2, f"stopped by {signal.Signals(signal_number).name}\n".encode())
     sys.exit(128 + signal_number)
 
 

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from types import FrameType
@@ -28,7 +29,12 @@ from tformer_cli.cli.help import (
     HelpfulGroup,
     usage_message,
 )
-from tformer_cli.cli.streams import discard_stdout, error_line, prepare_standard_streams
+from tformer_cli.cli.streams import (
+    discard_stdout,
+    error_line,
+    note,
+    prepare_standard_streams,
+)
 from tformer_cli.errors import TformerError
 from tformer_cli.files.atomic import ending_signals
 from tformer_cli.runtime import bound_waiting, soft_limit, without_garbage_collection
@@ -398,7 +404,11 @@ def main() -> None:
     if "--debug" not in sys.argv[1:2]:
         threading.excepthook = _say_of_thread
     bound_waiting(os.environ)  # OpenMP reads it when torch is loaded, and never again
-    make_app()()
+    try:
+        make_app()()
+    finally:
+        if _signals:
+            _name_signal(_signals[0])
 
 
 def _leave_on_signal(signal_number: int, frame: FrameType | None) -> None:
@@ -423,6 +433,15 @@ def _leave(signal_number: int) -> NoReturn:
     _signals.append(signal_number)
     # As a shell reports it: scripts rely on 143 for SIGTERM
     sys.exit(128 + signal_number)
+
+
+def _name_signal(number: int) -> None:
+    """Says what has ended the program; an agent says it for the processes that it stops."""
+    from tformer_cli.trainer.processes.launch import AGENT
+
+    if AGENT not in os.environ:
+        with suppress(OSError):  # of a terminal that was closed
+            note(f"stopped by {signal.Signals(number).name}")
 
 
 def _importer(frame: FrameType | None) -> FrameType | None:
