@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 from tformer_cli.errors import UsageError
 from tformer_cli.files.cache import as_named
 from tformer_cli.text.lines import (
+    COMPRESSED,
     MARKUP,
     LineCounts,
     check_file,
@@ -355,7 +356,7 @@ def open_stream(output: str | Path) -> int | None:
     return _STREAMS.get(str(output)) if numbered is None else int(numbered[1])
 
 
-COMPRESSORS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
+COMPRESSORS = {ending: program for program, ending in COMPRESSED.values()}
 """Programs by the endings of what they write, which files of lines are read with."""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import OPENERS
 
 if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
@@ -104,8 +105,7 @@ def text_run(
     The keys that are overridden are those of `--set`; overrides hold what the options give, too.
     """
     # A recipe's name alone: nothing else is looked at, or imported
-    endings = (".tsv", ".gz", ".xz", ".bz2", ".zst")
-    if files[1] is None and not files[0].casefold().endswith(endings):
+    if files[1] is None and not files[0].casefold().endswith((".tsv", *OPENERS)):
         return None
     from tformer_cli.train.own_text import choose_recipe, names_own_text, read_own_text
 
