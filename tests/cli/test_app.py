@@ -154,28 +154,41 @@ def test_an_error_of_a_library_after_a_signal_is_not_reported_as_a_fault(
 
 
 @pytest.mark.parametrize(
-    ("error", "limit", "said"),
+    ("error", "limits", "said"),
     [
-        (MemoryError(), None, "there is not enough memory; use smaller batches, a smaller beam"),
-        (torch.OutOfMemoryError(), None, "there is not enough memory; use smaller batches"),
+        (MemoryError(), {}, "there is not enough memory; use smaller batches, a smaller beam"),
+        (torch.OutOfMemoryError(), {}, "there is not enough memory; use smaller batches"),
         (
             MemoryError(),
-            600 << 20,
+            {"RLIMIT_AS": 600 << 20},
             "there is not enough memory; raise `ulimit -v`, which is 614400",
         ),
-        (OSError(errno.EMFILE, "Too many", "a.py"), 12, "too many; raise `ulimit -n`, which is 12"),
+        (
+            OSError(errno.EMFILE, "Too many", "a.py"),
+            {"RLIMIT_NOFILE": 12},
+            "too many; raise `ulimit -n`, which is 12",
+        ),
     ],
 )
-def test_a_limit_of_the_system_is_one_line(tmp_path, monkeypatch, error, limit, said):
+def test_a_limit_of_the_system_is_one_line(tmp_path, monkeypatch, error, limits, said):
     def fail(*_, **__):
         raise error
 
     monkeypatch.setattr("tformer_cli.corpora.make_corpus.make_corpus", fail)
-    monkeypatch.setattr("tformer_cli.cli.app.soft_limit", lambda name: limit)
+    monkeypatch.setattr("tformer_cli.cli.app.soft_limit", limits.get)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: {said}")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_limit_below_what_libraries_take_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("tformer_cli.cli.app.soft_limit", lambda name: 200_000 << 10)
+    result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
+    assert (result.exit_code, result.stdout) == (1, "")
+    line = "error: there is not enough memory; raise `ulimit -v`, which is 200000"
+    assert result.stderr.splitlines() == [line]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_panic_of_a_library_is_one_line(tmp_path, monkeypatch):

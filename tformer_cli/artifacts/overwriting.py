@@ -141,7 +141,7 @@ def check_links(place: NamedPath) -> None:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UsageError(
-                f"{place.name}: {place.path} is a link that leads back to itself; name another path"
+                f"{place.name}: {place.path} leads round in a circle of links; name another path"
             ) from None
     except ValueError:  # no path at all
         return

@@ -44,6 +44,8 @@ from tformer_cli.wording import RUNTIME, installing
 # Status that a shell reports for a program ended by a closed pipe (128 + SIGPIPE).
 CLOSED_PIPE_STATUS = 141
 NO_MEMORY = "there is not enough memory"
+# Bytes of addresses that Python and its libraries take before they do anything.
+LEAST_MEMORY = 1 << 28
 LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
 # What `tformer-runtime` installs only with its extra; see `.ci/runtime_wheel.py`.
 LEFT_OUT = ("datasets", "pyarrow", "torch")
@@ -183,6 +185,9 @@ class OneLineErrors(LazyGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the chosen command; a closed pipe ends it quietly."""
+        limit = soft_limit("RLIMIT_AS")
+        if limit is not None and limit < LEAST_MEMORY:
+            raise MemoryError  # libraries in C++ and Rust would abort
         try:
             return super().invoke(ctx)
         except BrokenPipeError:

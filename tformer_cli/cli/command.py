@@ -360,7 +360,8 @@ def _name_problem(text: str, option: str, *, is_written: bool, is_translated: bo
 
     if is_there:
         return _rows_problem(text, is_translated=is_translated) or (
-            f"{text}: is a file, but words are read here; add {option} {shlex.quote(text)}"
+            f"{text}: is a file, but words are read here; write "
+            f"{option} {shlex.quote(text)} instead"
         )
     if ending_of(text) not in NAMED:
         return None
