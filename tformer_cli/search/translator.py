@@ -209,7 +209,7 @@ class PartOfLine(Sentence):
 
     @property
     def place(self) -> tuple[LineConstraints, tuple[str, ...], int]:
-        """What decides its result besides its own tokens."""
+        """Demands, texts and number: its result depends on them besides its own tokens."""
         return self.line.demands, self.line.cut.texts, self.number
 
 
@@ -267,7 +267,7 @@ class Translator:
 
     def check(self) -> None:
         """Makes sure that an engine supports the settings, and the model; prepares none."""
-        # What not even the shortest line can keep is a mistake in the settings
+        # A limit that not even the shortest line can keep is a mistake in the settings
         config = replace(self.config, max_length_ratio=MOST_TOKENS)  # longer lines may have more
         if conflict := length_conflict(1, config, self._model.max_positions):
             raise UsageError(conflict)
@@ -728,9 +728,7 @@ class Translator:
         return [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
 
     def _chosen(self, spelled: list[list[SpelledHypothesis]]) -> list[list[SpelledHypothesis]]:
-        """Chooses, where that is set, which hypotheses are returned by their texts."""
-        if self.config.risk == "none" and not self.config.distinct_texts:
-            return spelled
+        """Chooses `n_best` hypotheses of each part: by their texts, where that is set."""
         return [self._wanted(part) for part in spelled]
 
     def _wanted(self, spelled: list[SpelledHypothesis]) -> list[SpelledHypothesis]:
@@ -904,7 +902,7 @@ def _kept(
         for other, its_text in others
         if other.token_ids != best.token_ids
         and not (config.distinct_texts and its_text == text)
-        # What the other search finds must not outrank it
+        # No result of the other search may outrank it
         and (config.risk != "none" or other.score <= best.score)
     ]
     return [(best, text), *behind][: config.n_best]
