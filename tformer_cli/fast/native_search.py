@@ -327,7 +327,7 @@ class CompiledSearch:
         found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
         if not (found and sentence.heads):
             return found
-        # Of a few hypotheses a forced pass costs little, and their search keeps no entries
+        # A forced pass of a few hypotheses costs little, and their search keeps no entries
         targets = [one.token_ids for one in found]
         _, heard = native.score([sentence.tokens] * len(found), targets, sentence.heads)
         return [

@@ -152,7 +152,7 @@ class Constraints:
     def phrases(self) -> list[Phrase]:
         """The required phrases; one that stands in another is written with that."""
         by_text = dict(zip(self.texts, self.required, strict=True))
-        # Of several tokens of the same bytes the last: those of single bytes come first
+        # The last of several tokens of the same bytes: those of single bytes come first
         ids = {text: token for token, text in enumerate(self.token_bytes) if text}
         return [
             Phrase(tokens, self.token_bytes, ids)

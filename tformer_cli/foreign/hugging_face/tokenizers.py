@@ -215,7 +215,7 @@ def read_exported(path: Path) -> Exported | None:
     for algorithm in BY_WORDS:
         blank = blank_tokenizer(algorithm)
         own, blank.decoder = json.loads(blank.to_str()), word_decoder(algorithm)
-        # Of words, the decoder is that of bytes
+        # A tokenizer of words has the decoder of bytes
         is_same_model = isinstance(data.get("model"), dict) and (
             data["model"].get("type") == own["model"]["type"]
         )

@@ -90,7 +90,7 @@ class ResultCounts:
     untrained: int = 0
     """Lines of characters that cut other tokens than the model was trained with."""
     untrained_kinds: Counter[str] = field(default_factory=Counter)
-    """What these characters are."""
+    """Kinds of these characters."""
     damaged: int = 0
     """Images that cannot be read."""
     unchanged: int = 0
@@ -203,7 +203,7 @@ def source_ids(
 ) -> tuple[list[list[int]], dict[int, str]]:
     """Returns the ids of texts or images, none of a blank one, and problems by their places."""
     side = directory.tokenizer.source
-    # What is not seen has ids in some vocabularies, but nothing to label or to embed
+    # Invisible characters have ids in some vocabularies, but nothing to label or to embed
     given = ["" if is_blank(text) else text for text in texts]
     if not directory.config.reads_images:
         return side.encode_batch(given), {}

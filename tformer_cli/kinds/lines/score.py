@@ -368,7 +368,7 @@ def _entry(line: str, number: int, name: str, sources: Sequence[str]) -> tuple[i
     """Reads a line of an n-best list: index, translation, features."""
     index, *fields = re.split(r" \|\|\|(?= |\Z)", line)
     fields = [field.removeprefix(" ") for field in fields]
-    # What stands behind a text shows where it ends: other programs may write ||| in one
+    # The fields behind a text show where it ends: other programs may write ||| in one
     ends = (
         end for end in range(1, len(fields)) if _is_behind_text(fields[end:], is_first=end == 1)
     )
