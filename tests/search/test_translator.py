@@ -291,6 +291,14 @@ def test_demands_in_other_forms_of_letters_and_spaces_are_the_same(translator_of
     assert not any(one.unsatisfied for one in (expected, phrase, term, prefix))
 
 
+@pytest.mark.parametrize("n_best", [1, 2])
+def test_a_phrase_changes_nothing_about_how_many_are_returned(translator_of, n_best):
+    translator = translator_of(n_best=n_best, beam_size=4, max_length=20)
+    demands = [LineConstraints(required=("snow",)), LineConstraints(banned=("a",))]
+    for found in translator.translate(LINES[:2], demands=demands):
+        assert len(found.hypotheses) == n_best
+
+
 def test_a_glossary_demands_what_can_be_seen():
     with pytest.raises(DataError, match="g, line 2: is not a glossary entry"):
         read_glossary(["a\tb", "a\t\u200b"], "g")

@@ -896,7 +896,7 @@ def _kept(
     best, text = free[0]
     is_worse = _n_broken(sentence, free[0]) > _n_broken(sentence, others[0])
     if is_worse or others[0][0] is best:
-        return others[: config.n_best]
+        return others
     behind = [
         (other, its_text)
         for other, its_text in others
