@@ -18,39 +18,39 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 1820,
+    ".": 1872,
     "api": 1486,
-    "artifacts": 2504,
-    "bulk": 1787,
-    "cli": 11017,
+    "artifacts": 2722,
+    "bulk": 1810,
+    "cli": 11204,
     "corpora": 3297,
-    "distill": 1568,
-    "documents": 4558,
-    "evaluate": 1787,
-    "fast": 3861,
-    "files": 857,
-    "foreign": 11559,
+    "distill": 1569,
+    "documents": 4600,
+    "evaluate": 1882,
+    "fast": 3867,
+    "files": 867,
+    "foreign": 12498,
     "guide": 126,
     "heads": 711,
-    "inspect": 17292,
-    "kinds": 3764,
-    "metrics": 835,
-    "model": 4085,
-    "quality": 2653,
-    "search": 5364,
-    "serve": 5460,
-    "show": 1977,
-    "tests": 78773,
-    "text": 6087,
-    "train": 2326,
-    "trainer": 5146,
+    "inspect": 17313,
+    "kinds": 3850,
+    "metrics": 847,
+    "model": 4092,
+    "quality": 2688,
+    "search": 5821,
+    "serve": 5477,
+    "show": 2004,
+    "tests": 82548,
+    "text": 6559,
+    "train": 2348,
+    "trainer": 5323,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
 SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 475
+MODULES = 477
 LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")
