@@ -385,7 +385,9 @@ def cases():
             kind="distilbert", lowercase=False, sinusoidal_pos_embds=True
         ),
         "RoBERTa of two token types": b(kind="roberta", type_vocab_size=2),
-        "RoBERTa whose padding is 3": b(kind="roberta", files="parts", pad_token_id=3),
+        "RoBERTa whose padding is 3": b(
+            kind="roberta", files="parts", pad_token_id=3, refused="pad_token_id = 3, from which"
+        ),
         "RoBERTa with added_tokens.json": b(
             ("added_tokens.json", {"<mask>": 320}), kind="roberta", files="parts"
         ),

@@ -135,7 +135,7 @@ def test_phrases_of_free_hypotheses(kernels, check, algorithm):
     check(translator_of(tokenizer, seed=5), random.Random(algorithm), 4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("check", CHECKS)
 def test_ten_thousand_lines(kernels, check, algorithm):

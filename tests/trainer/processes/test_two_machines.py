@@ -159,7 +159,7 @@ def train_on(machines, directory, meeting_point, options):
     return [(p.returncode, said) for p, (_, said) in zip(started, ended, strict=True)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("meeting_point", ["node1:29500", "10.9.0.1:29500"])
 def test_machines_whose_own_names_are_loopback_addresses_train(machines, tmp_path, meeting_point):
     assert train_on(machines, tmp_path, meeting_point, ((), ())) == [(0, ""), (0, "")]
@@ -167,7 +167,7 @@ def test_machines_whose_own_names_are_loopback_addresses_train(machines, tmp_pat
     assert not (tmp_path / "run2").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_both_machines_end_where_one_fails(machines, tmp_path):
     bad = ("--set", 'data.valid=[{tsv="missing.tsv"}]')
     one, other = train_on(machines, tmp_path, "node1:29500", ((), bad))
@@ -178,7 +178,7 @@ def test_both_machines_end_where_one_fails(machines, tmp_path):
     assert one[1].count("\n") == other[1].count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_machines_that_cannot_reach_each_other_name_the_variable(machines, tmp_path, monkeypatch):
     monkeypatch.setenv(GLOO_INTERFACE, "lo")
     found = train_on(machines, tmp_path, "node1:29500", ((), ()))

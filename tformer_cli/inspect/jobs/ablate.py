@@ -288,7 +288,8 @@ def examples(
 
     Sentences that are longer than the model takes are cut off. A language model's text is read as
     `tformer evaluate --text` reads it: in windows of as many tokens as it takes, lines by
-    themselves or all of them as one. Blank texts are left out of a classifier's.
+    themselves or all of them as one. Blank texts are left out of a classifier's, blank pairs of
+    all.
     """
     config, tokenizer = directory.config, directory.tokenizer
     longest = config.max_positions - 1
@@ -310,7 +311,9 @@ def examples(
         training = kind_of(config).training
         if training is not None:
             tokenizer = training.sides(tokenizer, directory.info.labels)
-        encoded = tokenizer.encode_pairs(sources, references[0])
+        # As in `tformer evaluate`, pairs that are blank on both sides predict nothing
+        filled = [p for p in zip(sources, references[0], strict=True) if not all(map(is_blank, p))]
+        encoded = tokenizer.encode_pairs([pair[0] for pair in filled], [pair[1] for pair in filled])
         pairs = [
             (source[: config.longest_source], target[:longest])
             for source, target in zip(*encoded, strict=True)
