@@ -112,7 +112,7 @@ _KEPT = _Kept()
 # Punctuation that is part of a number: between digits, a sign before one, the minus of a grade
 # ("A-"), a point that begins one, the sign of an exponent (1e-5). Where \W is first, `re` skips
 # words quickly.
-_OF_NUMBERS = re.compile(
+_NUMBER_SIGNS = re.compile(
     r"(\W(?:(?<=\d\W)\W*(?=\d)"
     r"|(?<=[-‐‒–—])(?:(?<!\w.)(?=[^\w\s]?\d)|(?<=\b[^\W\d_].)(?!\w))"
     r"|(?<=[.,])(?<![\w.].)(?=\d)|(?<=\de[-‐‒–—])(?=\d)))"
@@ -134,7 +134,7 @@ def normalized(text: str) -> str:
     if not text.isascii():
         visible = _RAISED.sub("^", _INVISIBLE.sub("", text))
         folded = unicodedata.normalize("NFKC", visible).casefold().replace("⁄", "/")
-    parts = _OF_NUMBERS.split(folded)
+    parts = _NUMBER_SIGNS.split(folded)
     parts[::2] = (part.translate(_KEPT) for part in parts[::2])
     parts[1::2] = ("".join(part.split()).translate(_IN_NUMBERS) for part in parts[1::2])
     # texts of nothing but punctuation would all be the same empty text
