@@ -40,7 +40,7 @@ BUDGET = {
     "search": 5821,
     "serve": 5477,
     "show": 2004,
-    "tests": 82550,
+    "tests": 82552,
     "text": 6559,
     "train": 2348,
     "trainer": 5323,

@@ -22,6 +22,7 @@ from tformer_cli.metrics.choices import Tokenization
 from tformer_cli.metrics.comet import Comet, check_installed
 from tformer_cli.metrics.labels import score_labels
 from tformer_cli.metrics.scores import bleu, check_counts, check_tokenizer, chrf, ter
+from tformer_cli.wording import installing
 
 HYPOTHESES = ["the Cat sat on a mat .", "He doesn't know, does he?", "", "It rained yesterday."]
 REFERENCES = [
@@ -157,8 +158,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, name, missing, e
     with pytest.raises(UsageError) as refused:
         check_tokenizer(name)
     assert str(refused.value) == (
-        f"--tokenize: {name} needs the package {missing}; "
-        f"install it with pip install 'tformer[{extra}]'"
+        f"--tokenize: {name} needs the package {missing}; install it with {installing(extra)}"
     )
 
 
@@ -284,5 +284,5 @@ def test_without_the_package_it_is_said_how_to_install_it(monkeypatch):
         check_installed()
     assert str(refused.value) == (
         "--metric: comet needs the package unbabel-comet; install it with "
-        "pip install 'tformer[comet]', or omit comet"
+        f"{installing('comet')}, or omit comet"
     )

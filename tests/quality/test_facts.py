@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import sys
 
 import pytest
@@ -32,6 +33,7 @@ from tformer_cli.quality.facts import (
 from tformer_cli.quality.model_scores import ModelScores
 from tformer_cli.quality.settings import CheckSettings
 from tformer_cli.text.corpora import SentencePair
+from tformer_cli.wording import installing
 
 
 def pairs_of(ratio, spread, n=4000):
@@ -166,7 +168,7 @@ def test_an_unknown_language_is_refused(detector):
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    with pytest.raises(UsageError, match=r"pip install 'tformer\[langid\]'"):
+    with pytest.raises(UsageError, match=re.escape(installing("langid"))):
         Detector()
 
 

@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import struct
 from xml.etree import ElementTree as ET
 
@@ -27,6 +28,7 @@ from tformer_cli.show.curves import (
 )
 from tformer_cli.show.palette import DARK_LINES, LIGHT_LINES, TERMINAL_LINES, style_of_line
 from tformer_cli.show.png import render_png
+from tformer_cli.wording import installing
 
 
 def test_the_last_entry_of_a_step_counts_and_steps_come_in_order(make_run, report, validation):
@@ -253,7 +255,7 @@ def test_panels_stand_in_even_rows():
 
 def test_without_resvg_the_extra_is_named(chart, monkeypatch):
     monkeypatch.setattr(png, "find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
+    with pytest.raises(UsageError, match=re.escape(installing("png"))):
         render_png(render_svg(chart))
 
 

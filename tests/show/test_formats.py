@@ -18,6 +18,7 @@ from tformer_cli.show.html import render_html
 from tformer_cli.show.markup import render_latex, render_markdown
 from tformer_cli.show.png import SHARPNESS, render_png
 from tformer_cli.show.svg import draw_labels, draw_map, draw_text, new_svg, svg_text
+from tformer_cli.wording import installing
 
 HOSTILE = '<script>&\\|{}$#_%~^*`"'
 SYSTEMS = {
@@ -198,7 +199,7 @@ def test_a_character_without_a_glyph_is_no_warning():
 
 def test_without_resvg_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setattr(png, "find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
+    with pytest.raises(UsageError, match=re.escape(installing("png"))):
         render_png(drawn())
 
 

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import io
+import re
 import struct
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tformer_cli.text.images.decoding import Scaling, decoded, scaled
 from tformer_cli.text.images.named import is_row, name_of_image, read_image
 from tformer_cli.text.images.tokenizer import ImageTokenizer
 from tformer_cli.text.tokenizer import parse_tokenizer
+from tformer_cli.wording import installing
 
 SIZE = (4, 3, 1)
 
@@ -308,7 +310,7 @@ def test_a_damaged_file_of_a_tokenizer_is_refused(change, value):
 def test_without_pillow_pictures_ask_for_it_and_idx_files_do_without(images, tmp_path, monkeypatch):
     _, content = picture()
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(UsageError, match=r"pip install 'tformer\[images\]'"):
+    with pytest.raises(UsageError, match=re.escape(installing("images"))):
         decoded(content, "a")
     with pytest.raises(DataError, match=r"^a text: is not a picture"):
         decoded(b"a text", "a text")
