@@ -22,7 +22,7 @@ BUDGET = {
     "api": 1486,
     "artifacts": 2722,
     "bulk": 1810,
-    "cli": 11204,
+    "cli": 11202,
     "corpora": 3297,
     "distill": 1569,
     "documents": 4600,

@@ -115,8 +115,8 @@ def test_a_signal_ends_the_training_at_once_where_only_the_library_works(tmp_pat
     program = """
 from tformer_cli.__main__ import main
 from tformer_cli.text import train_tokenizer as module
-def told(lines, checked=module._checked):
-    yield from checked(lines)
+def told(*arguments, checked=module._checked):
+    yield from checked(*arguments)
     print("all is read", flush=True)
 module._checked = told
 main()
