@@ -81,7 +81,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 # directory, and other files would be read or written than were meant.
                 named = _paths_of(given.get(parameter.name))
                 if role is PathRole.reads_system:
-                    named = [named_path(one)[1] for one in named]
+                    named = [named_path(name)[1] for name in named]
                 if "" in named:
                     raise UsageError(f"{name_of(parameter)}: is empty; name a {role.names}")
         return super().parse_args(ctx, args)
@@ -133,7 +133,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             files = [
                 values[str(parameter.name)] for parameter in self.params if "-i" in parameter.opts
             ]
-            problems += [_rows_problem(one, is_translated=is_translated) for one in files if one]
+            problems += [_rows_problem(file, is_translated=is_translated) for file in files if file]
         if problem := next(filter(None, problems), None):
             from tformer_cli.artifacts.config_file import read_config
             from tformer_cli.kinds import reads_names
@@ -370,7 +370,7 @@ def _name_problem(text: str, option: str, *, is_written: bool, is_translated: bo
 
 
 def _rows_problem(file: str, *, is_translated: bool) -> str | None:
-    """Says how to read a table, whose lines are no texts; None: it is none."""
+    """Says how to read a table, whose lines are rows; None: the file is not one."""
     from tformer_cli.documents.known_formats import REFUSED, TABLES, ending_of
 
     ending = ending_of(file)

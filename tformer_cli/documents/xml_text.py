@@ -349,7 +349,7 @@ def pair(pieces: list[Piece]) -> list[Piece]:
             continue
         # asked of what was made so far: a pair that crosses an earlier one stays two voids
         between = made[number + 1 : end]
-        if _is_balanced(between) and not all(is_blank(one.text) for one in between):
+        if _is_balanced(between) and not all(is_blank(piece.text) for piece in between):
             made[number] = replace(piece, kind="open", behavior="once")
             made[end] = replace(made[end], kind="close")
     return made

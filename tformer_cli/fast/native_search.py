@@ -328,11 +328,11 @@ class CompiledSearch:
         if not (found and sentence.heads):
             return found
         # A forced pass of a few hypotheses costs little, and their search keeps no entries
-        targets = [one.token_ids for one in found]
+        targets = [hypothesis.token_ids for hypothesis in found]
         _, heard = native.score([sentence.tokens] * len(found), targets, sentence.heads)
         return [
-            replace(one, attention=SourceAttention(sentence.heads, rows))
-            for one, rows in zip(found, heard, strict=True)
+            replace(hypothesis, attention=SourceAttention(sentence.heads, rows))
+            for hypothesis, rows in zip(found, heard, strict=True)
         ]
 
 
@@ -387,8 +387,8 @@ def _rules(sentences: Sequence[Sentence], config: DecodingConfig, longest: int) 
         prefixes=[sentence.prefix for sentence in sentences],
         # numbers beyond the longest translation may be too large for the kernels
         least_lengths=[
-            min(shortest_translation(len(one.tokens), config, one.n_given), longest)
-            for one in sentences
+            min(shortest_translation(len(sentence.tokens), config, sentence.n_given), longest)
+            for sentence in sentences
         ],
         no_repeat_ngram=min(config.no_repeat_ngram, longest),
     )

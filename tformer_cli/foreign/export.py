@@ -308,7 +308,7 @@ def _way(unknown: str, family: Family) -> str:
     values = family.known.get(setting, ())
     values = values if isinstance(values, Iterable) else ()
     # a table of positions is imported, never trained
-    shown = " or ".join(json.dumps(one) for one in values if one != "table")
+    shown = " or ".join(json.dumps(value) for value in values if value != "table")
     return f"train with {setting} = {shown}" if shown else f"train without {setting}"
 
 

@@ -113,7 +113,7 @@ def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list
     def split(text: str) -> list[str]:
         found = get_sentence_boundaries(code, text)
         # white space between paragraphs is a sentence to the library
-        starts = [one["start_index"] for one in found if not is_blank(one["text"])]
+        starts = [sentence["start_index"] for sentence in found if not is_blank(sentence["text"])]
         ends = [0, *(start for start in starts if start > 0), len(text)]
         return [text[start:end] for start, end in pairwise(ends) if end > start]
 

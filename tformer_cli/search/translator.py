@@ -345,7 +345,7 @@ class Translator:
         """
         lines = list(given_lines(lines))
         demands = [self._with_bans(one) for one in demands or [NO_CONSTRAINTS] * len(lines)]
-        texts = [self._forced(one.target_prefix) for one in demands]
+        texts = [self._forced(demand.target_prefix) for demand in demands]
         cuts = self._cut_lines(lines, first_index, texts)
         prefixes = self._encode_prefixes(texts)
         start = tuple(self._tokenizer.target.start)
@@ -649,7 +649,7 @@ class Translator:
         if is_blank(line):
             return []
         split = [] if self._split_sentences is None else self._split_sentences(line)
-        found = [(text := one.rstrip(), one[len(text) :]) for one in split if not is_blank(one)]
+        found = [(text := part.rstrip(), part[len(text) :]) for part in split if not is_blank(part)]
         is_whole = len(found) < 2 or (
             prefix and self._split_sentences and len(self._split_sentences(prefix)) > 1
         )
@@ -789,7 +789,7 @@ class Translator:
                 chosen = chain(chosen, product(*parts))
         else:
             values = [
-                [share * one.score if one.utility is None else one.utility for one, _ in part]
+                [h.utility if h.utility is not None else share * h.score for h, _ in part]
                 for share, part in zip(shares, parts, strict=True)
             ]
             chosen = (

@@ -252,7 +252,7 @@ def _ranked(lines: Sequence[str], found: Sequence[Sequence[str]], rank: int) -> 
 
 def _has_words(line: str) -> bool:
     """Returns whether there is something to translate; emoji and spaces stay as they are."""
-    return any(one.isascii() or one.isalnum() for one in line if not is_blank(one))
+    return any(c.isascii() or c.isalnum() for c in line if not is_blank(c))
 
 
 async def detect(site: Site, request: Request) -> Response:

@@ -90,7 +90,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
         clean = [without_surrogates(text) for text in texts]
         found = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
-        return [self._ours(one.ids) for one in found]
+        return [self._ours(encoding.ids) for encoding in found]
 
     def _ours(self, ids: list[int]) -> list[int]:
         """Returns the ids here of the library's, which may be others."""
@@ -255,7 +255,7 @@ class LibraryTokenizer(ForeignPieceTokenizer):
         return self._tokenizer.id_to_token(self.foreign[number])
 
     def decode(self, ids: Sequence[int]) -> str:
-        theirs = [self.foreign[one] for one in ids if one >= N_SPECIAL]
+        theirs = [self.foreign[token] for token in ids if token >= N_SPECIAL]
         return self._tokenizer.decode([n for n in theirs if n >= 0], skip_special_tokens=True)
 
     @cached_property

@@ -192,7 +192,7 @@ def _split_name(split: str) -> str:
 
 
 def _loader(path: Path) -> str | None:
-    suffixes = [one for one in map(str.casefold, path.suffixes) if one not in OPENERS]
+    suffixes = [ending for ending in map(str.casefold, path.suffixes) if ending not in OPENERS]
     return LOADERS.get(suffixes[-1]) if suffixes else None
 
 

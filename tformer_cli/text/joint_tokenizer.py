@@ -145,7 +145,7 @@ class JointTokenizer(OneSidedTokenizer):
             place = found.end() + 1
         if place <= len(text):
             parts.append((place, text[place:], None))
-        return [one if one[1] else (one[0], "", self._space) for one in parts]
+        return [part if part[1] else (part[0], "", self._space) for part in parts]
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`, readable by Hugging Face `tokenizers`."""

@@ -364,9 +364,9 @@ def _untrained(text: str, side: TokenizerSide) -> Counter[str]:
     if as_it_is == as_meant:
         return Counter()
     known = side.characters
-    found = Counter(_kind_of(one[0]) for one in _EITHER.finditer(text) if one[0] not in known)
+    found = Counter(_kind_of(match[0]) for match in _EITHER.finditer(text) if match[0] not in known)
     if not is_normalized("NFC", text):
-        marks = sum(bool(combining(one)) and one not in known for one in text)
+        marks = sum(bool(combining(c)) and c not in known for c in text)
         found.update({"decomposed letters": marks} if marks else {})
     return found
 

@@ -167,7 +167,7 @@ def _measures(
                 name=tested.name,
                 values=tuple(one.value for one in tested.scores),
                 p_values=tuple(
-                    1.0 if one.p_value is None else one.p_value for one in tested.scores
+                    1.0 if score.p_value is None else score.p_value for score in tested.scores
                 ),
                 signature=tested.signature,
             )

@@ -172,7 +172,7 @@ def _read(file: str) -> bytes:
 
 def _check_longest(document: "Document", name: str) -> None:
     """Refuses a text whose tokens, some hundred times as large, would take all memory."""
-    longest = max((len(one.text) for one in document.segments), default=0)
+    longest = max((len(segment.text) for segment in document.segments), default=0)
     if longest > MOST_CHARACTERS:
         raise DataError(
             f"{name}: has a text of {longest:,} characters, and at most {MOST_CHARACTERS:,} are "

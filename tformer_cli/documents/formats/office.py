@@ -320,7 +320,7 @@ class _RunReader:
         holders = [one for one in element.children if one.name == holder_name]
         holder = element if not holder_name else holders[0] if holders else None
         inside = list(self._read(holder)) if holder else []
-        if holder is None or all(is_blank(one.text) for one in inside):
+        if holder is None or all(is_blank(piece.text) for piece in inside):
             yield self._void(element)
             return
         text = self._source.text

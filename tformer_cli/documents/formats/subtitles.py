@@ -112,7 +112,7 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
         times = _seconds(*timing.groups()[:4]), _seconds(*timing.groups()[4:])
         for place in places:
             pieces = list(_pieces(text, *place, is_vtt=is_vtt))
-            if all(is_blank(one.text) for one in pieces):
+            if all(is_blank(piece.text) for piece in pieces):
                 continue
             first, last = peeled(pieces)
             core = pieces[first:last]

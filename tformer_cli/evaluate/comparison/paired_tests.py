@@ -204,7 +204,7 @@ def _scores(
         n_distinct = len({*zip(texts, baseline, *metric.references, strict=True)})
         # c + 1 of n + 1, where c counts the resamples with a larger difference than the texts
         is_smallest = (result.p_value or 1.0) * (settings.n_samples + 1) < 1.5
-        if not math.isfinite(sum(one.score + (one.mean or 0.0) for one in (first, result))):
+        if not math.isfinite(sum(score.score + (score.mean or 0.0) for score in (first, result))):
             untested = "a score is not a number"
         elif n_differing == 0:
             untested = "no sentence differs from the baseline"

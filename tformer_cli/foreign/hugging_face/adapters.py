@@ -32,7 +32,7 @@ def find_names(config: ModelConfig, kind: str, modules: Iterable[str]) -> Adapte
 
     `kind` is that of an imported model, whose family it must be.
     """
-    own = [one for one in FAMILIES.values() if one.title in kind]
+    own = [family for family in FAMILIES.values() if family.title in kind]
     families = own or list(FAMILIES.values())
     found = [
         _names_of(family, table, config)

@@ -499,7 +499,7 @@ _NEOX = replace(
     title="GPT-NeoX",
     classes={"": "GPTNeoXForCausalLM"},
     settings=(
-        *(one for one in _LLAMA_SETTINGS if one.ours != "norm_epsilon"),
+        *(setting for setting in _LLAMA_SETTINGS if setting.ours != "norm_epsilon"),
         Setting("activation", "hidden_act", "gelu", ACTIVATIONS),
         Setting("norm_epsilon", "layer_norm_eps", 1e-5),
     ),
@@ -909,6 +909,6 @@ _ENCODERS = (_BERT, _MEGATRON, _ROBERTA, _DISTILBERT, _ELECTRA)
 _DECODERS = (_GPT2, _LLAMA, _QWEN2, _NEOX)
 _TRANSLATORS = (MARIAN, PEGASUS, _M2M, _MBART, T5, _MT5)
 FAMILIES: Mapping[str, Family] = {
-    one.model_type: one for one in (*_ENCODERS, *_TRANSLATORS, *_DECODERS, VIT, DINOV2)
+    family.model_type: family for family in (*_ENCODERS, *_TRANSLATORS, *_DECODERS, VIT, DINOV2)
 }
 CONFIGS = {name: family.keys for name, family in FAMILIES.items()}

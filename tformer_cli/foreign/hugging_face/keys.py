@@ -454,7 +454,7 @@ def parts_of(section: object) -> list[Mapping[str, Any]]:
     if not isinstance(section, dict):
         return []
     inner = (value for value in section.values() if isinstance(value, list))
-    return [section, *(part for parts in inner for one in parts for part in parts_of(one))]
+    return [section, *(part for parts in inner for step in parts for part in parts_of(step))]
 
 
 def surrounding(file: Path, part: object) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -109,7 +109,7 @@ def decoder_layout(directory: ModelDirectory) -> Layout:
             files={TOKENIZER: _json(tokenizer.content)},
             settings={
                 "tokenizer_class": "PreTrainedTokenizerFast",
-                **{n: tokenizer.name_of(one) for n, one in ends.items() if ids[one] >= 0},
+                **{n: tokenizer.name_of(token) for n, token in ends.items() if ids[token] >= 0},
             },
         )
     if isinstance(tokenizer, SentencePieceTokenizer):
@@ -184,7 +184,7 @@ def with_whole_tokenizer(directory: ModelDirectory, layout: Layout) -> Layout:
     made.post_processor = processors.TemplateProcessing(
         single=f"{start} $A {end}",
         pair=f"{start} $A {end} $B {end}",
-        special_tokens=[(one, ids[one]) for one in (start, end)],
+        special_tokens=[(piece, ids[piece]) for piece in (start, end)],
     )
     whole = (made.to_str(pretty=True) + "\n").encode()
     roles = (

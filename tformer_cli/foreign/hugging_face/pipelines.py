@@ -139,7 +139,7 @@ def read_pipeline(path: Path) -> Pipeline:
         raise unsupported(settings_file, "model_type", pipeline["model_type"])
     names = ", ".join(kind for kind, _ in modules if kind != "Dropout")
     dense = tuple(inner for kind, inner in modules[2:] if kind == "Dense")
-    modules = [*modules[:2], *(one for one in modules[2:] if one[0] != "Dense")]
+    modules = [*modules[:2], *(module for module in modules[2:] if module[0] != "Dense")]
     kinds = [kind for kind, _ in modules if kind != "Dropout"]
     known: list[list[str]] = [[]] if dense else [[], ["Normalize"]]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in known:

@@ -233,7 +233,7 @@ class HeadInspector:
         # where nothing is left of a line there was no search
         live = self._live_maps(index, line, constraints, *ids) if translation.n_parts else None
         searched = self._translator.prepare([line], index, [constraints])[0].sentences
-        n_forced = sum(len(one.prefix) for one in searched)
+        n_forced = sum(len(sentence.prefix) for sentence in searched)
         return self._record(
             index,
             (line, found.text),

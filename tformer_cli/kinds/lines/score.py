@@ -392,7 +392,7 @@ def _is_behind_text(fields: Sequence[str], *, is_first: bool) -> bool:
     return (
         all("=" in word or ":" in word or _is_number(word) for word in features.split())
         and all(map(_is_number, scores[:1]))
-        and all(_IN_ALIGNMENTS.issuperset(one) for one in scores[1:])
+        and all(_IN_ALIGNMENTS.issuperset(score) for score in scores[1:])
         and (is_first or bool(has_names and scores))
     )
 
