@@ -490,9 +490,8 @@ def _read_whole_words(
     if not all(type(place) is int and place >= 0 for place in pieces.values()):
         raise ArtifactError(f"{file}: has ids that are not whole numbers; download it again")
     lowercase = bool(normalizer.get("lowercase", True))
-    if not lowercase and _normalizer_steps(
-        parts, "Lowercase"
-    ):  # some of the library's classes drop it
+    # Some of the library's classes drop it
+    if not lowercase and _normalizer_steps(parts, "Lowercase"):
         raise unsupported(file, "normalizer.type", "Lowercase")
     strips = normalizer.get("strip_accents")
     rules = WordRules(

@@ -100,9 +100,8 @@ class _Library:
         self.tokenizer = parse_library(read_text(file), str(file))
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
-        self._added = {
-            token.content for token in self.tokenizer.get_added_tokens_decoder().values()
-        }
+        added = self.tokenizer.get_added_tokens_decoder().values()
+        self._added = {token.content for token in added}
 
     def has_added(self, text: str) -> bool:
         return any(token in text for token in self._added)
