@@ -121,7 +121,7 @@ def test_each_matrix_that_is_copied_is_released_once(kernels, shape):
 
 
 def test_a_large_vocabulary_that_is_read_in_place_stays(kernels):
-    """Beyond 8192 rows the output matrix is packed in parts, when it is first asked for."""
+    """The output matrix is packed when it is first asked for."""
     n_rows = 2 * 8192 + 45
     model = make_model(vocab_size=n_rows)
     stored = {name: tensor.numpy() for name, tensor in model.state_dict().items()}

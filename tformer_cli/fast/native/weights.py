@@ -170,22 +170,20 @@ class PackedModel:
         shape = _shape(config, vocab_size)
         # The kernels know only addresses
         by_address = {weight.ctypes.data: weight for weight in ordered if weight is not None}
-        # The kernels copy the matrices that they multiply by; embeddings, positions and the output
-        # matrix, which come first, and norms, which are vectors, they read where they are
-        kept = {id(weight) for weight in ordered[: 2 * _N_OF_INPUT + 1]}
-        copied = {address: w for address, w in by_address.items() if id(w) not in kept}
         self._released = _ReleaseWeight(
-            0 if release is None else lambda address: address in copied and release(copied[address])
+            0 if release is None else lambda address: release(by_address[address])
         )
         self.pointer = library.tformer_new_model(ctypes.byref(shape), pointers, self._released)
         # The kernels cannot raise; no model is their way to say it
         if not self.pointer:
             raise MemoryError("there is not enough memory for the packed weights")
         weakref.finalize(self, library.tformer_free_model, self.pointer)
-        for address, weight in copied.items():
-            if weight.ndim > 1:
+        # The kernels copy the matrices that they multiply by; embeddings, positions and the output
+        # matrix, which come first, and norms, which are vectors, they read where they are
+        kept = {id(weight) for weight in ordered[: 2 * _N_OF_INPUT + 1]}
+        for address, weight in tuple(by_address.items()):
+            if weight.ndim > 1 and id(weight) not in kept:
                 del by_address[address]
-        copied.clear()
         self._read_in_place = by_address
 
 

@@ -6,9 +6,6 @@
 
 #include "quantized.h"
 
-/* Rows of the output matrix that are packed at a time: whole panels, and some 16 MiB. */
-#define OUTPUT_ROWS ((size_t)1 << 13)
-
 /* Reads the list of weights from its beginning to its end while the arena is laid out. */
 typedef struct {
     Arena *arena;
@@ -96,32 +93,16 @@ static Linear pack_linear(Arena *arena, Projection given, size_t n_outputs, size
     return linear;
 }
 
-/* Packs the output matrix a part at a time: the pages of a mapped file that were read for one go
-   before the next, and a vocabulary is never in memory twice. */
-static void pack_output(const Model *model) {
-    const PackedMatrix *whole = &model->output.matrix;
-    const size_t most = whole->scale ? whole->n_outputs : OUTPUT_ROWS;
-    for (size_t first = 0; first < whole->n_outputs; first += most) {
-        const size_t n_left = whole->n_outputs - first, offset = first * whole->n_inputs;
-        PackedMatrix part = *whole;
-        part.n_outputs = n_left < most ? n_left : most;
-        part.panels = whole->panels ? whole->panels + offset : NULL; /* NULL of integers */
-        pack_rows(&part, (const float *)model->output_rows + offset, 0, 1.0f);
-        if (model->release)
-            model->release(model->output_rows);
-    }
-}
-
 const Linear *whole_output(const Model *model) {
     /* The only part of a model that changes; whoever comes first does it, the others wait */
     int *state = (int *)&model->output_state;
     int expected = NOT_PACKED;
     if (__atomic_compare_exchange_n(state, &expected, BEING_PACKED, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_ACQUIRE)) {
-        pack_output(model);
+        PackedMatrix output = model->output.matrix; /* where it lies is const, not what is there */
+        pack_rows(&output, model->output_rows, 0, 1.0f);
         __atomic_store_n(state, PACKED, __ATOMIC_RELEASE);
     }
-    /* Their pages may have to be read again: others may have the processor meanwhile */
     while (__atomic_load_n(state, __ATOMIC_ACQUIRE) != PACKED)
         sched_yield();
     return &model->output;
@@ -204,7 +185,6 @@ static void lay_out(Model *model, const Shape *shape, const void *const *weights
                                        0, 1.0f);
         /* Only `whole_output` packs it: where all translations have shortlists nobody asks, and
            memory that was never written is none */
-        release(&reader, output);
     }
     for (int64_t i = 0; i < shape->n_encoder_layers; i++) {
         Layer *layer = &model->encoder[i];
@@ -242,7 +222,6 @@ Model *tformer_new_model(const Shape *shape, const void *const *weights,
     if (!model)
         return NULL;
     model->shape = *shape;
-    model->release = release_weight;
     model->shape.encoder_heads = model->shape.decoder_heads = model->shape.cross_heads = NULL;
     /* One more, because NULL may stand for none */
     model->encoder = calloc((size_t)shape->n_encoder_layers + 1, sizeof(Layer));

@@ -95,7 +95,6 @@ typedef struct {
     Linear output;                   /* (V, D), if there is a decoder; see `whole_output` */
     int output_state;                /* NOT_PACKED, then BEING_PACKED, PACKED */
     const void *output_rows;         /* its weight as it was given */
-    ReleaseWeight release;           /* or NULL */
     size_t widest;                   /* the largest H·E, and D where layers have a recurrence */
     bool is_quantized;               /* whether any matrix is in integers */
     Arena arena;
@@ -112,8 +111,8 @@ typedef struct {
    output, which is NULL unless the weight is an array of int8; embeddings are weight and scale; an
    attention is its input and its output projection. Embeddings, positions and norms are not copied
    and must outlive the model, as must the weight of the output projection, of which shortlists take
-   rows. release_weight: called with each projection's weight once that has been copied, and with the
-   output's whenever a part of it has been, while the model is used; or NULL.
+   rows. release_weight: called with the weight of each other projection once that has been copied; or
+   NULL.
 
    Returns NULL where there is no memory. */
 Model *tformer_new_model(const Shape *shape, const void *const *weights,
