@@ -442,7 +442,7 @@ def _leave(signal_number: int) -> NoReturn:
 
 def _name_signal(number: int) -> None:
     """Says what has ended the program; an agent says it for the processes that it stops."""
-    if "RANK" not in os.environ:  # given by an agent, torchrun's or our own
+    if "TORCHELASTIC_RUN_ID" not in os.environ:  # given by an agent, torchrun's or our own
         with suppress(OSError):  # of a terminal that was closed
             note(f"stopped by {signal.Signals(number).name}")
 
