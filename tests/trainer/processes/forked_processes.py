@@ -73,7 +73,7 @@ def start(job: dict, rank: int, port: int, streams: tuple[Path, Path]) -> int:
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n}
         os.environ |= {name: str(number) for name, number in place.items()}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+        os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "none"}
     status = 1
     sys.argv[1:] = job["arguments"]
     try:
