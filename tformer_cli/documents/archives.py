@@ -8,6 +8,7 @@ import io
 import struct
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from tformer_cli.documents.segments import Document, Segment
@@ -165,6 +166,9 @@ class ArchiveDocument:
         parts: Mapping[str, Document],
         relabel: Mapping[str, Callable[[bytes], bytes]],
     ) -> None:
+        self.skipped: Counter[str] = Counter()
+        for part in parts.values():
+            self.skipped.update(part.skipped)
         self._archive = archive
         self._parts = parts
         self._relabel = relabel

@@ -9,7 +9,8 @@ from __future__ import annotations
 import codecs
 import html
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal, Protocol
@@ -69,6 +70,10 @@ class Document(Protocol):
 
     @property
     def segments(self) -> Sequence[Segment]: ...
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """Text that stays as it is because the reader cannot place it: kinds, and how often."""
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         """Writes the document with other segments; None: it stays, byte for byte."""
@@ -295,6 +300,7 @@ class TextDocument:
     """A document that is text: what is copied, and slots of what is translated."""
 
     def __init__(self, parts: Sequence[str | Slot], encoding: Encoding | None = None) -> None:
+        self.skipped: Counter[str] = Counter()
         self._parts = parts
         self._encoding = encoding or Encoding()
 

@@ -7,7 +7,7 @@ a light tree of places in the source, `Unit`s tell what is replaced, and `XmlDoc
 import re
 import sys
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html.entities import html5
@@ -449,6 +449,7 @@ class XmlDocument:
         regions: Sequence[Unit | Edit],
         relabel: Callable[[str], str] = str,
     ) -> None:
+        self.skipped: Counter[str] = Counter()
         self._data = data
         self._source = source
         # By start; a unit stands before those in it (a footnote in a sentence)

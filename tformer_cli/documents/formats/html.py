@@ -152,6 +152,7 @@ class HtmlDocument:
     """HTML as parts, and the tags whose attributes have text."""
 
     def __init__(self, text: str, encoding: Encoding, settings: ReadSettings) -> None:
+        self.skipped: Counter[str] = Counter()
         self._encoding = encoding
         self._parts: list[str | _Block] = []
         self._tags: dict[str, list[tuple[int, int, Segment]]] = {}

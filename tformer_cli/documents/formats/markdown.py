@@ -7,6 +7,7 @@ tokens, walked beside the text, what of it is markup. HTML blocks are read as pa
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,7 @@ class MarkdownDocument:
     def __init__(self, text: str, encoding: Encoding, settings: ReadSettings) -> None:
         from markdown_it import MarkdownIt
 
+        self.skipped: Counter[str] = Counter()
         self._encoding = encoding
         self._parts: list[str | Slot | HtmlDocument] = []
         found = _FRONT.match(text)

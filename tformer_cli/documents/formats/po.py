@@ -5,6 +5,7 @@ A segment is a source text (msgid). What has a translation stays; all other byte
 
 import gettext
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -136,6 +137,7 @@ class PoDocument:
     def __init__(
         self, text: str, encoding: Encoding, entries: Sequence[_Entry], settings: ReadSettings
     ) -> None:
+        self.skipped: Counter[str] = Counter()
         self._text = text
         self._encoding = encoding
         self._name = settings.name

@@ -6,6 +6,7 @@ between two cues; where it stands in the translation, the text is cut again.
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -192,6 +193,7 @@ class SubtitleDocument:
         *,
         is_vtt: bool,
     ) -> None:
+        self.skipped: Counter[str] = Counter()
         self._text = text
         self._encoding = encoding
         self._is_vtt = is_vtt
