@@ -184,7 +184,7 @@ def fingerprint(key, content):
     words = [float(one) for one in NUMBER.findall(text)]
     text = NUMBER.sub("#", text)
     numbers = np.concatenate([np.ravel(one).astype(float) for one in (*arrays, [])])
-    scaled = np.arcsinh(np.concatenate([np.multiply(1000, words), 10 * np.nan_to_num(numbers)]))
+    scaled = np.arcsinh(np.concatenate([np.multiply(100, words), 10 * np.nan_to_num(numbers)]))
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     if not len(scaled):
         return digest

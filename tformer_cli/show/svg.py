@@ -130,4 +130,5 @@ def display_width(text: str) -> int:
 
 
 def number(value: float) -> str:
-    return f"{value:.6g}"
+    # Processors differ in what a thousandth of a pixel does not show; -0 is 0
+    return f"{round(value, 3) + 0.0:g}"

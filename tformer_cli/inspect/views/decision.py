@@ -411,7 +411,8 @@ def _draw_heads(root: Element, record: DecisionRecord, y: float) -> tuple[float,
         length = abs(part.cause) / largest * _HALF
         bar = {"x": number(zero - length if part.cause < 0 else zero), "y": number(y + 3)}
         fill = signed_hex_color(1.0 if part.cause > 0 else -1.0)
-        SubElement(root, "rect", {**bar, "width": number(length), "height": "12", "fill": fill})
+        if width := round(length, 2):
+            SubElement(root, "rect", {**bar, "width": number(width), "height": "12", "fill": fill})
         draw_text(root, part.id, MARGIN, y + 13, 12.0)
         turns = " !" if flips(part.cause, record.d[0], name) else ""
         draw_text(root, f"{part.cause:+.2f}{turns}", zero + _HALF + 62, y + 13, 12.0, anchor="end")
