@@ -1,6 +1,12 @@
 """Phrases of a text, looked up and cut out by a check of their own."""
 
+import regex
+
 from tformer_cli.wording import is_blank
+
+IN_WORD = regex.compile(r"[\p{L}\p{N}\p{M}_]")
+UNSPACED = regex.compile(r"[\p{Ideographic}\p{Hiragana}\p{Line_Break=SA}]")
+MARK = regex.compile(r"\p{M}")
 
 
 def stands_in(text, part):
@@ -13,7 +19,9 @@ def stands_in(text, part):
 def is_inside(text, place):
     """Tells whether the characters around a place belong to one word."""
     pair = text[place - 1 : place + 1] if place else ""
-    return len(pair) == 2 and all(one.isalnum() or one == "_" for one in pair)
+    if len(pair) < 2 or not all(map(IN_WORD.match, pair)):
+        return False
+    return bool(MARK.match(pair[1])) or not any(map(UNSPACED.match, pair))
 
 
 def cut_phrases(dice, text, n):

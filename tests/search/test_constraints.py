@@ -3,14 +3,16 @@
 import itertools
 import math
 import random
+from unicodedata import name
 
 import pytest
 import torch
 
+from tests.phrases import is_inside
 from tformer_cli.search.beam_search import beam_search
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.constrained_search import constrained_search
-from tformer_cli.search.constraints import Constraints, holds, unsatisfied
+from tformer_cli.search.constraints import Constraints, holds, joins, unsatisfied
 from tformer_cli.search.hypothesis import length_divisor, longest_translation
 from tformer_cli.search.processors import StepRows, make_processors
 from tformer_cli.search.torch_search import TorchSteps
@@ -54,10 +56,34 @@ def search(model, batch, name, config, required, banned):
         ("l'animal.", "animal", True),
         ("one (two)", "(two)", True),
         ("two cats", "two cat", False),
+        # Scripts without spaces: anywhere, but no mark is cut from its character
+        ("这只猫很大", "猫", True),
+        ("雪が降る", "降る", True),
+        ("プログラム", "ラム", False),
+        ("แมวนอน", "นอน", True),
+        ("แม่นอน", "แม", False),
+        ("猫2", "2", True),
+        ("๒๓", "๒", False),
+        ("हिन्दी काम", "का", False),
+        ("हिन्दी का काम", "का", True),
     ],
 )
 def test_a_phrase_is_whole_words(text, phrase, expected):
     assert holds(text, phrase) is expected
+
+
+def test_characters_join_as_unicode_says():
+    characters = [chr(n) for n in range(0x20000) if n % 16 < 3 and name(chr(n), "")]
+    differ = {
+        name(character)
+        for neighbor in ("a", "猫", "\N{COMBINING ACUTE ACCENT}")
+        for character in characters
+        for pair in (character + neighbor, neighbor + character)
+        if joins(*pair) != is_inside(pair, 1)
+    }
+    # To Unicode marks of repetition are no ideographs, and numerals of traders are
+    rest = {one for one in differ if not one.startswith(("IDEOGRAPHIC", "HANGZHOU"))}
+    assert rest <= {"TANGUT ITERATION MARK", "NUSHU ITERATION MARK"}
 
 
 def test_what_is_missing_and_what_should_be_is_named():

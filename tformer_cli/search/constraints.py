@@ -6,10 +6,10 @@ by "category", and banned "cat" does not forbid it. `unsatisfied` names what a t
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unicodedata import normalize
 
 from tformer_cli.errors import DataError
 from tformer_cli.text.tokenizer import plain
@@ -43,7 +43,7 @@ class LineConstraints:
 
     def composed(self) -> LineConstraints:
         """The same with its letters and marks composed (NFC), as many tokenizers write them."""
-        compose = partial(normalize, "NFC")
+        compose = partial(unicodedata.normalize, "NFC")
         return LineConstraints(
             compose(self.target_prefix),
             tuple(map(compose, self.required)),
@@ -255,13 +255,46 @@ def ends_of(text: str, phrase: str) -> Iterator[int]:
         start = text.find(phrase, start + 1)
 
 
+# Scripts without spaces between words, by the names of their characters: ideographs, Hiragana, and
+# what has the line-breaking class SA (Unicode Standard Annexes 29, section 4, and 14)
+_UNSPACED = (
+    *("CJK UNIFIED", "CJK COMPATIBILITY IDEOGRAPH", "IDEOGRAPHIC", "HIRAGANA", "HENTAIGANA"),
+    *(
+        "THAI",
+        "LAO",
+        "KHMER",
+        "MYANMAR",
+        "TAI ",
+        "NEW TAI LUE",
+        "AHOM",
+        "TANGUT",
+        "NUSHU",
+        "KHITAN",
+    ),
+)
+
+
 def joins(left: str, right: str) -> bool:
     """Returns whether two characters that stand side by side belong to one word."""
-    return in_word(left) and in_word(right)
+    if not (in_word(left) and in_word(right)):
+        return False
+    # A mark belongs to the character before it, in any script
+    return _is_mark(right) or not (_is_unspaced(left) or _is_unspaced(right))
 
 
 def in_word(character: str) -> bool:
-    return character.isalnum() or character == "_"
+    """Returns whether it is a letter, a digit, an underscore or a mark (of a vowel, say)."""
+    return character.isalnum() or character == "_" or _is_mark(character)
+
+
+def _is_mark(character: str) -> bool:
+    return bool(character) and unicodedata.category(character).startswith("M")
+
+
+@lru_cache(maxsize=4096)
+def _is_unspaced(character: str) -> bool:
+    is_digit = unicodedata.category(character) in ("Nd", "No")
+    return not is_digit and unicodedata.name(character, "").startswith(_UNSPACED)
 
 
 def text_of(tokens: Iterable[int], token_bytes: Sequence[bytes]) -> str:
