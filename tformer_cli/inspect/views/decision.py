@@ -408,11 +408,11 @@ def _draw_heads(root: Element, record: DecisionRecord, y: float) -> tuple[float,
     zero = MARGIN + 90 + _HALF
     right = zero + _HALF
     for part in heads:
-        length = abs(part.cause) / largest * _HALF
+        length = round(abs(part.cause) / largest * _HALF, 2)
         bar = {"x": number(zero - length if part.cause < 0 else zero), "y": number(y + 3)}
-        fill = signed_hex_color(1.0 if part.cause > 0 else -1.0)
-        if width := round(length, 2):
-            SubElement(root, "rect", {**bar, "width": number(width), "height": "12", "fill": fill})
+        # A bar of no length has the sign of a rounding
+        fill = signed_hex_color(1.0 if part.cause > 0 or not length else -1.0)
+        SubElement(root, "rect", {**bar, "width": number(length), "height": "12", "fill": fill})
         draw_text(root, part.id, MARGIN, y + 13, 12.0)
         turns = " !" if flips(part.cause, record.d[0], name) else ""
         draw_text(root, f"{part.cause:+.2f}{turns}", zero + _HALF + 62, y + 13, 12.0, anchor="end")
