@@ -14,9 +14,11 @@ from tformer_cli.evaluate.benchmark import in_new_process
 PROGRAM = """
 import os, time
 from tformer_cli.evaluate.benchmark import in_new_process
+def measure():
+    print(os.getpid(), flush=True)
+    time.sleep(60)
 if __name__ == "__main__":
-    print(in_new_process(os.getpid), flush=True)
-    in_new_process(time.sleep, 60)
+    in_new_process(measure)
 """
 
 
@@ -28,6 +30,7 @@ def test_a_process_that_measures_ends_with_its_parent_without_a_word(tmp_path):
         env={**os.environ, "PYTHONPATH": root}, text=True,
     )  # fmt: skip
     assert int(parent.stdout.readline()) != parent.pid
+    # A process that has not begun yet may say that its parent is gone
     parent.send_signal(signal.SIGKILL)
     # The end of what all of its processes write: none is left
     assert parent.communicate() == ("", "")
