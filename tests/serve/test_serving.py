@@ -189,8 +189,9 @@ def test_openai(server):
         assert vectors.usage.prompt_tokens > 2
         with pytest.raises(openai.NotFoundError, match="there is no model"):
             client.completions.create(model="nosuch", prompt="a")
-        with pytest.raises(openai.NotFoundError, match="do not chat"):
-            client.chat.completions.create(model="lm", messages=[])
+        asked = [{"role": "user", "content": "The old"}]
+        with pytest.raises(openai.BadRequestError, match="use /v1/completions"):
+            client.chat.completions.create(model="lm", messages=asked)
         with pytest.raises(openai.BadRequestError, match="is a translation model"):
             client.completions.create(model="en-fr", prompt="a")
 

@@ -131,6 +131,8 @@ class DrainingServer(uvicorn.Server):
         await drained
         if self._site.inspector is not None:
             await self._site.inspector.close()
+        if self._site.log is not None:
+            await asyncio.to_thread(self._site.log.close)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -183,6 +185,7 @@ def serve_here(site: Site, listening: socket.socket) -> None:
         lifespan="off",
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # by --trust-proxy
         server_header=False,
         limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=int(DRAIN_SECONDS),

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.serve.config import ServeSettings
+from tformer_cli.serve.dialects import Dialect, plain_error
 from tformer_cli.serve.downloads import Downloads
 from tformer_cli.serve.languages import Detector, Languages
 from tformer_cli.serve.metrics import Board, Metrics
 from tformer_cli.serve.models import Busy, Draining, Late, UnknownModel
+from tformer_cli.serve.request_log import RequestLog, note_model
 from tformer_cli.serve.requests import Fields, Refused
 from tformer_cli.serve.security import Keys
 from tformer_cli.wording import visible
@@ -53,6 +55,7 @@ class Site:
     inspector: Any = None
     """Computes what needs torch, in a process of its own; None: nothing does."""
     is_draining: bool = False
+    log: RequestLog | None = None
 
     @cached_property
     def languages(self) -> Languages:
@@ -92,6 +95,7 @@ class Site:
             what = f'there is no model "{name}"' if name else "there is no model"
             of = f" for {verbs[0]}" if len(verbs) == 1 else ""
             raise Refused(404, f"{what}{of}", code="model_not_found", param="model")
+        note_model(found[0].name)
         return found[0]
 
     def deadline(self, fields: Fields) -> float:
@@ -139,6 +143,7 @@ class Site:
 
         Parts of the only text come first, as strings, if it is streamed.
         """
+        note_model(name, texts)
         return self.service.submit(
             name,
             verb,
@@ -195,13 +200,6 @@ _OPTION = re.compile(r"--([a-z][a-z-]+)")
 LONGEST_REPORT = 500
 NO_KEY = "Please contact the server operator to get an API key"
 Handler = Callable[[Site, Request], Awaitable[Response]]
-Dialect = Callable[[Refused], Response]
-"""Makes the response of an error, as a client of one API expects it."""
-
-
-def plain_error(error: Refused) -> Response:
-    """Answers an error as LibreTranslate does, and our own API."""
-    return JSONResponse({"error": error.message}, error.status, headers=error.headers)
 
 
 @dataclass(frozen=True)

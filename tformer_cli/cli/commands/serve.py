@@ -14,7 +14,7 @@ from tformer_cli.cli.options import (
     named_path,
     option_field,
 )
-from tformer_cli.cli.streams import note, warn
+from tformer_cli.cli.streams import STANDARD_STREAM, note, warn
 from tformer_cli.errors import UsageError
 from tformer_cli.runtime import n_processors, soft_limit
 from tformer_cli.serve.config import ServeSettings
@@ -54,7 +54,9 @@ def serve(
         raise UsageError(f"serve: the package {missing} is not installed; {installing('serve')}")
     check_open_files()
     if settings.suggestions is not None:
-        check_suggestions(settings.suggestions)
+        check_appended(settings.suggestions, "--suggestions")
+    if settings.log is not None and str(settings.log) != STANDARD_STREAM:
+        check_appended(settings.log, "--log")
     say = partial(note, quiet=quiet)
     named = named_models(models)
     memory = None if settings.memory is None else parse_size(settings.memory, "--memory")
@@ -69,6 +71,7 @@ def serve(
     from tformer_cli.foreign.import_model import resolve_model
     from tformer_cli.serve.inspector import Inspector
     from tformer_cli.serve.models import Service
+    from tformer_cli.serve.request_log import RequestLog
     from tformer_cli.serve.run import (
         Workers,
         listening_socket,
@@ -76,7 +79,7 @@ def serve(
         serve_here,
         url_of,
     )
-    from tformer_cli.serve.site import Site
+    from tformer_cli.serve.site import Site, report
 
     # The port first: one that is in use is an error at once, not after the models are loaded
     with listening_socket(settings.host, settings.port) as listening:
@@ -98,6 +101,7 @@ def serve(
             keys=keys,
             paths=named,
             inspector=Inspector() if find_spec("torch") else None,
+            log=None if settings.log is None else RequestLog(settings.log, report),
         )
         url = url_of(listening)
         note(f"serving {', '.join(named)} at {url} (Ctrl-C ends)", quiet=quiet)
@@ -125,14 +129,14 @@ def check_open_files() -> None:
         )
 
 
-def check_suggestions(file: Path) -> None:
-    """Refuses a file that no suggestion can be written to; it is made by the first."""
+def check_appended(file: Path, option: str) -> None:
+    """Refuses a file that no line can be appended to; it is made by the first."""
     if not file.parent.is_dir():
-        raise UsageError(f"--suggestions: {file.parent}: no such directory; make it first")
+        raise UsageError(f"{option}: {file.parent}: no such directory; make it first")
     if file.is_dir():
-        raise UsageError(f"--suggestions: {file}: is a directory; name a file in it")
+        raise UsageError(f"{option}: {file}: is a directory; name a file in it")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise UsageError(f"--suggestions: {file}: cannot be written; name another file")
+        raise UsageError(f"{option}: {file}: cannot be written; name another file")
 
 
 def threads_of_each(n_workers: int) -> int:

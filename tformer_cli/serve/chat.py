@@ -1,0 +1,438 @@
+"""Translations as chats: OpenAI's chat completions and responses, which many tools ask for alone.
+
+The text is that of the last message of the user. If it begins with "translate", what stands before
+the first colon of that line is an instruction, and not translated. Languages are those of the
+fields `source` and `target`, or of the name of the model, or else those that the instruction, or
+the messages of the system, name in English; their other words change nothing. No model here answers
+questions.
+"""
+
+import re
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
+from tformer_cli.serve.dialects import openai_error, openai_object
+from tformer_cli.serve.languages import NAMES, Way, name_of
+from tformer_cli.serve.libretranslate import detected, has_words
+from tformer_cli.serve.openai import sent_event
+from tformer_cli.serve.requests import Fields, Refused, read_json
+from tformer_cli.serve.site import Route, Site, begun, refusal
+
+INSTRUCTION = re.compile(
+    r"\s*(?:please,? )?translate(?:[ \t]*:|\b[^\n:]{0,200}:(?=\s|$))[ \t]*\n*", re.IGNORECASE
+)
+SIDES = ("source", "target")
+TEXT_PARTS = ("text", "input_text")
+SYSTEM = ("system", "developer")
+_UNUSED: dict[str, tuple[object, ...]] = {
+    "audio": (None,),
+    "function_call": (None, "none", "auto"),
+    "functions": (None, []),
+    "logprobs": (None, False),
+    "modalities": (None, ["text"]),
+    "previous_response_id": (None,),
+    "stop": (None, "", []),
+    "tool_choice": (None, "none", "auto"),
+    "tools": (None, []),
+}
+"""Fields that ask for nothing at these values, and are refused at others."""
+_NAMED = "|".join(
+    sorted((re.escape(name.partition("_(")[0]) for name in NAMES.values()), key=len, reverse=True)
+)
+_SAID = {
+    "source": re.compile(rf"\bfrom (?:the )?({_NAMED})\b", re.IGNORECASE),
+    "target": re.compile(rf"\b(?:in)?to (?:the )?({_NAMED})\b", re.IGNORECASE),
+}
+_PAIR = re.compile(rf"\b({_NAMED})(?: |-|–| ?-> ?| ?→ ?| (?:in)?to )({_NAMED})\b", re.IGNORECASE)
+_CODES = {
+    "source": re.compile(r"\bfrom ([a-z]{2,3}(?:-[a-z]{2,4})?)\b", re.IGNORECASE),
+    "target": re.compile(r"\b(?:in)?to ([a-z]{2,3}(?:-[a-z]{2,4})?)\b", re.IGNORECASE),
+}
+
+
+@dataclass(frozen=True)
+class Chat:
+    """What a request asks for: a text, and what was said about its languages."""
+
+    text: str
+    instruction: str
+    """The first line of the text, where that was one."""
+    system: str
+
+
+def _content(message: dict[str, Any]) -> str:
+    """Returns the text of a message, of which it may be several parts."""
+    given = message.get("content")
+    parts = [{"type": "text", "text": given}] if isinstance(given, str) else given
+    if not isinstance(parts, list):
+        raise Refused(400, "messages: a content must be text", param="messages")
+    texts = []
+    for part in parts:
+        kind = part.get("type", "text") if isinstance(part, dict) else None
+        if kind not in (*TEXT_PARTS, "output_text") or not isinstance(part.get("text"), str):
+            raise Refused(400, "messages: only parts of text are read", param="messages")
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def read_chat(messages: object, name: str, instructions: str = "") -> Chat:
+    """Reads the messages of a request, which are one text, too, in a field of this name."""
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+        raise Refused(400, f"{name}: must be a list of messages", param=name)
+    asked = [one for one in messages if one.get("role") == "user"]
+    if not asked:
+        raise Refused(400, f"{name}: there is no message of the user to translate", param=name)
+    told = [instructions, *(_content(one) for one in messages if one.get("role") in SYSTEM)]
+    text = _content(asked[-1])
+    found = INSTRUCTION.match(text)
+    start = found.end() if found else 0
+    return Chat(text[start:], text[:start], "\n".join(filter(None, told)))
+
+
+def said_languages(text: str) -> dict[str, str]:
+    """Returns the languages that a text names, in English, as those to translate between."""
+    if pair := _PAIR.search(text):
+        return dict(zip(SIDES, pair.groups(), strict=True))
+    found = {side: pattern.search(text) for side, pattern in _SAID.items()}
+    return {side: one[1] for side, one in found.items() if one}
+
+
+def _code(site: Site, said: str) -> str:
+    """Returns the code of a language that is named by its code or in English."""
+    known = site.languages.find(said)
+    if known is None:
+        named = (code for code in site.languages.codes if _is_named(code, said))
+        known = next(named, None)
+    if known is None:
+        raise Refused(400, f"{said[:40]} is not a language of this service", code="unsupported")
+    return known
+
+
+def _is_named(code: str, said: str) -> bool:
+    return name_of(code).partition(" (")[0].lower() == said.lower()
+
+
+async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
+    """Returns the name of the model as the answer has it, and the models that translate."""
+    name = fields.text("model")
+    infos = {one.name: one for one in site.service.info() if "translate" in one.verbs}
+    said = {**said_languages(chat.system), **said_languages(chat.instruction)}
+    for side, pattern in _CODES.items():
+        for found in pattern.finditer(chat.instruction):
+            if site.languages.find(found[1]) is not None:
+                said.setdefault(side, found[1])
+    said |= {side: fields.text(side) for side in SIDES if fields.text(side)}
+    if said.get("source", "").lower() == "auto":
+        del said["source"]
+    if name not in infos:
+        others = [one.name for one in site.service.info() if one.name == name]
+        if others:
+            raise Refused(
+                400, f"{name} does not translate, and no model here chats; use /v1/completions or "
+                "/v1/embeddings", param="model",
+            )  # fmt: skip
+        if pair := _pair(site, name):
+            said |= dict(zip(SIDES, pair, strict=True))
+        elif name:
+            site.model(name, "translate")  # which says what is wrong
+    info = infos.get(name) or (next(iter(infos.values())) if len(infos) == 1 else None)
+    codes = {side: _code(site, word) for side, word in said.items()}
+    if info is not None and not info.languages:
+        own = {"source": info.source_language, "target": info.target_language}
+        for side, code in codes.items():
+            if site.languages.find(own[side]) not in (code, None):
+                raise Refused(
+                    400,
+                    f"{info.name} translates from {name_of(own['source'])} to "
+                    f"{name_of(own['target'])}, not {'from' if side == 'source' else 'to'} "
+                    f"{name_of(code)}",
+                    param="model",
+                )
+        return info.name, Way((info.name,))
+    if "target" not in codes:
+        raise Refused(
+            400, 'target: is missing; name the language by a field "target", by a model such as '
+            'en-fr, or as in "Translate to French: …"', param="target",
+        )  # fmt: skip
+    target = codes["target"]
+    source = codes.get("source")
+    if source is None:
+        source, _ = await detected(site, site.languages, [chat.text], target)
+    way = site.languages.checked_way(source, target)
+    if info is None:
+        return name or f"{source}-{target}", way
+    return info.name, Way((info.name,), way.settings) if way.models else way
+
+
+def _pair(site: Site, name: str) -> tuple[str, str] | None:
+    """Reads a name such as en-fr as two languages; None: it is not one."""
+    parts = name.split("-")
+    for cut in range(1, len(parts)):
+        found = "-".join(parts[:cut]), "-".join(parts[cut:])
+        if all(site.languages.find(code) is not None for code in found):
+            return found
+    return None
+
+
+@dataclass
+class Written:
+    """What was written up to now."""
+
+    parts: list[list[str]] = field(default_factory=list)
+    """The lines of each hypothesis."""
+    n_read: int = 0
+    n_written: int = 0
+    is_cut: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        return ["".join(lines) for lines in self.parts]
+
+
+class Translating:
+    """The translation of one chat, line by line."""
+
+    def __init__(self, site: Site, fields: Fields, chat: Chat, model: str, way: Way) -> None:
+        self.model, self._way = model, way
+        self._site, self._lines = site, chat.text.split("\n")
+        self._n = fields.integer("n", 1, MOST_HYPOTHESES) or 1
+        limits = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+        given = [fields.integer(name, 1, 10**9) for name in limits]
+        self._most = next((min(one, MOST_TOKENS) for one in given if one is not None), None)
+        self._deadline = site.deadline(fields)
+        self.written = Written([[] for _ in range(self._n)])
+
+    async def parts(self) -> AsyncGenerator[str, None]:
+        """Yields the best translation in parts: lines, as soon as each is there."""
+        wanted = [line.removesuffix("\r") for line in self._lines if has_words(line)]
+        if not self._way.models or not wanted:
+            for rank in range(self._n):
+                self.written.parts[rank].append("\n".join(self._lines))
+            yield self.written.parts[0][0]
+            return
+        settings = {
+            **self._way.settings,
+            "n_best": self._n if self._n > 1 else None,
+            "max_length": self._most,
+        }
+        results = self._site.results(
+            self._way.models, "translate", wanted, settings=settings, deadline=self._deadline
+        )
+        async with aclosing(results):
+            for number, line in enumerate(self._lines):
+                end = "\n" if number < len(self._lines) - 1 else ""
+                found = [line.removesuffix("\r")] * self._n
+                if has_words(line):
+                    made = await anext(aiter(results))
+                    ranked = [
+                        made.hypotheses[min(r, len(made.hypotheses) - 1)] for r in range(self._n)
+                    ]
+                    found = [one.text for one in ranked]
+                    self.written.n_read += len(made.source_ids)
+                    self.written.n_written += sum(len(one.token_ids) for one in ranked)
+                    self.written.is_cut |= not all(one.is_finished for one in ranked)
+                end = ("\r" if line.endswith("\r") else "") + end
+                for rank, text in enumerate(found):
+                    self.written.parts[rank].append(text + end)
+                yield found[0] + end
+
+    async def all(self) -> Written:
+        async with aclosing(self.parts()) as parts:
+            async for _ in parts:
+                pass
+        return self.written
+
+
+async def _asked(site: Site, request: Request, name: str) -> tuple[Fields, Translating]:
+    """Reads a request whose messages are in a field of this name."""
+    site.check_key(request)
+    fields = await read_json(request)
+    for unused, values in _UNUSED.items():
+        if fields.get(unused) not in values:
+            raise Refused(400, f"{unused}: is not supported; omit it", param=unused)
+    chat = read_chat(fields.get(name), name, fields.text("instructions"))
+    site.check_texts([chat.text], name)
+    return fields, Translating(site, fields, chat, *await find_way(site, fields, chat))
+
+
+async def _streamed(events: AsyncGenerator[str, None]) -> Response:
+    # The first before the status is sent: until then an error has a status of its own
+    first = await anext(events)
+    return StreamingResponse(begun(first, events), media_type="text/event-stream")
+
+
+async def completions(site: Site, request: Request) -> Response:
+    """Translates the last message of the user."""
+    fields, work = await _asked(site, request, "messages")
+    head = {"id": f"chatcmpl-{token_hex(12)}", "created": int(time.time()), "model": work.model}
+    if fields.flag("stream"):
+        options = fields.get("stream_options")
+        has_usage = isinstance(options, dict) and options.get("include_usage") is True
+        return await _streamed(_chunks(work, head, has_usage=has_usage))
+    written = await work.all()
+    choices: list[dict[str, Any]] = [
+        {
+            "index": index,
+            "message": {"role": "assistant", "content": text, "refusal": None, "annotations": []},
+            "logprobs": None,
+            "finish_reason": _reason(written),
+        }
+        for index, text in enumerate(written.texts)
+    ]
+    answer = {**head, "object": "chat.completion", "choices": choices, "usage": _usage(written)}
+    return JSONResponse(answer)
+
+
+def _reason(written: Written) -> str:
+    return "length" if written.is_cut else "stop"
+
+
+def _usage(written: Written, names: Sequence[str] = ("prompt", "completion")) -> dict[str, Any]:
+    counts = (written.n_read, written.n_written)
+    named = {f"{name}_tokens": count for name, count in zip(names, counts, strict=True)}
+    return {**named, "total_tokens": sum(counts)}
+
+
+async def _chunks(
+    work: Translating, head: dict[str, Any], *, has_usage: bool
+) -> AsyncGenerator[str, None]:
+    """Yields events of a chat: a part of the text each, and how it ended."""
+    more = {"usage": None} if has_usage else {}
+
+    def chunk(delta: dict[str, Any], index: int = 0, reason: str | None = None) -> str:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+        named = {**head, "object": "chat.completion.chunk", "choices": [choice], **more}
+        return sent_event(named)
+
+    has_begun = False
+    try:
+        async with aclosing(work.parts()) as parts:
+            async for part in parts:
+                if not has_begun:
+                    yield chunk({"role": "assistant", "content": "", "refusal": None})
+                has_begun = True
+                yield chunk({"content": part})
+        yield chunk({}, reason=_reason(work.written))
+        for index, text in enumerate(work.written.texts[1:], 1):
+            yield chunk({"role": "assistant", "content": text}, index)
+            yield chunk({}, index, _reason(work.written))
+        if has_usage:
+            last = {**head, "object": "chat.completion.chunk", "choices": []}
+            yield sent_event({**last, "usage": _usage(work.written)})
+    except Exception as error:
+        if not has_begun:
+            raise
+        # The status was sent: this is how a client learns of it
+        yield sent_event({"error": openai_object(refusal(error))})
+    yield "data: [DONE]\n\n"
+
+
+async def responses(site: Site, request: Request) -> Response:
+    """Translates as OpenAI's responses: the text, or the last message of the user, of `input`."""
+    fields, work = await _asked(site, request, "input")
+    answer = _Answer(work, fields)
+    if fields.flag("stream"):
+        return await _streamed(answer.events())
+    await work.all()
+    return JSONResponse(answer.whole("completed"))
+
+
+class _Answer:
+    """The object of a response."""
+
+    def __init__(self, work: Translating, fields: Fields) -> None:
+        self._work, self._number = work, 0
+        self._item = {"id": f"msg_{token_hex(12)}", "type": "message", "role": "assistant"}
+        self._head: dict[str, Any] = {
+            "id": f"resp_{token_hex(12)}",
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": work.model,
+            "error": None,
+            "instructions": fields.text("instructions") or None,
+            "metadata": fields.get("metadata") or {},
+            "parallel_tool_calls": False,
+            "temperature": None,
+            "tool_choice": "auto",
+            "tools": [],
+            "top_p": None,
+        }
+
+    def _part(self, text: str) -> dict[str, Any]:
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+    def _message(self, *parts: dict[str, Any]) -> dict[str, Any]:
+        status = "completed" if parts else "in_progress"
+        return {**self._item, "status": status, "content": list(parts)}
+
+    def whole(self, status: str) -> dict[str, Any]:
+        if status == "in_progress":
+            return {**self._head, "status": status, "incomplete_details": None, "output": []}
+        written = self._work.written
+        usage = {
+            **_usage(written, ("input", "output")),
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 0},
+        }
+        return {
+            **self._head,
+            "status": "incomplete" if written.is_cut else status,
+            "incomplete_details": {"reason": "max_output_tokens"} if written.is_cut else None,
+            "output": [self._message(self._part(written.texts[0]))],
+            "usage": usage,
+        }
+
+    def _event(self, kind: str, **more: object) -> str:
+        named = {"type": kind, **more, "sequence_number": self._number}
+        self._number += 1
+        return f"event: {kind}\n{sent_event(named)}"
+
+    async def events(self) -> AsyncGenerator[str, None]:
+        """Yields what happens to a response, as OpenAI's clients add it up."""
+        place = {"output_index": 0}
+        inside = {**place, "item_id": self._item["id"], "content_index": 0}
+        has_begun = False
+        try:
+            async with aclosing(self._work.parts()) as parts:
+                async for part in parts:
+                    if not has_begun:
+                        has_begun = True
+                        for kind in ("created", "in_progress"):
+                            now = self.whole("in_progress")
+                            yield self._event(f"response.{kind}", response=now)
+                        added = self._message()
+                        yield self._event("response.output_item.added", **place, item=added)
+                        empty = self._part("")
+                        yield self._event("response.content_part.added", **inside, part=empty)
+                    delta = {"delta": part, "logprobs": []}
+                    yield self._event("response.output_text.delta", **inside, **delta)
+            text = self._work.written.texts[0]
+            whole = self._part(text)
+            done = {"text": text, "logprobs": []}
+            yield self._event("response.output_text.done", **inside, **done)
+            yield self._event("response.content_part.done", **inside, part=whole)
+            item = self._message(whole)
+            yield self._event("response.output_item.done", **place, item=item)
+            end = self.whole("completed")
+            yield self._event(f"response.{end['status']}", response=end)
+        except Exception as error:
+            if not has_begun:
+                raise
+            told = openai_object(refusal(error))
+            yield self._event("error", **{**told, "type": "error"})
+
+
+ROUTES = (
+    Route("POST", "/v1/chat/completions", completions, openai_error),
+    Route("POST", "/v1/responses", responses, openai_error),
+)
