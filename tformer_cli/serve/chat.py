@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.dialects import openai_error, openai_object
-from tformer_cli.serve.languages import NAMES, Way, name_of
+from tformer_cli.serve.languages import NAMES, Way, code_in, name_of
 from tformer_cli.serve.libretranslate import detected, has_words
 from tformer_cli.serve.openai import sent_event
 from tformer_cli.serve.requests import Fields, Refused, read_json
@@ -34,12 +34,15 @@ TEXT_PARTS = ("text", "input_text")
 SYSTEM = ("system", "developer")
 _UNUSED: dict[str, tuple[object, ...]] = {
     "audio": (None,),
+    "background": (None, False),
     "function_call": (None, "none", "auto"),
     "functions": (None, []),
     "logprobs": (None, False),
     "modalities": (None, ["text"]),
     "previous_response_id": (None,),
+    "response_format": (None, {"type": "text"}),
     "stop": (None, "", []),
+    "text": (None, {}, {"format": {"type": "text"}}),
     "tool_choice": (None, "none", "auto"),
     "tools": (None, []),
 }
@@ -168,10 +171,11 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
     source = codes.get("source")
     if source is None:
         source, _ = await detected(site, site.languages, [chat.text], target)
-    way = site.languages.checked_way(source, target)
     if info is None:
+        way = site.languages.checked_way(source, target)
         return name or f"{source}-{target}", way
-    return info.name, Way((info.name,), way.settings) if way.models else way
+    asked = {"source_language": source, "target_language": target}
+    return info.name, Way((info.name,), {key: code_in(info, code) for key, code in asked.items()})
 
 
 def _pair(site: Site, name: str) -> tuple[str, str] | None:

@@ -8,6 +8,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.serve.origins import Origins
 from tformer_cli.serve.proxies import trusted_networks
 from tformer_cli.settings import setting
+from tformer_cli.wording import visible
 
 PORT = 5000
 """LibreTranslate's, which its clients try by default."""
@@ -138,7 +139,8 @@ class ServeSettings:
         trusted_networks(self.trust_proxy)
         if self.url_prefix and _PREFIX.fullmatch(self.url_prefix) is None:
             raise UsageError(
-                f'--url-prefix: "{self.url_prefix[:100]}" is not a path; write it as /translate'
+                f'--url-prefix: "{visible(self.url_prefix, 100)}" is not a path; write it as '
+                "/translate"
             )
         if self.log_text and self.log is None:
             raise UsageError("--log-text: there is no log; add --log FILE")

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import islice
 from pathlib import PurePath
@@ -22,7 +22,7 @@ from tformer_cli.serve.config import MOST_ALTERNATIVES
 from tformer_cli.serve.dialects import plain_error
 from tformer_cli.serve.downloads import attachment
 from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
-from tformer_cli.serve.proxies import public_url
+from tformer_cli.serve.proxies import PREFIX, public_url
 from tformer_cli.serve.requests import Fields, Refused, read_fields
 from tformer_cli.serve.site import Priority, Route, Site
 from tformer_cli.wording import is_blank
@@ -356,6 +356,8 @@ async def health(site: Site, request: Request) -> Response:  # noqa: ARG001 - it
     return JSONResponse({"status": "ok"})
 
 
+NAME = "LibreTranslate"
+"""What clients look for in the title, to know whom they speak to; our own name is beside it."""
 _FIELDS = {
     "/translate": ("q", "source", "target", "format", "alternatives", "api_key"),
     "/detect": ("q", "api_key"),
@@ -363,34 +365,109 @@ _FIELDS = {
     "/suggest": ("q", "s", "source", "target", "api_key"),
 }
 _OPTIONAL = frozenset({"format", "alternatives", "api_key"})
+_TEXT: Mapping[str, Any] = {"type": "string"}
+_NUMBER: Mapping[str, Any] = {"type": "number"}
+_YES_OR_NO: Mapping[str, Any] = {"type": "boolean"}
+_ERRORS = {
+    "400": "the request is wrong, or has no key where one is asked for",
+    "403": "the key is wrong, or pages of this origin may not ask",
+    "413": "the body is too large",
+    "415": "the body is neither JSON nor a form",
+    "429": "too much is waiting",
+    "500": "the service failed",
+    "503": "the service ends, or the model cannot be used now",
+    "504": "it took too long",
+}
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
-async def spec(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
+def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+def _list(items: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_GUESS = _object(confidence=_NUMBER, language=_TEXT)
+_ANSWERS: Mapping[str, Mapping[str, Any]] = {
+    "/translate": {
+        **_object(translatedText=_TEXT),
+        "properties": {
+            "translatedText": _TEXT,
+            "alternatives": _list(_TEXT),
+            "detectedLanguage": _GUESS,
+        },
+    },
+    "/detect": _list(_GUESS),
+    "/languages": _list(_object(code=_TEXT, name=_TEXT, targets=_list(_TEXT))),
+    "/translate_file": _object(translatedFileUrl=_TEXT),
+    "/suggest": _object(success=_YES_OR_NO),
+    "/frontend/settings": _object(charLimit=_NUMBER, keyRequired=_YES_OR_NO),
+    "/health": _object(status=_TEXT),
+    "/spec": {"type": "object"},
+}
+
+
+def _parameter(site: Site, name: str, *, detects: bool) -> dict[str, Any]:
+    """Describes a field of a form; those whose values are known list them."""
+    found: dict[str, Any] = {
+        "name": name, "in": "formData", "type": "string", "required": name not in _OPTIONAL
+    }  # fmt: skip
+    codes = site.languages.codes
+    if name == "file":
+        found["type"] = name
+    elif name in ("q", "s"):
+        found |= {"minLength": 1, "maxLength": site.settings.max_characters}
+    elif name == "alternatives":
+        found |= {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES, "default": 0}
+    elif name == "format":
+        found |= {"enum": ["text", "html"], "default": "text"}
+    elif name in ("source", "target"):
+        found["enum"] = ["auto", *codes] if name == "source" and detects else codes
+    return found
+
+
+async def spec(site: Site, request: Request) -> Response:
     """Describes these paths in Swagger 2."""
     paths: dict[str, Any] = {}
+    error = {"$ref": "#/definitions/Error"}
     for route in ROUTES:
         if "{" in route.path:
             continue
-        fields = [
-            {
-                "name": name,
-                "in": "formData",
-                "type": "file" if name == "file" else "string",
-                "required": name not in _OPTIONAL,
-            }
-            for name in _FIELDS.get(route.path, ())
-        ]
+        names = _FIELDS.get(route.path, ())
         summary = (route.handler.__doc__ or route.path.strip("/")).partition("\n")[0]
-        operation = {
-            "summary": summary,
-            "parameters": fields,
-            "responses": {"200": {"description": "the answer"}, "400": {"description": "an error"}},
+        answers: dict[str, Any] = {
+            "200": {"description": "the answer", "schema": _ANSWERS[route.path]}
         }
+        for status, text in _ERRORS.items():
+            if names or status == "403":
+                answers[status] = {"description": text, "schema": error}
+        operation: dict[str, Any] = {
+            "summary": summary,
+            "produces": ["application/json"],
+            "parameters": [_parameter(site, one, detects="s" not in names) for one in names],
+            "responses": answers,
+        }
+        if names:
+            operation["consumes"] = list(_FORMS[1:] if "file" in names else _FORMS)
         paths.setdefault(route.path, {})[route.method.lower()] = operation
     from tformer_cli.version import __version__
 
-    info = {"title": "tformer", "version": __version__}
-    return JSONResponse({"swagger": "2.0", "info": info, "paths": paths})
+    return JSONResponse(
+        {
+            "swagger": "2.0",
+            "info": {
+                "title": NAME,
+                "version": __version__,
+                "description": "The API of LibreTranslate, served by tformer.",
+                "x-server": "tformer",
+            },
+            "basePath": request.scope.get(PREFIX) or "/",
+            "paths": paths,
+            "definitions": {"Error": _object(error=_TEXT)},
+        }
+    )
 
 
 ROUTES = (

@@ -95,18 +95,23 @@ class Board:
 def summed(texts: Sequence[str]) -> str:
     """Adds the numbers of several processes, but for those of which the largest says more."""
     numbers: dict[str, float] = {}
-    order: dict[str, None] = {}
+    # Of each family the lines stand together, though not every process has all of them
+    families: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    family = ""
     for line in "".join(texts).splitlines():
         name, _, value = line.rpartition(" ")
         if line.startswith("#"):
-            order.setdefault(line)
+            family = line.split(" ", 3)[2]
+            families[family].setdefault(line)
             continue
-        order.setdefault(name)
+        families[family].setdefault(name)
         before = numbers.get(name, 0.0)
         is_largest = name.startswith(LARGEST)
         numbers[name] = max(before, float(value)) if is_largest else before + float(value)
     return "".join(
-        f"{one}\n" if one.startswith("#") else f"{one} {numbers[one]:.17g}\n" for one in order
+        f"{line}\n" if line.startswith("#") else f"{line} {numbers[line]:.17g}\n"
+        for lines in families.values()
+        for line in lines
     )
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import visible
 
 _ORIGIN = re.compile(
     r"([a-z][a-z0-9+.-]*)://(\*|(?:\*\.)?[a-z0-9._-]+|\[[0-9a-f:.]+\])(:(?:\d{1,5}|\*))?"
@@ -28,8 +29,8 @@ class Origins:
             pattern, is_any = _read(text)
             if is_any and not asks_for_keys:
                 raise UsageError(
-                    f'--allow-origin: "{text}" lets in any page that is opened on this machine; '
-                    "name the origins, or ask for keys by --api-key-file"
+                    f'--allow-origin: "{visible(text, 100)}" lets in any page that is opened on '
+                    "this machine; name the origins, or ask for keys by --api-key-file"
                 )
             (self._any if is_any else self._named).append(pattern)
 
@@ -58,8 +59,8 @@ def _read(text: str) -> tuple[re.Pattern[str], bool]:
     found = _ORIGIN.fullmatch(f"{scheme}{separator}{rest}")
     if found is None:
         raise UsageError(
-            f'--allow-origin: "{text[:100]}" is not an origin; write https://example.org or '
-            "moz-extension://*, without a path"
+            f'--allow-origin: "{visible(text, 100)}" is not an origin; write https://example.org '
+            "or moz-extension://*, without a path"
         )
     _, host, port = found.groups(default="")
     domain = host.removeprefix("*.")

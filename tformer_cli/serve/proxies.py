@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +39,8 @@ def trusted_networks(given: Sequence[str]) -> list[IPv4Network | IPv6Network]:
             found.append(ip_network(text, strict=False))
         except ValueError:
             raise UsageError(
-                f'--trust-proxy: "{text[:100]}" is not an address; write 10.0.0.7, 10.0.0.0/8 or '
-                f"{NOBODY}"
+                f'--trust-proxy: "{visible(text, 100)}" is not an address; write 10.0.0.7, '
+                f"10.0.0.0/8 or {NOBODY}"
             ) from None
     return found
 

@@ -122,6 +122,7 @@ class RequestLog:
             self._lock.close()
             if self._descriptor is not None:
                 os.close(self._descriptor)
+                self._descriptor = None
 
     def _run(self) -> None:
         while (line := self._waiting.get()) is not None:

@@ -53,7 +53,7 @@ EXPOSED = "content-disposition, retry-after, x-request-id"
 PREFLIGHT = (
     ("access-control-allow-methods", "GET, HEAD, POST"),
     ("access-control-max-age", "600"),
-    ("vary", "access-control-request-headers"),
+    ("vary", "origin, access-control-request-headers, access-control-request-private-network"),
 )
 _HEADER_NAMES = re.compile(r"[\w!#$%&'*+.^`|~-]+(?:\s*,\s*[\w!#$%&'*+.^`|~-]+)*", re.ASCII)
 PRIVATE = "private-network"
