@@ -366,6 +366,23 @@ def test_the_description_has_every_path_and_field():
     names = {one["name"]: one for one in found["paths"]["/translate"]["post"]["parameters"]}
     assert set(names) == {"q", "source", "target", "format", "alternatives", "api_key"}
     assert [names["q"]["required"], names["format"]["required"]] == [True, False]
+    assert names["source"]["enum"] == ["auto", "en", "fr", "de"]
+    assert names["target"]["enum"] == ["en", "fr", "de"]
+    assert names["format"]["enum"] == ["text", "html"]
+
+
+def test_the_description_is_what_clients_know_a_server_by():
+    found = Client().get("/spec").json
+    # Dialect takes an address only if this stands there
+    assert found["info"]["title"] == "LibreTranslate"
+    assert "tformer" in found["info"]["description"]
+    assert found["info"]["x-server"] == "tformer"
+    for path, methods in found["paths"].items():
+        for operation in methods.values():
+            assert operation["responses"]["403"]["schema"] == {"$ref": "#/definitions/Error"}
+            assert operation["produces"] == ["application/json"]
+            assert ("consumes" in operation) is bool(operation["parameters"]), path
+    assert found["paths"]["/translate_file"]["post"]["consumes"] == ["multipart/form-data"]
 
 
 def test_hundreds_of_languages_are_listed_from_one_look_at_the_models():

@@ -84,7 +84,7 @@ def _language(languages: Languages, given: str) -> str:
     return found
 
 
-async def detected(
+async def _detected(
     site: Site, languages: Languages, texts: Sequence[str], target: str
 ) -> tuple[str, float]:
     """Guesses the language of texts, among those that can be translated into another."""
@@ -108,7 +108,7 @@ async def translate(site: Site, request: Request) -> Response:
     target = _language(languages, fields.text("target"))
     guess = None
     if fields.text("source").lower() == "auto":
-        guess = await detected(site, languages, texts, target)
+        guess = await _detected(site, languages, texts, target)
         source = guess[0]
     else:
         source = _language(languages, fields.text("source"))
@@ -227,7 +227,7 @@ async def _translated(
     """Translates texts line by line: the best translations of each, at least one."""
     lines = [text.split("\n") for text in texts]
     # The lines of all texts are one request, which the engine cuts into batches as it likes
-    wanted = [line.removesuffix("\r") for one in lines for line in one if has_words(line)]
+    wanted = [line.removesuffix("\r") for one in lines for line in one if _has_words(line)]
     found: Iterator[list[str]] = iter(())
     if way.models and wanted:
         settings = {**way.settings, "n_best": n_best if n_best > 1 else None}
@@ -237,7 +237,7 @@ async def _translated(
         async with aclosing(results):
             found = iter([[one.text for one in result.hypotheses] async for result in results])
     translated = [
-        [next(found, [line]) if has_words(line) else [line] for line in one] for one in lines
+        [next(found, [line]) if _has_words(line) else [line] for line in one] for one in lines
     ]
     return [
         [_ranked(own, some, rank) for rank in range(max(map(len, some)))]
@@ -252,7 +252,7 @@ def _ranked(lines: Sequence[str], found: Sequence[Sequence[str]], rank: int) -> 
     return "\n".join(text.removesuffix("\r") + end for text, end in zip(chosen, ends, strict=True))
 
 
-def has_words(line: str) -> bool:
+def _has_words(line: str) -> bool:
     """Returns whether there is something to translate; emoji and spaces stay as they are."""
     return any(c.isascii() or c.isalnum() for c in line if not is_blank(c))
 
@@ -289,7 +289,7 @@ async def translate_file(site: Site, request: Request) -> Response:
     document = await site.apart(known.read, file.content, settings)
     if fields.text("source").lower() == "auto":
         start = [one.text for one in document.segments[:_LOOKED_AT]]
-        source, _ = await detected(site, served, start, target)
+        source, _ = await _detected(site, served, start, target)
     else:
         source = _language(served, fields.text("source"))
     way = served.checked_way(source, target)
