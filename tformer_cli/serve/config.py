@@ -65,7 +65,7 @@ class ServeSettings:
         "",
         "Path below which a proxy offers the service, such as /translate.",
         "Network",
-        metavar="PATH",
+        metavar="PREFIX",
         shown_default="none",
     )
     api_key_file: Path | None = setting(

@@ -40,9 +40,10 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with a page to try them.
 
-    Programs that speak LibreTranslate's API or OpenAI's (models, completions, embeddings) can use
-    it; `tformer guide serving` lists the paths. Only this machine is answered, unless --host says
-    more. Answers have the bytes of `tformer translate`, whatever is asked at the same time.
+    Programs that speak LibreTranslate's API or OpenAI's (models, completions, embeddings, chats
+    that are translations) can use it; `tformer guide serving` lists the paths. Only this machine is
+    answered, unless --host says more. Answers have the bytes of `tformer translate`, whatever is
+    asked at the same time.
 
     Examples:
         tformer serve runs/quickstart --open
