@@ -93,10 +93,18 @@ def test_an_instruction_is_found_in_little_time():
         ("You are a professional translator.", {}),
         ("Translate to French.", {"target": "French"}),
         ("Translate everything into the german language", {"target": "german"}),
-        ("from English to Portuguese", {"source": "English", "target": "Portuguese"}),
+        ("translator from English to Portuguese", {"source": "English", "target": "Portuguese"}),
+        (
+            "Source language: English\nTarget language: French",
+            {"source": "English", "target": "French"},
+        ),
+        ("target language is German", {"target": "German"}),
+        ("Translate what is in French to English", {"source": "French", "target": "English"}),
+        ("Translate the user's text in Spanish", {"target": "Spanish"}),
         ("an English-French translator", {"source": "English", "target": "French"}),
-        ("English → French", {"source": "English", "target": "French"}),
-        ("Texts come from Polish newspapers", {"source": "Polish"}),
+        ("Translation: English → French", {"source": "English", "target": "French"}),
+        ("Translate. Texts come from Polish newspapers.", {}),
+        ("The house is in Danish style; I go to Norwegian schools", {}),
         ("Answer to the point, Frenchman", {}),
     ],
 )
@@ -112,9 +120,9 @@ def test_languages_are_read_by_their_names(text, said):
         ("translate to German: hello", {"source": "en"}, (), ("en", "de")),
         ("translate from en to de: hello", {}, (), ("en", "de")),
         ("hello", {}, (system("Translate from English to French."),), ("en", "fr")),
-        ("hello", {}, (system("English to French", "developer"),), ("en", "fr")),
+        ("hello", {}, (system("Translate English to French", "developer"),), ("en", "fr")),
         # The nearest says most
-        ("translate to German: hello", {}, (system("English to French"),), ("en", "de")),
+        ("translate to German: hello", {}, (system("Translate English to French"),), ("en", "de")),
         ("translate to German: a", {"source": "pt", "target": "fr"}, (), ("pt", "fr")),
         ("translate from English to Chinese: a", {}, (), ("en", "zh")),
     ],
@@ -263,7 +271,7 @@ def test_a_stream_is_told_line_by_line():
 
 
 def test_a_response():
-    found = respond("translate: The house", instructions="English to French").json
+    found = respond("translate: The house", instructions="Translate English to French").json
     assert (found["object"], found["status"]) == ("response", "completed")
     (item,) = found["output"]
     assert (item["type"], item["role"], item["status"]) == ("message", "assistant", "completed")

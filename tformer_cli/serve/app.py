@@ -17,6 +17,7 @@ from tformer_cli.serve import chat, libretranslate, live, openai
 from tformer_cli.serve.dialects import dialect_of
 from tformer_cli.serve.metrics import MEDIA_TYPE, summed
 from tformer_cli.serve.page_files import page_files
+from tformer_cli.serve.proxies import ENTRANCE, PREFIX
 from tformer_cli.serve.request_log import ENTRY, LEFT
 from tformer_cli.serve.requests import Gone, Refused
 from tformer_cli.serve.security import BODY_IS_READ, Guard
@@ -53,6 +54,11 @@ async def page(site: Site, request: Request) -> Response:
     return Response(found.content, media_type=found.media_type, headers=headers)
 
 
+async def entrance(site: Site, request: Request) -> Response:  # noqa: ARG001 - to the page
+    """Sends who asked for the prefix to the page below it, where what that names is."""
+    return Response(status_code=308, headers={"location": f"{request.scope[PREFIX]}/"})
+
+
 ROUTES: Sequence[Route] = (
     *libretranslate.ROUTES,
     *openai.ROUTES,
@@ -62,6 +68,7 @@ ROUTES: Sequence[Route] = (
     Route("GET", "/metrics", metrics),
     Route("GET", "/", page),
     Route("GET", "/page/{name}", page),
+    Route("GET", ENTRANCE, entrance),
 )
 
 

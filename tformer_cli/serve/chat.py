@@ -51,9 +51,21 @@ _NAMED = "|".join(
     sorted((re.escape(name.partition("_(")[0]) for name in NAMES.values()), key=len, reverse=True)
 )
 _SAID = {
-    "source": re.compile(rf"\bfrom (?:the )?({_NAMED})\b", re.IGNORECASE),
-    "target": re.compile(rf"\b(?:in)?to (?:the )?({_NAMED})\b", re.IGNORECASE),
+    "source": (
+        rf"\bfrom (?:the )?({_NAMED})\b",
+        rf"\bsource(?: language)?(?: is)?\W{{1,3}}({_NAMED})\b",
+    ),
+    "target": (
+        rf"\b(?:in)?to (?:the )?({_NAMED})\b",
+        rf"\btarget(?: language)?(?: is)?\W{{1,3}}({_NAMED})\b",
+        rf"\bin ({_NAMED})\b",
+    ),
 }
+"""How languages are named, what says most first."""
+_SENTENCE_END = re.compile(r"[.!?;\n]+")
+_OF_TRANSLATING = re.compile(r"translat|language", re.IGNORECASE)
+LOOKED_AT = 4000
+"""Characters of what the system says."""
 _PAIR = re.compile(rf"\b({_NAMED})(?: |-|–| ?-> ?| ?→ ?| (?:in)?to )({_NAMED})\b", re.IGNORECASE)
 _CODES = {
     "source": re.compile(r"\bfrom ([a-z]{2,3}(?:-[a-z]{2,4})?)\b", re.IGNORECASE),
@@ -71,17 +83,17 @@ class Chat:
     system: str
 
 
-def _content(message: dict[str, Any]) -> str:
+def _content(message: dict[str, Any], name: str) -> str:
     """Returns the text of a message, of which it may be several parts."""
     given = message.get("content")
     parts = [{"type": "text", "text": given}] if isinstance(given, str) else given
     if not isinstance(parts, list):
-        raise Refused(400, "messages: a content must be text", param="messages")
+        raise Refused(400, f"{name}: a content must be text", param=name)
     texts = []
     for part in parts:
         kind = part.get("type", "text") if isinstance(part, dict) else None
         if kind not in (*TEXT_PARTS, "output_text") or not isinstance(part.get("text"), str):
-            raise Refused(400, "messages: only parts of text are read", param="messages")
+            raise Refused(400, f"{name}: only parts of text are read", param=name)
         texts.append(part["text"])
     return "".join(texts)
 
@@ -95,19 +107,28 @@ def read_chat(messages: object, name: str, instructions: str = "") -> Chat:
     asked = [one for one in messages if one.get("role") == "user"]
     if not asked:
         raise Refused(400, f"{name}: there is no message of the user to translate", param=name)
-    told = [instructions, *(_content(one) for one in messages if one.get("role") in SYSTEM)]
-    text = _content(asked[-1])
+    told = [instructions, *(_content(one, name) for one in messages if one.get("role") in SYSTEM)]
+    text = _content(asked[-1], name)
     found = INSTRUCTION.match(text)
     start = found.end() if found else 0
     return Chat(text[start:], text[:start], "\n".join(filter(None, told)))
 
 
 def said_languages(text: str) -> dict[str, str]:
-    """Returns the languages that a text names, in English, as those to translate between."""
-    if pair := _PAIR.search(text):
+    """Returns the languages that a text names, in English, as those to translate between.
+
+    They stand in a sentence that speaks of translating, or of languages.
+    """
+    sentences = _SENTENCE_END.split(text[:LOOKED_AT])
+    looked_at = "\n".join(filter(_OF_TRANSLATING.search, sentences))
+    if pair := _PAIR.search(looked_at):
         return dict(zip(SIDES, pair.groups(), strict=True))
-    found = {side: pattern.search(text) for side, pattern in _SAID.items()}
-    return {side: one[1] for side, one in found.items() if one}
+    said = {}
+    for side, patterns in _SAID.items():
+        found = (re.search(pattern, looked_at, re.IGNORECASE) for pattern in patterns)
+        if first := next(filter(None, found), None):
+            said[side] = first[1]
+    return said
 
 
 def _code(site: Site, said: str) -> str:

@@ -26,6 +26,8 @@ THIS_MACHINE = ("127.0.0.0/8", "::1/128")
 NOBODY = "none"
 HOST, PREFIX = "tformer.host", "tformer.prefix"
 """Keys of a scope: the host that the client asked, and the path below which it finds us."""
+ENTRANCE = "entrance"
+"""Path of who asked for the prefix alone; no client's path begins so."""
 _PREFIX = re.compile(r"(?:/[\w.~%-]+)+", re.ASCII)
 
 
@@ -71,9 +73,7 @@ class Proxied:
             if self._prefix and path.startswith(f"{self._prefix}/"):
                 scope["path"] = path[len(self._prefix) :]
             elif self._prefix and path == self._prefix and scope["method"] in ("GET", "HEAD"):
-                # What the page names is below this folder
-                await _redirect(send, f"{self._prefix}/")
-                return
+                scope["path"] = ENTRANCE
         await self._app(scope, receive, send)
 
     def _is_trusted(self, address: str) -> bool:
@@ -132,9 +132,3 @@ def _header(scope: Scope, name: bytes) -> str:
 
 def _first(text: str) -> str:
     return text.partition(",")[0].strip()
-
-
-async def _redirect(send: Send, path: str) -> None:
-    headers = [(b"location", path.encode()), (b"content-length", b"0")]
-    await send({"type": "http.response.start", "status": 308, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})

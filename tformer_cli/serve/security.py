@@ -192,7 +192,7 @@ class Guard:
         sending = self._with_headers(send, origin if is_allowed else "")
         try:
             self._check(scope, headers)
-            unpacker = unpacker_for(headers.get("content-encoding", ""))
+            unpacker = unpacker_for(", ".join(headers.getlist("content-encoding")))
         except Refused as error:
             await dialect_of(scope["path"])(error)(scope, receive, _closing(sending))
             return
