@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from tests.serve.fake import FAULTS, Client, FakeService, model
-from tformer_cli.serve.chat import INSTRUCTION, read_chat, said_languages
+from tformer_cli.serve.chat import INSTRUCTION, named_languages, read_chat
 from tformer_cli.serve.security import Keys
 
 MANY = replace(model("many"), languages=("en", "fr", "de", "pt", "zh"))
@@ -109,7 +109,7 @@ def test_an_instruction_is_found_in_little_time():
     ],
 )
 def test_languages_are_read_by_their_names(text, said):
-    assert said_languages(text) == said
+    assert named_languages(text) == said
 
 
 @pytest.mark.parametrize(

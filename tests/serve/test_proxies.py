@@ -164,9 +164,9 @@ def test_strange_values_are_refused(values, words):
 
 
 def test_a_mapped_address_is_the_one_that_it_maps():
-    from tformer_cli.serve.proxies import Proxied
+    from tformer_cli.serve.proxies import ProxyHeaders
 
-    proxied = Proxied(io, (), frozenset())
-    assert proxied._is_trusted("::ffff:127.0.0.1")
-    assert not proxied._is_trusted("::ffff:203.0.113.5")
-    assert not proxied._is_trusted("testclient")
+    proxies = ProxyHeaders(io, (), frozenset())
+    assert proxies._is_trusted("::ffff:127.0.0.1")
+    assert not proxies._is_trusted("::ffff:203.0.113.5")
+    assert not proxies._is_trusted("testclient")

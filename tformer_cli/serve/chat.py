@@ -22,7 +22,7 @@ from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.dialects import openai_error, openai_object
 from tformer_cli.serve.languages import NAMES, Way, code_in, name_of
 from tformer_cli.serve.libretranslate import _detected, _has_words
-from tformer_cli.serve.openai import sent_event
+from tformer_cli.serve.openai import format_event
 from tformer_cli.serve.requests import Fields, Refused, read_json
 from tformer_cli.serve.site import Route, Site, begun, refusal
 
@@ -50,7 +50,7 @@ _UNUSED: dict[str, tuple[object, ...]] = {
 _NAMED = "|".join(
     sorted((re.escape(name.partition("_(")[0]) for name in NAMES.values()), key=len, reverse=True)
 )
-_SAID = {
+_PHRASES = {
     "source": (
         rf"\bfrom (?:the )?({_NAMED})\b",
         rf"\bsource(?: language)?(?: is)?\W{{1,3}}({_NAMED})\b",
@@ -83,7 +83,7 @@ class Chat:
     system: str
 
 
-def _content(message: dict[str, Any], name: str) -> str:
+def message_text(message: dict[str, Any], name: str) -> str:
     """Returns the text of a message, of which it may be several parts."""
     given = message.get("content")
     parts = [{"type": "text", "text": given}] if isinstance(given, str) else given
@@ -102,19 +102,20 @@ def read_chat(messages: object, name: str, instructions: str = "") -> Chat:
     """Reads the messages of a request, which are one text, too, in a field of this name."""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
-    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise Refused(400, f"{name}: must be a list of messages", param=name)
-    asked = [one for one in messages if one.get("role") == "user"]
-    if not asked:
+    of_user = [message for message in messages if message.get("role") == "user"]
+    if not of_user:
         raise Refused(400, f"{name}: there is no message of the user to translate", param=name)
-    told = [instructions, *(_content(one, name) for one in messages if one.get("role") in SYSTEM)]
-    text = _content(asked[-1], name)
+    of_system = [message for message in messages if message.get("role") in SYSTEM]
+    system = [instructions, *(message_text(message, name) for message in of_system)]
+    text = message_text(of_user[-1], name)
     found = INSTRUCTION.match(text)
     start = found.end() if found else 0
-    return Chat(text[start:], text[:start], "\n".join(filter(None, told)))
+    return Chat(text[start:], text[:start], "\n".join(filter(None, system)))
 
 
-def said_languages(text: str) -> dict[str, str]:
+def named_languages(text: str) -> dict[str, str]:
     """Returns the languages that a text names, in English, as those to translate between.
 
     They stand in a sentence that speaks of translating, or of languages.
@@ -123,34 +124,35 @@ def said_languages(text: str) -> dict[str, str]:
     looked_at = "\n".join(filter(_OF_TRANSLATING.search, sentences))
     if pair := _PAIR.search(looked_at):
         return dict(zip(SIDES, pair.groups(), strict=True))
-    said = {}
-    for side, patterns in _SAID.items():
+    named = {}
+    for side, patterns in _PHRASES.items():
         found = (re.search(pattern, looked_at, re.IGNORECASE) for pattern in patterns)
         if first := next(filter(None, found), None):
-            said[side] = first[1]
-    return said
+            named[side] = first[1]
+    return named
 
 
-def _code(site: Site, said: str) -> str:
+def find_code(site: Site, said: str) -> str:
     """Returns the code of a language that is named by its code or in English."""
     known = site.languages.find(said)
     if known is None:
-        named = (code for code in site.languages.codes if _is_named(code, said))
+        named = (code for code in site.languages.codes if has_name(code, said))
         known = next(named, None)
     if known is None:
         raise Refused(400, f"{said[:40]} is not a language of this service", code="unsupported")
     return known
 
 
-def _is_named(code: str, said: str) -> bool:
+def has_name(code: str, said: str) -> bool:
     return name_of(code).partition(" (")[0].lower() == said.lower()
 
 
 async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
     """Returns the name of the model as the answer has it, and the models that translate."""
     name = fields.text("model")
-    infos = {one.name: one for one in site.service.info() if "translate" in one.verbs}
-    said = {**said_languages(chat.system), **said_languages(chat.instruction)}
+    models = site.service.info()
+    infos = {model.name: model for model in models if "translate" in model.verbs}
+    said = {**named_languages(chat.system), **named_languages(chat.instruction)}
     for side, pattern in _CODES.items():
         for found in pattern.finditer(chat.instruction):
             if site.languages.find(found[1]) is not None:
@@ -159,18 +161,17 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
     if said.get("source", "").lower() == "auto":
         del said["source"]
     if name not in infos:
-        others = [one.name for one in site.service.info() if one.name == name]
-        if others:
+        if any(model.name == name for model in models):
             raise Refused(
                 400, f"{name} does not translate, and no model here chats; use /v1/completions or "
                 "/v1/embeddings", param="model",
             )  # fmt: skip
-        if pair := _pair(site, name):
+        if pair := split_pair(site, name):
             said |= dict(zip(SIDES, pair, strict=True))
         elif name:
             site.model(name, "translate")  # which says what is wrong
     info = infos.get(name) or (next(iter(infos.values())) if len(infos) == 1 else None)
-    codes = {side: _code(site, word) for side, word in said.items()}
+    codes = {side: find_code(site, word) for side, word in said.items()}
     if info is not None and not info.languages:
         own = {"source": info.source_language, "target": info.target_language}
         for side, code in codes.items():
@@ -199,7 +200,7 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
     return info.name, Way((info.name,), {key: code_in(info, code) for key, code in asked.items()})
 
 
-def _pair(site: Site, name: str) -> tuple[str, str] | None:
+def split_pair(site: Site, name: str) -> tuple[str, str] | None:
     """Reads a name such as en-fr as two languages; None: it is not one."""
     parts = name.split("-")
     for cut in range(1, len(parts)):
@@ -210,7 +211,7 @@ def _pair(site: Site, name: str) -> tuple[str, str] | None:
 
 
 @dataclass
-class Written:
+class Output:
     """What was written up to now."""
 
     parts: list[list[str]] = field(default_factory=list)
@@ -224,7 +225,7 @@ class Written:
         return ["".join(lines) for lines in self.parts]
 
 
-class Translating:
+class ChatTranslation:
     """The translation of one chat, line by line."""
 
     def __init__(self, site: Site, fields: Fields, chat: Chat, model: str, way: Way) -> None:
@@ -232,18 +233,18 @@ class Translating:
         self._site, self._lines = site, chat.text.split("\n")
         self._n = fields.integer("n", 1, MOST_HYPOTHESES) or 1
         limits = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-        given = [fields.integer(name, 1, 10**9) for name in limits]
-        self._most = next((min(one, MOST_TOKENS) for one in given if one is not None), None)
+        numbers = [fields.integer(name, 1, 10**9) for name in limits]
+        self._most = next((min(number, MOST_TOKENS) for number in numbers if number), None)
         self._deadline = site.deadline(fields)
-        self.written = Written([[] for _ in range(self._n)])
+        self.output = Output([[] for _ in range(self._n)])
 
     async def parts(self) -> AsyncGenerator[str, None]:
         """Yields the best translation in parts: lines, as soon as each is there."""
         wanted = [line.removesuffix("\r") for line in self._lines if _has_words(line)]
         if not self._way.models or not wanted:
             for rank in range(self._n):
-                self.written.parts[rank].append("\n".join(self._lines))
-            yield self.written.parts[0][0]
+                self.output.parts[rank].append("\n".join(self._lines))
+            yield self.output.parts[0][0]
             return
         settings = {
             **self._way.settings,
@@ -262,23 +263,23 @@ class Translating:
                     ranked = [
                         made.hypotheses[min(r, len(made.hypotheses) - 1)] for r in range(self._n)
                     ]
-                    found = [one.text for one in ranked]
-                    self.written.n_read += len(made.source_ids)
-                    self.written.n_written += sum(len(one.token_ids) for one in ranked)
-                    self.written.is_cut |= not all(one.is_finished for one in ranked)
+                    found = [hyp.text for hyp in ranked]
+                    self.output.n_read += len(made.source_ids)
+                    self.output.n_written += sum(len(hyp.token_ids) for hyp in ranked)
+                    self.output.is_cut |= not all(hyp.is_finished for hyp in ranked)
                 end = ("\r" if line.endswith("\r") else "") + end
                 for rank, text in enumerate(found):
-                    self.written.parts[rank].append(text + end)
+                    self.output.parts[rank].append(text + end)
                 yield found[0] + end
 
-    async def all(self) -> Written:
+    async def finish(self) -> Output:
         async with aclosing(self.parts()) as parts:
-            async for _ in parts:
+            async for _part in parts:
                 pass
-        return self.written
+        return self.output
 
 
-async def _asked(site: Site, request: Request, name: str) -> tuple[Fields, Translating]:
+async def read_request(site: Site, request: Request, name: str) -> tuple[Fields, ChatTranslation]:
     """Reads a request whose messages are in a field of this name."""
     site.check_key(request)
     fields = await read_json(request)
@@ -287,10 +288,10 @@ async def _asked(site: Site, request: Request, name: str) -> tuple[Fields, Trans
             raise Refused(400, f"{unused}: is not supported; omit it", param=unused)
     chat = read_chat(fields.get(name), name, fields.text("instructions"))
     site.check_texts([chat.text], name)
-    return fields, Translating(site, fields, chat, *await find_way(site, fields, chat))
+    return fields, ChatTranslation(site, fields, chat, *await find_way(site, fields, chat))
 
 
-async def _streamed(events: AsyncGenerator[str, None]) -> Response:
+async def stream_events(events: AsyncGenerator[str, None]) -> Response:
     # The first before the status is sent: until then an error has a status of its own
     first = await anext(events)
     return StreamingResponse(begun(first, events), media_type="text/event-stream")
@@ -298,38 +299,45 @@ async def _streamed(events: AsyncGenerator[str, None]) -> Response:
 
 async def completions(site: Site, request: Request) -> Response:
     """Translates the last message of the user."""
-    fields, work = await _asked(site, request, "messages")
+    fields, work = await read_request(site, request, "messages")
     head = {"id": f"chatcmpl-{token_hex(12)}", "created": int(time.time()), "model": work.model}
     if fields.flag("stream"):
         options = fields.get("stream_options")
         has_usage = isinstance(options, dict) and options.get("include_usage") is True
-        return await _streamed(_chunks(work, head, has_usage=has_usage))
-    written = await work.all()
+        return await stream_events(chunk_events(work, head, has_usage=has_usage))
+    output = await work.finish()
     choices: list[dict[str, Any]] = [
         {
             "index": index,
             "message": {"role": "assistant", "content": text, "refusal": None, "annotations": []},
             "logprobs": None,
-            "finish_reason": _reason(written),
+            "finish_reason": finish_reason(output),
         }
-        for index, text in enumerate(written.texts)
+        for index, text in enumerate(output.texts)
     ]
-    answer = {**head, "object": "chat.completion", "choices": choices, "usage": _usage(written)}
+    answer = {
+        **head,
+        "object": "chat.completion",
+        "choices": choices,
+        "usage": usage_counts(output),
+    }
     return JSONResponse(answer)
 
 
-def _reason(written: Written) -> str:
-    return "length" if written.is_cut else "stop"
+def finish_reason(output: Output) -> str:
+    return "length" if output.is_cut else "stop"
 
 
-def _usage(written: Written, names: Sequence[str] = ("prompt", "completion")) -> dict[str, Any]:
-    counts = (written.n_read, written.n_written)
+def usage_counts(
+    output: Output, names: Sequence[str] = ("prompt", "completion")
+) -> dict[str, Any]:
+    counts = (output.n_read, output.n_written)
     named = {f"{name}_tokens": count for name, count in zip(names, counts, strict=True)}
     return {**named, "total_tokens": sum(counts)}
 
 
-async def _chunks(
-    work: Translating, head: dict[str, Any], *, has_usage: bool
+async def chunk_events(
+    work: ChatTranslation, head: dict[str, Any], *, has_usage: bool
 ) -> AsyncGenerator[str, None]:
     """Yields events of a chat: a part of the text each, and how it ended."""
     more = {"usage": None} if has_usage else {}
@@ -337,7 +345,7 @@ async def _chunks(
     def chunk(delta: dict[str, Any], index: int = 0, reason: str | None = None) -> str:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
         named = {**head, "object": "chat.completion.chunk", "choices": [choice], **more}
-        return sent_event(named)
+        return format_event(named)
 
     has_begun = False
     try:
@@ -347,35 +355,35 @@ async def _chunks(
                     yield chunk({"role": "assistant", "content": "", "refusal": None})
                 has_begun = True
                 yield chunk({"content": part})
-        yield chunk({}, reason=_reason(work.written))
-        for index, text in enumerate(work.written.texts[1:], 1):
+        yield chunk({}, reason=finish_reason(work.output))
+        for index, text in enumerate(work.output.texts[1:], 1):
             yield chunk({"role": "assistant", "content": text}, index)
-            yield chunk({}, index, _reason(work.written))
+            yield chunk({}, index, finish_reason(work.output))
         if has_usage:
             last = {**head, "object": "chat.completion.chunk", "choices": []}
-            yield sent_event({**last, "usage": _usage(work.written)})
+            yield format_event({**last, "usage": usage_counts(work.output)})
     except Exception as error:
         if not has_begun:
             raise
         # The status was sent: this is how a client learns of it
-        yield sent_event({"error": openai_object(refusal(error))})
+        yield format_event({"error": openai_object(refusal(error))})
     yield "data: [DONE]\n\n"
 
 
 async def responses(site: Site, request: Request) -> Response:
     """Translates as OpenAI's responses: the text, or the last message of the user, of `input`."""
-    fields, work = await _asked(site, request, "input")
-    answer = _Answer(work, fields)
+    fields, work = await read_request(site, request, "input")
+    answer = ResponseObject(work, fields)
     if fields.flag("stream"):
-        return await _streamed(answer.events())
-    await work.all()
+        return await stream_events(answer.events())
+    await work.finish()
     return JSONResponse(answer.whole("completed"))
 
 
-class _Answer:
+class ResponseObject:
     """The object of a response."""
 
-    def __init__(self, work: Translating, fields: Fields) -> None:
+    def __init__(self, work: ChatTranslation, fields: Fields) -> None:
         self._work, self._number = work, 0
         self._item = {"id": f"msg_{token_hex(12)}", "type": "message", "role": "assistant"}
         self._head: dict[str, Any] = {
@@ -403,24 +411,24 @@ class _Answer:
     def whole(self, status: str) -> dict[str, Any]:
         if status == "in_progress":
             return {**self._head, "status": status, "incomplete_details": None, "output": []}
-        written = self._work.written
+        output = self._work.output
         usage = {
-            **_usage(written, ("input", "output")),
+            **usage_counts(output, ("input", "output")),
             "input_tokens_details": {"cached_tokens": 0},
             "output_tokens_details": {"reasoning_tokens": 0},
         }
         return {
             **self._head,
-            "status": "incomplete" if written.is_cut else status,
-            "incomplete_details": {"reason": "max_output_tokens"} if written.is_cut else None,
-            "output": [self._message(self._part(written.texts[0]))],
+            "status": "incomplete" if output.is_cut else status,
+            "incomplete_details": {"reason": "max_output_tokens"} if output.is_cut else None,
+            "output": [self._message(self._part(output.texts[0]))],
             "usage": usage,
         }
 
     def _event(self, kind: str, **more: object) -> str:
         named = {"type": kind, **more, "sequence_number": self._number}
         self._number += 1
-        return f"event: {kind}\n{sent_event(named)}"
+        return f"event: {kind}\n{format_event(named)}"
 
     async def events(self) -> AsyncGenerator[str, None]:
         """Yields what happens to a response, as OpenAI's clients add it up."""
@@ -441,7 +449,7 @@ class _Answer:
                         yield self._event("response.content_part.added", **inside, part=empty)
                     delta = {"delta": part, "logprobs": []}
                     yield self._event("response.output_text.delta", **inside, **delta)
-            text = self._work.written.texts[0]
+            text = self._work.output.texts[0]
             whole = self._part(text)
             done = {"text": text, "logprobs": []}
             yield self._event("response.output_text.done", **inside, **done)

@@ -381,35 +381,35 @@ _ERRORS = {
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
-def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
+def object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*properties]}
 
 
-def _list(items: Mapping[str, Any]) -> dict[str, Any]:
+def list_schema(items: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-_GUESS = _object(confidence=_NUMBER, language=_TEXT)
+_GUESS = object_schema(confidence=_NUMBER, language=_TEXT)
 _ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "/translate": {
-        **_object(translatedText=_TEXT),
+        **object_schema(translatedText=_TEXT),
         "properties": {
             "translatedText": _TEXT,
-            "alternatives": _list(_TEXT),
+            "alternatives": list_schema(_TEXT),
             "detectedLanguage": _GUESS,
         },
     },
-    "/detect": _list(_GUESS),
-    "/languages": _list(_object(code=_TEXT, name=_TEXT, targets=_list(_TEXT))),
-    "/translate_file": _object(translatedFileUrl=_TEXT),
-    "/suggest": _object(success=_YES_OR_NO),
-    "/frontend/settings": _object(charLimit=_NUMBER, keyRequired=_YES_OR_NO),
-    "/health": _object(status=_TEXT),
+    "/detect": list_schema(_GUESS),
+    "/languages": list_schema(object_schema(code=_TEXT, name=_TEXT, targets=list_schema(_TEXT))),
+    "/translate_file": object_schema(translatedFileUrl=_TEXT),
+    "/suggest": object_schema(success=_YES_OR_NO),
+    "/frontend/settings": object_schema(charLimit=_NUMBER, keyRequired=_YES_OR_NO),
+    "/health": object_schema(status=_TEXT),
     "/spec": {"type": "object"},
 }
 
 
-def _parameter(site: Site, name: str, *, detects: bool) -> dict[str, Any]:
+def describe_field(site: Site, name: str, *, detects: bool) -> dict[str, Any]:
     """Describes a field of a form; those whose values are known list them."""
     found: dict[str, Any] = {
         "name": name, "in": "formData", "type": "string", "required": name not in _OPTIONAL
@@ -446,7 +446,7 @@ async def spec(site: Site, request: Request) -> Response:
         operation: dict[str, Any] = {
             "summary": summary,
             "produces": ["application/json"],
-            "parameters": [_parameter(site, one, detects="s" not in names) for one in names],
+            "parameters": [describe_field(site, name, detects="s" not in names) for name in names],
             "responses": answers,
         }
         if names:
@@ -465,7 +465,7 @@ async def spec(site: Site, request: Request) -> Response:
             },
             "basePath": request.scope.get(PREFIX) or "/",
             "paths": paths,
-            "definitions": {"Error": _object(error=_TEXT)},
+            "definitions": {"Error": object_schema(error=_TEXT)},
         }
     )
 

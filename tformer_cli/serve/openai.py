@@ -166,18 +166,18 @@ class _Completion:
                             "logprobs": None,
                             "finish_reason": None,
                         }
-                        yield sent_event({**self._head, "choices": [choice]})
+                        yield format_event({**self._head, "choices": [choice]})
                         continue
                     for text in one.texts:
                         choice = self._choice(index, text)
                         choice["text"] = choice["text"][len(part) :]
-                        yield sent_event({**self._head, "choices": [choice]})
+                        yield format_event({**self._head, "choices": [choice]})
                         index += 1
             except Exception as error:
                 if index == 0 and not part:
                     raise
                 # The status was sent: this is how a client learns of it
-                yield sent_event({"error": openai_object(refusal(error))})
+                yield format_event({"error": openai_object(refusal(error))})
         yield "data: [DONE]\n\n"
 
     def _choice(self, index: int, text: "GeneratedText") -> dict[str, Any]:
@@ -191,7 +191,7 @@ class _Completion:
         }
 
 
-def sent_event(content: object) -> str:
+def format_event(content: object) -> str:
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 

@@ -26,7 +26,7 @@ class Origins:
         self._named: list[re.Pattern[str]] = []
         self._any: list[re.Pattern[str]] = []
         for text in given:
-            pattern, is_any = _read(text)
+            pattern, is_any = parse_origin(text)
             if is_any and not asks_for_keys:
                 raise UsageError(
                     f'--allow-origin: "{visible(text, 100)}" lets in any page that is opened on '
@@ -38,14 +38,14 @@ class Origins:
         return bool(self._named or self._any)
 
     def __contains__(self, origin: str) -> bool:
-        return any(one.fullmatch(origin.lower()) for one in (*self._named, *self._any))
+        return any(pattern.fullmatch(origin.lower()) for pattern in (*self._named, *self._any))
 
     def has_credentials(self, origin: str) -> bool:
         """Returns whether a page may send cookies, such as those that a proxy asks for."""
-        return any(one.fullmatch(origin.lower()) for one in self._named)
+        return any(pattern.fullmatch(origin.lower()) for pattern in self._named)
 
 
-def _read(text: str) -> tuple[re.Pattern[str], bool]:
+def parse_origin(text: str) -> tuple[re.Pattern[str], bool]:
     """Returns a pattern of origins, and whether any page of the web can have one of them."""
     if text in ANY:
         return re.compile(".+" if text == "*" else text), True

@@ -49,11 +49,11 @@ def trusted_networks(given: Sequence[str]) -> list[IPv4Network | IPv6Network]:
 
 def public_url(scope: Scope, path: str) -> str:
     """Returns the address of a path as the client of a request can ask for it, in ASCII."""
-    host = scope.get(HOST) or _header(scope, b"host")
+    host = scope.get(HOST) or header_value(scope, b"host")
     return f"{scope['scheme']}://{host}{scope.get(PREFIX, '')}{quote(path)}"
 
 
-class Proxied:
+class ProxyHeaders:
     """Stands before the application: believes proxies, and takes the prefix off the path."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Proxied:
         if scope["type"] == "http":
             scope = {**scope, PREFIX: self._prefix}
             if scope.get("client") and self._is_trusted(scope["client"][0]):
-                scope |= self._told(scope)
+                scope |= self._forwarded_values(scope)
             path = scope["path"]
             if self._prefix and path.startswith(f"{self._prefix}/"):
                 scope["path"] = path[len(self._prefix) :]
@@ -84,31 +84,31 @@ class Proxied:
         found = getattr(found, "ipv4_mapped", None) or found
         return any(found in network for network in self._networks)
 
-    def _told(self, scope: Scope) -> dict[str, Any]:
+    def _forwarded_values(self, scope: Scope) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if client := self._client(_header(scope, b"x-forwarded-for")):
+        if client := self._client_address(header_value(scope, b"x-forwarded-for")):
             found["client"] = (client, 0)
-        scheme = _first(_header(scope, b"x-forwarded-proto")).lower()
+        scheme = first_item(header_value(scope, b"x-forwarded-proto")).lower()
         if scheme in ("http", "https"):
             found["scheme"] = scheme
         from tformer_cli.serve.security import host_name
 
-        host = _first(_header(scope, b"x-forwarded-host"))
+        host = first_item(header_value(scope, b"x-forwarded-host"))
         if host and host_name(host) in self._names:
             found[HOST] = host
-        prefix = _first(_header(scope, b"x-forwarded-prefix")).rstrip("/")
+        prefix = first_item(header_value(scope, b"x-forwarded-prefix")).rstrip("/")
         if _PREFIX.fullmatch(prefix) and not {"..", "."} & {*prefix.split("/")}:
             found[PREFIX] = prefix
         return found
 
-    def _client(self, forwarded: str) -> str:
+    def _client_address(self, forwarded: str) -> str:
         """Returns the last address that is not a trusted proxy's; what is before it can be made up.
 
         It is empty if there is none.
         """
         found = ""
         for text in reversed(forwarded.split(",")):
-            address = _without_port(text.strip())
+            address = strip_port(text.strip())
             try:
                 found = str(ip_address(address))
             except ValueError:
@@ -118,17 +118,17 @@ class Proxied:
         return found
 
 
-def _without_port(address: str) -> str:
+def strip_port(address: str) -> str:
     if address.startswith("["):
         return address[1:].partition("]")[0]
     return address.partition(":")[0] if address.count(":") == 1 else address
 
 
-def _header(scope: Scope, name: bytes) -> str:
+def header_value(scope: Scope, name: bytes) -> str:
     """Returns a header; several of a name are one list."""
     found = [value for key, value in scope["headers"] if key == name]
     return b",".join(found).decode("latin-1")
 
 
-def _first(text: str) -> str:
+def first_item(text: str) -> str:
     return text.partition(",")[0].strip()

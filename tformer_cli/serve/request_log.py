@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from tformer_cli.errors import TformerError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -138,10 +140,12 @@ class RequestLog:
                 reason = error.strerror or str(error)
                 if reason != self._problem:  # once, until it works again
                     self._problem = reason
-                    self._tell(OSError(f"--log: {self._path}: {reason.lower()}; lines are lost"))
+                    words = f"--log: {self._path}: {reason.lower()}; lines are lost"
+                    with suppress(OSError, ValueError):  # stderr may be gone, too
+                        self._tell(TformerError(words))
 
     def _write(self, line: bytes) -> None:
-        place = self._opened()
+        place = self._open()
         n_written = os.write(place, line)
         while n_written < len(line):
             try:
@@ -152,7 +156,7 @@ class RequestLog:
                     os.write(place, b"\n")
                 raise
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         """Returns where to write, opened anew if the file is another one by now."""
         if str(self._path) == STDERR:
             return 2
@@ -168,7 +172,7 @@ class RequestLog:
         return self._descriptor
 
 
-class Logged:
+class LogRequests:
     """Stands before the application: names each request, and notes how it was answered."""
 
     def __init__(self, app: ASGIApp, log: RequestLog | None, *, has_text: bool = False) -> None:
@@ -185,12 +189,12 @@ class Logged:
         entry.texts = [] if self._has_text else None
         ENTRY.set(entry)
 
-        async def receiving() -> Message:
+        async def count_received() -> Message:
             message = await receive()
             entry.n_received += len(message.get("body", b""))
             return message
 
-        async def sending(message: Message) -> None:
+        async def count_sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 entry.status = message["status"]
                 more = (b"x-request-id", entry.id.encode())
@@ -199,7 +203,7 @@ class Logged:
             await send(message)
 
         try:
-            await self._app(scope, receiving, sending)
+            await self._app(scope, count_received, count_sent)
         finally:
             if self._log is not None:
                 seconds = time.monotonic() - started

@@ -142,7 +142,7 @@ def _within(name: str, value: float, low: float, high: float) -> float:
 
 async def read_fields(request: Request) -> Fields:
     """Reads the fields of JSON, forms or the query; what the body has counts before the query."""
-    kind, charset = content_type(request), _charset(request.headers.get("content-type", ""))
+    kind, charset = content_type(request), content_charset(request.headers.get("content-type", ""))
     query = _pairs(request.scope["query_string"], "")
     if kind == MULTIPART:
         values, files = await _multipart(request, charset)
@@ -161,7 +161,7 @@ async def read_json(request: Request) -> Fields:
     """Reads the fields of JSON and of nothing else: a form of another page cannot send it."""
     if not _is_json(content_type(request)):
         raise Refused(415, "send JSON, with Content-Type: application/json")
-    charset = _charset(request.headers["content-type"])
+    charset = content_charset(request.headers["content-type"])
     return Fields(json_object(await whole_body(request), charset))
 
 
@@ -173,7 +173,7 @@ def _is_json(kind: str) -> bool:
     return kind in JSON or kind.endswith("+json")
 
 
-def _charset(kind: str) -> str:
+def content_charset(kind: str) -> str:
     """Returns the charset that a Content-Type names, empty if none."""
     try:
         found = parse_options_header(kind)[1].get(b"charset", b"").decode("ascii", "replace")
@@ -182,7 +182,7 @@ def _charset(kind: str) -> str:
     return found.strip().lower()
 
 
-def _decoded(data: bytes, charset: str) -> str:
+def decode_text(data: bytes, charset: str) -> str:
     """Decodes the text of a form, or refuses it: what cannot be read is no text to translate."""
     if charset and _CHARSETS.fullmatch(charset) is None:
         raise Refused(415, f"charset={charset[:40]} is not read; send UTF-8")
@@ -212,7 +212,7 @@ def json_object(body: bytes, charset: str = "") -> dict[str, Any]:
         if _UNICODE.fullmatch(charset):
             text = body.decode(json.detect_encoding(body))
         else:
-            text = _decoded(body, charset)
+            text = decode_text(body, charset)
         found = json.loads(text, parse_constant=_refuse_constant)
     # A number of a million digits is a ValueError, a million brackets a RecursionError
     except (ValueError, RecursionError):
@@ -256,14 +256,14 @@ def _pairs(body: bytes, charset: str) -> dict[str, str]:
         [unquote_to_bytes(side.replace(b"+", b" ")) for side in (name, value)]
         for name, _, value in (part.partition(b"=") for part in parts if part)
     ]
-    charset = charset or _named_charset([(name, value) for name, value in found])
+    charset = charset or charset_field([(name, value) for name, value in found])
     return {
-        without_surrogates(_decoded(name, charset)): _unix_lines(_decoded(value, charset))
+        without_surrogates(decode_text(name, charset)): _unix_lines(decode_text(value, charset))
         for name, value in reversed(found)
     }
 
 
-def _named_charset(fields: Sequence[tuple[bytes, bytes]]) -> str:
+def charset_field(fields: Sequence[tuple[bytes, bytes]]) -> str:
     """Returns what a form says in its field `_charset_`, which browsers fill in."""
     named = dict(fields).get(b"_charset_", b"")
     return named.decode("ascii", "replace").strip().lower()
@@ -274,7 +274,7 @@ def _unix_lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-class _Parts(MultiPartParser):
+class CharsetParser(MultiPartParser):
     """A reader of multipart that keeps the bytes of its fields, and the charset of each."""
 
     def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401 - Starlette's
@@ -284,7 +284,7 @@ class _Parts(MultiPartParser):
     def on_headers_finished(self) -> None:
         super().on_headers_finished()
         headers = dict(self._current_part.item_headers)
-        self.charsets.append(_charset(headers.get(b"content-type", b"").decode("latin-1")))
+        self.charsets.append(content_charset(headers.get(b"content-type", b"").decode("latin-1")))
 
 
 async def _multipart(request: Request, charset: str) -> tuple[dict[str, str], dict[str, Upload]]:
@@ -293,7 +293,7 @@ async def _multipart(request: Request, charset: str) -> tuple[dict[str, str], di
     # As Latin-1, which gives the bytes back: Starlette would guess what is not in the charset
     kind = f'{MULTIPART}; boundary="{boundary.decode("latin-1")}"; charset=latin-1'
     named = {"content-type": kind} if boundary else {"content-type": MULTIPART}
-    parser = _Parts(Headers(named), request.stream(), max_files=1, max_fields=MOST_FIELDS)
+    parser = CharsetParser(Headers(named), request.stream(), max_files=1, max_fields=MOST_FIELDS)
     # In memory: nothing of a client's is left on a disk
     parser.spool_max_size = FILE_BYTES + 1
     try:
@@ -306,16 +306,16 @@ async def _multipart(request: Request, charset: str) -> tuple[dict[str, str], di
         raise Refused(400, "the form cannot be read") from None
     items = [(name.encode("latin-1"), value) for name, value in form.multi_items()]
     texts = [(name, value.encode("latin-1")) for name, value in items if isinstance(value, str)]
-    charset = charset or _named_charset(texts)
+    charset = charset or charset_field(texts)
     values: dict[str, str] = {}
     files: dict[str, Upload] = {}
     for (encoded, value), own in zip(items, parser.charsets, strict=True):
-        name = without_surrogates(_decoded(encoded, charset))
+        name = without_surrogates(decode_text(encoded, charset))
         if isinstance(value, str):
-            text = _decoded(value.encode("latin-1"), own or charset)
+            text = decode_text(value.encode("latin-1"), own or charset)
             values.setdefault(name, _unix_lines(without_surrogates(text)))
         else:
-            title = _decoded((value.filename or "").encode("latin-1"), charset)
+            title = decode_text((value.filename or "").encode("latin-1"), charset)
             files.setdefault(name, Upload(without_surrogates(title), await value.read()))
             await value.close()
     return values, files

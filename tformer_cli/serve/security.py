@@ -22,8 +22,8 @@ from tformer_cli.errors import DataError
 from tformer_cli.serve.config import BODY_BYTES, BODY_SECONDS, FILE_BYTES, ServeSettings
 from tformer_cli.serve.dialects import dialect_of
 from tformer_cli.serve.origins import Origins
-from tformer_cli.serve.proxies import HOST, Proxied
-from tformer_cli.serve.request_log import Logged, RequestLog
+from tformer_cli.serve.proxies import HOST, ProxyHeaders
+from tformer_cli.serve.request_log import LogRequests, RequestLog
 from tformer_cli.serve.requests import Refused
 from tformer_cli.serve.unpacking import Unpacker, unpacker_for
 
@@ -173,13 +173,13 @@ class Guard:
         self._origins = Origins(settings.allow_origin, asks_for_keys=has_keys)
         self._is_draining = is_draining
         self._body_seconds = body_seconds
-        logged = Logged(self._guarded, log, has_text=settings.log_text)
-        self._entrance = Proxied(logged, settings.trust_proxy, self._names, settings.url_prefix)
+        logged = LogRequests(self._check_and_answer, log, has_text=settings.log_text)
+        self._outer = ProxyHeaders(logged, settings.trust_proxy, self._names, settings.url_prefix)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._entrance(scope, receive, send)
+        await self._outer(scope, receive, send)
 
-    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _check_and_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003})
             return
@@ -194,11 +194,11 @@ class Guard:
             self._check(scope, headers)
             unpacker = unpacker_for(", ".join(headers.getlist("content-encoding")))
         except Refused as error:
-            await dialect_of(scope["path"])(error)(scope, receive, _closing(sending))
+            await dialect_of(scope["path"])(error)(scope, receive, close_after(sending))
             return
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            named = _preflight(headers) if is_allowed else []
-            await _closing(sending)(
+            named = preflight_headers(headers) if is_allowed else []
+            await close_after(sending)(
                 {"type": "http.response.start", "status": 204, "headers": named}
             )
             await sending({"type": "http.response.body", "body": b""})
@@ -248,7 +248,7 @@ class Guard:
             if n_bytes > most:
                 raise too_large(scope["path"])
             if unpacker is not None and message["type"] == "http.request":
-                body = unpacker.unpacked(message.get("body", b""), most)
+                body = unpacker.unpack(message.get("body", b""), most)
                 if unpacker.n_bytes > most:
                     raise too_large(scope["path"])
                 message = {**message, "body": body}
@@ -300,7 +300,7 @@ def too_large(path: str) -> Refused:
     return Refused(413, f"the body has more than {largest_body(path):,} bytes")
 
 
-def _preflight(headers: Headers) -> list[tuple[bytes, bytes]]:
+def preflight_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     """Answers what an allowed page may send: the headers that it asks for."""
     named = list(PREFLIGHT)
     asked = headers.get("access-control-request-headers", "")
@@ -311,7 +311,7 @@ def _preflight(headers: Headers) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode()) for name, value in named]
 
 
-def _closing(send: Send) -> Send:
+def close_after(send: Send) -> Send:
     """Ends the connection with an answer, before which nothing of the body is read."""
 
     async def sending(message: Message) -> None:

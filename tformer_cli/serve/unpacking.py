@@ -29,31 +29,31 @@ class Unpacker:
 
     def __init__(self, *, is_gzip: bool) -> None:
         self._is_gzip = is_gzip
-        self._begun: zlib._Decompress | None = None
+        self._stream: zlib._Decompress | None = None
         self._held = b""
         self.n_bytes = 0
         """Bytes that came out up to now."""
 
-    def unpacked(self, data: bytes, most: int) -> bytes:
+    def unpack(self, data: bytes, most: int) -> bytes:
         """Unpacks the next part; at most one byte more than `most` comes out of all."""
         data, found = self._held + data, bytearray()
         self._held = b""
         while data and self.n_bytes <= most:
-            if self._begun is None:
+            if self._stream is None:
                 if not self._is_gzip and len(data) < _FEWEST:
                     self._held = data
                     break
-                self._begun = zlib.decompressobj(self._bits(data))
+                self._stream = zlib.decompressobj(self._bits(data))
             try:
-                part = self._begun.decompress(data, most + 1 - self.n_bytes)
+                part = self._stream.decompress(data, most + 1 - self.n_bytes)
             except zlib.error:
                 raise self._damaged() from None
             found += part
             self.n_bytes += len(part)
-            data = self._begun.unconsumed_tail
-            if self._begun.eof:
+            data = self._stream.unconsumed_tail
+            if self._stream.eof:
                 # A file of gzip may be several, one after the other
-                data, self._begun = self._begun.unused_data, None
+                data, self._stream = self._stream.unused_data, None
                 if data and not self._is_gzip:
                     raise self._damaged()
         return bytes(found)
@@ -66,7 +66,7 @@ class Unpacker:
 
     def end(self) -> None:
         """Refuses a body that was cut."""
-        if self._begun is not None or self._held:
+        if self._stream is not None or self._held:
             raise self._damaged()
 
     def _damaged(self) -> Refused:

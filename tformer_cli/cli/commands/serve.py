@@ -55,9 +55,9 @@ def serve(
         raise UsageError(f"serve: the package {missing} is not installed; {installing('serve')}")
     check_open_files()
     if settings.suggestions is not None:
-        check_appended(settings.suggestions, "--suggestions")
-    if settings.log is not None and str(settings.log) != STANDARD_STREAM:
-        check_appended(settings.log, "--log")
+        check_suggestions(settings.suggestions)
+    if settings.log is not None:
+        check_log(settings.log)
     say = partial(note, quiet=quiet)
     named = named_models(models)
     memory = None if settings.memory is None else parse_size(settings.memory, "--memory")
@@ -130,14 +130,26 @@ def check_open_files() -> None:
         )
 
 
-def check_appended(file: Path, option: str) -> None:
-    """Refuses a file that no line can be appended to; it is made by the first."""
+def check_suggestions(file: Path) -> None:
+    """Refuses a file that no suggestion can be written to; it is made by the first."""
     if not file.parent.is_dir():
-        raise UsageError(f"{option}: {file.parent}: no such directory; make it first")
+        raise UsageError(f"--suggestions: {file.parent}: no such directory; make it first")
     if file.is_dir():
-        raise UsageError(f"{option}: {file}: is a directory; name a file in it")
+        raise UsageError(f"--suggestions: {file}: is a directory; name a file in it")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise UsageError(f"{option}: {file}: cannot be written; name another file")
+        raise UsageError(f"--suggestions: {file}: cannot be written; name another file")
+
+
+def check_log(file: Path) -> None:
+    """Refuses a file that no line can be appended to; a pipe or a device may be one."""
+    if str(file) == STANDARD_STREAM:
+        return
+    if not file.parent.is_dir():
+        raise UsageError(f"--log: {file.parent}: no such directory; make it first")
+    if file.is_dir():
+        raise UsageError(f"--log: {file}: is a directory; name a file in it")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(f"--log: {file}: cannot be written; name another file")
 
 
 def threads_of_each(n_workers: int) -> int:
