@@ -155,6 +155,7 @@ JSON = json.dumps(QUESTION, ensure_ascii=False)
         (JSON.encode(), "application/problem+json; charset=UTF-8"),
         (JSON.encode(), "text/plain;charset=UTF-8"),
         (b"\n " + JSON.encode(), None),
+        (JSON.encode(), FORM),  # `curl -d` without a header
     ],
 )
 def test_json_is_read_by_any_of_its_names_and_encodings(body, content_type):

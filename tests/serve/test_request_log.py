@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
 from tests.serve.fake import Client, FakeService
 from tests.serve.test_libretranslate import upload
+from tests.serve.test_serving import serving
 from tformer_cli.serve import request_log
 from tformer_cli.serve.config import ServeSettings
 from tformer_cli.serve.request_log import RequestLog
@@ -234,3 +236,21 @@ def test_processes_do_not_mix_their_lines(place, tmp_path):
     lines = written.splitlines()
     assert len(lines) == 200
     assert {(len(line), len(set(line))) for line in lines} == {(20_000, 1)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["file", "-"])
+def test_workers_write_a_line_for_each_request(place, zoo, tmp_path):
+    path = place if place == "-" else tmp_path / "log"
+    options = ("--workers", "2", "--log", path, "--log-text")
+    with serving(f"en-fr={zoo['translate']}", *options) as server:
+        texts = [f"A man and {n} dogs." for n in range(40)]
+        questions = [{**QUESTION, "q": text} for text in texts]
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda question: server.post("translate", question), questions))
+        status, said = server.end()
+    assert status == 143
+    written = said if place == "-" else path.read_text().splitlines()
+    lines = [json.loads(line) for line in written if line.startswith("{")]
+    assert sorted(line["text"][0] for line in lines) == sorted(texts)
+    assert {(line["route"], line["status"]) for line in lines} == {("/translate", 200)}

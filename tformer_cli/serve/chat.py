@@ -328,9 +328,7 @@ def finish_reason(output: Output) -> str:
     return "length" if output.is_cut else "stop"
 
 
-def usage_counts(
-    output: Output, names: Sequence[str] = ("prompt", "completion")
-) -> dict[str, Any]:
+def usage_counts(output: Output, names: Sequence[str] = ("prompt", "completion")) -> dict[str, Any]:
     counts = (output.n_read, output.n_written)
     named = {f"{name}_tokens": count for name, count in zip(names, counts, strict=True)}
     return {**named, "total_tokens": sum(counts)}

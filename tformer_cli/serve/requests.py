@@ -25,8 +25,9 @@ MOST_DEPTH = 20
 """Of lists and objects in each other; a request needs three."""
 JSON = ("application/json", "text/json")
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
-UNNAMED = ("", "text/plain")
-"""Types of a body that nobody chose: JSON is told by its first character."""
+UNNAMED = ("", "text/plain", FORM)
+"""Types that programs put on a body by themselves: JSON is told by its first character, with which
+no form begins."""
 _CHARSETS = re.compile(
     r"utf-?8|us-ascii|iso-?8859-?(?:[1-9]|1[013-6])|latin-?[1-9]"
     r"|(?:windows-|cp)(?:125[0-8]|874|932|936|949|950)|koi8-[ru]|macintosh|shift[_-]jis|sjis"
