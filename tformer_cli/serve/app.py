@@ -17,8 +17,8 @@ from tformer_cli.serve import libretranslate, live, openai
 from tformer_cli.serve.metrics import MEDIA_TYPE, summed
 from tformer_cli.serve.page_files import page_files
 from tformer_cli.serve.requests import Gone, Refused
-from tformer_cli.serve.security import BODY_IS_READ, Guard
-from tformer_cli.serve.site import Route, Site, plain_error, refusal
+from tformer_cli.serve.security import BODY_IS_READ, Guard, address_of
+from tformer_cli.serve.site import CLIENT, Client, Route, Site, plain_error, refusal
 
 UNKNOWN = "other"
 """Endpoint of requests that no route knows: their paths would be labels without end."""
@@ -101,6 +101,7 @@ class App:
             await send(message)
 
         request = Request({**scope, "path_params": parameters}, receive)
+        CLIENT.set(Client(address_of(scope)))  # what answers this request runs in this context
         try:
             response = await self._answer(route, methods, request)
             await response(scope, receive, noting)

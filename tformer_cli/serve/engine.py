@@ -86,6 +86,9 @@ class Job:
     """Parts of its only text are wanted while that is written."""
     is_admitted: bool = False
     """True for what continues a call that was let in."""
+    client: Hashable = None
+    has_place: bool = False
+    """See `scheduler.Request`, as of the client."""
     answers: Answers = field(init=False)
     request: Request[Part] = field(init=False)
     n_prepared: int = 0
@@ -236,6 +239,8 @@ class Engine:
             is_interactive=job.is_interactive,
             deadline=job.deadline,
             owner=job,
+            client=job.client,
+            has_place=job.has_place,
             is_admitted=job.is_admitted,
         )
         self.start()

@@ -7,8 +7,10 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -17,9 +19,10 @@ from starlette.responses import JSONResponse, Response
 
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.serve.config import ServeSettings
+from tformer_cli.serve.documents import Documents
 from tformer_cli.serve.downloads import Downloads
 from tformer_cli.serve.languages import Detector, Languages
-from tformer_cli.serve.metrics import Board, Metrics
+from tformer_cli.serve.metrics import Board, Labels, Metrics, counter
 from tformer_cli.serve.models import Busy, Draining, Late, UnknownModel
 from tformer_cli.serve.requests import Fields, Refused
 from tformer_cli.serve.security import Keys
@@ -36,6 +39,17 @@ Made = TypeVar("Made")
 Results: TypeAlias = "Answers | AsyncGenerator[Any, None]"
 
 
+@dataclass
+class Client:
+    """Whoever sent a request, as far as limits are concerned: a key, or else an address."""
+
+    name: str
+
+
+CLIENT: ContextVar[Client] = ContextVar("client")
+"""Of the request that a task answers; unset where there is none."""
+
+
 @dataclass(kw_only=True)
 class Site:
     """A running service, as handlers see it."""
@@ -44,6 +58,7 @@ class Site:
     settings: ServeSettings = field(default_factory=ServeSettings)
     keys: Keys = field(default_factory=Keys)
     downloads: Downloads = field(default_factory=Downloads)
+    documents: Documents = field(default_factory=Documents)
     metrics: Metrics = field(default_factory=Metrics)
     board: Board | None = None
     """Numbers of other workers; None: there are none."""
@@ -68,6 +83,8 @@ class Site:
             raise Refused(401, NO_KEY, code="missing_api_key")
         if not self.keys.accepts(key):
             raise Refused(403, "Invalid API key", code="invalid_api_key")
+        if (client := CLIENT.get(None)) is not None:
+            client.name = f"key {sha256(key.encode()).hexdigest()}"
 
     def check_texts(self, texts: Sequence[str], where: str) -> None:
         """Refuses more, or longer, texts than one request may have."""
@@ -121,7 +138,9 @@ class Site:
 
     def counted(self) -> str:
         """Writes the numbers of this process."""
-        return self.metrics.text(self.service.info(), self.service.stats)
+        documents: dict[Labels, float] = {(): len(self.documents.in_work)}
+        own = counter("tformer_documents", "Documents that are in work.", documents, "gauge")
+        return self.metrics.text(self.service.info(), self.service.stats) + "\n".join(own) + "\n"
 
     def results(
         self,
@@ -134,6 +153,8 @@ class Site:
         priority: Priority | None = None,
         deadline: float,
         is_streamed: bool = False,
+        has_place: bool = False,
+        is_admitted: bool = False,
     ) -> Results:
         """Asks for the results of texts, in order; closing it early drops what has not begun.
 
@@ -148,7 +169,16 @@ class Site:
             priority=priority,
             deadline=deadline,
             is_streamed=is_streamed,
+            client=client_name(),
+            has_place=has_place,
+            is_admitted=is_admitted,
         )
+
+
+def client_name() -> str | None:
+    """Names the client of the request that is answered."""
+    client = CLIENT.get(None)
+    return None if client is None else client.name
 
 
 async def begun(first: Chunk, rest: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:

@@ -67,6 +67,7 @@ def serve(
     if not (keys or is_loopback(settings.host)):
         warn(f"--host: whoever reaches {settings.host} can use the models; add --api-key-file")
     from tformer_cli.foreign.import_model import resolve_model
+    from tformer_cli.serve.documents import Documents
     from tformer_cli.serve.inspector import Inspector
     from tformer_cli.serve.models import Service
     from tformer_cli.serve.run import (
@@ -97,6 +98,7 @@ def serve(
             settings=settings,
             keys=keys,
             paths=named,
+            documents=Documents(settings.max_documents, seconds=settings.timeout),
             inspector=Inspector() if find_spec("torch") else None,
         )
         url = url_of(listening)
