@@ -22,7 +22,7 @@ from tformer_cli.documents.known_formats import format_named
 from tformer_cli.documents.projection import Link
 from tformer_cli.documents.segments import ReadSettings
 from tformer_cli.documents.translating import Answer, translating
-from tformer_cli.errors import TformerError
+from tformer_cli.errors import DataError, TformerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +35,8 @@ MEMORY = 1 << 30
 WINDOW_LINES = 256
 WINDOW_CHARACTERS = 64 << 10
 """A window ends with the line that reaches so many."""
+LONGEST_LINE = 50_000
+"""Characters that the engine prepares in one go, while sentences wait."""
 LOOKED_AT = 100
 """Segments of a document by which its language is guessed."""
 LOOKED_AT_CHARACTERS = 1000
@@ -45,6 +47,10 @@ GRACE = 5.0
 """Seconds after which a process ends itself, if whoever should have ended it is gone."""
 Frame = tuple[dict[str, Any], "list[bytes]"]
 """An order or a reply: an object of JSON, and contents of files."""
+
+
+class TooLarge(DataError):  # noqa: N818 - a document, not a failure
+    """A document is beyond a limit."""
 
 
 class Session:
@@ -69,7 +75,15 @@ class Session:
         texts = [one.text[:LOOKED_AT_CHARACTERS] for one in first]
         self._job = translating(list(self._all_segments()), protects=True)
         self._lines = next(self._job)
+        self._check_lines()
         return {"texts": texts}, []
+
+    def _check_lines(self) -> None:
+        longest = max((len(one.text) for one in self._lines), default=0)
+        if longest > LONGEST_LINE:
+            raise TooLarge(
+                f"a paragraph has {longest:,} characters, more than {LONGEST_LINE:,}; break it"
+            )
 
     def _all_segments(self) -> Iterator[Segment]:
         return (one for segments in self._segments for one in segments)
@@ -83,6 +97,7 @@ class Session:
             except StopIteration as end:
                 return self._written(end.value.segments)
             self._answers, self._n_given = [], 0
+            self._check_lines()
         window: list[Request] = []
         n_characters = 0
         while (

@@ -19,8 +19,14 @@ from typing import TYPE_CHECKING, Any
 from tformer_cli import errors
 from tformer_cli.documents.translating import Request as Line
 from tformer_cli.serve.cache import trim_memory
-from tformer_cli.serve.document_process import MEMORY, Frame, Session, read_frame, write_frame
-from tformer_cli.serve.requests import Refused
+from tformer_cli.serve.document_process import (
+    MEMORY,
+    Frame,
+    Session,
+    TooLarge,
+    read_frame,
+    write_frame,
+)
 from tformer_cli.serve.scheduler import Busy, Late
 
 if TYPE_CHECKING:
@@ -123,14 +129,13 @@ def _raise_told(reply: Mapping[str, Any]) -> None:
     name, message = reply.get("error"), reply.get("message", "")
     if name is None:
         return
-    if name == "MemoryError":
-        raise too_large(f"reading it takes more than {MEMORY >> 20} MB of memory")
-    kind = getattr(errors, name, errors.DataError) if reply["is_known"] else None
-    raise RuntimeError(f"{name}: {message}") if kind is None else kind(message)
-
-
-def too_large(reason: str) -> Refused:
-    return Refused(413, f"the document is too large: {reason}; send it in parts")
+    if name == MemoryError.__name__:
+        raise TooLarge(f"reading it takes more than {MEMORY >> 20} MB of memory; send parts of it")
+    if name == TooLarge.__name__:
+        raise TooLarge(message)
+    if not reply["is_known"]:
+        raise RuntimeError(f"{name}: {message}")
+    raise getattr(errors, name, errors.DataError)(message)
 
 
 class Reader:

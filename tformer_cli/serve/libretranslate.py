@@ -220,9 +220,9 @@ async def _translated(
     priority: Priority | None = None,
 ) -> list[list[str]]:
     """Translates texts line by line: the best translations of each, at least one."""
-    lines = [text.split("\n") for text in texts]
-    # The lines of all texts are one request, which the engine cuts into batches as it likes
-    wanted = [line.removesuffix("\r") for one in lines for line in one if _has_words(line)]
+    # Of a megabyte of texts this takes a while
+    is_long = sum(map(len, texts)) > SHORT
+    lines, wanted = await site.apart(_cut, texts) if is_long else _cut(texts)
     found: Iterator[list[str]] = iter(())
     if way.models and wanted:
         settings = {**way.settings, "n_best": n_best if n_best > 1 else None}
@@ -231,8 +231,19 @@ async def _translated(
         )
         async with aclosing(results):
             found = iter([[one.text for one in result.hypotheses] async for result in results])
+    return await site.apart(_joined, lines, found) if is_long else _joined(lines, found)
+
+
+def _cut(texts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """Returns the lines of texts, and those of all texts that are translated, in one request."""
+    lines = [text.split("\n") for text in texts]
+    return lines, [line.removesuffix("\r") for some in lines for line in some if _has_words(line)]
+
+
+def _joined(lines: Sequence[Sequence[str]], found: Iterator[list[str]]) -> list[list[str]]:
+    """Puts the translations of lines in their places; returns the best ones of each text."""
     translated = [
-        [next(found, [line]) if _has_words(line) else [line] for line in one] for one in lines
+        [next(found, [line]) if _has_words(line) else [line] for line in some] for some in lines
     ]
     return [
         [_ranked(own, some, rank) for rank in range(max(map(len, some)))]

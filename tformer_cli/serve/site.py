@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.serve.config import ServeSettings
+from tformer_cli.serve.document_process import TooLarge
 from tformer_cli.serve.documents import Documents
 from tformer_cli.serve.downloads import Downloads
 from tformer_cli.serve.languages import Detector, Languages
@@ -202,6 +203,8 @@ def refusal(error: Exception) -> Refused:
         return Refused(504, str(error), code="deadline_exceeded")
     if isinstance(error, UnknownModel):
         return Refused(404, str(error), code="model_not_found", param="model")
+    if isinstance(error, TooLarge):
+        return Refused(413, str(error))
     if isinstance(error, UsageError | DataError):
         # The command line's words, in which fields are options
         words = _OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
