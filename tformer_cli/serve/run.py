@@ -20,14 +20,11 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from tformer_cli.errors import TformerError, UsageError
 from tformer_cli.serve.app import make_app
 from tformer_cli.serve.config import CONNECTIONS, DRAIN_SECONDS, HEADER_SECONDS
-from tformer_cli.serve.security import PEER
 from tformer_cli.serve.site import Site, report
 
 HEADER_BYTES = 64 << 10
@@ -177,21 +174,6 @@ def open_browser(url: str) -> None:
     threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
-def behind_proxies(app: ASGIApp, trusted: str | None) -> ASGIApp:
-    """Reads scheme and address of clients from the headers of proxies that are trusted.
-
-    One on this machine is believed the scheme; whose client it speaks for only if it is named.
-    """
-    told = ProxyHeadersMiddleware(app, trusted or "127.0.0.1")  # type: ignore[arg-type]
-
-    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not trusted:
-            scope[PEER] = scope["client"]
-        await told(scope, receive, send)  # type: ignore[arg-type]
-
-    return noting
-
-
 def serve_here(site: Site, listening: socket.socket) -> None:
     """Serves in this process until a signal, which is raised again when all is answered."""
     # Its lines are not ours, and its errors have tracebacks; what matters is reported by the app
@@ -200,8 +182,7 @@ def serve_here(site: Site, listening: socket.socket) -> None:
     logging.getLogger("asyncio").handlers = [_Reporter()]
     logging.getLogger("asyncio").propagate = False
     config = uvicorn.Config(
-        behind_proxies(make_app(site), os.environ.get("FORWARDED_ALLOW_IPS")),
-        proxy_headers=False,
+        make_app(site),
         http=TimedProtocol,
         ws="none",
         lifespan="off",

@@ -27,8 +27,6 @@ WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
 FILE_PATHS = ("/translate_file",)
 BODY_IS_READ = "tformer.body_is_read"
 """Key of a scope: an event after which `receive` returns only when the client leaves."""
-PEER = "tformer.peer"
-"""Key of a scope: the address and port of who connected, where no proxy is trusted to name it."""
 NETWORK_BITS = 64
 """Of an IPv6 address, of which a client has all that begin alike."""
 SHORTEST_KEY = 16
@@ -77,7 +75,7 @@ def is_loopback(host: str) -> bool:
 
 def address_of(scope: Scope) -> str:
     """Returns the address of a client, as far as clients are told apart by it."""
-    address = str((scope.get(PEER) or scope.get("client") or ("",))[0])
+    address = str((scope.get("client") or ("",))[0])
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
