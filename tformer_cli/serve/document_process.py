@@ -14,22 +14,26 @@ import resource
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tformer_cli.documents.known_formats import format_named
 from tformer_cli.documents.projection import Link
-from tformer_cli.documents.segments import ReadSettings
-from tformer_cli.documents.translating import Answer, translating
-from tformer_cli.errors import DataError, TformerError
+from tformer_cli.documents.segments import ReadSettings, TooLarge
+from tformer_cli.documents.translating import Answer, may_have_text, translating
+from tformer_cli.errors import TformerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tformer_cli.documents.segments import Segment
-    from tformer_cli.documents.translating import Request
+    from tformer_cli.documents.translating import Request, Translated
 
+MOST_SEGMENTS = 100_000
+MOST_BYTES = 64 << 20
+"""Of an upload when it is unpacked."""
 MEMORY = 1 << 30
 """Bytes that a process may take: an upload of the largest size, as files of people are."""
 WINDOW_LINES = 256
@@ -49,10 +53,6 @@ Frame = tuple[dict[str, Any], "list[bytes]"]
 """An order or a reply: an object of JSON, and contents of files."""
 
 
-class TooLarge(DataError):  # noqa: N818 - a document, not a failure
-    """A document is beyond a limit."""
-
-
 class Session:
     """The documents of one request; its orders are `read`, then `next` until it brings files."""
 
@@ -68,9 +68,14 @@ class Session:
         return self._next([Answer(text, _links(links)) for text, links in order["answers"]])
 
     def _read(self, name: str, settings: ReadSettings, contents: list[bytes]) -> Frame:
+        self._name = settings.name
+        settings = replace(settings, most_segments=MOST_SEGMENTS, most_bytes=MOST_BYTES)
         read = format_named(name).read
+        data = b"".join(contents) if len(contents) > 1 else contents[0]
         self._documents = [read(contents.pop(0), settings) for _ in range(len(contents))]
         self._segments = [one.segments for one in self._documents]
+        # Else nobody asks, and of a large document it takes a while
+        self._has_text = not any(self._segments) and may_have_text(data)
         first = islice(self._all_segments(), LOOKED_AT)
         texts = [one.text[:LOOKED_AT_CHARACTERS] for one in first]
         self._job = translating(list(self._all_segments()), protects=True)
@@ -82,7 +87,8 @@ class Session:
         longest = max((len(one.text) for one in self._lines), default=0)
         if longest > LONGEST_LINE:
             raise TooLarge(
-                f"a paragraph has {longest:,} characters, more than {LONGEST_LINE:,}; break it"
+                f"{self._name}: has a paragraph of {longest:,} characters, more than "
+                f"{LONGEST_LINE:,}; divide it"
             )
 
     def _all_segments(self) -> Iterator[Segment]:
@@ -95,7 +101,7 @@ class Session:
             try:
                 self._lines = self._job.send(self._answers)
             except StopIteration as end:
-                return self._written(end.value.segments)
+                return self._written(end.value)
             self._answers, self._n_given = [], 0
             self._check_lines()
         window: list[Request] = []
@@ -110,13 +116,17 @@ class Session:
             self._n_given += 1
         return {"lines": [(one.text, one.needs_links) for one in window]}, []
 
-    def _written(self, made: Sequence[Segment | None]) -> Frame:
-        left = iter(made)
+    def _written(self, made: Translated) -> Frame:
+        left = iter(made.segments)
         contents = [
             document.write(list(islice(left, len(own))))
             for document, own in zip(self._documents, self._segments, strict=True)
         ]
-        return {"skipped": [dict(one.skipped) for one in self._documents]}, contents
+        for document in self._documents:
+            made.summary.skipped.update(document.skipped)
+        warning = made.summary.warning(has_text=self._has_text)
+        told = {**made.summary.counts(), **({"warning": warning} if warning else {})}
+        return {"summary": told}, contents
 
 
 def _links(plain: Sequence[Any] | None) -> list[Link] | None:

@@ -17,13 +17,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli import errors
+from tformer_cli.documents.segments import TooLarge
 from tformer_cli.documents.translating import Request as Line
 from tformer_cli.serve.cache import trim_memory
 from tformer_cli.serve.document_process import (
     MEMORY,
     Frame,
     Session,
-    TooLarge,
     read_frame,
     write_frame,
 )
@@ -130,7 +130,7 @@ def _raise_told(reply: Mapping[str, Any]) -> None:
     if name is None:
         return
     if name == MemoryError.__name__:
-        raise TooLarge(f"reading it takes more than {MEMORY >> 20} MB of memory; send parts of it")
+        raise TooLarge(f"the document takes more than {MEMORY >> 20} MB to read; divide it")
     if name == TooLarge.__name__:
         raise TooLarge(message)
     if not reply["is_known"]:
@@ -148,8 +148,8 @@ class Reader:
         """By which their language is guessed."""
         self.contents: list[bytes] = []
         """The translated documents, once there are no more lines."""
-        self.skipped: list[dict[str, int]] = []
-        """See `Document.skipped`, of each."""
+        self.summary: dict[str, Any] = {}
+        """Counts of all, and a warning if text was left as it was."""
 
     async def read(
         self, name: str, contents: list[bytes], settings: ReadSettings, deadline: float
@@ -164,7 +164,7 @@ class Reader:
         reply, contents = await self._reply(order, [], self._seconds)
         if "lines" in reply:
             return [Line(text, needs_links) for text, needs_links in reply["lines"]]
-        self.contents, self.skipped = contents, reply["skipped"]
+        self.contents, self.summary = contents, reply["summary"]
         return []
 
     async def _reply(self, order: dict[str, Any], contents: list[bytes], seconds: float) -> Frame:

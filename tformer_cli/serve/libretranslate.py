@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from pathlib import PurePath
 from typing import Any
 
@@ -111,42 +111,34 @@ async def translate(site: Site, request: Request) -> Response:
     else:
         source = _language(languages, fields.text("source"))
     way = languages.checked_way(source, target)
-    if text_format == "html":
-        written = await _pages(site, way, texts, site.deadline(fields))
-        found = [[one.decode()] for one in written]
-    else:
-        found = await _translated(site, way, texts, 1 + n_more, site.deadline(fields))
-    return JSONResponse(_answer(fields, found, guess, n_more))
+    deadline = site.deadline(fields)
+    if text_format != "html":
+        found = await _translated(site, way, texts, 1 + n_more, deadline)
+        return JSONResponse(_answer(fields, found, guess, n_more))
+    pages = await _pages(site, way, texts, deadline)
+    answer = _answer(fields, [[one.decode()] for one in pages.contents], guess, n_more)
+    # LibreTranslate's own fields and no others, where all was translated
+    has_more = "warning" in pages.summary
+    return JSONResponse({**answer, "summary": pages.summary} if has_more else answer)
 
 
-async def _pages(site: Site, way: Way, texts: Sequence[str], deadline: float) -> list[bytes]:
-    """Translates texts of HTML; long ones are documents."""
+async def _pages(site: Site, way: Way, texts: Sequence[str], deadline: float) -> Reader:
+    """Translates texts of HTML, in which equal lines are sent once; long ones are documents."""
     contents = [text.encode(errors="replace") for text in texts]
-    if sum(map(len, contents)) <= SHORT:
-        return await _document(site, way, contents, "html", ReadSettings(), deadline)
-    with site.documents.in_work.place(client_name()):
-        return await _document(site, way, contents, "html", ReadSettings(), deadline, is_long=True)
+    is_long = sum(map(len, contents)) > SHORT
+    place = site.documents.in_work.place(client_name()) if is_long else nullcontext()
+    reading = site.documents.reading(
+        "html", contents, ReadSettings(), deadline, is_short=not is_long
+    )
+    with place:
+        async with reading as reader:
+            await _translate_all(site, way, reader, deadline, is_long=is_long)
+    return reader
 
 
-async def _document(
-    site: Site,
-    way: Way,
-    contents: list[bytes],
-    name: str,
-    settings: ReadSettings,
-    deadline: float,
-    *,
-    is_long: bool = False,
-) -> list[bytes]:
-    """Translates documents of one format, in which equal lines are sent once."""
-    reading = site.documents.reading(name, contents, settings, deadline, is_short=not is_long)
-    async with reading as reader:
-        return await _written(site, way, reader, deadline, is_long=is_long)
-
-
-async def _written(
+async def _translate_all(
     site: Site, way: Way, reader: Reader, deadline: float, *, is_long: bool
-) -> list[bytes]:
+) -> None:
     """Translates what a reader hands out, a window of lines after the other."""
     options: dict[str, Any] = {"priority": "bulk", "has_place": True} if is_long else {}
     lines = await reader.next([])
@@ -155,7 +147,6 @@ async def _written(
         # As of any request that was begun in time, and has many lines
         options["is_admitted"], deadline = True, math.inf
         lines = await reader.next(answers)
-    return reader.contents
 
 
 async def _lines(
@@ -304,10 +295,10 @@ async def translate_file(site: Site, request: Request) -> Response:
             else:
                 source = _language(served, fields.text("source"))
             way = served.checked_way(source, target)
-            (written,) = await _written(site, way, reader, deadline, is_long=True)
-        place = await site.apart(site.downloads.add, settings.name, written)
+            await _translate_all(site, way, reader, deadline, is_long=True)
+        place = await site.apart(site.downloads.add, settings.name, reader.contents.pop())
     url = request.url.replace(path=f"/download_file/{place}", query="", fragment="")
-    return JSONResponse({"translatedFileUrl": str(url)})
+    return JSONResponse({"translatedFileUrl": str(url), "summary": reader.summary})
 
 
 async def download_file(site: Site, request: Request) -> Response:

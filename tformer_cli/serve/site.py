@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from tformer_cli.documents.segments import TooLarge
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.serve.config import ServeSettings
-from tformer_cli.serve.document_process import TooLarge
 from tformer_cli.serve.documents import Documents
 from tformer_cli.serve.downloads import Downloads
 from tformer_cli.serve.languages import Detector, Languages
