@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 from tformer_cli import errors
 from tformer_cli.documents.segments import TooLarge
@@ -92,6 +93,8 @@ class Process:
             start_new_session=True,  # Ctrl-C in the terminal is for the service, which ends it
         )
         self._is_large = False
+        self.close = finalize(self, _end, self._process)
+        """Kills it and waits until it is gone."""
 
     @property
     def can_be_kept(self) -> bool:
@@ -114,14 +117,14 @@ class Process:
     def kill(self) -> None:
         self._process.kill()
 
-    def close(self) -> None:
-        """Kills it and waits until it is gone."""
-        self.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        with suppress(OSError):  # what was not sent yet
             if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+                stream.close()
 
 
 def _raise_told(reply: Mapping[str, Any]) -> None:

@@ -237,10 +237,8 @@ class Scheduler(Generic[U]):
     def _check_room(self, client: Hashable, *, is_interactive: bool) -> None:
         """Raises an error if a queue is full, or the share of a client in it."""
         ring = self._interactive if is_interactive else self._bulk
-        parts: list[tuple[Hashable, float, str]] = [(None, 1.0, "too much is waiting")]
-        if client is not None:
-            parts.append((client, SHARE, "too much of yours is waiting"))
-        for whose, share, reason in parts:
+        limits = [(client, SHARE, "too much of yours is waiting")] if client is not None else []
+        for whose, share, reason in (*limits, (None, 1.0, "too much is waiting")):
             if self._is_filled(ring, whose, share):
                 wait = self._seconds(self._counted(ring, whose))
                 raise Busy(reason, max(1, math.ceil(wait)))
