@@ -237,7 +237,7 @@ def test_reading_has_a_deadline_after_which_its_process_is_gone(monkeypatch):
     client = apart(HANGING)
     answer = client.post("/translate_file", **upload(timeout_ms=20))
     assert answer.status == 504
-    assert answer.json["error"].startswith("reading or writing the document took")
+    assert answer.json["error"].startswith("the document was not read or written in")
     made[0]._process.wait(10)
     assert len(client.site.documents.in_work) == 0
     # Others are answered meanwhile, and short pages, too
@@ -273,6 +273,12 @@ def test_a_process_that_ends_is_an_error_in_a_line(capsys):
     assert answer.json == {"error": "the service failed; its operator can see why"}
     assert "a process that reads documents has ended unexpectedly" in capsys.readouterr().err
     assert len(client.site.documents.in_work) == 0
+
+
+def test_a_process_that_does_not_start_is_no_failure():
+    answer = apart(("nosuch-program",)).post("/translate_file", **upload())
+    assert answer.status == 429
+    assert "no document can be read now (no such file or directory)" in answer.json["error"]
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,8 @@ RECEIVED = 2
 """Times the documents in work that may be received: one waits in memory until it is whole."""
 SHORT = 10_000
 """Characters that are read in a thread, which takes no longer than starting a process."""
+STEP_SECONDS = 300.0
+"""Longest that a process may place the translations of a document that was begun."""
 RETRY_SECONDS = 10
 """After which a client may send a document again that there was no place for."""
 KEPT = 2
@@ -144,9 +146,8 @@ def _raise_told(reply: Mapping[str, Any]) -> None:
 class Reader:
     """Documents of one request, as they are handed out and taken back."""
 
-    def __init__(self, session: Session | Process, executor: Executor, seconds: float) -> None:
+    def __init__(self, session: Session | Process, executor: Executor) -> None:
         self._session, self._executor = session, executor
-        self._seconds = seconds
         self.texts: list[str] = []
         """By which their language is guessed."""
         self.contents: list[bytes] = []
@@ -164,7 +165,7 @@ class Reader:
     async def next(self, answers: Sequence[Answer]) -> list[Line]:
         """Takes the translations of the last window, and returns the lines of the next one."""
         order = {"do": "next", "answers": [(one.text, one.links) for one in answers]}
-        reply, contents = await self._reply(order, [], self._seconds)
+        reply, contents = await self._reply(order, [], STEP_SECONDS)
         if "lines" in reply:
             return [Line(text, needs_links) for text, needs_links in reply["lines"]]
         self.contents, self.summary = contents, reply["summary"]
@@ -179,7 +180,7 @@ class Reader:
                     self._executor, self._session.obey, order, contents
                 )
         except TimeoutError:
-            raise Late(f"reading or writing the document took {seconds:.0f} seconds") from None
+            raise Late(f"the document was not read or written in {seconds:.0f} seconds") from None
 
 
 class Documents:
@@ -189,15 +190,11 @@ class Documents:
         self,
         most_of_client: int = MOST_OF_CLIENT,
         *,
-        seconds: float = 30.0,
         is_apart: bool = True,
         command: Sequence[str] = COMMAND,
     ) -> None:
-        """Takes the most of a client, and the longest that a step of a document may take.
-
-        Unless they are read apart, threads do so, and a step goes on after its time.
-        """
-        self._seconds, self._is_apart, self._command = seconds, is_apart, command
+        """Takes the most of a client; unless they are read apart, a thread does so."""
+        self._is_apart, self._command = is_apart, command
         most = CLIENTS * most_of_client
         self.in_work = Places(most_of_client, most)
         self.received = Places(RECEIVED * most_of_client, RECEIVED * most)
@@ -218,14 +215,14 @@ class Documents:
     ) -> AsyncIterator[Reader]:
         """Reads documents of one format; ends all work for them at the end of the context."""
         if is_short or not self._is_apart:
-            reader = Reader(Session(), self._short_threads, self._seconds)
+            reader = Reader(Session(), self._short_threads)
             await reader.read(name, contents, settings, deadline)
             yield reader
             return
-        process = self._kept.pop() if self._kept else Process(self._command)
+        process = self._kept.pop() if self._kept else self._started()
         is_good = False
         try:
-            reader = Reader(process, self._threads, self._seconds)
+            reader = Reader(process, self._threads)
             await reader.read(name, contents, settings, deadline)
             yield reader
             is_good = bool(reader.contents)
@@ -236,6 +233,13 @@ class Documents:
                 process.kill()
                 self._threads.submit(process.close)
             self._threads.submit(trim_memory)
+
+    def _started(self) -> Process:
+        try:
+            return Process(self._command)
+        except OSError as error:
+            reason = (error.strerror or "an error of the system").lower()
+            raise Busy(f"no document can be read now ({reason})", RETRY_SECONDS) from None
 
     def close(self) -> None:
         """Ends the processes that wait."""

@@ -98,7 +98,7 @@ def serve(
             settings=settings,
             keys=keys,
             paths=named,
-            documents=Documents(settings.max_documents, seconds=settings.timeout),
+            documents=Documents(settings.max_documents),
             inspector=Inspector() if find_spec("torch") else None,
         )
         url = url_of(listening)
