@@ -18,6 +18,7 @@ from tformer_cli.api.model import load_model
 from tformer_cli.documents.answers import links_of
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.kinds.serving import Generating, Translating
+from tformer_cli.serve import engine
 from tformer_cli.serve.cache import MISSING, ResultCache, private_bytes
 from tformer_cli.serve.models import RELAYED_LINES, Busy, Draining, Late, Service, UnknownModel
 from tformer_cli.serve.scheduler import OPEN_LINES
@@ -63,6 +64,10 @@ def pass_time(service, seconds):
         model.engine.scheduler._clock = lambda: time.monotonic() + seconds
 
 
+def waiting(service):
+    return sum(service.stats.queue_requests.values())
+
+
 def service_of(zoo, *names, **options):
     return Service({name: zoo[name] for name in names}, **options)
 
@@ -105,7 +110,7 @@ def test_impossible_settings_harm_nobody_else(zoo, settings, said):
         return await good
 
     assert asyncio.run(run()) == list(load_model(zoo["translate"]).translate(ENGLISH))
-    assert service.stats.queue_requests == 0
+    assert not waiting(service)
 
 
 def test_an_error_in_a_batch_is_told_only_to_whoever_has_it(zoo, monkeypatch):
@@ -163,12 +168,12 @@ def test_the_work_of_a_client_that_leaves_stops_within_a_batch(zoo, gate):
         cancelled = asyncio.create_task(
             all_of(service.submit("translate", "translate", numbered(300)))
         )
-        await until(lambda: service.stats.queue_requests)
+        await until(lambda: waiting(service))
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):  # now it has left, before the next batch
             await cancelled
         gate.open()
-        await until(lambda: service.stats.queue_requests == 0)
+        await until(lambda: not waiting(service))
         await service.drain(5.0)
 
     asyncio.run(run())
@@ -206,7 +211,7 @@ def test_a_sentence_is_answered_while_a_document_is_computed(zoo, gate):
         first = asyncio.create_task(anext(document))
         await until(lambda: len(gate.batches) == 1)
         sentence = asyncio.create_task(all_of(service.submit("translate", "translate", ["house"])))
-        await until(lambda: service.stats.queue_requests == 2)
+        await until(lambda: waiting(service) == 2)
         gate.open(2)
         await asyncio.wait_for(sentence, 60)
         assert gate.batches[1] == 1
@@ -227,7 +232,7 @@ def test_a_request_that_cannot_begin_in_time_is_late(zoo, gate):
         late = asyncio.create_task(
             all_of(service.submit("translate", "translate", ["b"], deadline=deadline))
         )
-        await until(lambda: service.stats.queue_requests)
+        await until(lambda: waiting(service))
         pass_time(service, 70)
         gate.open()
         assert len(await first) == 1
@@ -282,6 +287,46 @@ def test_draining_answers_what_was_let_in_and_nothing_else(zoo, gate):
     kept, relayed = asyncio.run(run())
     assert [one.source for one in kept] == lines
     assert [one.source for one in relayed] == lines
+
+
+def test_draining_goes_on_while_what_was_let_in_brings_more(zoo):
+    service = service_of(zoo, "translate")
+    left = numbered(3)
+
+    async def run():
+        ending = asyncio.create_task(service.drain(60.0, lambda: bool(left)))
+        await until(lambda: service._is_draining)
+        for _ in range(3):  # windows of a document, between which nothing waits
+            await asyncio.sleep(0.02)
+            window = service.submit("translate", "translate", [left[-1]], is_admitted=True)
+            assert len(await all_of(window)) == 1
+            left.pop()
+        await ending
+
+    asyncio.run(run())
+
+
+def test_long_texts_are_prepared_a_few_at_a_time(zoo, gate, monkeypatch):
+    service = service_of(zoo, "translate")
+    sizes = []
+    prepare = Translating.prepare
+
+    def noting(self, texts, *given):
+        sizes.append(sum(map(len, texts)))
+        return prepare(self, texts, *given)
+
+    monkeypatch.setattr(Translating, "prepare", noting)
+    monkeypatch.setattr(engine, "SIZE_AT_ONCE", 100)
+    texts = ["dog " * 60] * 20 + ["dog"] * 200
+
+    async def run():
+        gate.open()
+        return await all_of(service.submit("translate", "translate", texts))
+
+    assert len(asyncio.run(run())) == len(texts)
+    # As many as there is room for, and the rest of one
+    assert max(sizes) <= 2 * len(texts[0]) + 4
+    assert len(sizes) >= 10
 
 
 def test_draining_ends_in_time_and_tells_those_it_leaves(zoo, gate):

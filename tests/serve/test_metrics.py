@@ -89,9 +89,14 @@ def test_names_of_models_are_escaped():
 
 
 def test_the_engine_is_counted_by_its_own_names():
-    stats = SimpleNamespace(batch_tokens=Histogram((1.0,)), rejected_total=2, _lock=None, other="x")
+    stats = SimpleNamespace(
+        batch_tokens=Histogram((1.0,)), rejected_total=2, _lock=None, other="x",
+        queue_requests={"interactive": 1, "bulk": 4},
+    )  # fmt: skip
     text = Metrics().text([model("a")], stats)
     assert "# TYPE tformer_rejected_total counter" in text
+    assert "# TYPE tformer_queue_requests gauge" in text
+    assert 'tformer_queue_requests{class="bulk"} 4\n' in text
     assert 'tformer_batch_tokens_bucket{le="+Inf"} 0' in text
     assert "other" not in text
     assert "_lock" not in text

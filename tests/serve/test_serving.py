@@ -595,5 +595,5 @@ def test_a_client_that_leaves_ends_its_work(zoo):
             with socket.create_connection((server.host, server.port)) as one:
                 one.sendall(head.encode() + body)
                 time.sleep(0.05)
-        while "tformer_queue_requests 0\n" not in server.get("metrics"):
+        while 'tformer_queue_requests{class="bulk"} 0\n' not in server.get("metrics"):
             assert time.monotonic() < until

@@ -20,8 +20,8 @@ from tformer_cli.serve.page_files import page_files
 from tformer_cli.serve.proxies import ENTRANCE, PREFIX
 from tformer_cli.serve.request_log import ENTRY, LEFT
 from tformer_cli.serve.requests import Gone, Refused
-from tformer_cli.serve.security import BODY_IS_READ, Guard
-from tformer_cli.serve.site import Route, Site, refusal
+from tformer_cli.serve.security import BODY_IS_READ, Guard, address_of
+from tformer_cli.serve.site import CLIENT, Client, Route, Site, refusal
 
 UNKNOWN = "other"
 """Endpoint of requests that no route knows: their paths would be labels without end."""
@@ -111,6 +111,7 @@ class App:
             await send(message)
 
         request = Request({**scope, "path_params": parameters}, receive)
+        CLIENT.set(Client(address_of(scope)))  # what answers this request runs in this context
         try:
             response = await self._answer(route, methods, request)
             await response(scope, receive, noting)

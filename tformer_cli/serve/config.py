@@ -89,7 +89,18 @@ class ServeSettings:
     max_characters: int = setting(5000, "Longest text of a request.", "Limits", min=1, max=10**6)
     max_texts: int = setting(128, "Most texts of a request.", "Limits", min=1, max=10**4)
     max_queue: int = setting(
-        1000, "Sentences that may wait; who comes then is told to slow down.", "Limits", min=1
+        1000,
+        "Sentences that may wait, and as many of long requests; half of them of one client. Who "
+        "comes then is told to slow down.",
+        "Limits",
+        min=1,
+    )
+    max_documents: int = setting(
+        4,
+        "Documents of one client that are translated at once; twice as many of all.",
+        "Limits",
+        min=1,
+        max=64,
     )
     memory: str | None = setting(
         None,

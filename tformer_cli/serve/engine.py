@@ -37,6 +37,8 @@ LINES_AT_ONCE = 32
 """Lines of one request that are prepared in one go."""
 REQUESTS_AT_ONCE = 64
 """Requests that are prepared between two batches, so that neither waits long for the other."""
+SIZE_AT_ONCE = 4096
+"""Tokens, as `size_of` guesses them, that are prepared between two batches, and some more."""
 KEPT_SETTINGS = 64
 """Settings of which the prepared computations are kept."""
 REST_SECONDS = 2.0
@@ -86,6 +88,9 @@ class Job:
     """Parts of its only text are wanted while that is written."""
     is_admitted: bool = False
     """True for what continues a call that was let in."""
+    client: Hashable = None
+    has_place: bool = False
+    """See `scheduler.Request`, as of the client."""
     answers: Answers = field(init=False)
     request: Request[Part] = field(init=False)
     n_prepared: int = 0
@@ -236,6 +241,8 @@ class Engine:
             is_interactive=job.is_interactive,
             deadline=job.deadline,
             owner=job,
+            client=job.client,
+            has_place=job.has_place,
             is_admitted=job.is_admitted,
         )
         self.start()
@@ -339,8 +346,10 @@ class Engine:
             self._stats.count("cancelled_late_total")
             self._fail(request, Late("the request could not be answered in time"))
         if self.state == "loaded":
+            room = SIZE_AT_ONCE
             for request in self.scheduler.hungry()[:REQUESTS_AT_ONCE]:
-                self._prepare(request)
+                if room > 0:
+                    room -= self._prepare(request, room)
             # Before the batch: what was found in the cache need not wait for it
             self._deliver()
             if batch := self.scheduler.next_batch():
@@ -404,10 +413,17 @@ class Engine:
             del self._servings[next(iter(self._servings))]
         return found
 
-    def _prepare(self, request: Request[Part]) -> None:
-        """Tokenizes the next lines of a request, and looks for what was computed before."""
+    def _prepare(self, request: Request[Part], room: int) -> int:
+        """Tokenizes the next lines of a request, and looks for what was computed before.
+
+        Takes the size that there is room for, of which one line may have more, and returns theirs.
+        """
         job: Job = request.owner
-        start, end = job.n_prepared, min(len(job.texts), job.n_prepared + LINES_AT_ONCE)
+        start = end = job.n_prepared
+        size = 0
+        while end < len(job.texts) and end < start + LINES_AT_ONCE and size < room:
+            size += size_of(job.texts[end])
+            end += 1
         texts = job.texts[start:end]
         try:
             serving = self._serving_of(job)
@@ -423,9 +439,8 @@ class Engine:
             ]
         except Exception as error:  # noqa: BLE001 - of one request; the others go on
             self._fail(request, error)
-            return
+            return size
         job.n_prepared = end
-        size = sum(map(size_of, texts))
         self._learn(size, parts)
         job.rest_size -= size
         self.scheduler.put(
@@ -437,6 +452,7 @@ class Engine:
             n_rest=len(job.texts) - end,
             rest_tokens=self._cost(job.rest_size),
         )
+        return size
 
     def _cost(self, size: int) -> int:
         """Guesses the tokens of texts of a size, before they are made."""

@@ -3,9 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import aclosing
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing, nullcontext
 from pathlib import PurePath
 from typing import Any
 
@@ -13,24 +12,25 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tformer_cli.documents.answers import links_of
-from tformer_cli.documents.known_formats import BY_EXTENSION, format_named
-from tformer_cli.documents.segments import Document, ReadSettings, Segment
-from tformer_cli.documents.translating import Answer, Translated, translating
+from tformer_cli.documents.known_formats import BY_EXTENSION
+from tformer_cli.documents.segments import ReadSettings
+from tformer_cli.documents.translating import Answer
 from tformer_cli.documents.translating import Request as Line
 from tformer_cli.errors import TformerError
 from tformer_cli.serve.config import MOST_ALTERNATIVES
 from tformer_cli.serve.dialects import plain_error
+from tformer_cli.serve.documents import SHORT, Reader
 from tformer_cli.serve.downloads import attachment
 from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
 from tformer_cli.serve.proxies import PREFIX, public_url
 from tformer_cli.serve.requests import Fields, Refused, read_fields
-from tformer_cli.serve.site import Priority, Route, Site
+from tformer_cli.serve.site import Priority, Route, Site, client_name
 from tformer_cli.wording import is_blank
 
 FRONTEND_MILLISECONDS = 500
 """Milliseconds that a page waits after the last key before it asks."""
-_LOOKED_AT = 100
-"""Segments of a document by which its language is guessed."""
+LINKED_LINES = 32
+"""Lines that are aligned in one go, so that others do not wait for those of a document."""
 SHOWN = 40
 """Characters of a client's word in an error."""
 
@@ -113,63 +113,50 @@ async def translate(site: Site, request: Request) -> Response:
     else:
         source = _language(languages, fields.text("source"))
     way = languages.checked_way(source, target)
-    if text_format == "html":
-        deadline = site.deadline(fields)
-        pages = await site.apart(_pages, texts)
-        written = await _documents(site, way, pages, deadline)
-        found = [[one.decode()] for one in written]
-    else:
-        found = await _translated(site, way, texts, 1 + n_more, site.deadline(fields))
-    return JSONResponse(_answer(fields, found, guess, n_more))
+    deadline = site.deadline(fields)
+    if text_format != "html":
+        found = await _translated(site, way, texts, 1 + n_more, deadline)
+        return JSONResponse(_answer(fields, found, guess, n_more))
+    pages = await _pages(site, way, texts, deadline)
+    answer = _answer(fields, [[one.decode()] for one in pages.contents], guess, n_more)
+    # LibreTranslate's own fields and no others, where all was translated
+    has_more = "warning" in pages.summary
+    return JSONResponse({**answer, "summary": pages.summary} if has_more else answer)
 
 
-def _pages(texts: Sequence[str]) -> list[Document]:
-    read = format_named("html").read
-    return [read(text.encode(errors="replace"), ReadSettings()) for text in texts]
+async def _pages(site: Site, way: Way, texts: Sequence[str], deadline: float) -> Reader:
+    """Translates texts of HTML, in which equal lines are sent once; long ones are documents."""
+    contents = [text.encode(errors="replace") for text in texts]
+    is_long = sum(map(len, contents)) > SHORT
+    place = site.documents.in_work.place(client_name()) if is_long else nullcontext()
+    reading = site.documents.reading(
+        "html", contents, ReadSettings(), deadline, is_short=not is_long
+    )
+    with place:
+        async with reading as reader:
+            await _translate_all(site, way, reader, deadline, is_long=is_long)
+    return reader
 
 
-async def _documents(
-    site: Site,
-    way: Way,
-    documents: Sequence[Document],
-    deadline: float,
-    priority: Priority | None = None,
-) -> list[bytes]:
-    """Translates documents; their lines are one request, in which equal ones are sent once."""
-    segments = [document.segments for document in documents]
-    job = translating([one for some in segments for one in some], protects=True)
-    lines, made = await site.apart(_next, job, None)
-    while made is None:
-        answers = await _lines(site, way, lines, deadline, priority)
-        lines, made = await site.apart(_next, job, answers)
-        deadline = math.inf  # as of any request that was begun in time, and has many lines
-    return await site.apart(_written, documents, segments, made.segments)
-
-
-def _next(
-    job: Generator[list[Line], Sequence[Answer], Translated], answers: Sequence[Answer] | None
-) -> tuple[list[Line], Translated | None]:
-    """Returns the next lines to translate, or what was made of all."""
-    try:
-        return next(job) if answers is None else job.send(answers), None
-    except StopIteration as end:
-        return [], end.value
-
-
-def _written(
-    documents: Sequence[Document],
-    segments: Sequence[Sequence[Segment]],
-    made: Sequence[Segment | None],
-) -> list[bytes]:
-    left = iter(made)
-    return [
-        document.write(list(islice(left, len(own))))
-        for document, own in zip(documents, segments, strict=True)
-    ]
+async def _translate_all(
+    site: Site, way: Way, reader: Reader, deadline: float, *, is_long: bool
+) -> None:
+    """Translates what a reader hands out, a window of lines after the other."""
+    options: dict[str, Any] = {"priority": "bulk", "has_place": True} if is_long else {}
+    lines = await reader.next([])
+    while lines:
+        answers = await _lines(site, way, lines, deadline, **options)
+        # As of any request that was begun in time, and has many lines
+        options["is_admitted"], deadline = True, math.inf
+        lines = await reader.next(answers)
 
 
 async def _lines(
-    site: Site, way: Way, lines: Sequence[Line], deadline: float, priority: Priority | None
+    site: Site,
+    way: Way,
+    lines: Sequence[Line],
+    deadline: float,
+    **options: Any,  # noqa: ANN401 - of `Site.results`
 ) -> list[Answer]:
     """Translates lines, with what goes together where that is needed."""
     texts = [line.text for line in lines]
@@ -178,7 +165,7 @@ async def _lines(
     needed = [n for n, line in enumerate(lines) if line.needs_links]
     settings = {**way.settings, "aligned": bool(needed) or None}
     results = site.results(
-        way.models, "translate", texts, settings=settings, priority=priority, deadline=deadline
+        way.models, "translate", texts, settings=settings, deadline=deadline, **options
     )
     async with aclosing(results):
         found = [one async for one in results]
@@ -189,10 +176,11 @@ async def _lines(
         source, target = (None if code is None else str(code) for code in codes)
         tokenizer = aligners[-1].tokenizer.for_languages(source, target)
         # Without a second pass: the service does without torch
-        made = await site.apart(
-            links_of, aligners, [found[n] for n in needed], tokenizer=tokenizer, passes=False
-        )
-        links = dict(zip(needed, made, strict=True))
+        for start in range(0, len(needed), LINKED_LINES):
+            part = needed[start : start + LINKED_LINES]
+            heard = [found[n] for n in part]
+            made = await site.apart(links_of, aligners, heard, tokenizer=tokenizer, passes=False)
+            links |= zip(part, made, strict=True)
     return [
         Answer(one.text, links.get(n) if line.needs_links else ())
         for n, (line, one) in enumerate(zip(lines, found, strict=True))
@@ -225,9 +213,9 @@ async def _translated(
     priority: Priority | None = None,
 ) -> list[list[str]]:
     """Translates texts line by line: the best translations of each, at least one."""
-    lines = [text.split("\n") for text in texts]
-    # The lines of all texts are one request, which the engine cuts into batches as it likes
-    wanted = [line.removesuffix("\r") for one in lines for line in one if _has_words(line)]
+    # Of a megabyte of texts this takes a while
+    is_long = sum(map(len, texts)) > SHORT
+    lines, wanted = await site.apart(_cut, texts) if is_long else _cut(texts)
     found: Iterator[list[str]] = iter(())
     if way.models and wanted:
         settings = {**way.settings, "n_best": n_best if n_best > 1 else None}
@@ -236,8 +224,19 @@ async def _translated(
         )
         async with aclosing(results):
             found = iter([[one.text for one in result.hypotheses] async for result in results])
+    return await site.apart(_joined, lines, found) if is_long else _joined(lines, found)
+
+
+def _cut(texts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """Returns the lines of texts, and those of all texts that are translated, in one request."""
+    lines = [text.split("\n") for text in texts]
+    return lines, [line.removesuffix("\r") for some in lines for line in some if _has_words(line)]
+
+
+def _joined(lines: Sequence[Sequence[str]], found: Iterator[list[str]]) -> list[list[str]]:
+    """Puts the translations of lines in their places; returns the best ones of each text."""
     translated = [
-        [next(found, [line]) if _has_words(line) else [line] for line in one] for one in lines
+        [next(found, [line]) if _has_words(line) else [line] for line in some] for some in lines
     ]
     return [
         [_ranked(own, some, rank) for rank in range(max(map(len, some)))]
@@ -273,7 +272,8 @@ async def languages(site: Site, request: Request) -> Response:  # noqa: ARG001 -
 
 async def translate_file(site: Site, request: Request) -> Response:
     """Translates a document, and says where the translation can be fetched."""
-    fields = await _read(site, request)
+    with site.documents.received.place(client_name()):
+        fields = await _read(site, request)
     file = fields.files.get("file")
     if file is None:
         raise Refused(400, "Invalid request: missing file parameter")
@@ -286,17 +286,21 @@ async def translate_file(site: Site, request: Request) -> Response:
     served = site.languages
     target = _language(served, fields.text("target"))
     settings = ReadSettings(name=file.name, target_language=target)
-    document = await site.apart(known.read, file.content, settings)
-    if fields.text("source").lower() == "auto":
-        start = [one.text for one in document.segments[:_LOOKED_AT]]
-        source, _ = await _detected(site, served, start, target)
-    else:
-        source = _language(served, fields.text("source"))
-    way = served.checked_way(source, target)
-    (written,) = await _documents(site, way, [document], site.deadline(fields), "bulk")
-    place = site.downloads.add(file.name, written)
+    deadline = site.deadline(fields)
+    # Nothing else refers to the bytes, which its reader then need not keep
+    contents = [fields.files.pop("file").content]
+    del file
+    with site.documents.in_work.place(client_name()):
+        async with site.documents.reading(known.name, contents, settings, deadline) as reader:
+            if fields.text("source").lower() == "auto":
+                source, _ = await _detected(site, served, reader.texts, target)
+            else:
+                source = _language(served, fields.text("source"))
+            way = served.checked_way(source, target)
+            await _translate_all(site, way, reader, deadline, is_long=True)
+        place = await site.apart(site.downloads.add, settings.name, reader.contents.pop())
     url = public_url(request.scope, f"/download_file/{place}")
-    return JSONResponse({"translatedFileUrl": url})
+    return JSONResponse({"translatedFileUrl": url, "summary": reader.summary})
 
 
 async def download_file(site: Site, request: Request) -> Response:

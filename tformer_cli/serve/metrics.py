@@ -161,12 +161,15 @@ def _of_models(models: Iterable[ModelInfo]) -> Iterator[str]:
 
 
 def _of_engine(stats: object) -> Iterator[str]:
-    """Writes what the engine side counts: whole numbers, and histograms."""
+    """Writes what the engine side counts: whole numbers, some by class, and histograms."""
     for name, value in sorted(vars(stats).items()) if stats is not None else ():
         bounds, counts = getattr(value, "bounds", None), getattr(value, "counts", None)
         text = f"{name.replace('_', ' ').capitalize()} of the engine."
         if bounds is not None and counts is not None:
             yield from histogram(f"tformer_{name}", text, {(): value})
+        elif isinstance(value, dict):
+            by_class: dict[Labels, float] = {(("class", key),): n for key, n in value.items()}
+            yield from counter(f"tformer_{name}", text, by_class, "gauge")
         elif isinstance(value, int | float):
             kind = "counter" if name.endswith("_total") else "gauge"
             yield from counter(f"tformer_{name}", text, {(): value}, kind)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b, file_digest
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import ref
 
 from tformer_cli.artifacts.config_file import (
@@ -43,7 +43,7 @@ from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.wording import did_you_mean, suggestions, visible
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
     from tformer_cli.artifacts.config_file import ConfigFile, TaskKind, Verb
@@ -215,7 +215,10 @@ class Service:
     def stats(self) -> Stats:
         """Counts up to now."""
         engines = [model.engine for model in self._models.values()]
-        self._stats.queue_requests = sum(one.scheduler.n_requests for one in engines)
+        waiting = [one.scheduler.n_requests_by_class for one in engines]
+        self._stats.queue_requests = {
+            name: sum(one[name] for one in waiting) for name in get_args(Priority)
+        }
         self._stats.queue_tokens = sum(one.scheduler.n_tokens for one in engines)
         self._stats.cache_bytes = self._cache.n_bytes
         self._stats.cache_hits_total = self._cache.n_hits
@@ -257,6 +260,9 @@ class Service:
         priority: Priority | None = None,
         deadline: float | None = None,
         is_streamed: bool = False,
+        client: Hashable = None,
+        has_place: bool = False,
+        is_admitted: bool = False,
     ) -> Answers | AsyncGenerator[Any]:
         """Computes a verb of texts; yields results in their order, each as soon as it is there.
 
@@ -273,6 +279,9 @@ class Service:
                 begun.
             is_streamed: yields also strings, before the only result: parts of its text, where that
                 is written token by token.
+            client: whoever asks, who may have but a share of what waits; None: nobody is told.
+            has_place: limited elsewhere, as documents are, so that it fills no queue.
+            is_admitted: continues a request that was let in.
 
         Raises:
             UnknownModel: before the first result, as are the following.
@@ -288,6 +297,9 @@ class Service:
             is_interactive=None if priority is None else priority == "interactive",
             deadline=math.inf if deadline is None else deadline,
             is_streamed=is_streamed,
+            client=client,
+            has_place=has_place,
+            is_admitted=is_admitted,
         )
         *before, last = (name,) if isinstance(name, str) else name
         if not before:
@@ -329,7 +341,7 @@ class Service:
                     settings=first_settings,
                     constraints=None,
                     first_index=start,
-                    is_admitted=start > 0,
+                    is_admitted=job.is_admitted or start > 0,
                 )
                 passed = [one async for one in self._through(before, first)]
                 second = replace(
@@ -378,14 +390,17 @@ class Service:
         freeze_memory()
 
     def ready(self) -> bool:
-        """Returns whether a request would be let in, and answered soon."""
+        """Returns whether a sentence would be let in, and answered soon, whatever else waits."""
         engines = [model.engine for model in self._models.values()]
         return not self._is_draining and all(
             one.state in ("loaded", "unloaded") and not one.scheduler.is_full for one in engines
         )
 
-    async def drain(self, seconds: float) -> None:
-        """Lets no more requests in, computes those that wait, and ends after so many seconds."""
+    async def drain(self, seconds: float, has_more: Callable[[], bool] = lambda: False) -> None:
+        """Lets no more requests in, computes those that wait, and ends after so many seconds.
+
+        `has_more` says whether something that was let in brings more.
+        """
         self._is_draining = True
         until = time.monotonic() + seconds
         engines = [model.engine for model in self._models.values()]
@@ -397,7 +412,7 @@ class Service:
                 await asyncio.to_thread(engine.scheduler.wait_until_idle, left)
                 for engine in engines
             ]
-            if all(idle) and not self._n_relayed:
+            if all(idle) and not self._n_relayed and not has_more():
                 break
             await asyncio.sleep(0.01)
         for engine in engines:

@@ -126,9 +126,14 @@ class DrainingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._site.is_draining = True
-        drained = asyncio.ensure_future(self._site.service.drain(DRAIN_SECONDS))
+        # A document has no lines in the queue between two windows, and is not lost for that
+        documents = self._site.documents
+        drained = asyncio.ensure_future(
+            self._site.service.drain(DRAIN_SECONDS, lambda: bool(len(documents.in_work)))
+        )
         await super().shutdown(sockets)
         await drained
+        documents.close()
         if self._site.inspector is not None:
             await self._site.inspector.close()
         if self._site.log is not None:

@@ -32,6 +32,8 @@ WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
 FILE_PATHS = ("/translate_file",)
 BODY_IS_READ = "tformer.body_is_read"
 """Key of a scope: an event after which `receive` returns only when the client leaves."""
+NETWORK_BITS = 64
+"""Of an IPv6 address, of which a client has all that begin alike."""
 SHORTEST_KEY = 16
 LARGEST_KEY_FILE = 1 << 20
 CONTENT_POLICY = (
@@ -79,6 +81,20 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def address_of(scope: Scope) -> str:
+    """Returns the address of a client, as far as clients are told apart by it."""
+    address = str((scope.get("client") or ("",))[0])
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((int(found), NETWORK_BITS), strict=False))
+    return address
 
 
 @dataclass(frozen=True)

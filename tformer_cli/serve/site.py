@@ -7,20 +7,24 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tformer_cli.documents.segments import TooLarge
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.serve.config import ServeSettings
 from tformer_cli.serve.dialects import Dialect, plain_error
+from tformer_cli.serve.documents import Documents
 from tformer_cli.serve.downloads import Downloads
 from tformer_cli.serve.languages import Detector, Languages
-from tformer_cli.serve.metrics import Board, Metrics
+from tformer_cli.serve.metrics import Board, Labels, Metrics, counter
 from tformer_cli.serve.models import Busy, Draining, Late, UnknownModel
 from tformer_cli.serve.request_log import RequestLog, note_model
 from tformer_cli.serve.requests import Fields, Refused
@@ -38,6 +42,17 @@ Made = TypeVar("Made")
 Results: TypeAlias = "Answers | AsyncGenerator[Any, None]"
 
 
+@dataclass
+class Client:
+    """Whoever sent a request, as far as limits are concerned: a key, or else an address."""
+
+    name: str
+
+
+CLIENT: ContextVar[Client] = ContextVar("client")
+"""Of the request that a task answers; unset where there is none."""
+
+
 @dataclass(kw_only=True)
 class Site:
     """A running service, as handlers see it."""
@@ -46,6 +61,7 @@ class Site:
     settings: ServeSettings = field(default_factory=ServeSettings)
     keys: Keys = field(default_factory=Keys)
     downloads: Downloads = field(default_factory=Downloads)
+    documents: Documents = field(default_factory=Documents)
     metrics: Metrics = field(default_factory=Metrics)
     board: Board | None = None
     """Numbers of other workers; None: there are none."""
@@ -71,6 +87,8 @@ class Site:
             raise Refused(401, NO_KEY, code="missing_api_key")
         if not self.keys.accepts(key):
             raise Refused(403, "Invalid API key", code="invalid_api_key")
+        if (client := CLIENT.get(None)) is not None:
+            client.name = f"key {sha256(key.encode()).hexdigest()}"
 
     def check_texts(self, texts: Sequence[str], where: str) -> None:
         """Refuses more, or longer, texts than one request may have."""
@@ -125,7 +143,9 @@ class Site:
 
     def counted(self) -> str:
         """Writes the numbers of this process."""
-        return self.metrics.text(self.service.info(), self.service.stats)
+        documents: dict[Labels, float] = {(): len(self.documents.in_work)}
+        own = counter("tformer_documents", "Documents that are in work.", documents, "gauge")
+        return self.metrics.text(self.service.info(), self.service.stats) + "\n".join(own) + "\n"
 
     def results(
         self,
@@ -138,6 +158,8 @@ class Site:
         priority: Priority | None = None,
         deadline: float,
         is_streamed: bool = False,
+        has_place: bool = False,
+        is_admitted: bool = False,
     ) -> Results:
         """Asks for the results of texts, in order; closing it early drops what has not begun.
 
@@ -153,7 +175,16 @@ class Site:
             priority=priority,
             deadline=deadline,
             is_streamed=is_streamed,
+            client=client_name(),
+            has_place=has_place,
+            is_admitted=is_admitted,
         )
+
+
+def client_name() -> str | None:
+    """Names the client of the request that is answered."""
+    client = CLIENT.get(None)
+    return None if client is None else client.name
 
 
 async def begun(first: Chunk, rest: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
@@ -177,6 +208,8 @@ def refusal(error: Exception) -> Refused:
         return Refused(504, str(error), code="deadline_exceeded")
     if isinstance(error, UnknownModel):
         return Refused(404, str(error), code="model_not_found", param="model")
+    if isinstance(error, TooLarge):
+        return Refused(413, str(error))
     if isinstance(error, UsageError | DataError):
         # The command line's words, in which fields are options
         words = _OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))

@@ -70,6 +70,7 @@ def serve(
     if not (keys or is_loopback(settings.host)):
         warn(f"--host: whoever reaches {settings.host} can use the models; add --api-key-file")
     from tformer_cli.foreign.import_model import resolve_model
+    from tformer_cli.serve.documents import Documents
     from tformer_cli.serve.inspector import Inspector
     from tformer_cli.serve.models import Service
     from tformer_cli.serve.request_log import RequestLog
@@ -101,6 +102,7 @@ def serve(
             settings=settings,
             keys=keys,
             paths=named,
+            documents=Documents(settings.max_documents),
             inspector=Inspector() if find_spec("torch") else None,
             log=None if settings.log is None else RequestLog(settings.log, report),
         )
