@@ -330,7 +330,7 @@ def test_suggestions_are_kept_if_they_are_asked_for(tmp_path):
 def test_a_place_for_suggestions_that_is_gone_is_no_traceback(tmp_path, capsys):
     client = Client(settings=ServeSettings(suggestions=tmp_path / "nosuch" / "file"))
     answer = client.post("/suggest", form={**QUESTION, "s": "salut"})
-    assert answer.status == 500
+    assert answer.status == 503
     assert str(tmp_path) not in answer.text
     assert "No such file" in capsys.readouterr().err
 

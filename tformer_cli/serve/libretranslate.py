@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
@@ -22,7 +21,8 @@ from tformer_cli.serve.config import MOST_ALTERNATIVES
 from tformer_cli.serve.downloads import attachment
 from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
 from tformer_cli.serve.requests import Fields, Refused, read_fields
-from tformer_cli.serve.site import Priority, Route, Site, plain_error
+from tformer_cli.serve.site import Priority, Route, Site, plain_error, report
+from tformer_cli.serve.suggestions import FULL
 from tformer_cli.wording import is_blank
 
 FRONTEND_MILLISECONDS = 500
@@ -318,14 +318,13 @@ async def suggest(site: Site, request: Request) -> Response:
     site.check_texts(list(texts.values()), "q, s")
     line = json.dumps({**texts, **codes}, ensure_ascii=False) + "\n"
     try:
-        # One write to the end: workers do not mix their lines
-        place = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(place, line.encode())
-        finally:
-            os.close(place)
+        await site.suggestions.append(line.encode())
     except OSError as error:
-        raise TformerError(f"--suggestions: {file}: {error.strerror}") from None
+        report(TformerError(f"--suggestions: {file}: {error.strerror}"))
+        is_full = error.errno in FULL
+        reason = "there is no room for it" if is_full else "its file cannot be written now"
+        message = f"The suggestion was not kept: {reason}."
+        raise Refused(507 if is_full else 503, message, headers={"retry-after": "60"}) from None
     return JSONResponse({"success": True})
 
 

@@ -23,6 +23,7 @@ from tformer_cli.serve.metrics import Board, Metrics
 from tformer_cli.serve.models import Busy, Draining, Late, UnknownModel
 from tformer_cli.serve.requests import Fields, Refused
 from tformer_cli.serve.security import Keys
+from tformer_cli.serve.suggestions import SuggestionFile
 from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Site:
     @cached_property
     def languages(self) -> Languages:
         return Languages(self.service)
+
+    @cached_property
+    def suggestions(self) -> SuggestionFile:
+        assert self.settings.suggestions is not None  # noqa: S101 - else none are accepted
+        return SuggestionFile(self.settings.suggestions)
 
     def check_key(self, request: Request, given: object = None) -> None:
         """Refuses a request without a key, where keys are asked for."""

@@ -131,8 +131,11 @@ def check_suggestions(file: Path) -> None:
         raise UsageError(f"--suggestions: {file.parent}: no such directory; make it first")
     if file.is_dir():
         raise UsageError(f"--suggestions: {file}: is a directory; name a file in it")
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise UsageError(f"--suggestions: {file}: cannot be written; name another file")
+    place, wanted = (file, os.R_OK) if file.exists() else (file.parent, os.X_OK)
+    if place == file and not file.is_file():  # a pipe or a device keeps nothing
+        raise UsageError(f"--suggestions: {file}: is not an ordinary file; name another one")
+    if not os.access(place, wanted | os.W_OK):
+        raise UsageError(f"--suggestions: {file}: cannot be read and written; name another file")
 
 
 def threads_of_each(n_workers: int) -> int:
