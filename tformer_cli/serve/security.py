@@ -27,6 +27,10 @@ WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
 FILE_PATHS = ("/translate_file",)
 BODY_IS_READ = "tformer.body_is_read"
 """Key of a scope: an event after which `receive` returns only when the client leaves."""
+IS_CROWDED = "tformer.is_crowded"
+"""Key of the state of connections that come when there are as many as may be."""
+HEALTH_PATHS, PROBED_PATHS = ("/health",), ("/health", "/ready")
+"""Answered on any connection, and without a Host header to load balancers that send none."""
 SHORTEST_KEY = 16
 LARGEST_KEY_FILE = 1 << 20
 CONTENT_POLICY = (
@@ -172,11 +176,12 @@ class Guard:
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         allowed = origin if origin in self._origins else ""
-        sending = self._with_headers(send, allowed)
+        sending = self._with_headers(send, allowed, ends=_is_crowded(scope))
         try:
             self._check(scope, headers)
         except Refused as error:
-            await _answer(sending, error.status, {"error": error.message})
+            content = {"error": error.message}
+            await _answer(sending, error.status, content, tuple(error.headers.items()))
             return
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             await _answer(sending, 204, None, PREFLIGHT if allowed else ())
@@ -185,11 +190,19 @@ class Guard:
         await self._app(scope, self._bounded(scope, receive), sending)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
+        if _is_crowded(scope) and scope["path"] not in HEALTH_PATHS:
+            again = {"retry-after": "1"}
+            raise Refused(503, "there are too many connections; ask again", headers=again)
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or host_name(hosts[0]) not in self._names:
+        # A browser, which is why the name counts, never omits it
+        is_probe = scope["http_version"] == "1.0" and scope["path"] in PROBED_PATHS
+        if not (is_probe and not hosts) and (
+            len(hosts) != 1 or host_name(hosts[0]) not in self._names
+        ):
             raise Refused(403, "the Host header names another machine; see --allow-host")
         origin = headers.get("origin")
-        if origin is not None and origin not in self._origins and not _is_own(origin, hosts[0]):
+        own = hosts and origin is not None and _is_own(origin, hosts[0])
+        if origin is not None and origin not in self._origins and not own:
             raise Refused(403, "pages of other origins may not ask; see --allow-origin")
         if headers.get("sec-fetch-site") == "cross-site" and origin not in self._origins:
             # A link to the page is followed; anything else another site's page must not ask
@@ -226,7 +239,7 @@ class Guard:
 
         return bounded
 
-    def _with_headers(self, send: Send, origin: str) -> Send:
+    def _with_headers(self, send: Send, origin: str, *, ends: bool = False) -> Send:
         more = [(name.encode(), value.encode()) for name, value in HEADERS]
         if self._origins:
             more.append((b"vary", b"origin"))
@@ -238,11 +251,16 @@ class Guard:
                 given = {name for name, _ in message["headers"]}
                 added = [one for one in more if one[0] not in given]
                 # Else a client's next request would meet a closed connection
-                ends = [(b"connection", b"close")] if self._is_draining() else []
-                message = {**message, "headers": [*message["headers"], *added, *ends]}
+                last = ends or self._is_draining()
+                closing = [(b"connection", b"close")] if last and b"connection" not in given else []
+                message = {**message, "headers": [*message["headers"], *added, *closing]}
             await send(message)
 
         return sending
+
+
+def _is_crowded(scope: Scope) -> bool:
+    return IS_CROWDED in scope.get("state", ())
 
 
 def _is_own(origin: str, host: str) -> bool:

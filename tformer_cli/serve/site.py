@@ -24,6 +24,7 @@ from tformer_cli.serve.models import Busy, Draining, Late, UnknownModel
 from tformer_cli.serve.requests import Fields, Refused
 from tformer_cli.serve.security import Keys
 from tformer_cli.serve.suggestions import SuggestionFile
+from tformer_cli.serve.watching import UnusableModel
 from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
@@ -182,6 +183,11 @@ def refusal(error: Exception) -> Refused:
         # The command line's words, in which fields are options
         words = _OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
         return Refused(400, words)
+    if isinstance(error, UnusableModel):
+        if not error.is_known:
+            report(error)
+        wait = {"retry-after": "1"}
+        return Refused(503, error.public, code="unavailable", headers=wait)
     # Others are ours to know: they may name files of this machine
     report(error)
     if isinstance(error, ArtifactError):
