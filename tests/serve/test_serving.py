@@ -399,6 +399,56 @@ def test_workers_share_a_port_and_are_replaced(zoo):
         assert [pid for pid in before if Path(f"/proc/{pid}").exists()] == []
 
 
+def total(server, name):
+    found = re.findall(rf"^{name}(?:{{.*}})? (\d+)$", server.get("metrics"), re.MULTILINE)
+    return sum(map(int, found))
+
+
+@pytest.mark.slow
+def test_totals_never_fall_when_workers_die(zoo):
+    with serving(zoo["translate"], "--workers", "2") as server:
+        totals = []
+        for n in range(20):
+            server.post("translate", {"q": f"A dog {n}.", "source": "en", "target": "fr"})
+            totals.append(total(server, "tformer_requests_total"))
+            if n % 8 == 7:
+                pids = both_workers(server)
+                os.kill(int(pids[0]), signal.SIGKILL)
+                until = time.monotonic() + SECONDS
+                while pids[0] in children(server.process.pid):
+                    assert time.monotonic() < until
+                    time.sleep(0.01)
+        until = time.monotonic() + SECONDS
+        while total(server, "tformer_requests_total") < 40:
+            assert time.monotonic() < until
+    assert totals == sorted(totals)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_documents_of_a_killed_service_go_when_the_next_one_starts(
+    zoo, tmp_path, monkeypatch, workers
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for n in range(2):
+        with serving(zoo["translate"], "--workers", workers) as server:
+            request = upload(content=b"The dog.\n")
+            asked = Request(server.url + "translate_file", request["body"], request["headers"])
+            with urlopen(asked, timeout=SECONDS) as answer:
+                answer.read()
+            assert len(list(tmp_path.glob("tformer-serve-*"))) == 1
+            found = list(tmp_path.glob("tformer-serve-*/????????????????????????????????"))
+            assert len(found) == 1
+            if n:
+                assert server.end()[0] == 143
+            else:
+                pids = children(server.process.pid)
+                server.process.kill()
+                while any(Path(f"/proc/{pid}").exists() for pid in pids):
+                    time.sleep(0.02)
+    assert list(tmp_path.iterdir()) == []
+
+
 def status_and_text(server, text):
     """Asks for a translation; gives the status, and the translation or the error."""
     try:

@@ -259,10 +259,15 @@ class Workers:
     """Processes that serve on one socket; one that dies is replaced."""
 
     def __init__(
-        self, n_workers: int, serve: Callable[[], None], on_start: Callable[[], object]
+        self,
+        n_workers: int,
+        serve: Callable[[], None],
+        on_start: Callable[[], object],
+        on_end: Callable[[int], object] = int,
     ) -> None:
-        """Takes what a worker does, and what the parent does once all are there."""
-        self._n_workers, self._serve, self._on_start = n_workers, serve, on_start
+        """Takes what a worker does, and what the parent does once all are there or one ends."""
+        self._n_workers, self._serve = n_workers, serve
+        self._on_start, self._on_end = on_start, on_end
         self._started: dict[int, float] = {}
         self._signals: list[int] = []
         self._n_deaths = 0
@@ -277,6 +282,7 @@ class Workers:
             self._on_start()  # after the forks, which a thread would disturb
             while self._started:
                 pid, status = os.wait()
+                self._on_end(pid)
                 if os.waitstatus_to_exitcode(status) == HOPELESS and not self._signals:
                     raise ArtifactError("")  # the worker has said what is wrong
                 lived = time.monotonic() - self._started.pop(pid, 0.0)

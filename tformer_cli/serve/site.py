@@ -122,9 +122,10 @@ class Site:
         work = partial(function, *arguments, **named)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def share(self) -> None:
+    def share(self) -> Board:
         """Makes what all workers use, before any is there."""
         self.board = Board(self.downloads.folder / "metrics")
+        return self.board
 
     def counted(self) -> str:
         """Writes the numbers of this process."""

@@ -66,7 +66,9 @@ def serve(
         raise UsageError("--host: is empty; name an address of this machine, or omit it")
     if not (keys or is_loopback(settings.host)):
         warn(f"--host: whoever reaches {settings.host} can use the models; add --api-key-file")
+    from tformer_cli.files.atomic import remove_unheld
     from tformer_cli.foreign.import_model import resolve_model
+    from tformer_cli.serve.downloads import PREFIX
     from tformer_cli.serve.inspector import Inspector
     from tformer_cli.serve.models import Service
     from tformer_cli.serve.run import (
@@ -92,6 +94,8 @@ def serve(
             tell=say,
         )
         service.preload()
+        # What a service that was killed has translated for its clients is not to lie around
+        remove_unheld(PREFIX)
         site = Site(
             service=service,
             settings=settings,
@@ -111,8 +115,8 @@ def serve(
             show()
             serve_one()
         else:
-            site.share()  # what one worker translated, any other hands out
-            Workers(settings.workers, serve_one, show).run()
+            board = site.share()  # what one worker translated, any other hands out
+            Workers(settings.workers, serve_one, show, board.retire).run()
 
 
 def check_open_files() -> None:
