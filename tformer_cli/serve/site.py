@@ -96,7 +96,7 @@ class Site:
             names = ", ".join(one.name for one in found)
             raise Refused(400, f"model: is missing; there are {names}", param="model")
         if not found:
-            what = f'there is no model "{name}"' if name else "there is no model"
+            what = f'there is no model "{visible(name, 80)}"' if name else "there is no model"
             of = f" for {verbs[0]}" if len(verbs) == 1 else ""
             raise Refused(404, f"{what}{of}", code="model_not_found", param="model")
         return found[0]
