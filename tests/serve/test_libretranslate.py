@@ -1,11 +1,13 @@
 """The shapes of LibreTranslate's answers, one after the other."""
 
 import asyncio
+import errno
 import json
 import re
 import stat
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -303,6 +305,20 @@ def test_files_go_after_a_while(monkeypatch):
     monkeypatch.setattr(downloads, "_seconds", -1.0)
     assert downloads.find(later[-1]) is None
     assert not list(downloads.folder.iterdir())
+
+
+def test_a_full_disk_keeps_no_half_of_a_file(monkeypatch, capsys):
+    def full(path, content):
+        with path.open("wb") as file:
+            file.write(content[:3])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    client = Client()
+    monkeypatch.setattr(Path, "write_bytes", full)
+    answer = client.post("/translate_file", **upload())
+    assert (answer.status, answer.json) == (507, {"error": "there is no room for the result"})
+    assert not list(client.site.downloads.folder.iterdir())
+    assert "No space left" in capsys.readouterr().err
 
 
 def test_suggestions_are_kept_if_they_are_asked_for(tmp_path):

@@ -412,7 +412,7 @@ def test_a_request_that_was_begun_is_not_ended_by_another_model(zoo, copied, gat
         await until(lambda: gate.batches)
         replace("twin")
         fresh = asyncio.create_task(all_of(service.submit("m", "translate", ["house"])))
-        await until(lambda: service.stats.queue_requests == 2)
+        await until(lambda: service._models["m"].engine.scheduler.n_requests == 2)
         gate.open()
         with pytest.raises(ArtifactError, match="is changed while it is served"):
             await begun

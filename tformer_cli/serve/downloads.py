@@ -37,7 +37,11 @@ class Downloads:
         """Keeps a file; returns what stands behind /download_file/ in its address."""
         self._forget(len(content))
         token = secrets.token_hex(16)
-        (self.folder / token).write_bytes(content)
+        try:
+            (self.folder / token).write_bytes(content)
+        except OSError:
+            (self.folder / token).unlink(missing_ok=True)
+            raise
         return f"{token}.{safe_name(name)}"
 
     def find(self, address: str) -> tuple[str, bytes] | None:

@@ -336,6 +336,7 @@ class Service:
     ) -> AsyncGenerator[Translation]:
         """Translates by one model what another one, or several, made of texts, some at a time."""
         first_settings = {key: one for key, one in job.settings.items() if key != "n_best"}
+        hashes: dict[str, str] = {}
         self._n_relayed += 1
         try:
             for start in range(0, len(job.texts), RELAYED_LINES):
@@ -359,6 +360,10 @@ class Service:
                 )
                 async with aclosing(self._through([last], second)) as found:
                     async for one in found:
+                        for name in (*before, last):  # no answer is of several versions of one
+                            model = self._models[name]
+                            if hashes.setdefault(name, model.engine.hash) != model.engine.hash:
+                                raise changing(name, model.path)
                         yield _joined(passed[one.index - start], one)
         finally:
             self._n_relayed -= 1

@@ -23,7 +23,7 @@ from tformer_cli.serve.metrics import Board, Metrics
 from tformer_cli.serve.models import Busy, Draining, Late, UnknownModel
 from tformer_cli.serve.requests import Fields, Refused
 from tformer_cli.serve.security import Keys
-from tformer_cli.serve.suggestions import SuggestionFile
+from tformer_cli.serve.suggestions import FULL, SuggestionFile
 from tformer_cli.serve.watching import UnusableModel
 from tformer_cli.wording import visible
 
@@ -191,6 +191,10 @@ def refusal(error: Exception) -> Refused:
         return Refused(503, error.public, code="unavailable", headers=wait)
     # Others are ours to know: they may name files of this machine
     report(error)
+    if isinstance(error, OSError) and error.errno in FULL:
+        return Refused(507, "there is no room for the result", headers={"retry-after": "60"})
+    if isinstance(error, MemoryError):
+        return Refused(503, "there is not enough memory now", code="unavailable")
     if isinstance(error, ArtifactError):
         return Refused(503, "the model cannot be used now", code="unavailable")
     return Refused(500, "the service failed; its operator can see why", code="internal_error")
