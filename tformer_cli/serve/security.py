@@ -195,7 +195,7 @@ class Guard:
             raise Refused(503, "there are too many connections; ask again", headers=again)
         hosts = headers.getlist("host")
         # A browser, which is why the name counts, never omits it
-        is_probe = scope["http_version"] == "1.0" and scope["path"] in PROBED_PATHS
+        is_probe = scope.get("http_version") == "1.0" and scope["path"] in PROBED_PATHS
         if not (is_probe and not hosts) and (
             len(hosts) != 1 or host_name(hosts[0]) not in self._names
         ):
