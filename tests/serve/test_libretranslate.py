@@ -1,11 +1,13 @@
 """The shapes of LibreTranslate's answers, one after the other."""
 
 import asyncio
+import errno
 import json
 import re
 import stat
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -322,6 +324,20 @@ def test_files_go_after_a_while(monkeypatch):
     assert not list(downloads.folder.iterdir())
 
 
+def test_a_full_disk_keeps_no_half_of_a_file(monkeypatch, capsys):
+    def full(path, content):
+        with path.open("wb") as file:
+            file.write(content[:3])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    client = Client()
+    monkeypatch.setattr(Path, "write_bytes", full)
+    answer = client.post("/translate_file", **upload())
+    assert (answer.status, answer.json) == (507, {"error": "there is no room for the result"})
+    assert not list(client.site.downloads.folder.iterdir())
+    assert "No space left" in capsys.readouterr().err
+
+
 def test_suggestions_are_kept_if_they_are_asked_for(tmp_path):
     fields = {"q": "hello", "s": "salut", "source": "en", "target": "FR"}
     off = Client().post("/suggest", form=fields)
@@ -347,7 +363,7 @@ def test_suggestions_are_kept_if_they_are_asked_for(tmp_path):
 def test_a_place_for_suggestions_that_is_gone_is_no_traceback(tmp_path, capsys):
     client = Client(settings=ServeSettings(suggestions=tmp_path / "nosuch" / "file"))
     answer = client.post("/suggest", form={**QUESTION, "s": "salut"})
-    assert answer.status == 500
+    assert answer.status == 503
     assert str(tmp_path) not in answer.text
     assert "No such file" in capsys.readouterr().err
 

@@ -83,6 +83,39 @@ def test_workers_are_counted_together(tmp_path):
     )
 
 
+def test_what_workers_counted_that_ended_is_kept(tmp_path):
+    board = Board(tmp_path / "board")
+    text = (
+        "# HELP a A.\n# TYPE a counter\na 2\n"
+        "# HELP b B.\n# TYPE b gauge\nb 7\n"
+        '# HELP c C.\n# TYPE c histogram\nc_bucket{le="+Inf"} 3\nc_sum 1\nc_count 3\n'
+    )
+    kept = text.replace("# HELP b B.\n# TYPE b gauge\nb 7\n", "")
+    for _ in range(2):  # the number of a process may come again
+        (tmp_path / "board" / "1").write_text(text)
+        before = summed(board.others())
+        board.retire(1)
+    assert "a 4\n" in before
+    assert "b 7\n" in before
+    assert board.others() == [summed([kept, kept])]
+    board.retire(5)  # has written nothing
+    assert board.others() == [summed([kept, kept])]
+
+
+def test_a_worker_that_is_just_being_retired_counts_once(tmp_path, monkeypatch):
+    board, found = Board(tmp_path / "board"), []
+    (tmp_path / "board" / "1").write_text("# HELP a A.\n# TYPE a counter\na 2\n")
+    put = board._put
+
+    def looking(name, text):
+        put(name, text)
+        found.append(summed(board.others()))
+
+    monkeypatch.setattr(board, "_put", looking)
+    board.retire(1)
+    assert found == ["# HELP a A.\n# TYPE a counter\na 2\n"] * 2
+
+
 def test_names_of_models_are_escaped():
     lines = list(counter("c", "Text.", {(("model", 'a"b\\c\nd'),): 1}))
     assert lines[2] == r'c{model="a\"b\\c\nd"} 1'

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from pathlib import PurePath
@@ -24,7 +23,8 @@ from tformer_cli.serve.downloads import attachment
 from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
 from tformer_cli.serve.proxies import PREFIX, public_url
 from tformer_cli.serve.requests import Fields, Refused, read_fields
-from tformer_cli.serve.site import Priority, Route, Site, client_name
+from tformer_cli.serve.site import Priority, Route, Site, client_name, report
+from tformer_cli.serve.suggestions import FULL
 from tformer_cli.wording import is_blank
 
 FRONTEND_MILLISECONDS = 500
@@ -324,14 +324,13 @@ async def suggest(site: Site, request: Request) -> Response:
     site.check_texts(list(texts.values()), "q, s")
     line = json.dumps({**texts, **codes}, ensure_ascii=False) + "\n"
     try:
-        # One write to the end: workers do not mix their lines
-        place = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(place, line.encode())
-        finally:
-            os.close(place)
+        await site.suggestions.append(line.encode())
     except OSError as error:
-        raise TformerError(f"--suggestions: {file}: {error.strerror}") from None
+        report(TformerError(f"--suggestions: {file}: {error.strerror}"))
+        is_full = error.errno in FULL
+        reason = "there is no room for it" if is_full else "its file cannot be written now"
+        message = f"The suggestion was not kept: {reason}."
+        raise Refused(507 if is_full else 503, message, headers={"retry-after": "60"}) from None
     return JSONResponse({"success": True})
 
 

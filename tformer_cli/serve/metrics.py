@@ -7,6 +7,7 @@ names on the command line.
 from __future__ import annotations
 
 import os
+import re
 import resource
 import time
 from collections import defaultdict
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
     from tformer_cli.serve.models import ModelInfo
 
-STALE_SECONDS = 5.0
+STALE_SECONDS = 3600.0
+"""Seconds after which a worker that writes nothing, and that nobody saw end, counts as ended."""
+ENDED = "ended"
+"""Name of the file of those that have ended."""
 LARGEST = ("tformer_model_", "process_start_time_seconds")
 """Numbers that workers have in common: they share the weights."""
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -68,28 +72,62 @@ class Metrics:
 
 
 class Board:
-    """Numbers of all workers: each writes its own every second, and reads those of the others."""
+    """Numbers of all workers: each writes its own every second, and reads those of the others.
+
+    What workers have counted that ended is in a file of their parent's, which never becomes less.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
+        self._ended = ""
         self.owner = os.getpid()
         """The parent of the workers, which makes it before it forks them."""
 
     def write(self, text: str) -> None:
+        self._put(str(os.getpid()), text)
+
+    def _put(self, name: str, text: str) -> None:
         aside = self._folder / f".{os.getpid()}"
         aside.write_text(text, encoding="utf-8")
-        aside.replace(self._folder / str(os.getpid()))
+        aside.replace(self._folder / name)
+
+    def retire(self, worker: int) -> None:
+        """Keeps what a worker that has ended had counted; for the parent of the workers."""
+        file = self._folder / str(worker)
+        with suppress(OSError):
+            self._ended = summed([self._ended, counters_of(file.read_text("utf-8"))])
+            # Whoever reads meanwhile leaves out the file named in the first line
+            self._put(ENDED, f"# {worker}\n{self._ended}")
+            file.unlink()
+            self._put(ENDED, self._ended)
 
     def others(self) -> list[str]:
-        """Returns what the other workers wrote; one that writes no more has ended."""
+        """Returns what the other workers wrote, and what was counted by those that have ended."""
         newest = time.time() - STALE_SECONDS
-        found = []
-        for file in self._folder.glob("[0-9]*"):
-            with suppress(OSError):
-                if file.name != str(os.getpid()) and file.stat().st_mtime > newest:
-                    found.append(file.read_text("utf-8"))
-        return found
+        ended, again = self._read_ended(), None
+        while ended != again:
+            mark, _, _ = ended.partition("\n")
+            found = []
+            for file in self._folder.glob("[0-9]*"):
+                with suppress(OSError):
+                    is_left_out = file.name in (str(os.getpid()), mark.removeprefix("# "))
+                    if not is_left_out and file.stat().st_mtime > newest:
+                        found.append(file.read_text("utf-8"))
+            ended, again = self._read_ended(), ended
+        return [*found, re.sub(r"\A# \d+\n", "", ended)] if ended else found
+
+    def _read_ended(self) -> str:
+        with suppress(OSError):
+            return (self._folder / ENDED).read_text("utf-8")
+        return ""
+
+
+def counters_of(text: str) -> str:
+    """Leaves out of a process's numbers those that end with it, such as its memory."""
+    families = re.split(r"^(?=# HELP )", text, flags=re.MULTILINE)
+    is_counted = re.compile(r"^# TYPE \S+ (counter|histogram)$", re.MULTILINE)
+    return "".join(family for family in families if is_counted.search(family))
 
 
 def summed(texts: Sequence[str]) -> str:

@@ -112,6 +112,7 @@ async def completions(site: Site, request: Request) -> Response:
         )
     info = site.model(name, "generate")
     prompts = _texts(site, fields, "prompt")
+    site.check_texts(fields.texts("stop"), "stop")
     settings = _search(fields)
     ask = partial(
         site.results, info.name, "generate", prompts, settings=settings,

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from tformer_cli.serve.config import FILE_BYTES
 from tformer_cli.text.lines import without_surrogates
+from tformer_cli.wording import with_short_quotes
 
 MOST_FIELDS = 100
 MOST_DEPTH = 20
@@ -52,6 +53,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a failure
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        message = with_short_quotes(message)
         super().__init__(message)
         self.status, self.message, self.code, self.param = status, message, code, param
         self.headers = dict(headers or {})

@@ -34,6 +34,10 @@ BODY_IS_READ = "tformer.body_is_read"
 """Key of a scope: an event after which `receive` returns only when the client leaves."""
 NETWORK_BITS = 64
 """Of an IPv6 address, of which a client has all that begin alike."""
+IS_CROWDED = "tformer.is_crowded"
+"""Key of the state of connections that come when there are as many as may be."""
+HEALTH_PATHS, PROBED_PATHS = ("/health",), ("/health", "/ready")
+"""Answered on any connection, and without a Host header to load balancers that send none."""
 SHORTEST_KEY = 16
 LARGEST_KEY_FILE = 1 << 20
 CONTENT_POLICY = (
@@ -205,7 +209,8 @@ class Guard:
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         is_allowed = origin in self._origins
-        sending = self._with_headers(send, origin if is_allowed else "")
+        ends = _is_crowded(scope)
+        sending = self._with_headers(send, origin if is_allowed else "", ends=ends)
         try:
             self._check(scope, headers)
             unpacker = unpacker_for(", ".join(headers.getlist("content-encoding")))
@@ -223,8 +228,15 @@ class Guard:
         await self._app(scope, self._bounded(scope, receive, unpacker), sending)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
+        if _is_crowded(scope) and scope["path"] not in HEALTH_PATHS:
+            again = {"retry-after": "1"}
+            raise Refused(503, "there are too many connections; ask again", headers=again)
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or host_name(hosts[0]) not in self._names:
+        # A browser, which is why the name counts, never omits it
+        is_probe = scope.get("http_version") == "1.0" and scope["path"] in PROBED_PATHS
+        if not (is_probe and not hosts) and (
+            len(hosts) != 1 or host_name(hosts[0]) not in self._names
+        ):
             raise Refused(403, "the Host header names another machine; see --allow-host")
         origin = headers.get("origin")
         hosts += filter(None, [scope.get(HOST)])
@@ -277,7 +289,7 @@ class Guard:
 
         return bounded
 
-    def _with_headers(self, send: Send, origin: str) -> Send:
+    def _with_headers(self, send: Send, origin: str, *, ends: bool = False) -> Send:
         more = [(name.encode(), value.encode()) for name, value in HEADERS]
         if self._origins:
             more.append((b"vary", b"origin"))
@@ -292,11 +304,16 @@ class Guard:
                 given = {name for name, _ in message["headers"]}
                 added = [one for one in more if one[0] not in given]
                 # Else a client's next request would meet a closed connection
-                ends = [(b"connection", b"close")] if self._is_draining() else []
-                message = {**message, "headers": [*message["headers"], *added, *ends]}
+                last = ends or self._is_draining()
+                closing = [(b"connection", b"close")] if last and b"connection" not in given else []
+                message = {**message, "headers": [*message["headers"], *added, *closing]}
             await send(message)
 
         return sending
+
+
+def _is_crowded(scope: Scope) -> bool:
+    return IS_CROWDED in scope.get("state", ())
 
 
 def _is_own(origin: str, host: str) -> bool:

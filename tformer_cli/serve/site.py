@@ -29,6 +29,8 @@ from tformer_cli.serve.models import Busy, Draining, Late, UnknownModel
 from tformer_cli.serve.request_log import RequestLog, note_model
 from tformer_cli.serve.requests import Fields, Refused
 from tformer_cli.serve.security import Keys
+from tformer_cli.serve.suggestions import FULL, SuggestionFile
+from tformer_cli.serve.watching import UnusableModel
 from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
@@ -76,6 +78,11 @@ class Site:
     @cached_property
     def languages(self) -> Languages:
         return Languages(self.service)
+
+    @cached_property
+    def suggestions(self) -> SuggestionFile:
+        assert self.settings.suggestions is not None  # noqa: S101 - else none are accepted
+        return SuggestionFile(self.settings.suggestions)
 
     def check_key(self, request: Request, given: object = None) -> None:
         """Refuses a request without a key, where keys are asked for."""
@@ -137,9 +144,10 @@ class Site:
         work = partial(function, *arguments, **named)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def share(self) -> None:
+    def share(self) -> Board:
         """Makes what all workers use, before any is there."""
         self.board = Board(self.downloads.folder / "metrics")
+        return self.board
 
     def counted(self) -> str:
         """Writes the numbers of this process."""
@@ -214,8 +222,17 @@ def refusal(error: Exception) -> Refused:
         # The command line's words, in which fields are options
         words = _OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
         return Refused(400, words)
+    if isinstance(error, UnusableModel):
+        if not error.is_known:
+            report(error)
+        wait = {"retry-after": "1"}
+        return Refused(503, error.public, code="unavailable", headers=wait)
     # Others are ours to know: they may name files of this machine
     report(error)
+    if isinstance(error, OSError) and error.errno in FULL:
+        return Refused(507, "there is no room for the result", headers={"retry-after": "60"})
+    if isinstance(error, MemoryError):
+        return Refused(503, "there is not enough memory now", code="unavailable")
     if isinstance(error, ArtifactError):
         return Refused(503, "the model cannot be used now", code="unavailable")
     return Refused(500, "the service failed; its operator can see why", code="internal_error")

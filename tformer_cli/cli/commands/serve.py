@@ -69,8 +69,10 @@ def serve(
         raise UsageError("--host: is empty; name an address of this machine, or omit it")
     if not (keys or is_loopback(settings.host)):
         warn(f"--host: whoever reaches {settings.host} can use the models; add --api-key-file")
+    from tformer_cli.files.atomic import remove_unheld
     from tformer_cli.foreign.import_model import resolve_model
     from tformer_cli.serve.documents import Documents
+    from tformer_cli.serve.downloads import PREFIX
     from tformer_cli.serve.inspector import Inspector
     from tformer_cli.serve.models import Service
     from tformer_cli.serve.request_log import RequestLog
@@ -97,6 +99,8 @@ def serve(
             tell=say,
         )
         service.preload()
+        # What a service that was killed has translated for its clients is not to lie around
+        remove_unheld(PREFIX)
         site = Site(
             service=service,
             settings=settings,
@@ -118,8 +122,8 @@ def serve(
             show()
             serve_one()
         else:
-            site.share()  # what one worker translated, any other hands out
-            Workers(settings.workers, serve_one, show).run()
+            board = site.share()  # what one worker translated, any other hands out
+            Workers(settings.workers, serve_one, show, board.retire).run()
 
 
 def check_open_files() -> None:
@@ -138,8 +142,11 @@ def check_suggestions(file: Path) -> None:
         raise UsageError(f"--suggestions: {file.parent}: no such directory; make it first")
     if file.is_dir():
         raise UsageError(f"--suggestions: {file}: is a directory; name a file in it")
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise UsageError(f"--suggestions: {file}: cannot be written; name another file")
+    place, wanted = (file, os.R_OK) if file.exists() else (file.parent, os.X_OK)
+    if place == file and not file.is_file():  # a pipe or a device keeps nothing
+        raise UsageError(f"--suggestions: {file}: is not an ordinary file; name another one")
+    if not os.access(place, wanted | os.W_OK):
+        raise UsageError(f"--suggestions: {file}: cannot be read and written; name another file")
 
 
 def check_log(file: Path) -> None:
