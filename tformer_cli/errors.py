@@ -37,6 +37,10 @@ class ArtifactError(TformerError):
     exit_status = 2
 
 
+class ModelMemoryError(MemoryError):
+    """A model's weights do not fit into memory; smaller batches would not help."""
+
+
 class UnreadableError(ArtifactError):
     """A file is there, but the system did not read it: nothing is known of its content."""
 

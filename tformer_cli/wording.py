@@ -62,6 +62,21 @@ def visible(text: str, longest: int | None = None) -> str:
     return shown if longest is None or len(shown) <= longest else shown[: longest - 1] + "…"
 
 
+LONGEST_QUOTE = 200
+
+
+def with_short_quotes(message: str) -> str:
+    """An error whose long words, and whose middle if all is long, are cut: others sent them."""
+    half = LONGEST_QUOTE // 2
+    found = _LONG_WORD.sub(lambda word: f"{word[0][: LONGEST_QUOTE - 1]}…", message)
+    if len(found) > 2 * LONGEST_QUOTE:  # its begin names the place, its end says what to do
+        found = f"{found[:half]}…{found[1 - half :]}"
+    return found
+
+
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_QUOTE + 1},}}")
+
+
 def character_label(character: str) -> str:
     """A printable form of one character: itself, ``▁`` for a space, ``<0xE2>`` for each byte."""
     if character == " ":

@@ -1,3 +1,4 @@
+import errno
 import os
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tformer_cli.artifacts import weights_file
 from tformer_cli.artifacts.weights_file import (
     SCALE,
     StoredArrays,
@@ -13,7 +15,7 @@ from tformer_cli.artifacts.weights_file import (
     read_weights,
     tensor_shapes,
 )
-from tformer_cli.errors import ArtifactError
+from tformer_cli.errors import ArtifactError, ModelMemoryError
 from tformer_cli.fast.products import quantized_matrices
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -100,6 +102,22 @@ def test_a_file_that_was_replaced_or_removed_is_still_read(tmp_path, tensors):
         change(file)
         for name, tensor in tensors.items():
             np.testing.assert_array_equal(weights[name], tensor.numpy())
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate")])
+def test_weights_that_do_not_fit_into_memory_say_what_they_need(
+    tmp_path, tensors, monkeypatch, error
+):
+    def none(*_):
+        raise error
+
+    file = tmp_path / "weights"
+    save_file(tensors, file)
+    arrays = StoredArrays(file)
+    arrays.add("a", "<f4", 0, (1,))
+    monkeypatch.setattr(weights_file, "_empty", none)
+    with pytest.raises(ModelMemoryError, match="weights: needs at least 1 MB of memory, and there"):
+        arrays["a"]
 
 
 def test_arrays_at_odd_places_are_read(tmp_path, tensors):

@@ -9,19 +9,28 @@ second, and the latency's median and 99th percentile.
 
 `--export` is MODEL for CTranslate2 (`tformer export MODEL --format ctranslate2 -o DIR`); without it
 only tformer is measured. `--fairness` measures one sentence at a time beside a document instead.
+
+    python tests/benchmarks/serve.py MODEL --text FILE --uploads 4 [--before CHECKOUT]
+
+asks `tformer serve` for one sentence at a time, alone and beside so many uploads of 2,500 lines, in
+turns with another version of tformer where a checkout of it is named.
 """
 
 import argparse
 import asyncio
+import http.client
 import json
 import math
 import os
+import random
+import re
 import signal
 import statistics
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 from harness import print_table, write
@@ -41,6 +50,10 @@ CONTESTANTS = {
     "ctranslate2-window": f"CTranslate2, batches of {WINDOW:g} s",
 }
 DOCUMENT_LINES = 400
+UPLOAD_LINES = 2500
+UPLOAD_WORDS = 8
+PAUSE = 0.05
+"""Seconds between two sentences of who asks beside documents."""
 
 
 def main():
@@ -54,6 +67,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--contestants", default=",".join(CONTESTANTS))
     parser.add_argument("--fairness", action="store_true")
+    parser.add_argument("--uploads", type=int, default=0)
+    parser.add_argument("--before", type=Path)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve == "bare":
@@ -68,7 +83,9 @@ def main():
         for name in options.contestants.split(",")
         if options.export or not name.startswith("ctranslate2")
     ]
-    if options.fairness:
+    if options.uploads:
+        measure_uploads(options, lines)
+    elif options.fairness:
         measure_fairness(options, names, lines)
     else:
         measure_load(options, names, lines)
@@ -383,7 +400,7 @@ async def beside_document(port, lines, seconds):
         asked = time.perf_counter()
         await single.ask([lines[len(latencies) % len(lines)]])
         latencies.append(1000 * (time.perf_counter() - asked))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(PAUSE)
     is_over = True
     await running
     return latencies
@@ -401,6 +418,110 @@ def measure_fairness(options, names, lines):
         )
     columns = ("contestant", "sentences", "p50 ms", "p99 ms", "max ms")
     print_table(f"a sentence beside documents of {DOCUMENT_LINES} lines", columns, rows)
+
+
+class Service:
+    """`tformer serve` in a process of its own."""
+
+    def __init__(self, options, checkout):
+        env = {**os.environ, "PYTHONPATH": str(checkout)}
+        command = [sys.executable, "-m", "tformer_cli", "serve", f"m={options.model.absolute()}"]
+        command += ["--port", "0", "--threads", "1"]
+        self.process = subprocess.Popen(
+            command, env=env, cwd=checkout, stderr=subprocess.PIPE, text=True
+        )
+        for line in self.process.stderr:
+            if found := re.search(r"http://127\.0\.0\.1:(\d+)/", line):
+                self.port = int(found[1])
+                break
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def connected(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+
+    def upload(self, text):
+        """Sends a document in a thread; returns the connection, whose end ends the work."""
+        fields = {"source": "en", "target": "fr"}
+        parts = [f'name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items()]
+        parts.append(f'name="file"; filename="a.txt"\r\n\r\n{text}\r\n')
+        body = "".join(f"--b\r\nContent-Disposition: form-data; {part}" for part in parts) + "--b--"
+        connection = self.connected()
+        kind = {"Content-Type": "multipart/form-data; boundary=b"}
+        connection.request("POST", "/translate_file", body.encode(), kind)
+        return connection
+
+    def sentences(self, words, seconds):
+        """Asks for one sentence after the other; returns milliseconds, statuses and readiness."""
+        connection, latencies, statuses = self.connected(), [], Counter()
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < seconds:
+            body = {"q": " ".join(words.sample(8)), "source": "en", "target": "fr"}
+            asked = time.perf_counter()
+            connection.request(
+                "POST", "/translate", json.dumps(body), {"Content-Type": "application/json"}
+            )
+            answer = connection.getresponse()
+            answer.read()
+            latencies.append(1000 * (time.perf_counter() - asked))
+            statuses[answer.status] += 1
+            connection.request("GET", "/ready")
+            answer = connection.getresponse()
+            answer.read()
+            statuses[f"ready {answer.status}"] += 1
+            time.sleep(PAUSE)
+        return latencies, statuses
+
+
+class Words:
+    """Words of a text, drawn so that no sentence comes twice."""
+
+    def __init__(self, lines, seed):
+        self.words = " ".join(lines).split()
+        self.random = random.Random(seed)
+
+    def sample(self, n):
+        return self.random.choices(self.words, k=n)
+
+    def document(self):
+        return "".join(" ".join(self.sample(UPLOAD_WORDS)) + ".\n" for _ in range(UPLOAD_LINES))
+
+
+def measure_uploads(options, lines):
+    checkouts = {"now": Path(__file__).parents[2]}
+    if options.before:
+        checkouts = {"before": options.before.absolute(), **checkouts}
+    found = {(name, n): ([], Counter()) for name in checkouts for n in (0, options.uploads)}
+    for seed in range(options.rounds):
+        for name, checkout in checkouts.items():
+            words = Words(lines, seed)
+            with Service(options, checkout) as service:
+                service.sentences(words, 1)
+                for n in (0, options.uploads):
+                    uploads = [service.upload(words.document()) for _ in range(n)]
+                    latencies, statuses = service.sentences(words, options.seconds)
+                    found[name, n][0].extend(latencies)
+                    found[name, n][1].update(statuses)
+                    for one in uploads:
+                        one.close()
+    rows = [
+        (
+            name,
+            n,
+            len(latencies),
+            *(f"{quantile(latencies, share):.0f}" for share in (0.5, 0.99, 1.0)),
+            ", ".join(f"{status}: {n}" for status, n in statuses.items()),
+        )
+        for (name, n), (latencies, statuses) in found.items()
+    ]
+    columns = ("version", "uploads", "sentences", "p50 ms", "p99 ms", "max ms", "answers")
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    print_table(f"sentences beside uploads of {UPLOAD_LINES} lines, load {load}", columns, rows)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from tformer_cli.cli.app import PANELS, app
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.help import HelpfulGroup
 from tformer_cli.cli.options import path_roles
+from tformer_cli.errors import ModelMemoryError
 from tformer_cli.inspect.views import all_views
 from tformer_cli.metrics.choices import MetricName
 from tformer_cli.search.config import Engine, PrecisionChoice
@@ -48,6 +49,7 @@ NO_PATHS = {
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
     *("MIN:MAX", "HOST", "HOST:PORT", "URL", "SECONDS", "CODE-CODE", "COLUMN", "FIELD"),
     *("SPLIT", "CONFIG", "CHECK", "METHOD", "LANG-LANG", "FORMAT|lines", "KEY", "N,N"),
+    *("ADDRESS", "PREFIX"),
     *("|".join(words) for words in (MetricName, get_args(Engine), get_args(PrecisionChoice))),
 }
 """What texts are called that name neither a file nor a directory."""
@@ -157,6 +159,8 @@ def test_an_error_of_a_library_after_a_signal_is_not_reported_as_a_fault(
     ("error", "limits", "said"),
     [
         (MemoryError(), {}, "there is not enough memory; use smaller batches, a smaller beam"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), {}, "there is not enough memory; use"),
+        (ModelMemoryError("m: too large"), {}, "m: too large; end other programs, or use `tformer"),
         (torch.OutOfMemoryError(), {}, "there is not enough memory; use smaller batches"),
         (
             MemoryError(),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +16,11 @@ from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.files.atomic import (
     aside_of,
     directory_aside,
+    held_directory,
     locked,
     make_directory,
     remove_tree,
+    remove_unheld,
     scratch_directory,
     scratch_file,
     write_text,
@@ -273,6 +276,38 @@ def test_temporary_directories_of_killed_processes_are_removed_and_others_stay(t
         left = {entry.name for entry in temporary.iterdir()}
         assert left == {directory.name, f"tformer-{os.getppid()}-abc", "tformer-models"}
     assert not directory.exists()
+
+
+def test_held_directories_of_killed_processes_are_removed_and_others_stay(temporary):
+    code = (
+        "import os, sys; from tformer_cli.files.atomic import held_directory\n"
+        "print(held_directory('tformer-x-')[0], flush=True)\n"
+        "if os.fork() == 0: sys.stdin.read()\n"
+        "else: os.kill(os.getpid(), 9)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        killed = Path(child.stdout.readline().rstrip("\n"))
+        child.wait()
+        (killed / "document").write_text("of a user")
+        mine, descriptor = held_directory("tformer-x-")
+        by_hand, other = temporary / "tformer-x-document", temporary / "tformer-x-notes"
+        link, file = temporary / "tformer-x-linklink", temporary / "tformer-x-filefile"
+        by_hand.mkdir(0o755)
+        other.mkdir(0o700)
+        link.symlink_to(mine)
+        file.touch()
+        everything = {killed, mine, by_hand, other, link, file}
+        remove_unheld("tformer-x-")
+        assert set(temporary.iterdir()) == everything  # a child of the killed one holds it
+        child.stdin.close()
+        with contextlib.suppress(FileNotFoundError):
+            while killed.stat():
+                remove_unheld("tformer-x-")
+    os.close(descriptor)
+    assert set(temporary.iterdir()) == everything - {killed}
 
 
 def test_a_full_temporary_directory_is_named(tmp_path):

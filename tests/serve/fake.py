@@ -14,6 +14,7 @@ from tformer_cli.search.generator import GeneratedText, Generation
 from tformer_cli.search.translator import TranslatedText, Translation
 from tformer_cli.serve.app import make_app
 from tformer_cli.serve.config import ServeSettings
+from tformer_cli.serve.documents import Documents
 from tformer_cli.serve.models import Busy, Draining, Late, ModelInfo, UnknownModel
 from tformer_cli.serve.site import Site
 
@@ -69,12 +70,13 @@ class FakeService:
 
     async def submit(
         self, name, verb, texts, *, settings=None, constraints=None, priority=None, deadline=None,
-        is_streamed=False,
+        is_streamed=False, client=None, has_place=False, is_admitted=False,
     ):  # fmt: skip
         self.asked.append(
             SimpleNamespace(
                 name=name, verb=verb, texts=list(texts), settings=dict(settings or {}),
                 constraints=constraints, priority=priority, deadline=deadline,
+                client=client, has_place=has_place, is_admitted=is_admitted,
             )
         )  # fmt: skip
         if self.fails is not None:
@@ -119,7 +121,7 @@ class FakeService:
     def ready(self):
         return self.is_ready
 
-    async def drain(self, seconds):
+    async def drain(self, seconds, has_more=None):
         self.is_ready = False
 
 
@@ -151,6 +153,7 @@ class Client:
 
     def __init__(self, service=None, **details):
         settings = details.pop("settings", ServeSettings())
+        details.setdefault("documents", Documents(is_apart=False))
         self.service = service or FakeService()
         self.site = Site(service=self.service, settings=settings, **details)
         self.app = make_app(self.site)
@@ -166,7 +169,7 @@ class Client:
 
     async def asked(
         self, method, path, *, json_=None, form=None, body=b"", headers=(), host="localhost:5000",
-        chunks=None, leaves=None,
+        chunks=None, leaves=None, client="127.0.0.1",
     ):  # fmt: skip
         """Sends a request; `chunks` are its body as it arrives, `leaves` ends the connection."""
         named = [("host", host)] if host is not None else []
@@ -182,8 +185,9 @@ class Client:
             "type": "http", "method": method, "path": path, "query_string": query.encode(),
             "headers": [(name.lower().encode(), str(v).encode("latin-1")) for name, v in named],
             "scheme": "http", "http_version": "1.1", "asgi": {"version": "3.0"}, "root_path": "",
-            "server": ("127.0.0.1", 5000), "client": ("127.0.0.1", 1), "raw_path": path.encode(),
+            "server": ("127.0.0.1", 5000), "raw_path": path.encode(),
         }  # fmt: skip
+        scope["client"] = client and (client, 1)
         parts = [body] if chunks is None else list(chunks)
         messages = [
             {"type": "http.request", "body": part, "more_body": n < len(parts)}

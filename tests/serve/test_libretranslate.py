@@ -1,11 +1,13 @@
 """The shapes of LibreTranslate's answers, one after the other."""
 
 import asyncio
+import errno
 import json
 import re
 import stat
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -260,6 +262,23 @@ def test_a_document_of_any_format_is_translated():
     assert damaged.json["error"].startswith("a.docx: ")
 
 
+def test_what_was_not_translated_is_said():
+    client = Client()
+    counts = {"segments": 1, "translated": 1, "kept": 0, "left": {}, "skipped": {}}
+    assert client.post("/translate_file", **upload(content=b"hello")).json["summary"] == counts
+    nothing = client.post("/translate_file", **upload("a.html", b"<pre>hello</pre>")).json
+    assert nothing["summary"] == {
+        **dict.fromkeys(("segments", "translated", "kept"), 0),
+        "left": {},
+        "skipped": {},
+        "warning": "no text to translate was found, and it is written as it was",
+    }
+    fields = {"source": "en", "target": "fr", "format": "html", "q": "<pre>hello</pre>"}
+    answer = client.post("/translate", json_=fields).json
+    assert answer["translatedText"] == fields["q"]
+    assert answer["summary"] == nothing["summary"]
+
+
 def test_no_name_of_a_file_is_a_path(tmp_path):
     client = Client()
     for name in (
@@ -305,6 +324,20 @@ def test_files_go_after_a_while(monkeypatch):
     assert not list(downloads.folder.iterdir())
 
 
+def test_a_full_disk_keeps_no_half_of_a_file(monkeypatch, capsys):
+    def full(path, content):
+        with path.open("wb") as file:
+            file.write(content[:3])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    client = Client()
+    monkeypatch.setattr(Path, "write_bytes", full)
+    answer = client.post("/translate_file", **upload())
+    assert (answer.status, answer.json) == (507, {"error": "there is no room for the result"})
+    assert not list(client.site.downloads.folder.iterdir())
+    assert "No space left" in capsys.readouterr().err
+
+
 def test_suggestions_are_kept_if_they_are_asked_for(tmp_path):
     fields = {"q": "hello", "s": "salut", "source": "en", "target": "FR"}
     off = Client().post("/suggest", form=fields)
@@ -330,7 +363,7 @@ def test_suggestions_are_kept_if_they_are_asked_for(tmp_path):
 def test_a_place_for_suggestions_that_is_gone_is_no_traceback(tmp_path, capsys):
     client = Client(settings=ServeSettings(suggestions=tmp_path / "nosuch" / "file"))
     answer = client.post("/suggest", form={**QUESTION, "s": "salut"})
-    assert answer.status == 500
+    assert answer.status == 503
     assert str(tmp_path) not in answer.text
     assert "No such file" in capsys.readouterr().err
 
@@ -366,6 +399,23 @@ def test_the_description_has_every_path_and_field():
     names = {one["name"]: one for one in found["paths"]["/translate"]["post"]["parameters"]}
     assert set(names) == {"q", "source", "target", "format", "alternatives", "api_key"}
     assert [names["q"]["required"], names["format"]["required"]] == [True, False]
+    assert names["source"]["enum"] == ["auto", "en", "fr", "de"]
+    assert names["target"]["enum"] == ["en", "fr", "de"]
+    assert names["format"]["enum"] == ["text", "html"]
+
+
+def test_the_description_is_what_clients_know_a_server_by():
+    found = Client().get("/spec").json
+    # Dialect takes an address only if this stands there
+    assert found["info"]["title"] == "LibreTranslate"
+    assert "tformer" in found["info"]["description"]
+    assert found["info"]["x-server"] == "tformer"
+    for path, methods in found["paths"].items():
+        for operation in methods.values():
+            assert operation["responses"]["403"]["schema"] == {"$ref": "#/definitions/Error"}
+            assert operation["produces"] == ["application/json"]
+            assert ("consumes" in operation) is bool(operation["parameters"]), path
+    assert found["paths"]["/translate_file"]["post"]["consumes"] == ["multipart/form-data"]
 
 
 def test_hundreds_of_languages_are_listed_from_one_look_at_the_models():

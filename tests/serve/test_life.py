@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,11 @@ from tformer_cli.api.model import load_model
 from tformer_cli.documents.answers import links_of
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.kinds.serving import Generating, Translating
+from tformer_cli.serve import engine, models, watching
 from tformer_cli.serve.cache import MISSING, ResultCache, private_bytes
 from tformer_cli.serve.models import RELAYED_LINES, Busy, Draining, Late, Service, UnknownModel
 from tformer_cli.serve.scheduler import OPEN_LINES
+from tformer_cli.serve.watching import UnusableModel
 
 
 class Gate:
@@ -61,6 +64,10 @@ def pass_time(service, seconds):
     """Lets time pass for the schedulers, as a test that stalls would miss a deadline of seconds."""
     for model in service._models.values():
         model.engine.scheduler._clock = lambda: time.monotonic() + seconds
+
+
+def waiting(service):
+    return sum(service.stats.queue_requests.values())
 
 
 def service_of(zoo, *names, **options):
@@ -105,7 +112,7 @@ def test_impossible_settings_harm_nobody_else(zoo, settings, said):
         return await good
 
     assert asyncio.run(run()) == list(load_model(zoo["translate"]).translate(ENGLISH))
-    assert service.stats.queue_requests == 0
+    assert not waiting(service)
 
 
 def test_an_error_in_a_batch_is_told_only_to_whoever_has_it(zoo, monkeypatch):
@@ -163,12 +170,12 @@ def test_the_work_of_a_client_that_leaves_stops_within_a_batch(zoo, gate):
         cancelled = asyncio.create_task(
             all_of(service.submit("translate", "translate", numbered(300)))
         )
-        await until(lambda: service.stats.queue_requests)
+        await until(lambda: waiting(service))
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):  # now it has left, before the next batch
             await cancelled
         gate.open()
-        await until(lambda: service.stats.queue_requests == 0)
+        await until(lambda: not waiting(service))
         await service.drain(5.0)
 
     asyncio.run(run())
@@ -206,7 +213,7 @@ def test_a_sentence_is_answered_while_a_document_is_computed(zoo, gate):
         first = asyncio.create_task(anext(document))
         await until(lambda: len(gate.batches) == 1)
         sentence = asyncio.create_task(all_of(service.submit("translate", "translate", ["house"])))
-        await until(lambda: service.stats.queue_requests == 2)
+        await until(lambda: waiting(service) == 2)
         gate.open(2)
         await asyncio.wait_for(sentence, 60)
         assert gate.batches[1] == 1
@@ -227,7 +234,7 @@ def test_a_request_that_cannot_begin_in_time_is_late(zoo, gate):
         late = asyncio.create_task(
             all_of(service.submit("translate", "translate", ["b"], deadline=deadline))
         )
-        await until(lambda: service.stats.queue_requests)
+        await until(lambda: waiting(service))
         pass_time(service, 70)
         gate.open()
         assert len(await first) == 1
@@ -282,6 +289,46 @@ def test_draining_answers_what_was_let_in_and_nothing_else(zoo, gate):
     kept, relayed = asyncio.run(run())
     assert [one.source for one in kept] == lines
     assert [one.source for one in relayed] == lines
+
+
+def test_draining_goes_on_while_what_was_let_in_brings_more(zoo):
+    service = service_of(zoo, "translate")
+    left = numbered(3)
+
+    async def run():
+        ending = asyncio.create_task(service.drain(60.0, lambda: bool(left)))
+        await until(lambda: service._is_draining)
+        for _ in range(3):  # windows of a document, between which nothing waits
+            await asyncio.sleep(0.02)
+            window = service.submit("translate", "translate", [left[-1]], is_admitted=True)
+            assert len(await all_of(window)) == 1
+            left.pop()
+        await ending
+
+    asyncio.run(run())
+
+
+def test_long_texts_are_prepared_a_few_at_a_time(zoo, gate, monkeypatch):
+    service = service_of(zoo, "translate")
+    sizes = []
+    prepare = Translating.prepare
+
+    def noting(self, texts, *given):
+        sizes.append(sum(map(len, texts)))
+        return prepare(self, texts, *given)
+
+    monkeypatch.setattr(Translating, "prepare", noting)
+    monkeypatch.setattr(engine, "SIZE_AT_ONCE", 100)
+    texts = ["dog " * 60] * 20 + ["dog"] * 200
+
+    async def run():
+        gate.open()
+        return await all_of(service.submit("translate", "translate", texts))
+
+    assert len(asyncio.run(run())) == len(texts)
+    # As many as there is room for, and the rest of one
+    assert max(sizes) <= 2 * len(texts[0]) + 4
+    assert len(sizes) >= 10
 
 
 def test_draining_ends_in_time_and_tells_those_it_leaves(zoo, gate):
@@ -382,6 +429,115 @@ def test_a_model_that_vanished_fails_and_works_once_it_is_back(zoo, tmp_path):
         await service.load("m")
         assert len(await all_of(service.submit("m", "translate", ["a"]))) == 1
         assert service.ready()
+        await service.drain(1.0)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def copied(zoo, tmp_path, monkeypatch):
+    """A model directory to change, and what renames files of another into their places."""
+    monkeypatch.setattr(watching, "REST_SECONDS", 0.01)
+    path = shutil.copytree(zoo["translate"], tmp_path / "m")
+
+    def replace(name, *files):
+        for file in files or ("config.json", "tokenizer.json", "model.safetensors"):
+            Path(shutil.copy(zoo[name] / file, tmp_path / "new")).replace(path / file)
+
+    return path, replace
+
+
+def test_a_request_that_was_begun_is_not_ended_by_another_model(zoo, copied, gate):
+    path, replace = copied
+    service = Service({"m": path})
+
+    async def run():
+        begun = asyncio.create_task(all_of(service.submit("m", "translate", numbered(100))))
+        await until(lambda: gate.batches)
+        replace("twin")
+        fresh = asyncio.create_task(all_of(service.submit("m", "translate", ["house"])))
+        await until(lambda: service._models["m"].engine.scheduler.n_requests == 2)
+        gate.open()
+        with pytest.raises(ArtifactError, match="is changed while it is served"):
+            await begun
+        found = await fresh
+        await service.drain(1.0)
+        return found
+
+    assert asyncio.run(run()) == list(load_model(zoo["twin"]).translate(["house"]))
+
+
+def test_the_same_files_renamed_again_end_no_request(zoo, copied, gate):
+    path, replace = copied
+    service = Service({"m": path})
+
+    async def run():
+        begun = asyncio.create_task(all_of(service.submit("m", "translate", numbered(100))))
+        await until(lambda: gate.batches)
+        replace("translate")
+        gate.open()
+        found = await begun
+        assert service.stats.loads_total == 2
+        await service.drain(1.0)
+        return found
+
+    assert asyncio.run(run()) == list(load_model(zoo["translate"]).translate(numbered(100)))
+
+
+def test_damaged_files_are_read_once_and_again_when_they_change(copied, monkeypatch):
+    path, replace = copied
+    service, n_read = Service({"m": path}), []
+    opened = service._opened
+    monkeypatch.setattr(service, "_opened", lambda model: n_read.append(1) or opened(model))
+    monkeypatch.setattr(models, "HOPELESS_SECONDS", 0.0)
+    monkeypatch.setattr(engine, "LOOK_SECONDS", 0.01)
+
+    async def refusals():
+        found = []
+        for _ in range(3):
+            with pytest.raises(UnusableModel) as error:
+                await all_of(service.submit("m", "translate", ["a"]))
+            found.append(error.value)
+        return found
+
+    async def run():
+        await all_of(service.submit("m", "translate", ["a"]))
+        assert service.hopeless() is None
+        (path / "model.safetensors").write_bytes(b"")
+        first, *others = await refusals()
+        assert first.public == "m: its files are being changed; ask again in a moment"
+        for error in others:
+            assert error.public.startswith("m/model.safetensors: is damaged")
+            assert str(error).startswith(str(path))
+        assert [first.is_known, *(one.is_known for one in others)] == [False, False, True]
+        assert len(n_read) == 2
+        assert service.hopeless() is not None
+        # Without a request, too: while /ready says no, none may come
+        replace("twin", "model.safetensors")
+        await until(service.ready)
+        assert service.hopeless() is None
+        assert len(await all_of(service.submit("m", "translate", ["a"]))) == 1
+        await service.drain(1.0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("other", ["classifier", "many"])
+def test_a_model_of_another_kind_is_not_put_in_its_place(zoo, copied, other):
+    path, replace = copied
+    service = Service({"m": path})
+
+    async def run():
+        await all_of(service.submit("m", "translate", ["a"]))
+        if other == "classifier":
+            replace("classifier")
+        else:
+            config = json.loads((path / "config.json").read_text())
+            text = json.dumps({**config, "target_language": "de"})
+            (path / "new").write_text(text)
+            (path / "new").replace(path / "config.json")
+        with pytest.raises(UnusableModel, match="another kind or language"):
+            await all_of(service.submit("m", "translate", ["b"]))
         await service.drain(1.0)
 
     asyncio.run(run())

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.commands import run
-from tests.serve.fake import Client, FakeService
+from tests.serve.fake import MODELS, Client, FakeService, model
 from tests.zoo import ENGLISH, FRENCH
 from tformer_cli.errors import TformerError
 from tformer_cli.search.constraints import LineConstraints
@@ -248,6 +248,50 @@ def test_an_error_of_a_decision_has_a_status_and_the_names_of_fields(tmp_path):
     answer = decide(Slow(), tmp_path, timeout_ms=20)
     assert answer.status == 504
     assert "could not be answered in time" in answer.text
+
+
+LONG = "data:" + "x" * 5000
+
+
+@pytest.mark.parametrize("text", [LONG, f"data:image/png;base64,{LONG}", f"a\n{LONG}"])
+@pytest.mark.parametrize("field", ["text", "prefix", "target", "require", "ban"])
+def test_every_text_is_within_the_limit(field, text):
+    given = [text] if field in ("require", "ban") else text
+    answer = live(**{field: given})
+    assert answer.status == 400
+    assert f"{field}: has {len(text)} characters, more than 5000" in answer.json["error"]
+
+
+@pytest.mark.parametrize("field", ["text", "other", "target", "foil"])
+def test_every_text_of_a_decision_is_within_the_limit(field, tmp_path):
+    answer = decide(None, tmp_path, **{field: LONG})
+    assert (answer.status, answer.json["error"][: len(field)]) == (400, field)
+
+
+def test_only_models_of_images_read_addresses_of_images_that_are_longer():
+    client = Client(FakeService([model("pictures", "image", ("classify",)), *MODELS]))
+    image = f"data:image/png;base64,{'A' * 9000}"
+    for text, status in (
+        (image, 200),
+        (f"{image}\n{image}", 200),
+        ("x" * 5001, 400),
+        (f"data:{'A' * 1_000_000}", 400),
+        ("data:\n" * 200, 400),
+    ):
+        assert live(client, "classify", model="pictures", text=text).status == status
+        found = live(client, "classify", model="stars", text=text).status
+        assert found == (400 if len(text) > 5000 else 200)
+    both = {"models": ["pictures", "stars"], "text": image}
+    assert live(client, "classify", **both).status == 400
+
+
+def test_an_answer_of_few_lines_comes_in_time_whatever_computes_it():
+    service = FakeService()
+    service.seconds = 60.0
+    answer = live(Client(service), timeout_ms=20)
+    assert answer.status == 504
+    assert "could not be answered in time" in answer.json["error"]
+    assert service.n_ended == 1
 
 
 def test_models_are_listed_loaded_and_unloaded():

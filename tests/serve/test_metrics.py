@@ -1,6 +1,10 @@
 import os
 import re
+import shutil
+import subprocess
 from types import SimpleNamespace
+
+import pytest
 
 from tests.serve.fake import Client, model
 from tformer_cli.serve.metrics import Board, Metrics, counter, histogram, summed
@@ -79,15 +83,113 @@ def test_workers_are_counted_together(tmp_path):
     )
 
 
+def test_what_workers_counted_that_ended_is_kept(tmp_path):
+    board = Board(tmp_path / "board")
+    text = (
+        "# HELP a A.\n# TYPE a counter\na 2\n"
+        "# HELP b B.\n# TYPE b gauge\nb 7\n"
+        '# HELP c C.\n# TYPE c histogram\nc_bucket{le="+Inf"} 3\nc_sum 1\nc_count 3\n'
+    )
+    kept = text.replace("# HELP b B.\n# TYPE b gauge\nb 7\n", "")
+    for _ in range(2):  # the number of a process may come again
+        (tmp_path / "board" / "1").write_text(text)
+        before = summed(board.others())
+        board.retire(1)
+    assert "a 4\n" in before
+    assert "b 7\n" in before
+    assert board.others() == [summed([kept, kept])]
+    board.retire(5)  # has written nothing
+    assert board.others() == [summed([kept, kept])]
+
+
+def test_a_worker_that_is_just_being_retired_counts_once(tmp_path, monkeypatch):
+    board, found = Board(tmp_path / "board"), []
+    (tmp_path / "board" / "1").write_text("# HELP a A.\n# TYPE a counter\na 2\n")
+    put = board._put
+
+    def looking(name, text):
+        put(name, text)
+        found.append(summed(board.others()))
+
+    monkeypatch.setattr(board, "_put", looking)
+    board.retire(1)
+    assert found == ["# HELP a A.\n# TYPE a counter\na 2\n"] * 2
+
+
 def test_names_of_models_are_escaped():
     lines = list(counter("c", "Text.", {(("model", 'a"b\\c\nd'),): 1}))
     assert lines[2] == r'c{model="a\"b\\c\nd"} 1'
 
 
 def test_the_engine_is_counted_by_its_own_names():
-    stats = SimpleNamespace(batch_tokens=Histogram((1.0,)), rejected_total=2, _lock=None, other="x")
+    stats = SimpleNamespace(
+        batch_tokens=Histogram((1.0,)), rejected_total=2, _lock=None, other="x",
+        queue_requests={"interactive": 1, "bulk": 4},
+    )  # fmt: skip
     text = Metrics().text([model("a")], stats)
     assert "# TYPE tformer_rejected_total counter" in text
+    assert "# TYPE tformer_queue_requests gauge" in text
+    assert 'tformer_queue_requests{class="bulk"} 4\n' in text
     assert 'tformer_batch_tokens_bucket{le="+Inf"} 0' in text
     assert "other" not in text
     assert "_lock" not in text
+
+
+def numbers_of_workers():
+    """Returns what two processes counted that answered other requests, as one text."""
+    texts = []
+    for path in ("/nosuch", "/v1/models/a"):
+        client = Client()
+        client.service.models = [model('a"b\\c')]
+        client.service.stats = SimpleNamespace(batch_tokens=Histogram((1.0, 2.0)), loads_total=2)
+        client.service.stats.batch_tokens.add(1.5)
+        client.get(path)
+        client.get("/health")
+        texts.append(client.get("/metrics").text)
+    return summed(texts)
+
+
+def test_lines_of_a_family_stand_together():
+    families = [
+        re.sub("_(bucket|sum|count)$", "", re.match("[a-z_]+", line)[0])
+        for line in numbers_of_workers().splitlines()
+        if not line.startswith("#")
+    ]
+    groups = [one for n, one in enumerate(families) if n == 0 or families[n - 1] != one]
+    assert len(groups) == len(set(groups))
+
+
+def test_prometheus_reads_every_family():
+    parser = pytest.importorskip("prometheus_client.parser")
+    families = {
+        one.name: one for one in parser.text_string_to_metric_families(numbers_of_workers())
+    }
+    assert all(one.documentation and one.type != "unknown" for one in families.values())
+    for one in families.values():
+        names = {sample.name for sample in one.samples}
+        if one.type == "counter":
+            assert names == {f"{one.name}_total"}
+        elif one.type == "histogram":
+            assert names == {f"{one.name}_{end}" for end in ("bucket", "sum", "count")}
+            ends = [one.value for one in one.samples if one.labels.get("le") == "+Inf"]
+            assert ends == [one.value for one in one.samples if one.name.endswith("_count")]
+        else:
+            assert (one.type, names) == ("gauge", {one.name})
+    (loaded,) = families["tformer_model_loaded"].samples
+    assert loaded.labels == {"model": 'a"b\\c'}
+    requests = families["tformer_requests"].samples
+    assert {(one.labels["endpoint"], one.value) for one in requests} == {
+        ("other", 1.0), ("/v1/models/{name}", 1.0), ("/health", 2.0),
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_promtool_finds_nothing():
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed")
+    text = numbers_of_workers()
+    done = subprocess.run(
+        [program, "check", "metrics"], input=text, check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -201,11 +201,75 @@ def test_a_document_delays_others_no_more_than_its_turns_and_is_let_in_beside_an
     model.admit([30] * 200_000, is_ready=False)
     model.admit([30], deadline=model.now + 0.1)
     model.admit([30] * 200_000, deadline=model.now + 0.1, is_ready=False)
-    assert not model.scheduler.is_full
     for _ in range(2):
         model.admit([30] * 200_000, is_ready=False)
-    assert model.scheduler.is_full  # MOST_TOKENS by now: memory has an end
     assert model.scheduler.n_tokens > MOST_TOKENS
+    with pytest.raises(Busy, match="too much is waiting"):
+        model.admit([30] * 200_000, is_ready=False)  # memory has an end
+    assert not model.scheduler.is_full
+    model.admit([30], deadline=model.now + 0.2)
+
+
+BULK, SENTENCES = {"is_interactive": False}, {"is_interactive": True}
+
+
+def fill(model, **options):
+    """Admits requests of 10 units until no more are let in; returns their number."""
+    for number in range(1000):
+        try:
+            model.admit([1] * 10, **options)
+        except Busy:
+            return number
+    raise AssertionError("never full")
+
+
+@pytest.mark.parametrize(("filled", "other"), [(BULK, SENTENCES), (SENTENCES, BULK)])
+def test_each_class_has_a_queue_of_its_own_of_which_a_client_has_a_share(filled, other):
+    model = Model(is_strict=True, max_queue=100)
+    assert fill(model, client="a", **filled) == 5
+    with pytest.raises(Busy, match="of yours"):
+        model.admit([1], client="a", **filled)
+    assert not model.scheduler.is_full
+    assert fill(model, client="b", **filled) == 5
+    with pytest.raises(Busy, match="too much is waiting"):
+        model.admit([1], client="c", **filled)
+    assert model.scheduler.is_full == filled["is_interactive"]
+    # Nothing of that concerns the other class, not even the same client's
+    assert fill(model, client="a", **other) == 5
+    assert model.scheduler.n_requests_by_class == {
+        "interactive": 10 if filled is SENTENCES else 5,
+        "bulk": 10 if filled is BULK else 5,
+    }
+
+
+@pytest.mark.parametrize("options", [BULK, SENTENCES, {}])
+def test_a_client_has_its_share_again_once_its_requests_are_computed_or_dropped(options):
+    model = Model(is_strict=True, max_queue=100)
+    assert fill(model, client="a", **options) == 5
+    model.run()
+    assert fill(model, client="a", **options) == 5
+    for request in model.scheduler.requests():
+        model.scheduler.cancel(request)
+    assert fill(model, client="a", **options) == 5
+
+
+def test_requests_that_have_a_place_fill_no_queue_and_wait_as_others():
+    model = Model(is_strict=True, max_queue=100)
+    for number in range(50):
+        model.admit([1] * 90, client="a", has_place=True, name=number, **BULK)
+    assert fill(model, client="a", **BULK) == 5
+    with pytest.raises(Busy, match="it would wait"):
+        model.admit([1], has_place=True, deadline=model.now, **BULK)
+    model.scheduler.close()
+    with pytest.raises(Draining):
+        model.admit([1], has_place=True, **BULK)
+
+
+def test_a_request_larger_than_the_share_is_let_in_where_nothing_of_its_client_waits():
+    model = Model(is_strict=True, max_queue=2)
+    model.admit([1] * 500, client="a", **BULK)
+    with pytest.raises(Busy, match="of yours"):
+        model.admit([1], client="a", **BULK)
 
 
 def test_the_overdue_are_removed_unless_they_are_long_and_have_begun():

@@ -189,8 +189,9 @@ def test_openai(server):
         assert vectors.usage.prompt_tokens > 2
         with pytest.raises(openai.NotFoundError, match="there is no model"):
             client.completions.create(model="nosuch", prompt="a")
-        with pytest.raises(openai.NotFoundError, match="do not chat"):
-            client.chat.completions.create(model="lm", messages=[])
+        asked = [{"role": "user", "content": "The old"}]
+        with pytest.raises(openai.BadRequestError, match="use /v1/completions"):
+            client.chat.completions.create(model="lm", messages=asked)
         with pytest.raises(openai.BadRequestError, match="is a translation model"):
             client.completions.create(model="en-fr", prompt="a")
 
@@ -399,20 +400,134 @@ def test_workers_share_a_port_and_are_replaced(zoo):
         assert [pid for pid in before if Path(f"/proc/{pid}").exists()] == []
 
 
-def test_weights_that_are_written_over_change_no_answer(zoo, tmp_path):
+def total(server, name):
+    found = re.findall(rf"^{name}(?:{{.*}})? (\d+)$", server.get("metrics"), re.MULTILINE)
+    return sum(map(int, found))
+
+
+@pytest.mark.slow
+def test_totals_never_fall_when_workers_die(zoo):
+    with serving(zoo["translate"], "--workers", "2") as server:
+        totals = []
+        for n in range(20):
+            server.post("translate", {"q": f"A dog {n}.", "source": "en", "target": "fr"})
+            totals.append(total(server, "tformer_requests_total"))
+            if n % 8 == 7:
+                pids = both_workers(server)
+                os.kill(int(pids[0]), signal.SIGKILL)
+                until = time.monotonic() + SECONDS
+                while pids[0] in children(server.process.pid):
+                    assert time.monotonic() < until
+                    time.sleep(0.01)
+        until = time.monotonic() + SECONDS
+        while total(server, "tformer_requests_total") < 40:
+            assert time.monotonic() < until
+    assert totals == sorted(totals)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_documents_of_a_killed_service_go_when_the_next_one_starts(
+    zoo, tmp_path, monkeypatch, workers
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for n in range(2):
+        with serving(zoo["translate"], "--workers", workers) as server:
+            request = upload(content=b"The dog.\n")
+            asked = Request(server.url + "translate_file", request["body"], request["headers"])
+            with urlopen(asked, timeout=SECONDS) as answer:
+                answer.read()
+            assert len(list(tmp_path.glob("tformer-serve-*"))) == 1
+            found = list(tmp_path.glob("tformer-serve-*/????????????????????????????????"))
+            assert len(found) == 1
+            if n:
+                assert server.end()[0] == 143
+            else:
+                pids = children(server.process.pid)
+                server.process.kill()
+                while any(Path(f"/proc/{pid}").exists() for pid in pids):
+                    time.sleep(0.02)
+    assert list(tmp_path.iterdir()) == []
+
+
+def status_and_text(server, text):
+    """Asks for a translation; gives the status, and the translation or the error."""
+    try:
+        answer = server.post("translate", {"q": text, "source": "en", "target": "fr"})
+    except HTTPError as error:
+        with error:
+            return error.code, json.load(error)["error"]
+    return 200, json.loads(answer)["translatedText"]
+
+
+def written_over(weights, twin):
+    with weights.open("r+b") as file:  # as `cp` does: the same file, other numbers
+        file.write(twin.read_bytes())
+
+
+def cut(weights, twin):
+    with weights.open("r+b") as file:
+        file.truncate(1000)
+
+
+CHANGES = {
+    "written over": (written_over, True),
+    "cut": (cut, False),
+    "emptied": (lambda weights, twin: weights.write_bytes(b""), False),
+    "removed": (lambda weights, twin: weights.unlink(), False),
+    "directory removed": (lambda weights, twin: shutil.rmtree(weights.parent), False),
+    "renamed": (
+        lambda weights, twin: Path(shutil.copy(twin, f"{weights}.new")).replace(weights),
+        None,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES)
+def test_weights_that_are_changed_are_refused_until_the_new_ones_are_read(zoo, tmp_path, change):
     model = shutil.copytree(zoo["translate"], tmp_path / "m")
-    weights, asked = model / "model.safetensors", {"q": "A man.", "source": "en", "target": "fr"}
-    with serving(model, "--cache", 0) as server:
-        expected = {"translatedText": translated(zoo, asked["q"]).text}
-        with weights.open("r+b") as file:  # as `cp` does: the same file, other numbers, and cut
-            for change in (
-                lambda: file.write(bytes(weights.stat().st_size)),
-                lambda: file.truncate(0),
-                weights.unlink,
-            ):
-                change()
-                file.flush()
-                assert json.loads(server.post("translate", asked)) == expected
+    weights, text = model / "model.safetensors", "A man and a dog."
+    old, new = (translated(zoo, text, name).text for name in ("translate", "twin"))
+    make, is_whole = CHANGES[change]
+    with serving(f"m={model}", "--cache", 0) as server:
+        before = json.loads(server.get("api/models"))["models"][0]["hash"]
+        assert status_and_text(server, text) == (200, old)
+        make(weights, zoo["twin"] / "model.safetensors")
+        status, found = status_and_text(server, text)
+        if is_whole is None:
+            assert (status, found) == (200, new)
+        else:
+            assert status == 503
+            assert found == "m: its files are being changed; ask again in a moment"
+        if is_whole is False:
+            status, found = status_and_text(server, text)
+            assert status == 503
+            assert found.startswith("m")
+            assert str(tmp_path) not in found
+            model.mkdir(exist_ok=True)
+            for name in ("config.json", "tokenizer.json", "model.safetensors"):
+                Path(shutil.copy(zoo["twin"] / name, tmp_path / "new")).replace(model / name)
+        assert status_and_text(server, text) == (200, new)
+        after = json.loads(server.get("api/models"))["models"][0]
+        assert after["hash"] != before
+        assert after["state"] == "loaded"
+        assert server.end()[0] == 143
+        assert not any("Traceback" in line for line in server.lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_service_without_a_usable_model_ends_in_one_line(zoo, tmp_path, workers):
+    model = shutil.copytree(zoo["translate"], tmp_path / "m")
+    with serving(f"m={model}", "--cache", 0, "--workers", workers) as server:
+        (model / "model.safetensors").write_bytes(b"")
+        for _ in range(6 * workers):
+            with suppress(OSError):
+                assert status_and_text(server, "A man.")[0] == 503
+        assert server.process.wait(SECONDS) == 2
+        server._reader.join(SECONDS)
+        assert "is damaged or not a safetensors file" in server.lines[-1]
 
 
 def test_too_few_open_files_are_refused_at_once(zoo):
@@ -594,5 +709,99 @@ def test_a_client_that_leaves_ends_its_work(zoo):
             with socket.create_connection((server.host, server.port)) as one:
                 one.sendall(head.encode() + body)
                 time.sleep(0.05)
-        while "tformer_queue_requests 0\n" not in server.get("metrics"):
+        while 'tformer_queue_requests{class="bulk"} 0\n' not in server.get("metrics"):
             assert time.monotonic() < until
+
+
+ASKED = b'{"q": "A man and a dog.", "source": "en", "target": "fr"}'
+
+
+def raw_request(path, body=b"", version="1.1", headers=b"Host: localhost\r\n"):
+    method = "POST" if body else "GET"
+    kind = b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body) if body else b""
+    return f"{method} {path} HTTP/{version}\r\n".encode() + headers + kind + b"\r\n" + body
+
+
+def exchange(server, data, *, half=True):
+    """Sends bytes and, as `nc -N` does, an end; gives what comes until the other end."""
+    with socket.create_connection((server.host, server.port), timeout=SECONDS) as one:
+        one.sendall(data)
+        if half:
+            one.shutdown(socket.SHUT_WR)
+        found = b""
+        while part := one.recv(65536):
+            found += part
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("data", "statuses"),
+    [
+        (raw_request("/health"), [200]),
+        (raw_request("/health", version="1.0"), [200]),
+        (raw_request("/translate", ASKED), [200]),
+        (raw_request("/translate", ASKED) * 3 + raw_request("/health"), [200] * 4),
+        (raw_request("/nosuch"), [404]),
+        (raw_request("/translate", ASKED)[:-5], []),
+        (raw_request("/health") + raw_request("/translate", ASKED)[:-5], [200]),
+        (b"GET /hea", []),
+        (b"", []),
+    ],
+)
+def test_a_client_that_sends_nothing_more_gets_its_answer(server, data, statuses):
+    found = exchange(server, data)
+    assert [int(one) for one in re.findall(rb"HTTP/1.1 (\d+) ", found)] == statuses
+
+
+@pytest.mark.slow
+def test_a_long_answer_reaches_a_client_that_sends_nothing_more(zoo):
+    texts = [f"dog {n} " * 40 for n in range(128)]
+    body = json.dumps({"q": texts, "source": "en", "target": "fr"}).encode()
+    with serving(zoo["translate"], "--cache", 0) as server:
+        found = exchange(server, raw_request("/translate", body))
+        head, _, answer = found.rpartition(b"\r\n\r\n")
+        assert len(json.loads(answer)["translatedText"]) == 128
+        assert head.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
+        assert "tformer_disconnected_total 0\n" in server.get("metrics")
+
+
+@pytest.mark.slow
+def test_who_comes_when_all_places_are_taken(server):
+    idle = []
+    try:
+        for _ in range(run.CONNECTIONS + 20):
+            one = socket.create_connection((server.host, server.port), timeout=SECONDS)
+            one.sendall(b"GET /languages HTTP/1.1\r\n")
+            idle.append(one)
+        for path, status in (("/languages", 503), ("/health", 200), ("/v1/models", 503)):
+            found = exchange(server, raw_request(path), half=False)
+            head, _, body = found.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 %d " % status)
+            assert b"x-content-type-options: nosniff" in head
+            assert head.count(b"connection: close") == 1
+            assert (b"retry-after: 1" in head) == (status == 503)
+            assert json.loads(body)
+        # Whoever was here before is answered
+        idle[0].sendall(b"Host: localhost\r\n\r\n")
+        assert idle[0].recv(100).startswith(b"HTTP/1.1 200 OK")
+    finally:
+        for one in idle:
+            one.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "version", "status"),
+    [
+        ("/health", "1.0", b"200"),
+        ("/ready", "1.0", b"200"),
+        ("/languages", "1.0", b"403"),
+        ("/", "1.0", b"403"),
+        ("/metrics", "1.0", b"403"),
+        ("/health", "1.1", b"40[03]"),
+    ],
+)
+def test_a_load_balancer_that_sends_no_host(server, path, version, status):
+    found = exchange(server, raw_request(path, version=version, headers=b""), half=False)
+    assert re.match(b"HTTP/1.1 %s " % status, found)

@@ -1,5 +1,6 @@
 """Weights in safetensors files as numpy arrays, read strictly and without torch."""
 
+import errno
 import json
 import math
 import mmap
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from tformer_cli.artifacts.config_file import WeightType
-from tformer_cli.errors import ArtifactError
+from tformer_cli.errors import ArtifactError, ModelMemoryError
 from tformer_cli.files.regular_file import open_regular
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
@@ -145,9 +146,17 @@ class StoredArrays(Mapping[str, NDArray[Any]]):
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         kind, start, shape = self._tensors[name]
-        array = _empty(kind, shape, start)
-        self._fill(array, start)
-        return _as_float32(array)
+        try:
+            array = _empty(kind, shape, start)
+            self._fill(array, start)
+            return _as_float32(array)
+        except (MemoryError, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+                raise
+            megabytes = math.ceil(os.fstat(self._file).st_size / (1 << 20))
+            raise ModelMemoryError(
+                f"{self._path}: needs at least {megabytes:,} MB of memory, and there is less"
+            ) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)

@@ -35,7 +35,7 @@ from tformer_cli.cli.streams import (
     note,
     prepare_standard_streams,
 )
-from tformer_cli.errors import TformerError
+from tformer_cli.errors import ModelMemoryError, TformerError
 from tformer_cli.files.atomic import ending_signals
 from tformer_cli.runtime import bound_waiting, soft_limit, without_garbage_collection
 from tformer_cli.version import __version__
@@ -47,6 +47,7 @@ NO_MEMORY = "there is not enough memory"
 # Bytes of addresses that Python and its libraries take before they do anything.
 LEAST_MEMORY = 1 << 28
 LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
+LESS_MODEL = "end other programs, or use `tformer export --format int8`, which takes a quarter"
 # What `tformer-runtime` installs only with its extra; see `.ci/runtime_wheel.py`.
 LEFT_OUT = ("datasets", "pyarrow", "torch")
 # Error numbers of writing to a stream that is full, closed or gone.
@@ -145,10 +146,13 @@ class OneLineErrors(LazyGroup):
         except typer.Abort as error:
             _end(given, error, "stopped", 1)
         except MemoryError as error:
-            _end(given, error, f"{str(error) or NO_MEMORY}; {_more_memory()}", 1)
+            advice = LESS_MODEL if isinstance(error, ModelMemoryError) else LESS_MEMORY
+            _end(given, error, f"{str(error) or NO_MEMORY}; {_more_memory(advice)}", 1)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 _leave_closed_pipe()
+            if error.errno == errno.ENOMEM:
+                _end(given, error, f"{NO_MEMORY}; {_more_memory()}", 1)
             _end(given, error, _system_message(error), 1)
         except (KeyboardInterrupt, GeneratorExit):
             raise
@@ -228,10 +232,10 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return is_out_of_memory(error)
 
 
-def _more_memory() -> str:
+def _more_memory(advice: str = LESS_MEMORY) -> str:
     """Says what to do about memory: a limit of the shell's is below what the machine has."""
     limit = soft_limit("RLIMIT_AS")
-    return LESS_MEMORY if limit is None else f"raise `ulimit -v`, which is {limit >> 10}"
+    return advice if limit is None else f"raise `ulimit -v`, which is {limit >> 10}"
 
 
 def _system_message(error: OSError) -> str:

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import threading
@@ -158,6 +159,50 @@ def scratch_directory() -> Iterator[Path]:
                 shutil.rmtree(entry, ignore_errors=True)
     with made as directory:
         yield Path(directory)
+
+
+def held_directory(prefix: str) -> tuple[Path, int]:
+    """Makes a private temporary directory, and a descriptor that holds it while it is open.
+
+    Children of a fork hold it, too. It stays if all are killed: see `remove_unheld`.
+    """
+    while True:
+        with scratch_errors():
+            made = Path(tempfile.mkdtemp(prefix=prefix))
+        try:
+            descriptor = os.open(made, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # somebody took it for left behind before it was held
+        hold(descriptor)
+        if made.is_dir():
+            return made, descriptor
+        os.close(descriptor)
+
+
+def remove_unheld(prefix: str) -> None:
+    """Removes this user's directories of `held_directory` that no process holds any more."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    of_ours = re.compile(rf"{re.escape(prefix)}[a-z0-9_]{{8}}")
+    for path in [one for one in _entries(_temporary_directory()) if of_ours.fullmatch(one.name)]:
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                status = os.fstat(descriptor)
+                # By its rights, too: `mkdtemp` has made it, and nobody by hand
+                if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _entries(directory: Path) -> list[Path]:
+    with suppress(OSError):
+        return list(directory.iterdir())
+    return []
 
 
 def _temporary_directory() -> Path:

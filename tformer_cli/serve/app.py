@@ -13,17 +13,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tformer_cli.serve import libretranslate, live, openai
+from tformer_cli.serve import chat, libretranslate, live, openai
+from tformer_cli.serve.dialects import dialect_of
 from tformer_cli.serve.metrics import MEDIA_TYPE, summed
 from tformer_cli.serve.page_files import page_files
+from tformer_cli.serve.proxies import ENTRANCE, PREFIX
+from tformer_cli.serve.request_log import ENTRY, LEFT
 from tformer_cli.serve.requests import Gone, Refused
-from tformer_cli.serve.security import BODY_IS_READ, Guard
-from tformer_cli.serve.site import Route, Site, plain_error, refusal
+from tformer_cli.serve.security import BODY_IS_READ, Guard, address_of
+from tformer_cli.serve.site import CLIENT, Client, Route, Site, refusal
 
 UNKNOWN = "other"
 """Endpoint of requests that no route knows: their paths would be labels without end."""
-LEFT = 499
-"""Status of a request whose client left before there was one, as nginx counts it."""
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -38,6 +39,8 @@ async def metrics(site: Site, request: Request) -> Response:
     site.check_key(request)
     text = site.counted()
     if site.board is not None:
+        with suppress(OSError):  # what was told stays counted, whatever becomes of this worker
+            site.board.write(text)
         text = summed([text, *site.board.others()])
     return Response(text, media_type=MEDIA_TYPE)
 
@@ -53,20 +56,27 @@ async def page(site: Site, request: Request) -> Response:
     return Response(found.content, media_type=found.media_type, headers=headers)
 
 
+async def entrance(site: Site, request: Request) -> Response:  # noqa: ARG001 - to the page
+    """Sends who asked for the prefix to the page below it, where what that names is."""
+    return Response(status_code=308, headers={"location": f"{request.scope[PREFIX]}/"})
+
+
 ROUTES: Sequence[Route] = (
     *libretranslate.ROUTES,
     *openai.ROUTES,
+    *chat.ROUTES,
     *live.ROUTES,
     Route("GET", "/ready", ready),
     Route("GET", "/metrics", metrics),
     Route("GET", "/", page),
     Route("GET", "/page/{name}", page),
+    Route("GET", ENTRANCE, entrance),
 )
 
 
 def make_app(site: Site) -> ASGIApp:
     """Makes the whole application of a service."""
-    return Guard(App(site), site.settings, lambda: site.is_draining)
+    return Guard(App(site), site.settings, lambda: site.is_draining, log=site.log)
 
 
 class App:
@@ -94,6 +104,8 @@ class App:
         route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
         endpoint = next(iter(methods.values())).path if methods else UNKNOWN
         status = 0
+        if (entry := ENTRY.get()) is not None:
+            entry.route = endpoint
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -101,6 +113,7 @@ class App:
             await send(message)
 
         request = Request({**scope, "path_params": parameters}, receive)
+        CLIENT.set(Client(address_of(scope)))  # what answers this request runs in this context
         try:
             response = await self._answer(route, methods, request)
             await response(scope, receive, noting)
@@ -122,10 +135,11 @@ class App:
         self, route: Route | None, methods: Mapping[str, Route], request: Request
     ) -> Response:
         if route is None:
+            answered = dialect_of(request.scope["path"])
             if not methods:
-                return plain_error(Refused(404, "there is no such path"))
+                return answered(Refused(404, "there is no such path", code="unknown_url"))
             allowed = {"allow": ", ".join(methods)}
-            return plain_error(Refused(405, "this path takes another method", headers=allowed))
+            return answered(Refused(405, "this path takes another method", headers=allowed))
         try:
             return await self._unless_gone(route, request)
         except Gone:

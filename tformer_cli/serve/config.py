@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.errors import UsageError
+from tformer_cli.serve.origins import Origins
+from tformer_cli.serve.proxies import trusted_networks
 from tformer_cli.settings import setting
+from tformer_cli.wording import visible
 
 PORT = 5000
 """LibreTranslate's, which its clients try by default."""
@@ -20,7 +23,7 @@ HEADER_SECONDS = 5.0
 BODY_SECONDS = 30.0
 CONNECTIONS = 256
 DRAIN_SECONDS = 30.0
-_ORIGIN = re.compile(r"https?://[a-z0-9.\-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|null")
+_PREFIX = re.compile(r"/?(?!\.)[\w~-][\w.~-]*(?:/(?!\.)[\w.~-]+)*/?", re.ASCII)
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:]+\]")
 
 
@@ -44,9 +47,25 @@ class ServeSettings:
     )
     allow_origin: tuple[str, ...] = setting(
         (),
-        "Origin of web pages that may use the service, such as https://example.org. Repeatable.",
+        "Origin of web pages or of a browser extension that may use the service, such as "
+        "https://example.org or moz-extension://*. Repeatable.",
         "Network",
         metavar="URL",
+        shown_default="none",
+    )
+    trust_proxy: tuple[str, ...] = setting(
+        (),
+        "Address or network of proxies whose X-Forwarded headers count, such as 10.0.0.0/8. "
+        "Repeatable.",
+        "Network",
+        metavar="ADDRESS",
+        shown_default="this machine",
+    )
+    url_prefix: str = setting(
+        "",
+        "Path below which a proxy offers the service, such as /translate.",
+        "Network",
+        metavar="PREFIX",
         shown_default="none",
     )
     api_key_file: Path | None = setting(
@@ -70,7 +89,18 @@ class ServeSettings:
     max_characters: int = setting(5000, "Longest text of a request.", "Limits", min=1, max=10**6)
     max_texts: int = setting(128, "Most texts of a request.", "Limits", min=1, max=10**4)
     max_queue: int = setting(
-        1000, "Sentences that may wait; who comes then is told to slow down.", "Limits", min=1
+        1000,
+        "Sentences that may wait, and as many of long requests; half of them of one client. Who "
+        "comes then is told to slow down.",
+        "Limits",
+        min=1,
+    )
+    max_documents: int = setting(
+        4,
+        "Documents of one client that are translated at once; twice as many of all.",
+        "Limits",
+        min=1,
+        max=64,
     )
     memory: str | None = setting(
         None,
@@ -101,14 +131,30 @@ class ServeSettings:
         role="writes_new_file",
         shown_default="none are accepted",
     )
+    log: Path | None = setting(
+        None,
+        "Append a line of JSON for each request, without its text, to FILE; - is stderr.",
+        "Messages",
+        metavar="FILE",
+        role="writes_new_file",
+        shown_default="none",
+    )
+    log_text: bool = setting(
+        False,
+        "Write the texts that models were given into the log, too.",
+        "Messages",
+    )
 
     def __post_init__(self) -> None:
-        for origin in self.allow_origin:
-            if _ORIGIN.fullmatch(origin) is None:
-                raise UsageError(
-                    f'--allow-origin: "{origin}" is not an origin; write https://example.org, '
-                    "without a path"
-                )
+        Origins(self.allow_origin, asks_for_keys=self.api_key_file is not None)
+        trusted_networks(self.trust_proxy)
+        if self.url_prefix and _PREFIX.fullmatch(self.url_prefix) is None:
+            raise UsageError(
+                f'--url-prefix: "{visible(self.url_prefix, 100)}" is not a path; write it as '
+                "/translate"
+            )
+        if self.log_text and self.log is None:
+            raise UsageError("--log-text: there is no log; add --log FILE")
         for name in self.allow_host:
             if _HOST.fullmatch(name.lower()) is None:
                 raise UsageError(

@@ -4,13 +4,15 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 import time
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 from weakref import finalize
 
+from tformer_cli.files.atomic import held_directory
+
+PREFIX = "tformer-serve-"
 SECONDS = 30 * 60
 MOST_BYTES = 256 << 20
 LONGEST_NAME = 100
@@ -27,15 +29,19 @@ class Downloads:
     @cached_property
     def folder(self) -> Path:
         """Returns the folder, which all processes of a service share once it is made."""
-        made = tempfile.mkdtemp(prefix="tformer-serve-")  # no one else may read it
-        finalize(self, _remove, made, os.getpid())
-        return Path(made)
+        made, self._held = held_directory(PREFIX)
+        finalize(self, _remove, made, self._held, os.getpid())
+        return made
 
     def add(self, name: str, content: bytes) -> str:
         """Keeps a file; returns what stands behind /download_file/ in its address."""
         self._forget(len(content))
         token = secrets.token_hex(16)
-        (self.folder / token).write_bytes(content)
+        try:
+            (self.folder / token).write_bytes(content)
+        except OSError:
+            (self.folder / token).unlink(missing_ok=True)
+            raise
         return f"{token}.{safe_name(name)}"
 
     def find(self, address: str) -> tuple[str, bytes] | None:
@@ -60,7 +66,8 @@ class Downloads:
                 path.unlink(missing_ok=True)
 
 
-def _remove(folder: str, maker: int) -> None:
+def _remove(folder: Path, held: int, maker: int) -> None:
+    os.close(held)
     if os.getpid() == maker:  # not a worker, whose siblings still use it
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -20,6 +20,7 @@ from tformer_cli.kinds.serving import size_of
 from tformer_cli.search.generator import StoppedError
 from tformer_cli.serve.cache import MISSING, give_back_memory, trim_memory
 from tformer_cli.serve.scheduler import FORGETTING, Draining, Late, Scheduler
+from tformer_cli.serve.watching import FilesState, UnusableModel, is_replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -37,12 +38,16 @@ LINES_AT_ONCE = 32
 """Lines of one request that are prepared in one go."""
 REQUESTS_AT_ONCE = 64
 """Requests that are prepared between two batches, so that neither waits long for the other."""
+SIZE_AT_ONCE = 4096
+"""Tokens, as `size_of` guesses them, that are prepared between two batches, and some more."""
 KEPT_SETTINGS = 64
 """Settings of which the prepared computations are kept."""
 REST_SECONDS = 2.0
 """Seconds without work after which the memory of batches is given back."""
 PATIENCE = 5.0
 """Seconds that a model which is to make room may still compute what waits for it."""
+LOOK_SECONDS = 1.0
+"""Seconds after which somebody looks whether a model that was unusable has been repaired."""
 
 
 @dataclass(eq=False, slots=True)
@@ -86,6 +91,9 @@ class Job:
     """Parts of its only text are wanted while that is written."""
     is_admitted: bool = False
     """True for what continues a call that was let in."""
+    client: Hashable = None
+    has_place: bool = False
+    """See `scheduler.Request`, as of the client."""
     answers: Answers = field(init=False)
     request: Request[Part] = field(init=False)
     n_prepared: int = 0
@@ -196,9 +204,15 @@ class Engine:
         scheduler: Scheduler[Part],
         cache: ResultCache,
         stats: Stats,
+        look: Callable[[], FilesState] = tuple,
+        changed: Callable[[], UnusableModel] | None = None,
     ) -> None:
-        """Takes what opens the model, in the engine's thread; nothing is opened yet."""
-        self._open = open_model
+        """Takes what opens the model, in the engine's thread; nothing is opened yet.
+
+        `look` tells the state of the model's files, and `changed` makes the error of whoever waits
+        while they are written over.
+        """
+        self._open, self._look, self._changed_error = open_model, look, changed
         self.scheduler = scheduler
         self._cache, self._stats = cache, stats
         self._make: Callable[[Verb], Serving] | None = None
@@ -222,6 +236,10 @@ class Engine:
         """Private memory that opening it took the last time."""
         self.hash = ""
         """Of its files, once it was opened."""
+        self.files: FilesState = ()
+        """Their state then, or when it could not be opened."""
+        self.failed = 0.0
+        """When it could not be opened with these files for the first time."""
         self.last_used = 0.0
 
     # In the threads of those who ask
@@ -236,6 +254,8 @@ class Engine:
             is_interactive=job.is_interactive,
             deadline=job.deadline,
             owner=job,
+            client=job.client,
+            has_place=job.has_place,
             is_admitted=job.is_admitted,
         )
         self.start()
@@ -308,7 +328,8 @@ class Engine:
         while not self._is_closed:
             left = None if self._leaves_at is None else self._leaves_at - time.monotonic()
             rest = None if is_trimmed else REST_SECONDS
-            waits = [max(0.0, one) for one in (left, rest) if one is not None]
+            look = LOOK_SECONDS if self.state == "failed" else None
+            waits = [max(0.0, one) for one in (left, rest, look) if one is not None]
             is_waiting = not self.scheduler.has_work
             is_trimmed = not self.scheduler.wait(min(waits, default=None))
             if is_waiting:
@@ -331,6 +352,7 @@ class Engine:
     def step(self) -> None:
         """Does what there is to do: opens or closes the model, prepares lines, computes a batch."""
         self._leave()
+        self._check_files()
         if self.scheduler.n_requests or self._wants_load:
             self._wants_load = False
             if self.state != "loaded":
@@ -339,27 +361,62 @@ class Engine:
             self._stats.count("cancelled_late_total")
             self._fail(request, Late("the request could not be answered in time"))
         if self.state == "loaded":
+            room = SIZE_AT_ONCE
             for request in self.scheduler.hungry()[:REQUESTS_AT_ONCE]:
-                self._prepare(request)
+                if room > 0:
+                    room -= self._prepare(request, room)
             # Before the batch: what was found in the cache need not wait for it
             self._deliver()
             if batch := self.scheduler.next_batch():
                 self._compute(batch)
         self._deliver()
 
+    def _check_files(self) -> None:
+        """Drops a model whose files are other ones by now; its answers would be of no file."""
+        is_unusable = self.state == "failed" and isinstance(self.error, UnusableModel)
+        if not is_unusable and not (self.state == "loaded" and self.scheduler.n_requests):
+            return
+        files = self._look()
+        if is_unusable:
+            if files != self.files:
+                self._wants_load = True
+            elif self.error is not None:
+                self.error = self._refuse_all(self.error)
+        elif files != self.files:
+            if self._changed_error is not None and not is_replaced(self.files, files):
+                self._refuse_all(self._changed_error())
+            self.unload()
+
+    def _refuse_all(self, error: Exception) -> Exception:
+        """Tells whoever waits why the model cannot be used; returns the error of who comes next."""
+        for request in self.scheduler.cancel_all():
+            self._fail(request, error)
+            error = error.repeated() if isinstance(error, UnusableModel) else error
+        return error
+
     def _load(self) -> None:
         self._become("loading")
+        before, files = self.hash, self._look()
         try:
             self._make = self._open(self)
         except Exception as error:  # noqa: BLE001 - those who wait are told, and the thread goes on
+            # The files as they were before: what came while they were read is tried, too
+            self.files, self.failed = files, time.monotonic()
             self.error = error
             self._become("failed")
-            for request in self.scheduler.cancel_all():
-                self._fail(request, error)
+            self.error = self._refuse_all(error)
         else:
             self.error = None
             self.last_used = self._busy_since = time.monotonic()
             self._become("loaded")
+            if before not in ("", self.hash):
+                self._refuse_begun()
+
+    def _refuse_begun(self) -> None:
+        """Refuses what the model before has begun: no answer is of two models."""
+        for request in self.scheduler.requests():
+            if request.owner.n_prepared and self._changed_error is not None:
+                self._fail(request, self._changed_error())
 
     def _leave(self) -> None:
         with self._changed:
@@ -404,10 +461,17 @@ class Engine:
             del self._servings[next(iter(self._servings))]
         return found
 
-    def _prepare(self, request: Request[Part]) -> None:
-        """Tokenizes the next lines of a request, and looks for what was computed before."""
+    def _prepare(self, request: Request[Part], room: int) -> int:
+        """Tokenizes the next lines of a request, and looks for what was computed before.
+
+        Takes the size that there is room for, of which one line may have more, and returns theirs.
+        """
         job: Job = request.owner
-        start, end = job.n_prepared, min(len(job.texts), job.n_prepared + LINES_AT_ONCE)
+        start = end = job.n_prepared
+        size = 0
+        while end < len(job.texts) and end < start + LINES_AT_ONCE and size < room:
+            size += size_of(job.texts[end])
+            end += 1
         texts = job.texts[start:end]
         try:
             serving = self._serving_of(job)
@@ -423,9 +487,8 @@ class Engine:
             ]
         except Exception as error:  # noqa: BLE001 - of one request; the others go on
             self._fail(request, error)
-            return
+            return size
         job.n_prepared = end
-        size = sum(map(size_of, texts))
         self._learn(size, parts)
         job.rest_size -= size
         self.scheduler.put(
@@ -437,6 +500,7 @@ class Engine:
             n_rest=len(job.texts) - end,
             rest_tokens=self._cost(job.rest_size),
         )
+        return size
 
     def _cost(self, size: int) -> int:
         """Guesses the tokens of texts of a size, before they are made."""

@@ -50,6 +50,7 @@ from tformer_cli.search.hypothesis import never_interrupt
 from tformer_cli.search.opening import overridden
 from tformer_cli.serve.completing import completed, ends_within_a_word
 from tformer_cli.serve.events import RESULTS, SCHEMA, Event, add_pieces, word_spans
+from tformer_cli.serve.watching import state_of
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class Inspection:
     def _inspected(self, model: Path, opened: Opened, request: Mapping[str, Any]) -> Inspected:
         # A page asks for what is cheap first, and of the same for the rest when the typing rests
         same = {name: value for name, value in request.items() if name != "want"}
-        key = json.dumps([str(model), same], sort_keys=True)
+        key = json.dumps([str(model), state_of(model), same], sort_keys=True)
         if self._latest is None or self._latest[0] != key:
             self._latest = key, _inspected(opened, request)
         return self._latest[1]
@@ -154,7 +155,7 @@ class Inspection:
             for name in ("source_language", "target_language")
             if request.get(name)
         }
-        key = (model, *languages.items())
+        key = (model, state_of(model), *languages.items())
         if key not in self._models:
             # An opened model has its weights twice, packed for the search and as torch has them
             if len(self._models) >= MOST_MODELS:

@@ -138,6 +138,16 @@ def _codes_of(info: ModelInfo) -> Iterable[str]:
     return filter(None, (*pair, *info.languages)) if "translate" in info.verbs else ()
 
 
+def code_in(info: ModelInfo, code: str) -> str:
+    """Returns the code that a model of many languages has for a language of answers."""
+    found = [own for own in info.languages if long_code(own) == code] or [
+        own for own in info.languages if main_code(own) == main_code(code)
+    ]
+    if not found:
+        raise Refused(400, f"{info.name} does not know {name_of(code)}", param="model")
+    return found[0]
+
+
 class Detector:
     """Guesses the language of a text among some (naive Bayes of bytes, Lui & Baldwin 2011)."""
 

@@ -2,10 +2,8 @@
 
 import json
 import math
-import os
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import aclosing
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing, nullcontext
 from pathlib import PurePath
 from typing import Any
 
@@ -13,22 +11,26 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tformer_cli.documents.answers import links_of
-from tformer_cli.documents.known_formats import BY_EXTENSION, format_named
-from tformer_cli.documents.segments import Document, ReadSettings, Segment
-from tformer_cli.documents.translating import Answer, Translated, translating
+from tformer_cli.documents.known_formats import BY_EXTENSION
+from tformer_cli.documents.segments import ReadSettings
+from tformer_cli.documents.translating import Answer
 from tformer_cli.documents.translating import Request as Line
 from tformer_cli.errors import TformerError
 from tformer_cli.serve.config import MOST_ALTERNATIVES
+from tformer_cli.serve.dialects import plain_error
+from tformer_cli.serve.documents import SHORT, Reader
 from tformer_cli.serve.downloads import attachment
 from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
+from tformer_cli.serve.proxies import PREFIX, public_url
 from tformer_cli.serve.requests import Fields, Refused, read_fields
-from tformer_cli.serve.site import Priority, Route, Site, plain_error
+from tformer_cli.serve.site import Priority, Route, Site, client_name, report
+from tformer_cli.serve.suggestions import FULL
 from tformer_cli.wording import is_blank
 
 FRONTEND_MILLISECONDS = 500
 """Milliseconds that a page waits after the last key before it asks."""
-_LOOKED_AT = 100
-"""Segments of a document by which its language is guessed."""
+LINKED_LINES = 32
+"""Lines that are aligned in one go, so that others do not wait for those of a document."""
 SHOWN = 40
 """Characters of a client's word in an error."""
 
@@ -111,63 +113,50 @@ async def translate(site: Site, request: Request) -> Response:
     else:
         source = _language(languages, fields.text("source"))
     way = languages.checked_way(source, target)
-    if text_format == "html":
-        deadline = site.deadline(fields)
-        pages = await site.apart(_pages, texts)
-        written = await _documents(site, way, pages, deadline)
-        found = [[one.decode()] for one in written]
-    else:
-        found = await _translated(site, way, texts, 1 + n_more, site.deadline(fields))
-    return JSONResponse(_answer(fields, found, guess, n_more))
+    deadline = site.deadline(fields)
+    if text_format != "html":
+        found = await _translated(site, way, texts, 1 + n_more, deadline)
+        return JSONResponse(_answer(fields, found, guess, n_more))
+    pages = await _pages(site, way, texts, deadline)
+    answer = _answer(fields, [[one.decode()] for one in pages.contents], guess, n_more)
+    # LibreTranslate's own fields and no others, where all was translated
+    has_more = "warning" in pages.summary
+    return JSONResponse({**answer, "summary": pages.summary} if has_more else answer)
 
 
-def _pages(texts: Sequence[str]) -> list[Document]:
-    read = format_named("html").read
-    return [read(text.encode(errors="replace"), ReadSettings()) for text in texts]
+async def _pages(site: Site, way: Way, texts: Sequence[str], deadline: float) -> Reader:
+    """Translates texts of HTML, in which equal lines are sent once; long ones are documents."""
+    contents = [text.encode(errors="replace") for text in texts]
+    is_long = sum(map(len, contents)) > SHORT
+    place = site.documents.in_work.place(client_name()) if is_long else nullcontext()
+    reading = site.documents.reading(
+        "html", contents, ReadSettings(), deadline, is_short=not is_long
+    )
+    with place:
+        async with reading as reader:
+            await _translate_all(site, way, reader, deadline, is_long=is_long)
+    return reader
 
 
-async def _documents(
-    site: Site,
-    way: Way,
-    documents: Sequence[Document],
-    deadline: float,
-    priority: Priority | None = None,
-) -> list[bytes]:
-    """Translates documents; their lines are one request, in which equal ones are sent once."""
-    segments = [document.segments for document in documents]
-    job = translating([one for some in segments for one in some], protects=True)
-    lines, made = await site.apart(_next, job, None)
-    while made is None:
-        answers = await _lines(site, way, lines, deadline, priority)
-        lines, made = await site.apart(_next, job, answers)
-        deadline = math.inf  # as of any request that was begun in time, and has many lines
-    return await site.apart(_written, documents, segments, made.segments)
-
-
-def _next(
-    job: Generator[list[Line], Sequence[Answer], Translated], answers: Sequence[Answer] | None
-) -> tuple[list[Line], Translated | None]:
-    """Returns the next lines to translate, or what was made of all."""
-    try:
-        return next(job) if answers is None else job.send(answers), None
-    except StopIteration as end:
-        return [], end.value
-
-
-def _written(
-    documents: Sequence[Document],
-    segments: Sequence[Sequence[Segment]],
-    made: Sequence[Segment | None],
-) -> list[bytes]:
-    left = iter(made)
-    return [
-        document.write(list(islice(left, len(own))))
-        for document, own in zip(documents, segments, strict=True)
-    ]
+async def _translate_all(
+    site: Site, way: Way, reader: Reader, deadline: float, *, is_long: bool
+) -> None:
+    """Translates what a reader hands out, a window of lines after the other."""
+    options: dict[str, Any] = {"priority": "bulk", "has_place": True} if is_long else {}
+    lines = await reader.next([])
+    while lines:
+        answers = await _lines(site, way, lines, deadline, **options)
+        # As of any request that was begun in time, and has many lines
+        options["is_admitted"], deadline = True, math.inf
+        lines = await reader.next(answers)
 
 
 async def _lines(
-    site: Site, way: Way, lines: Sequence[Line], deadline: float, priority: Priority | None
+    site: Site,
+    way: Way,
+    lines: Sequence[Line],
+    deadline: float,
+    **options: Any,  # noqa: ANN401 - of `Site.results`
 ) -> list[Answer]:
     """Translates lines, with what goes together where that is needed."""
     texts = [line.text for line in lines]
@@ -176,7 +165,7 @@ async def _lines(
     needed = [n for n, line in enumerate(lines) if line.needs_links]
     settings = {**way.settings, "aligned": bool(needed) or None}
     results = site.results(
-        way.models, "translate", texts, settings=settings, priority=priority, deadline=deadline
+        way.models, "translate", texts, settings=settings, deadline=deadline, **options
     )
     async with aclosing(results):
         found = [one async for one in results]
@@ -187,10 +176,11 @@ async def _lines(
         source, target = (None if code is None else str(code) for code in codes)
         tokenizer = aligners[-1].tokenizer.for_languages(source, target)
         # Without a second pass: the service does without torch
-        made = await site.apart(
-            links_of, aligners, [found[n] for n in needed], tokenizer=tokenizer, passes=False
-        )
-        links = dict(zip(needed, made, strict=True))
+        for start in range(0, len(needed), LINKED_LINES):
+            part = needed[start : start + LINKED_LINES]
+            heard = [found[n] for n in part]
+            made = await site.apart(links_of, aligners, heard, tokenizer=tokenizer, passes=False)
+            links |= zip(part, made, strict=True)
     return [
         Answer(one.text, links.get(n) if line.needs_links else ())
         for n, (line, one) in enumerate(zip(lines, found, strict=True))
@@ -223,9 +213,9 @@ async def _translated(
     priority: Priority | None = None,
 ) -> list[list[str]]:
     """Translates texts line by line: the best translations of each, at least one."""
-    lines = [text.split("\n") for text in texts]
-    # The lines of all texts are one request, which the engine cuts into batches as it likes
-    wanted = [line.removesuffix("\r") for one in lines for line in one if _has_words(line)]
+    # Of a megabyte of texts this takes a while
+    is_long = sum(map(len, texts)) > SHORT
+    lines, wanted = await site.apart(_cut, texts) if is_long else _cut(texts)
     found: Iterator[list[str]] = iter(())
     if way.models and wanted:
         settings = {**way.settings, "n_best": n_best if n_best > 1 else None}
@@ -234,8 +224,19 @@ async def _translated(
         )
         async with aclosing(results):
             found = iter([[one.text for one in result.hypotheses] async for result in results])
+    return await site.apart(_joined, lines, found) if is_long else _joined(lines, found)
+
+
+def _cut(texts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """Returns the lines of texts, and those of all texts that are translated, in one request."""
+    lines = [text.split("\n") for text in texts]
+    return lines, [line.removesuffix("\r") for some in lines for line in some if _has_words(line)]
+
+
+def _joined(lines: Sequence[Sequence[str]], found: Iterator[list[str]]) -> list[list[str]]:
+    """Puts the translations of lines in their places; returns the best ones of each text."""
     translated = [
-        [next(found, [line]) if _has_words(line) else [line] for line in one] for one in lines
+        [next(found, [line]) if _has_words(line) else [line] for line in some] for some in lines
     ]
     return [
         [_ranked(own, some, rank) for rank in range(max(map(len, some)))]
@@ -271,7 +272,8 @@ async def languages(site: Site, request: Request) -> Response:  # noqa: ARG001 -
 
 async def translate_file(site: Site, request: Request) -> Response:
     """Translates a document, and says where the translation can be fetched."""
-    fields = await _read(site, request)
+    with site.documents.received.place(client_name()):
+        fields = await _read(site, request)
     file = fields.files.get("file")
     if file is None:
         raise Refused(400, "Invalid request: missing file parameter")
@@ -284,17 +286,21 @@ async def translate_file(site: Site, request: Request) -> Response:
     served = site.languages
     target = _language(served, fields.text("target"))
     settings = ReadSettings(name=file.name, target_language=target)
-    document = await site.apart(known.read, file.content, settings)
-    if fields.text("source").lower() == "auto":
-        start = [one.text for one in document.segments[:_LOOKED_AT]]
-        source, _ = await _detected(site, served, start, target)
-    else:
-        source = _language(served, fields.text("source"))
-    way = served.checked_way(source, target)
-    (written,) = await _documents(site, way, [document], site.deadline(fields), "bulk")
-    place = site.downloads.add(file.name, written)
-    url = request.url.replace(path=f"/download_file/{place}", query="", fragment="")
-    return JSONResponse({"translatedFileUrl": str(url)})
+    deadline = site.deadline(fields)
+    # Nothing else refers to the bytes, which its reader then need not keep
+    contents = [fields.files.pop("file").content]
+    del file
+    with site.documents.in_work.place(client_name()):
+        async with site.documents.reading(known.name, contents, settings, deadline) as reader:
+            if fields.text("source").lower() == "auto":
+                source, _ = await _detected(site, served, reader.texts, target)
+            else:
+                source = _language(served, fields.text("source"))
+            way = served.checked_way(source, target)
+            await _translate_all(site, way, reader, deadline, is_long=True)
+        place = await site.apart(site.downloads.add, settings.name, reader.contents.pop())
+    url = public_url(request.scope, f"/download_file/{place}")
+    return JSONResponse({"translatedFileUrl": url, "summary": reader.summary})
 
 
 async def download_file(site: Site, request: Request) -> Response:
@@ -318,14 +324,13 @@ async def suggest(site: Site, request: Request) -> Response:
     site.check_texts(list(texts.values()), "q, s")
     line = json.dumps({**texts, **codes}, ensure_ascii=False) + "\n"
     try:
-        # One write to the end: workers do not mix their lines
-        place = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(place, line.encode())
-        finally:
-            os.close(place)
+        await site.suggestions.append(line.encode())
     except OSError as error:
-        raise TformerError(f"--suggestions: {file}: {error.strerror}") from None
+        report(TformerError(f"--suggestions: {file}: {error.strerror}"))
+        is_full = error.errno in FULL
+        reason = "there is no room for it" if is_full else "its file cannot be written now"
+        message = f"The suggestion was not kept: {reason}."
+        raise Refused(507 if is_full else 503, message, headers={"retry-after": "60"}) from None
     return JSONResponse({"success": True})
 
 
@@ -354,6 +359,8 @@ async def health(site: Site, request: Request) -> Response:  # noqa: ARG001 - it
     return JSONResponse({"status": "ok"})
 
 
+NAME = "LibreTranslate"
+"""What clients look for in the title, to know whom they speak to; our own name is beside it."""
 _FIELDS = {
     "/translate": ("q", "source", "target", "format", "alternatives", "api_key"),
     "/detect": ("q", "api_key"),
@@ -361,34 +368,109 @@ _FIELDS = {
     "/suggest": ("q", "s", "source", "target", "api_key"),
 }
 _OPTIONAL = frozenset({"format", "alternatives", "api_key"})
+_TEXT: Mapping[str, Any] = {"type": "string"}
+_NUMBER: Mapping[str, Any] = {"type": "number"}
+_YES_OR_NO: Mapping[str, Any] = {"type": "boolean"}
+_ERRORS = {
+    "400": "the request is wrong, or has no key where one is asked for",
+    "403": "the key is wrong, or pages of this origin may not ask",
+    "413": "the body is too large",
+    "415": "the body is neither JSON nor a form",
+    "429": "too much is waiting",
+    "500": "the service failed",
+    "503": "the service ends, or the model cannot be used now",
+    "504": "it took too long",
+}
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
-async def spec(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
+def object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+def list_schema(items: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_GUESS = object_schema(confidence=_NUMBER, language=_TEXT)
+_ANSWERS: Mapping[str, Mapping[str, Any]] = {
+    "/translate": {
+        **object_schema(translatedText=_TEXT),
+        "properties": {
+            "translatedText": _TEXT,
+            "alternatives": list_schema(_TEXT),
+            "detectedLanguage": _GUESS,
+        },
+    },
+    "/detect": list_schema(_GUESS),
+    "/languages": list_schema(object_schema(code=_TEXT, name=_TEXT, targets=list_schema(_TEXT))),
+    "/translate_file": object_schema(translatedFileUrl=_TEXT),
+    "/suggest": object_schema(success=_YES_OR_NO),
+    "/frontend/settings": object_schema(charLimit=_NUMBER, keyRequired=_YES_OR_NO),
+    "/health": object_schema(status=_TEXT),
+    "/spec": {"type": "object"},
+}
+
+
+def describe_field(site: Site, name: str, *, detects: bool) -> dict[str, Any]:
+    """Describes a field of a form; those whose values are known list them."""
+    found: dict[str, Any] = {
+        "name": name, "in": "formData", "type": "string", "required": name not in _OPTIONAL
+    }  # fmt: skip
+    codes = site.languages.codes
+    if name == "file":
+        found["type"] = name
+    elif name in ("q", "s"):
+        found |= {"minLength": 1, "maxLength": site.settings.max_characters}
+    elif name == "alternatives":
+        found |= {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES, "default": 0}
+    elif name == "format":
+        found |= {"enum": ["text", "html"], "default": "text"}
+    elif name in ("source", "target"):
+        found["enum"] = ["auto", *codes] if name == "source" and detects else codes
+    return found
+
+
+async def spec(site: Site, request: Request) -> Response:
     """Describes these paths in Swagger 2."""
     paths: dict[str, Any] = {}
+    error = {"$ref": "#/definitions/Error"}
     for route in ROUTES:
         if "{" in route.path:
             continue
-        fields = [
-            {
-                "name": name,
-                "in": "formData",
-                "type": "file" if name == "file" else "string",
-                "required": name not in _OPTIONAL,
-            }
-            for name in _FIELDS.get(route.path, ())
-        ]
+        names = _FIELDS.get(route.path, ())
         summary = (route.handler.__doc__ or route.path.strip("/")).partition("\n")[0]
-        operation = {
-            "summary": summary,
-            "parameters": fields,
-            "responses": {"200": {"description": "the answer"}, "400": {"description": "an error"}},
+        answers: dict[str, Any] = {
+            "200": {"description": "the answer", "schema": _ANSWERS[route.path]}
         }
+        for status, text in _ERRORS.items():
+            if names or status == "403":
+                answers[status] = {"description": text, "schema": error}
+        operation: dict[str, Any] = {
+            "summary": summary,
+            "produces": ["application/json"],
+            "parameters": [describe_field(site, name, detects="s" not in names) for name in names],
+            "responses": answers,
+        }
+        if names:
+            operation["consumes"] = list(_FORMS[1:] if "file" in names else _FORMS)
         paths.setdefault(route.path, {})[route.method.lower()] = operation
     from tformer_cli.version import __version__
 
-    info = {"title": "tformer", "version": __version__}
-    return JSONResponse({"swagger": "2.0", "info": info, "paths": paths})
+    return JSONResponse(
+        {
+            "swagger": "2.0",
+            "info": {
+                "title": NAME,
+                "version": __version__,
+                "description": "The API of LibreTranslate, served by tformer.",
+                "x-server": "tformer",
+            },
+            "basePath": request.scope.get(PREFIX) or "/",
+            "paths": paths,
+            "definitions": {"Error": object_schema(error=_TEXT)},
+        }
+    )
 
 
 ROUTES = (

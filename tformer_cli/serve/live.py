@@ -17,7 +17,7 @@ from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.serve.config import MOST_BEAM, MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.events import RESULTS, SCHEMA, add_pieces, alignment_of
 from tformer_cli.serve.requests import Fields, Refused, read_json
-from tformer_cli.serve.scheduler import Late
+from tformer_cli.serve.scheduler import FEW_UNITS, Late
 from tformer_cli.serve.site import Priority, Route, Site, begun, refusal
 from tformer_cli.wording import is_blank
 
@@ -30,6 +30,8 @@ MOST_PHRASES = 50
 MOST_SENTENCES = 10_000
 IMAGE = "data:"
 """Begins the address of an image that is a text itself; others would name files."""
+MOST_IMAGE = 1_000_000
+"""Characters of an image's address, which must fit into a body."""
 INSPECTED = ("alignment", "heads", "tree", "next", "lens", "flow", "image", "off", "report")
 """Events besides a translation that can be wanted; the inspector computes them, but for the
 alignment of what was searched."""
@@ -52,6 +54,8 @@ _COMMON = ("model", "models", "text", "priority", "timeout_ms", "want", "heads_o
 _DECISION = ("model", "text", "other", "target", "foil", "timeout_ms")
 _LANGUAGES = ("source_language", "target_language")
 _PHRASES = ("require", "ban")
+_TEXTS = ("prefix", "target", "stop", *_PHRASES)
+"""Fields of texts besides `text`, which have its limit."""
 _SEARCH = ("beam_size", "length_penalty", "n_best", "max_length", *_SAMPLED, "seed")
 
 
@@ -97,6 +101,17 @@ def _constraints(fields: Fields, n_lines: int) -> list[LineConstraints] | None:
     return [one] * n_lines
 
 
+def _check_length(site: Site, models: "Sequence[ModelInfo]", text: str, where: str) -> None:
+    """Refuses a text that is too long; addresses of images are, of which only some models know."""
+    if all(one.kind == "image" for one in models) and text.startswith(IMAGE):
+        images = text.split("\n")
+        if max(map(len, images)) > MOST_IMAGE:
+            raise Refused(400, f"{where}: has an image of more than {MOST_IMAGE:,} characters")
+        site.check_texts([""] * len(images), where)
+    else:
+        site.check_texts([text], where)
+
+
 def _choice(fields: Fields, name: str, known: Sequence[str]) -> str | None:
     given = fields.text(name)
     if given and given not in known:
@@ -115,13 +130,15 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     if not isinstance(text, str):
         raise Refused(400, "text: is missing, or is not text")
     lines = text.split("\n") if verb != "generate" else [text]
-    if not text.startswith(IMAGE):  # the size of a body is limit enough
-        site.check_texts([text], "text")
     names = fields.texts("models") or (fields.text("model"),)
     if len(names) > MOST_MODELS:
         raise Refused(400, f"models: at most {MOST_MODELS} can be asked at once")
+    infos = [site.model(name, verb) for name in names]
+    _check_length(site, infos, text, "text")
     # The inspector gets these as they came
     fields.texts("heads_off"), fields.text("target"), fields.text("prefix")
+    for name in _TEXTS:
+        site.check_texts(fields.texts(name), name)
     fields.integer("sentence", 0, MOST_SENTENCES)
     wanted = fields.texts("want")
     if unknown_want := set(wanted) - set(INSPECTED):
@@ -129,7 +146,7 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     events = _Events(
         site,
         verb,
-        [site.model(name, verb) for name in names],
+        infos,
         lines,
         settings=_settings(fields, known),
         constraints=_constraints(fields, len(lines)) if "prefix" in known else None,
@@ -142,7 +159,7 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
         and fields.get("n_best") in (None, 1),
         given=fields.values,
     )
-    found = _lines(events.all())
+    found = _lines(events.in_time())
     # The first before the status is sent: until then an error has a status of its own
     first = await anext(found)
     return StreamingResponse(begun(first, found), media_type="application/x-ndjson")
@@ -202,6 +219,22 @@ class _Events:
         self._queue_seconds = self._compute_seconds = 0.0
         self._aligned: set[str] = set()
         """Names of the models whose alignment was sent."""
+
+    async def in_time(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Yields all events; of few lines the first result must be there in time."""
+        is_awaited = len(self._lines) <= FEW_UNITS
+        async with aclosing(self.all()) as events:
+            while True:
+                left = self._request.deadline - time.monotonic() if is_awaited else None
+                try:
+                    async with asyncio.timeout(left):
+                        event = await anext(events)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    raise Late("the request could not be answered in time") from None
+                is_awaited = is_awaited and event["event"] == "loading"
+                yield event
 
     async def all(self) -> AsyncGenerator[dict[str, Any], None]:
         if not self._request.needs_torch:
@@ -301,11 +334,10 @@ async def decide(site: Site, request: Request) -> Response:
     texts = {name: fields.text(name) for name in ("text", "other", "target", "foil")}
     if is_blank(texts["text"]):
         raise Refused(400, "text: is missing, or is blank; give a sentence")
-    for name, text in texts.items():
-        if not text.startswith(IMAGE):
-            site.check_texts([text], name)
-    _settings(fields, known)  # The inspector gets them as they came
     model = site.model(fields.text("model"), *RESULTS)
+    for name, text in texts.items():
+        _check_length(site, [model], text, name)
+    _settings(fields, known)  # The inspector gets them as they came
     deadline = site.deadline(fields)
     try:
         async with (

@@ -7,6 +7,7 @@ names on the command line.
 from __future__ import annotations
 
 import os
+import re
 import resource
 import time
 from collections import defaultdict
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
     from tformer_cli.serve.models import ModelInfo
 
-STALE_SECONDS = 5.0
+STALE_SECONDS = 3600.0
+"""Seconds after which a worker that writes nothing, and that nobody saw end, counts as ended."""
+ENDED = "ended"
+"""Name of the file of those that have ended."""
 LARGEST = ("tformer_model_", "process_start_time_seconds")
 """Numbers that workers have in common: they share the weights."""
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -68,45 +72,84 @@ class Metrics:
 
 
 class Board:
-    """Numbers of all workers: each writes its own every second, and reads those of the others."""
+    """Numbers of all workers: each writes its own every second, and reads those of the others.
+
+    What workers have counted that ended is in a file of their parent's, which never becomes less.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
+        self._ended = ""
         self.owner = os.getpid()
         """The parent of the workers, which makes it before it forks them."""
 
     def write(self, text: str) -> None:
+        self._put(str(os.getpid()), text)
+
+    def _put(self, name: str, text: str) -> None:
         aside = self._folder / f".{os.getpid()}"
         aside.write_text(text, encoding="utf-8")
-        aside.replace(self._folder / str(os.getpid()))
+        aside.replace(self._folder / name)
+
+    def retire(self, worker: int) -> None:
+        """Keeps what a worker that has ended had counted; for the parent of the workers."""
+        file = self._folder / str(worker)
+        with suppress(OSError):
+            self._ended = summed([self._ended, counters_of(file.read_text("utf-8"))])
+            # Whoever reads meanwhile leaves out the file named in the first line
+            self._put(ENDED, f"# {worker}\n{self._ended}")
+            file.unlink()
+            self._put(ENDED, self._ended)
 
     def others(self) -> list[str]:
-        """Returns what the other workers wrote; one that writes no more has ended."""
+        """Returns what the other workers wrote, and what was counted by those that have ended."""
         newest = time.time() - STALE_SECONDS
-        found = []
-        for file in self._folder.glob("[0-9]*"):
-            with suppress(OSError):
-                if file.name != str(os.getpid()) and file.stat().st_mtime > newest:
-                    found.append(file.read_text("utf-8"))
-        return found
+        ended, again = self._read_ended(), None
+        while ended != again:
+            mark, _, _ = ended.partition("\n")
+            found = []
+            for file in self._folder.glob("[0-9]*"):
+                with suppress(OSError):
+                    is_left_out = file.name in (str(os.getpid()), mark.removeprefix("# "))
+                    if not is_left_out and file.stat().st_mtime > newest:
+                        found.append(file.read_text("utf-8"))
+            ended, again = self._read_ended(), ended
+        return [*found, re.sub(r"\A# \d+\n", "", ended)] if ended else found
+
+    def _read_ended(self) -> str:
+        with suppress(OSError):
+            return (self._folder / ENDED).read_text("utf-8")
+        return ""
+
+
+def counters_of(text: str) -> str:
+    """Leaves out of a process's numbers those that end with it, such as its memory."""
+    families = re.split(r"^(?=# HELP )", text, flags=re.MULTILINE)
+    is_counted = re.compile(r"^# TYPE \S+ (counter|histogram)$", re.MULTILINE)
+    return "".join(family for family in families if is_counted.search(family))
 
 
 def summed(texts: Sequence[str]) -> str:
     """Adds the numbers of several processes, but for those of which the largest says more."""
     numbers: dict[str, float] = {}
-    order: dict[str, None] = {}
+    # Of each family the lines stand together, though not every process has all of them
+    families: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    family = ""
     for line in "".join(texts).splitlines():
         name, _, value = line.rpartition(" ")
         if line.startswith("#"):
-            order.setdefault(line)
+            family = line.split(" ", 3)[2]
+            families[family].setdefault(line)
             continue
-        order.setdefault(name)
+        families[family].setdefault(name)
         before = numbers.get(name, 0.0)
         is_largest = name.startswith(LARGEST)
         numbers[name] = max(before, float(value)) if is_largest else before + float(value)
     return "".join(
-        f"{one}\n" if one.startswith("#") else f"{one} {numbers[one]:.17g}\n" for one in order
+        f"{line}\n" if line.startswith("#") else f"{line} {numbers[line]:.17g}\n"
+        for lines in families.values()
+        for line in lines
     )
 
 
@@ -156,12 +199,15 @@ def _of_models(models: Iterable[ModelInfo]) -> Iterator[str]:
 
 
 def _of_engine(stats: object) -> Iterator[str]:
-    """Writes what the engine side counts: whole numbers, and histograms."""
+    """Writes what the engine side counts: whole numbers, some by class, and histograms."""
     for name, value in sorted(vars(stats).items()) if stats is not None else ():
         bounds, counts = getattr(value, "bounds", None), getattr(value, "counts", None)
         text = f"{name.replace('_', ' ').capitalize()} of the engine."
         if bounds is not None and counts is not None:
             yield from histogram(f"tformer_{name}", text, {(): value})
+        elif isinstance(value, dict):
+            by_class: dict[Labels, float] = {(("class", key),): n for key, n in value.items()}
+            yield from counter(f"tformer_{name}", text, by_class, "gauge")
         elif isinstance(value, int | float):
             kind = "counter" if name.endswith("_total") else "gauge"
             yield from counter(f"tformer_{name}", text, {(): value}, kind)

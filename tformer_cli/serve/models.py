@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b, file_digest
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import ref
 
 from tformer_cli.artifacts.config_file import (
@@ -38,12 +38,13 @@ from tformer_cli.serve.cache import (
 from tformer_cli.serve.engine import Answers, Engine, Job, Part, State
 from tformer_cli.serve.scheduler import FEW_UNITS, Busy, Draining, Late, Scheduler
 from tformer_cli.serve.stats import Stats
+from tformer_cli.serve.watching import UnusableModel, changing, rested_state, state_of, unusable
 from tformer_cli.text.languages import main_code
 from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.wording import did_you_mean, suggestions, visible
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
     from tformer_cli.artifacts.config_file import ConfigFile, TaskKind, Verb
@@ -59,6 +60,8 @@ __all__ = ["Answers", "Busy", "Draining", "Late", "ModelInfo", "Service", "Unkno
 CACHE_BYTES = 64 << 20
 MEMORY_OF_FILE = 4
 """Times the size of its weights that a model takes at most, as is assumed before it was opened."""
+HOPELESS_SECONDS = 10.0
+"""Seconds without a usable model and without a change of their files after which a service ends."""
 RELAYED_LINES = 32
 """Lines that a pivot's first model translates before the second begins."""
 Priority = Literal["interactive", "bulk"]
@@ -116,6 +119,19 @@ class _Model:
         self.engine: Engine
         self.aligner: ref[Aligner] | None = None
         """Reads what searches listened to, while the model is open."""
+
+    def check_kind(self) -> None:
+        """Refuses files of another kind or language: what the service offers stays the same."""
+        config = read_config(self.path)
+        codes = self.languages and read_tokenizer(self.path).language_codes
+        same = ("task", "source_language", "target_language")
+        if codes != self.languages or any(
+            getattr(config, name) != getattr(self.config, name) for name in same
+        ):
+            raise ArtifactError(
+                f"{self.path}: is a model of another kind or language now; start the service again"
+            )
+        self.config = config
 
     @property
     def assumed_bytes(self) -> int:
@@ -201,6 +217,8 @@ class Service:
                 scheduler=Scheduler[Part](max_queue=max_queue, n_threads=n_threads),
                 cache=self._cache,
                 stats=self._stats,
+                look=partial(state_of, path),
+                changed=partial(changing, name, path),
             )
         infos = self.info()
         codes = {c for m in infos for c in (m.source_language, m.target_language, *m.languages)}
@@ -215,7 +233,10 @@ class Service:
     def stats(self) -> Stats:
         """Counts up to now."""
         engines = [model.engine for model in self._models.values()]
-        self._stats.queue_requests = sum(one.scheduler.n_requests for one in engines)
+        waiting = [one.scheduler.n_requests_by_class for one in engines]
+        self._stats.queue_requests = {
+            name: sum(one[name] for one in waiting) for name in get_args(Priority)
+        }
         self._stats.queue_tokens = sum(one.scheduler.n_tokens for one in engines)
         self._stats.cache_bytes = self._cache.n_bytes
         self._stats.cache_hits_total = self._cache.n_hits
@@ -257,6 +278,9 @@ class Service:
         priority: Priority | None = None,
         deadline: float | None = None,
         is_streamed: bool = False,
+        client: Hashable = None,
+        has_place: bool = False,
+        is_admitted: bool = False,
     ) -> Answers | AsyncGenerator[Any]:
         """Computes a verb of texts; yields results in their order, each as soon as it is there.
 
@@ -273,6 +297,9 @@ class Service:
                 begun.
             is_streamed: yields also strings, before the only result: parts of its text, where that
                 is written token by token.
+            client: whoever asks, who may have but a share of what waits; None: nobody is told.
+            has_place: limited elsewhere, as documents are, so that it fills no queue.
+            is_admitted: continues a request that was let in.
 
         Raises:
             UnknownModel: before the first result, as are the following.
@@ -288,6 +315,9 @@ class Service:
             is_interactive=None if priority is None else priority == "interactive",
             deadline=math.inf if deadline is None else deadline,
             is_streamed=is_streamed,
+            client=client,
+            has_place=has_place,
+            is_admitted=is_admitted,
         )
         *before, last = (name,) if isinstance(name, str) else name
         if not before:
@@ -318,6 +348,7 @@ class Service:
     ) -> AsyncGenerator[Translation]:
         """Translates by one model what another one, or several, made of texts, some at a time."""
         first_settings = {key: one for key, one in job.settings.items() if key != "n_best"}
+        hashes: dict[str, str] = {}
         self._n_relayed += 1
         try:
             for start in range(0, len(job.texts), RELAYED_LINES):
@@ -329,7 +360,7 @@ class Service:
                     settings=first_settings,
                     constraints=None,
                     first_index=start,
-                    is_admitted=start > 0,
+                    is_admitted=job.is_admitted or start > 0,
                 )
                 passed = [one async for one in self._through(before, first)]
                 second = replace(
@@ -341,6 +372,10 @@ class Service:
                 )
                 async with aclosing(self._through([last], second)) as found:
                     async for one in found:
+                        for name in (*before, last):  # no answer is of several versions of one
+                            model = self._models[name]
+                            if hashes.setdefault(name, model.engine.hash) != model.engine.hash:
+                                raise changing(name, model.path)
                         yield _joined(passed[one.index - start], one)
         finally:
             self._n_relayed -= 1
@@ -378,14 +413,26 @@ class Service:
         freeze_memory()
 
     def ready(self) -> bool:
-        """Returns whether a request would be let in, and answered soon."""
+        """Returns whether a sentence would be let in, and answered soon, whatever else waits."""
         engines = [model.engine for model in self._models.values()]
         return not self._is_draining and all(
             one.state in ("loaded", "unloaded") and not one.scheduler.is_full for one in engines
         )
 
-    async def drain(self, seconds: float) -> None:
-        """Lets no more requests in, computes those that wait, and ends after so many seconds."""
+    def hopeless(self) -> Exception | None:
+        """Returns why nothing can be served any more, once no file has changed for a while."""
+        engines = [model.engine for model in self._models.values()]
+        errors = [engine.error for engine in engines if engine.state == "failed"]
+        latest = max((engine.failed for engine in engines), default=0.0)
+        if len(errors) < len(engines) or time.monotonic() - latest < HOPELESS_SECONDS:
+            return None
+        return next((one for one in errors if isinstance(one, UnusableModel)), None)
+
+    async def drain(self, seconds: float, has_more: Callable[[], bool] = lambda: False) -> None:
+        """Lets no more requests in, computes those that wait, and ends after so many seconds.
+
+        `has_more` says whether something that was let in brings more.
+        """
         self._is_draining = True
         until = time.monotonic() + seconds
         engines = [model.engine for model in self._models.values()]
@@ -397,7 +444,7 @@ class Service:
                 await asyncio.to_thread(engine.scheduler.wait_until_idle, left)
                 for engine in engines
             ]
-            if all(idle) and not self._n_relayed:
+            if all(idle) and not self._n_relayed and not has_more():
                 break
             await asyncio.sleep(0.01)
         for engine in engines:
@@ -428,7 +475,7 @@ class Service:
         with self._opening:  # one at a time, so that each one's memory can be measured
             self._make_room(model, model.assumed_bytes)
             before = private_bytes()
-            made = self._opened(model)
+            made = self._read(model)
             # What was only read to make something of it
             give_back_memory()
             after = private_bytes()
@@ -439,12 +486,32 @@ class Service:
                     f"{model.name}: takes {in_megabytes(engine.bytes)}, but --memory is "
                     f"{in_megabytes(self._memory)}; raise it"
                 )
-            engine.hash = hash_of(model.path)
             # Now that its size is known
             self._make_room(model, engine.bytes)
         self._stats.count("loads_total")
         if self._tell is not None:
             self._tell(f"{model.name}: {in_megabytes(engine.bytes)}")
+        return made
+
+    def _read(self, model: _Model) -> Callable[[Verb], Serving]:
+        """Opens the files of a model as they are at one moment."""
+        engine, path = model.engine, model.path
+        try:
+            files = state_of(path)
+            if engine.hash and files != engine.files:
+                rested = rested_state(path)
+                if rested is None:
+                    raise changing(model.name, path)
+                files = rested
+                model.check_kind()
+            made, found_hash = self._opened(model), hash_of(path)
+        except UnusableModel:
+            raise
+        except ArtifactError as error:
+            raise unusable(model.name, path, error) from None
+        if state_of(path) != files:
+            raise changing(model.name, path)
+        engine.files, engine.hash = files, found_hash
         return made
 
     def _opened(self, model: _Model) -> Callable[[Verb], Serving]:

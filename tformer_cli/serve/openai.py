@@ -1,4 +1,7 @@
-"""The part of OpenAI's API that these models can answer: models, completions and embeddings."""
+"""The part of OpenAI's API that these models can answer: models, completions and embeddings.
+
+Chats, as which translations can be asked for, are in chat.py.
+"""
 
 import base64
 import json
@@ -13,8 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
+from tformer_cli.serve.dialects import openai_error, openai_object, plain_error
 from tformer_cli.serve.requests import Fields, Refused, read_json
-from tformer_cli.serve.site import Results, Route, Site, begun, plain_error, refusal
+from tformer_cli.serve.site import Results, Route, Site, begun, refusal
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -35,19 +39,6 @@ _UNUSED: dict[str, tuple[object, ...]] = {
     "suffix": (None, ""),
 }
 """Fields that change nothing at these values, and are refused at others."""
-_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
-
-
-def openai_error(error: Refused) -> Response:
-    """Answers an error as OpenAI's clients read it."""
-    kind = _TYPES.get(
-        error.status, "server_error" if error.status >= 500 else "invalid_request_error"
-    )
-    status = 401 if error.code == "invalid_api_key" else error.status
-    content = {
-        "message": error.message, "type": kind, "param": error.param, "code": error.code
-    }  # fmt: skip
-    return JSONResponse({"error": content}, status, headers=error.headers)
 
 
 def _listed(info: "ModelInfo", site: Site) -> dict[str, Any]:
@@ -115,11 +106,13 @@ async def completions(site: Site, request: Request) -> Response:
     if found and "translate" in found[0].verbs:
         raise Refused(
             400,
-            f"{name} is a translation model, and a completion names no languages; use /translate",
+            f"{name} is a translation model, which completes nothing; use /v1/chat/completions or "
+            "/translate",
             param="model",
         )
     info = site.model(name, "generate")
     prompts = _texts(site, fields, "prompt")
+    site.check_texts(fields.texts("stop"), "stop")
     settings = _search(fields)
     ask = partial(
         site.results, info.name, "generate", prompts, settings=settings,
@@ -174,18 +167,18 @@ class _Completion:
                             "logprobs": None,
                             "finish_reason": None,
                         }
-                        yield _event({**self._head, "choices": [choice]})
+                        yield format_event({**self._head, "choices": [choice]})
                         continue
                     for text in one.texts:
                         choice = self._choice(index, text)
                         choice["text"] = choice["text"][len(part) :]
-                        yield _event({**self._head, "choices": [choice]})
+                        yield format_event({**self._head, "choices": [choice]})
                         index += 1
             except Exception as error:
                 if index == 0 and not part:
                     raise
                 # The status was sent: this is how a client learns of it
-                yield _event({"error": {"message": refusal(error).message}})
+                yield format_event({"error": openai_object(refusal(error))})
         yield "data: [DONE]\n\n"
 
     def _choice(self, index: int, text: "GeneratedText") -> dict[str, Any]:
@@ -199,7 +192,7 @@ class _Completion:
         }
 
 
-def _event(content: object) -> str:
+def format_event(content: object) -> str:
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 
@@ -256,15 +249,10 @@ async def embed(site: Site, request: Request) -> Response:
     return JSONResponse([one.vector.tolist() for one in found])
 
 
-async def chat(site: Site, request: Request) -> Response:  # noqa: ARG001 - whatever was asked
-    raise Refused(404, "these models do not chat; use /v1/completions or /translate")
-
-
 ROUTES = (
     Route("GET", "/v1/models", models, openai_error),
     Route("GET", "/v1/models/{name}", model, openai_error),
     Route("POST", "/v1/completions", completions, openai_error),
     Route("POST", "/v1/embeddings", embeddings, openai_error),
-    Route("POST", "/v1/chat/completions", chat, openai_error),
     Route("POST", "/embed", embed, plain_error),
 )

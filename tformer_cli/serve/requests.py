@@ -5,25 +5,40 @@ A client's mistake raises `Refused`, which the application answers in the dialec
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import unquote_to_bytes
 
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from tformer_cli.serve.config import FILE_BYTES
 from tformer_cli.text.lines import without_surrogates
+from tformer_cli.wording import with_short_quotes
 
 MOST_FIELDS = 100
 MOST_DEPTH = 20
 """Of lists and objects in each other; a request needs three."""
-JSON, FORM, MULTIPART = (
-    *("application/json", "application/x-www-form-urlencoded"),
-    "multipart/form-data",
+JSON = ("application/json", "text/json")
+FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+UNNAMED = ("", "text/plain", FORM)
+"""Types that programs put on a body by themselves: JSON is told by its first character, with which
+no form begins."""
+_CHARSETS = re.compile(
+    r"utf-?8|us-ascii|iso-?8859-?(?:[1-9]|1[013-6])|latin-?[1-9]"
+    r"|(?:windows-|cp)(?:125[0-8]|874|932|936|949|950)|koi8-[ru]|macintosh|shift[_-]jis|sjis"
+    r"|euc-(?:jp|kr)|iso-2022-jp|gb2312|gbk|gb18030|big5(?:-hkscs)?|tis-620"
 )
+"""Those of forms; not every codec of Python, of which some are slow, and some no charset."""
+_UNICODE = re.compile(r"(?:utf-?(?:8|(?:16|32)(?:[bl]e)?))?")
+"""Those of JSON, none named among them."""
+_WESTERN = re.compile(r"us-ascii|iso-?8859-?1|latin-?1")
+"""Names under which browsers, and most programs, send Windows' characters, too."""
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a failure
@@ -38,6 +53,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a failure
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        message = with_short_quotes(message)
         super().__init__(message)
         self.status, self.message, self.code, self.param = status, message, code, param
         self.headers = dict(headers or {})
@@ -129,29 +145,58 @@ def _within(name: str, value: float, low: float, high: float) -> float:
 
 async def read_fields(request: Request) -> Fields:
     """Reads the fields of JSON, forms or the query; what the body has counts before the query."""
-    kind = content_type(request)
-    query = _pairs(request.scope["query_string"].decode("latin-1"))
+    kind, charset = content_type(request), content_charset(request.headers.get("content-type", ""))
+    query = _pairs(request.scope["query_string"], "")
     if kind == MULTIPART:
-        values, files = await _multipart(request)
+        values, files = await _multipart(request, charset)
         return Fields({**query, **values}, files, is_form=True)
     body = await whole_body(request)
-    if kind == JSON or kind.endswith("+json"):
-        return Fields({**query, **json_object(body)})
+    if _is_json(kind) or (kind in UNNAMED and body.lstrip().startswith(b"{")):
+        return Fields({**query, **json_object(body, charset)})
     if kind == FORM:
-        return Fields({**query, **_pairs(body.decode("utf-8", "replace"))}, is_form=True)
+        return Fields({**query, **_pairs(body, charset)}, is_form=True)
+    if body:
+        raise Refused(415, "send JSON or a form, with its Content-Type, such as application/json")
     return Fields(query, is_form=True)
 
 
 async def read_json(request: Request) -> Fields:
     """Reads the fields of JSON and of nothing else: a form of another page cannot send it."""
-    kind = content_type(request)
-    if kind != JSON and not kind.endswith("+json"):
+    if not _is_json(content_type(request)):
         raise Refused(415, "send JSON, with Content-Type: application/json")
-    return Fields(json_object(await whole_body(request)))
+    charset = content_charset(request.headers["content-type"])
+    return Fields(json_object(await whole_body(request), charset))
 
 
 def content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _is_json(kind: str) -> bool:
+    return kind in JSON or kind.endswith("+json")
+
+
+def content_charset(kind: str) -> str:
+    """Returns the charset that a Content-Type names, empty if none."""
+    try:
+        found = parse_options_header(kind)[1].get(b"charset", b"").decode("ascii", "replace")
+    except (ValueError, IndexError, LookupError):
+        return ""
+    return found.strip().lower()
+
+
+def decode_text(data: bytes, charset: str) -> str:
+    """Decodes the text of a form, or refuses it: what cannot be read is no text to translate."""
+    if charset and _CHARSETS.fullmatch(charset) is None:
+        raise Refused(415, f"charset={charset[:40]} is not read; send UTF-8")
+    name = "cp1252" if _WESTERN.fullmatch(charset) else charset.replace("windows-", "cp") or "utf-8"
+    try:
+        return data.decode(name)
+    except UnicodeDecodeError:
+        shown = charset or "UTF-8"
+        raise Refused(
+            400, f"the body is not {shown}; send UTF-8, or name its charset in Content-Type"
+        ) from None
 
 
 async def whole_body(request: Request) -> bytes:
@@ -161,10 +206,17 @@ async def whole_body(request: Request) -> bytes:
         raise Gone from None
 
 
-def json_object(body: bytes) -> dict[str, Any]:
-    """Reads an object of JSON; its texts can be written as UTF-8 again."""
+def json_object(body: bytes, charset: str = "") -> dict[str, Any]:
+    """Reads an object of JSON; its texts can be written as UTF-8 again.
+
+    A mark at its beginning is skipped, and UTF-16 is known by its zeros, whatever its name.
+    """
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        if _UNICODE.fullmatch(charset):
+            text = body.decode(json.detect_encoding(body))
+        else:
+            text = decode_text(body, charset)
+        found = json.loads(text, parse_constant=_refuse_constant)
     # A number of a million digits is a ValueError, a million brackets a RecursionError
     except (ValueError, RecursionError):
         raise Refused(400, "Invalid JSON format") from None
@@ -196,13 +248,28 @@ def _clean(value: Any) -> Any:  # noqa: ANN401 - of any type of JSON
     return value
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _pairs(body: bytes, charset: str) -> dict[str, str]:
     """Reads a urlencoded form; of several values the first counts, and a line ends in LF."""
-    try:
-        found = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
-    except ValueError:
-        raise Refused(400, f"more than {MOST_FIELDS} fields") from None
-    return {name: _unix_lines(value) for name, value in reversed(found)}
+    # Not by `parse_qsl`, which decodes each escape by itself: of the bytes of a letter some may
+    # stand there as they are
+    parts = body.split(b"&", MOST_FIELDS)
+    if len(parts) > MOST_FIELDS:
+        raise Refused(400, f"more than {MOST_FIELDS} fields")
+    found = [
+        [unquote_to_bytes(side.replace(b"+", b" ")) for side in (name, value)]
+        for name, _, value in (part.partition(b"=") for part in parts if part)
+    ]
+    charset = charset or charset_field([(name, value) for name, value in found])
+    return {
+        without_surrogates(decode_text(name, charset)): _unix_lines(decode_text(value, charset))
+        for name, value in reversed(found)
+    }
+
+
+def charset_field(fields: Sequence[tuple[bytes, bytes]]) -> str:
+    """Returns what a form says in its field `_charset_`, which browsers fill in."""
+    named = dict(fields).get(b"_charset_", b"")
+    return named.decode("ascii", "replace").strip().lower()
 
 
 def _unix_lines(text: str) -> str:
@@ -210,12 +277,26 @@ def _unix_lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-async def _multipart(request: Request) -> tuple[dict[str, str], dict[str, Upload]]:
-    # Any charset that Python knows would be tried, slow ones, too
-    parameters = request.headers["content-type"].lower()
-    if "charset" in parameters and "utf-8" not in parameters:
-        raise Refused(400, "the form must be in UTF-8")
-    parser = MultiPartParser(request.headers, request.stream(), max_files=1, max_fields=MOST_FIELDS)
+class CharsetParser(MultiPartParser):
+    """A reader of multipart that keeps the bytes of its fields, and the charset of each."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401 - Starlette's
+        super().__init__(*given, **named)
+        self.charsets: list[str] = []
+
+    def on_headers_finished(self) -> None:
+        super().on_headers_finished()
+        headers = dict(self._current_part.item_headers)
+        self.charsets.append(content_charset(headers.get(b"content-type", b"").decode("latin-1")))
+
+
+async def _multipart(request: Request, charset: str) -> tuple[dict[str, str], dict[str, Upload]]:
+    given = request.headers["content-type"].encode("latin-1")
+    boundary = parse_options_header(given)[1].get(b"boundary", b"")
+    # As Latin-1, which gives the bytes back: Starlette would guess what is not in the charset
+    kind = f'{MULTIPART}; boundary="{boundary.decode("latin-1")}"; charset=latin-1'
+    named = {"content-type": kind} if boundary else {"content-type": MULTIPART}
+    parser = CharsetParser(Headers(named), request.stream(), max_files=1, max_fields=MOST_FIELDS)
     # In memory: nothing of a client's is left on a disk
     parser.spool_max_size = FILE_BYTES + 1
     try:
@@ -226,13 +307,18 @@ async def _multipart(request: Request) -> tuple[dict[str, str], dict[str, Upload
         raise Refused(400, f"the form cannot be read: {error.message}") from None
     except (ValueError, IndexError, KeyError, LookupError):  # a parser's word on a strange boundary
         raise Refused(400, "the form cannot be read") from None
+    items = [(name.encode("latin-1"), value) for name, value in form.multi_items()]
+    texts = [(name, value.encode("latin-1")) for name, value in items if isinstance(value, str)]
+    charset = charset or charset_field(texts)
     values: dict[str, str] = {}
     files: dict[str, Upload] = {}
-    for name, value in form.multi_items():
+    for (encoded, value), own in zip(items, parser.charsets, strict=True):
+        name = without_surrogates(decode_text(encoded, charset))
         if isinstance(value, str):
-            values.setdefault(without_surrogates(name), _unix_lines(without_surrogates(value)))
+            text = decode_text(value.encode("latin-1"), own or charset)
+            values.setdefault(name, _unix_lines(without_surrogates(text)))
         else:
-            content = await value.read()
-            files.setdefault(name, Upload(without_surrogates(value.filename or ""), content))
+            title = decode_text((value.filename or "").encode("latin-1"), charset)
+            files.setdefault(name, Upload(without_surrogates(title), await value.read()))
             await value.close()
     return values, files

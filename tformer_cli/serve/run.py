@@ -16,26 +16,36 @@ import time
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
 import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from tformer_cli.errors import TformerError, UsageError
+from tformer_cli.errors import ArtifactError, TformerError, UsageError
 from tformer_cli.serve.app import make_app
 from tformer_cli.serve.config import CONNECTIONS, DRAIN_SECONDS, HEADER_SECONDS
+from tformer_cli.serve.security import IS_CROWDED
 from tformer_cli.serve.site import Site, report
+from tformer_cli.serve.watching import UnusableModel
 
 HEADER_BYTES = 64 << 10
 STUCK_SECONDS = 60.0
 """Seconds that a client may leave what was sent unread."""
+LITTLE_BYTES = 4096
+"""Of a request whose answer takes so little work that it may be for nobody."""
+PATIENT_SECONDS, IMPATIENT_SECONDS = 1.0, 0.05
+"""Seconds after which a client that sends nothing more is asked whether it has left."""
+CROWDED_SECONDS = 1.0
 BACKLOG = 512
 TICKS = 10
 """Of uvicorn's in a second."""
 FASTEST_DEATH = 1.0
 """Seconds that a worker lives at least; one that dies earlier will do so again."""
 MOST_DEATHS = 3
+HOPELESS = 3
+"""Status of a worker whose successor could not serve anything either."""
 HANDLED = (signal.SIGTERM, signal.SIGINT)
 """Signals that end the service in order."""
 
@@ -45,10 +55,14 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
 
     _timer: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
+    _leaving: asyncio.TimerHandle | None = None
+    """Set once the client sends nothing more: it has left, or only waits for its answer."""
     _n_bytes = 0
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - uvicorn's
         super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS:
+            self.app_state: dict[str, Any] = {**self.app_state, IS_CROWDED: True}
         self._wait()
 
     def data_received(self, data: bytes) -> None:
@@ -71,7 +85,48 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
         self._stop_stuck()
         super().resume_writing()
 
+    def eof_received(self) -> bool:
+        """Keeps the connection of a client that still waits, as `nc -N` does; else it ends."""
+        if self._is_answering and self._leaving is None:
+            length = dict(self.cycle.scope["headers"]).get(b"content-length", b"0")
+            is_small = length.isdigit() and int(length) < LITTLE_BYTES
+            self._leaving = self.loop.call_later(
+                PATIENT_SECONDS if is_small else IMPATIENT_SECONDS, self._ask_whether_gone
+            )
+        return self._leaving is not None
+
+    @property
+    def _is_answering(self) -> bool:
+        """True while an answer to a whole request is awaited, or is being sent."""
+        cycle = self.cycle
+        return cycle is not None and not (cycle.response_complete or cycle.more_body)
+
+    def _ask_whether_gone(self, *, is_first: bool = True) -> None:
+        """Ends the connection of a client that is not there: only then what is sent comes back."""
+        has_left = bool(
+            self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        )
+        if is_first and not (self.cycle.response_started or getattr(self, "pipeline", ())):
+            # Any client of this version ignores it before an answer; others cannot be asked
+            if self.cycle.scope["http_version"] == "1.1":
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            else:
+                has_left = True
+        if has_left:
+            self.transport.abort()
+            return
+        seconds = IMPATIENT_SECONDS if is_first else PATIENT_SECONDS
+        ask_again = partial(self._ask_whether_gone, is_first=False)
+        self._leaving = self.loop.call_later(seconds, ask_again)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._leaving is not None and not self._is_answering:
+            self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
         self._stop_waiting()
         self._stop_stuck()
         super().connection_lost(exc)
@@ -83,7 +138,9 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
 
     def _wait(self) -> None:
         if self._timer is None:
-            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+            # Who comes when all places are taken asks at once, or makes room
+            seconds = CROWDED_SECONDS if IS_CROWDED in self.app_state else HEADER_SECONDS
+            self._timer = self.loop.call_later(seconds, self.transport.close)
 
     def _stop_waiting(self) -> None:
         self._n_bytes = 0
@@ -110,6 +167,8 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
         self._site = site
+        self.fault: Exception | None = None
+        """Why it has ended, if nobody told it to."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Ctrl-C reaches workers, too; with their parent's SIGTERM it would be a second signal, at
@@ -118,19 +177,30 @@ class DrainingServer(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS == 0 and self.fault is None:
+            self.fault = self._site.service.hopeless()
+            self.should_exit = self.should_exit or self.fault is not None
         if self._site.board is not None and counter % TICKS == 0:
-            self._site.board.write(self._site.counted())
+            with suppress(OSError):  # a full disk
+                self._site.board.write(self._site.counted())
             # A worker whose parent was killed has nobody left who could end it
             self.should_exit = self.should_exit or os.getppid() != self._site.board.owner
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._site.is_draining = True
-        drained = asyncio.ensure_future(self._site.service.drain(DRAIN_SECONDS))
+        # A document has no lines in the queue between two windows, and is not lost for that
+        documents = self._site.documents
+        drained = asyncio.ensure_future(
+            self._site.service.drain(DRAIN_SECONDS, lambda: bool(len(documents.in_work)))
+        )
         await super().shutdown(sockets)
         await drained
+        documents.close()
         if self._site.inspector is not None:
             await self._site.inspector.close()
+        if self._site.log is not None:
+            await asyncio.to_thread(self._site.log.close)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -183,22 +253,30 @@ def serve_here(site: Site, listening: socket.socket) -> None:
         lifespan="off",
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # by --trust-proxy
         server_header=False,
-        limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=int(DRAIN_SECONDS),
         h11_max_incomplete_event_size=HEADER_BYTES,
     )
-    DrainingServer(config, site).run([listening])
+    server = DrainingServer(config, site)
+    server.run([listening])
+    if server.fault is not None:
+        raise server.fault
 
 
 class Workers:
     """Processes that serve on one socket; one that dies is replaced."""
 
     def __init__(
-        self, n_workers: int, serve: Callable[[], None], on_start: Callable[[], object]
+        self,
+        n_workers: int,
+        serve: Callable[[], None],
+        on_start: Callable[[], object],
+        on_end: Callable[[int], object] = int,
     ) -> None:
-        """Takes what a worker does, and what the parent does once all are there."""
-        self._n_workers, self._serve, self._on_start = n_workers, serve, on_start
+        """Takes what a worker does, and what the parent does once all are there or one ends."""
+        self._n_workers, self._serve = n_workers, serve
+        self._on_start, self._on_end = on_start, on_end
         self._started: dict[int, float] = {}
         self._signals: list[int] = []
         self._n_deaths = 0
@@ -212,7 +290,10 @@ class Workers:
                 self._start()
             self._on_start()  # after the forks, which a thread would disturb
             while self._started:
-                pid, _ = os.wait()
+                pid, status = os.wait()
+                self._on_end(pid)
+                if os.waitstatus_to_exitcode(status) == HOPELESS and not self._signals:
+                    raise ArtifactError("")  # the worker has said what is wrong
                 lived = time.monotonic() - self._started.pop(pid, 0.0)
                 if not self._signals:
                     self._replace(lived)
@@ -243,6 +324,9 @@ class Workers:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             self._serve()
             status = 0
+        except UnusableModel as error:
+            report(error)
+            status = HOPELESS
         except Exception as error:  # noqa: BLE001 - the process ends here, whatever it was
             report(error)
         finally:

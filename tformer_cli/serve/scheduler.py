@@ -3,7 +3,8 @@
 A request is a row of units. Requests take turns by deficit round robin (Shreedhar & Varghese 1996):
 a turn is worth `QUANTUM` tokens, and what a request does not use it keeps for the next one. So a
 document does not hold up a sentence, and long sentences cost those who send them. Interactive
-requests come before bulk ones, which keep a quarter of what is computed while both wait.
+requests come before bulk ones, which keep a quarter of what is computed while both wait. Each class
+has a queue of its own, and no client more than a share of it.
 
 A batch never waits for more units, and is no longer than `BATCH_SECONDS` by the speed of the
 batches before. Nothing here computes or knows of HTTP; any thread may call, and only one, the
@@ -35,7 +36,9 @@ BULK_TURNS = 3
 FEW_UNITS = 3
 """As many make a request interactive, unless it asks otherwise."""
 MOST_TOKENS = 64 * 1024
-"""Of all requests that wait."""
+"""Of all requests of a class that wait."""
+SHARE = 0.5
+"""Part of a queue that one client may fill."""
 MOST_COUNTED = 256
 """Units of one request that count for the length of the queue: more delay nobody else."""
 READY_UNITS = 2 * BATCH_UNITS
@@ -87,6 +90,10 @@ class Request(Generic[U]):
     """Moment of the clock until which all its units must be begun, or of a bulk one the first."""
     owner: Any = None
     """Whoever gets the results; not looked at."""
+    client: Hashable = None
+    """Whoever asked, as far as is known; None: nobody whose share is limited."""
+    has_place: bool = False
+    """True of what was limited elsewhere, as documents are: it fills no queue."""
     group: Hashable = None
     """Units of one group may be in a batch."""
     units: deque[U] = field(default_factory=deque)
@@ -126,7 +133,7 @@ class Scheduler(Generic[U]):
         n_threads: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes the most units that may wait, and the threads that compute a batch."""
+        """Takes the most units of a class that may wait, and the threads that compute a batch."""
         self._max_queue = max_queue
         self._n_threads = n_threads
         self._clock = clock
@@ -166,6 +173,10 @@ class Scheduler(Generic[U]):
         return len(self._interactive) + len(self._bulk)
 
     @property
+    def n_requests_by_class(self) -> dict[str, int]:
+        return {"interactive": len(self._interactive), "bulk": len(self._bulk)}
+
+    @property
     def n_tokens(self) -> int:
         with self._changed:
             return sum(request.tokens_left for request in self._all())
@@ -188,6 +199,8 @@ class Scheduler(Generic[U]):
         is_interactive: bool | None = None,
         deadline: float = math.inf,
         owner: object = None,
+        client: Hashable = None,
+        has_place: bool = False,
         is_admitted: bool = False,
     ) -> Request[U]:
         """Lets a request in, whose units `put` brings, or raises `Busy` or `Draining`.
@@ -198,11 +211,16 @@ class Scheduler(Generic[U]):
             is_interactive = n_units <= FEW_UNITS
         with self._changed:
             if not is_admitted:
-                self._check(n_tokens, is_interactive=is_interactive, deadline=deadline)
+                self._check_end()
+                if not has_place:
+                    self._check_room(client, is_interactive=is_interactive)
+                self._check_wait(n_tokens, is_interactive=is_interactive, deadline=deadline)
             request = Request[U](
                 is_interactive=is_interactive,
                 deadline=deadline,
                 owner=owner,
+                client=client,
+                has_place=has_place,
                 n_rest=n_units,
                 rest_tokens=n_tokens,
                 has_begun=is_admitted,
@@ -212,12 +230,20 @@ class Scheduler(Generic[U]):
             self._changed.notify_all()
         return request
 
-    def _check(self, n_tokens: int, *, is_interactive: bool, deadline: float) -> None:
-        """Raises an error if a request is not let in."""
+    def _check_end(self) -> None:
         if self._is_draining:
             raise Draining("the service is ending; ask another one")
-        if self.is_full:
-            raise Busy("too much is waiting", max(1, math.ceil(self._seconds(self._counted()))))
+
+    def _check_room(self, client: Hashable, *, is_interactive: bool) -> None:
+        """Raises an error if a queue is full, or the share of a client in it."""
+        ring = self._interactive if is_interactive else self._bulk
+        limits = [(client, SHARE, "too much of yours is waiting")] if client is not None else []
+        for whose, share, reason in (*limits, (None, 1.0, "too much is waiting")):
+            if self._is_filled(ring, whose, share):
+                wait = self._seconds(self._counted(ring, whose))
+                raise Busy(reason, max(1, math.ceil(wait)))
+
+    def _check_wait(self, n_tokens: int, *, is_interactive: bool, deadline: float) -> None:
         wait = self._wait(n_tokens, is_interactive=is_interactive)
         # Other programs may take the processor, and a promise is to be kept
         if CAUTION * wait > deadline - self._clock():
@@ -226,13 +252,32 @@ class Scheduler(Generic[U]):
 
     @property
     def is_full(self) -> bool:
-        """True if no request is let in because of those that wait."""
+        """True if no interactive request is let in because of those that wait."""
         with self._changed:
-            n_units = self._sum("units", (min(one.n_left, MOST_COUNTED) for one in self._all()))
-            return n_units >= self._max_queue or self._counted() >= MOST_TOKENS
+            return self._is_filled(self._interactive)
 
-    def _counted(self) -> float:
-        return self._sum("tokens", (min(one.tokens_left, MOST_TOKENS // 4) for one in self._all()))
+    def _is_filled(
+        self, ring: deque[Request[U]], client: Hashable = None, share: float = 1.0
+    ) -> bool:
+        n_units = self._sum(
+            ("units", ring is self._bulk, client),
+            (min(one.n_left, MOST_COUNTED) for one in self._waiting(ring, client)),
+        )
+        return (
+            n_units >= share * self._max_queue or self._counted(ring, client) >= share * MOST_TOKENS
+        )
+
+    def _counted(self, ring: deque[Request[U]], client: Hashable = None) -> float:
+        return self._sum(
+            ("tokens", ring is self._bulk, client),
+            (min(one.tokens_left, MOST_TOKENS // 4) for one in self._waiting(ring, client)),
+        )
+
+    def _waiting(self, ring: deque[Request[U]], client: Hashable) -> Iterable[Request[U]]:
+        """Returns what fills a queue, of one client if it is named."""
+        return (
+            one for one in ring if not one.has_place and (client is None or one.client == client)
+        )
 
     def _wait(self, n_tokens: int, *, is_interactive: bool) -> float:
         """Predicts the seconds until a bulk request begins, or an interactive one ends.

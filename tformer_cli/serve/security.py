@@ -7,8 +7,8 @@ rebinding), and the browser then takes us for the page's server; only the Host h
 import asyncio
 import hmac
 import ipaddress
-import json
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,13 +20,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tformer_cli.errors import DataError
 from tformer_cli.serve.config import BODY_BYTES, BODY_SECONDS, FILE_BYTES, ServeSettings
+from tformer_cli.serve.dialects import dialect_of
+from tformer_cli.serve.origins import Origins
+from tformer_cli.serve.proxies import HOST, ProxyHeaders
+from tformer_cli.serve.request_log import LogRequests, RequestLog
 from tformer_cli.serve.requests import Refused
+from tformer_cli.serve.unpacking import Unpacker, unpacker_for
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
 FILE_PATHS = ("/translate_file",)
 BODY_IS_READ = "tformer.body_is_read"
 """Key of a scope: an event after which `receive` returns only when the client leaves."""
+NETWORK_BITS = 64
+"""Of an IPv6 address, of which a client has all that begin alike."""
+IS_CROWDED = "tformer.is_crowded"
+"""Key of the state of connections that come when there are as many as may be."""
+HEALTH_PATHS, PROBED_PATHS = ("/health",), ("/health", "/ready")
+"""Answered on any connection, and without a Host header to load balancers that send none."""
 SHORTEST_KEY = 16
 LARGEST_KEY_FILE = 1 << 20
 CONTENT_POLICY = (
@@ -43,11 +54,16 @@ HEADERS = (
     ("cache-control", "no-store"),
 )
 """Of every response, unless it has a header of that name itself."""
+EXPOSED = "content-disposition, retry-after, x-request-id"
+"""Headers of answers that pages of other origins may read; clients look for them."""
 PREFLIGHT = (
-    ("access-control-allow-methods", "GET, POST"),
-    ("access-control-allow-headers", "authorization, content-type"),
+    ("access-control-allow-methods", "GET, HEAD, POST"),
     ("access-control-max-age", "600"),
+    ("vary", "origin, access-control-request-headers, access-control-request-private-network"),
 )
+_HEADER_NAMES = re.compile(r"[\w!#$%&'*+.^`|~-]+(?:\s*,\s*[\w!#$%&'*+.^`|~-]+)*", re.ASCII)
+PRIVATE = "private-network"
+"""What a page of the web asks for when it asks a machine of a private network."""
 
 
 def host_name(given: str) -> str | None:
@@ -69,6 +85,20 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def address_of(scope: Scope) -> str:
+    """Returns the address of a client, as far as clients are told apart by it."""
+    address = str((scope.get("client") or ("",))[0])
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((int(found), NETWORK_BITS), strict=False))
+    return address
 
 
 @dataclass(frozen=True)
@@ -155,14 +185,21 @@ class Guard:
         is_draining: Callable[[], bool] = lambda: False,
         *,
         body_seconds: float = BODY_SECONDS,
+        log: RequestLog | None = None,
     ) -> None:
         self._app = app
         self._names = allowed_names(settings)
-        self._origins = frozenset(settings.allow_origin)
+        has_keys = settings.api_key_file is not None
+        self._origins = Origins(settings.allow_origin, asks_for_keys=has_keys)
         self._is_draining = is_draining
         self._body_seconds = body_seconds
+        logged = LogRequests(self._check_and_answer, log, has_text=settings.log_text)
+        self._outer = ProxyHeaders(logged, settings.trust_proxy, self._names, settings.url_prefix)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._outer(scope, receive, send)
+
+    async def _check_and_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003})
             return
@@ -171,27 +208,42 @@ class Guard:
             return
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
-        allowed = origin if origin in self._origins else ""
-        sending = self._with_headers(send, allowed)
+        is_allowed = origin in self._origins
+        ends = _is_crowded(scope)
+        sending = self._with_headers(send, origin if is_allowed else "", ends=ends)
         try:
             self._check(scope, headers)
+            unpacker = unpacker_for(", ".join(headers.getlist("content-encoding")))
         except Refused as error:
-            await _answer(sending, error.status, {"error": error.message})
+            await dialect_of(scope["path"])(error)(scope, receive, close_after(sending))
             return
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await _answer(sending, 204, None, PREFLIGHT if allowed else ())
+            named = preflight_headers(headers) if is_allowed else []
+            await close_after(sending)(
+                {"type": "http.response.start", "status": 204, "headers": named}
+            )
+            await sending({"type": "http.response.body", "body": b""})
             return
         scope = {**scope, BODY_IS_READ: asyncio.Event()}
-        await self._app(scope, self._bounded(scope, receive), sending)
+        await self._app(scope, self._bounded(scope, receive, unpacker), sending)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
+        if _is_crowded(scope) and scope["path"] not in HEALTH_PATHS:
+            again = {"retry-after": "1"}
+            raise Refused(503, "there are too many connections; ask again", headers=again)
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or host_name(hosts[0]) not in self._names:
+        # A browser, which is why the name counts, never omits it
+        is_probe = scope.get("http_version") == "1.0" and scope["path"] in PROBED_PATHS
+        if not (is_probe and not hosts) and (
+            len(hosts) != 1 or host_name(hosts[0]) not in self._names
+        ):
             raise Refused(403, "the Host header names another machine; see --allow-host")
         origin = headers.get("origin")
-        if origin is not None and origin not in self._origins and not _is_own(origin, hosts[0]):
+        hosts += filter(None, [scope.get(HOST)])
+        is_own = any(_is_own(origin or "", host) for host in hosts)
+        if origin is not None and origin not in self._origins and not is_own:
             raise Refused(403, "pages of other origins may not ask; see --allow-origin")
-        if headers.get("sec-fetch-site") == "cross-site" and origin not in self._origins:
+        if headers.get("sec-fetch-site") == "cross-site" and (origin or "") not in self._origins:
             # A link to the page is followed; anything else another site's page must not ask
             is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] == "/"
             if not (is_link and scope["method"] in ("GET", "HEAD")):
@@ -202,10 +254,14 @@ class Guard:
             if len(length) > len(str(FILE_BYTES)) or int(length) > largest_body(scope["path"]):
                 raise too_large(scope["path"])
 
-    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Counts the bytes of a body while it is read: a length may be left out or wrong."""
+    def _bounded(self, scope: Scope, receive: Receive, unpacker: Unpacker | None) -> Receive:
+        """Counts the bytes of a body while it is read: a length may be left out or wrong.
+
+        Of a packed one those that it has unpacked count as well.
+        """
         loop = asyncio.get_running_loop()
         until, n_bytes, is_read = loop.time() + self._body_seconds, 0, False
+        most = largest_body(scope["path"])
 
         async def bounded() -> Message:
             nonlocal n_bytes, is_read
@@ -217,32 +273,47 @@ class Guard:
             except TimeoutError:
                 raise Refused(408, "the body did not arrive in time") from None
             n_bytes += len(message.get("body", b""))
-            if n_bytes > largest_body(scope["path"]):
+            if n_bytes > most:
                 raise too_large(scope["path"])
+            if unpacker is not None and message["type"] == "http.request":
+                body = unpacker.unpack(message.get("body", b""), most)
+                if unpacker.n_bytes > most:
+                    raise too_large(scope["path"])
+                message = {**message, "body": body}
             if not message.get("more_body", False):
                 is_read = True
                 scope[BODY_IS_READ].set()
+                if unpacker is not None and message["type"] == "http.request":
+                    unpacker.end()
             return message
 
         return bounded
 
-    def _with_headers(self, send: Send, origin: str) -> Send:
+    def _with_headers(self, send: Send, origin: str, *, ends: bool = False) -> Send:
         more = [(name.encode(), value.encode()) for name, value in HEADERS]
         if self._origins:
             more.append((b"vary", b"origin"))
         if origin:
-            more.append((b"access-control-allow-origin", origin.encode()))
+            more.append((b"access-control-allow-origin", origin.encode("latin-1")))
+            more.append((b"access-control-expose-headers", EXPOSED.encode()))
+            if self._origins.has_credentials(origin):
+                more.append((b"access-control-allow-credentials", b"true"))
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = {name for name, _ in message["headers"]}
                 added = [one for one in more if one[0] not in given]
                 # Else a client's next request would meet a closed connection
-                ends = [(b"connection", b"close")] if self._is_draining() else []
-                message = {**message, "headers": [*message["headers"], *added, *ends]}
+                last = ends or self._is_draining()
+                closing = [(b"connection", b"close")] if last and b"connection" not in given else []
+                message = {**message, "headers": [*message["headers"], *added, *closing]}
             await send(message)
 
         return sending
+
+
+def _is_crowded(scope: Scope) -> bool:
+    return IS_CROWDED in scope.get("state", ())
 
 
 def _is_own(origin: str, host: str) -> bool:
@@ -262,14 +333,23 @@ def too_large(path: str) -> Refused:
     return Refused(413, f"the body has more than {largest_body(path):,} bytes")
 
 
-async def _answer(
-    send: Send, status: int, content: object, headers: Sequence[tuple[str, str]] = ()
-) -> None:
-    """Answers before anything of the body is read; the connection then ends."""
-    body = b"" if content is None else json.dumps(content).encode()
-    named = [*headers, ("connection", "close")]
-    if body:
-        named += [("content-type", "application/json"), ("content-length", str(len(body)))]
-    encoded = [(name.encode(), value.encode()) for name, value in named]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})
+def preflight_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """Answers what an allowed page may send: the headers that it asks for."""
+    named = list(PREFLIGHT)
+    asked = headers.get("access-control-request-headers", "")
+    if _HEADER_NAMES.fullmatch(asked):
+        named.append(("access-control-allow-headers", asked))
+    if headers.get(f"access-control-request-{PRIVATE}") == "true":
+        named.append((f"access-control-allow-{PRIVATE}", "true"))
+    return [(name.encode(), value.encode()) for name, value in named]
+
+
+def close_after(send: Send) -> Send:
+    """Ends the connection with an answer, before which nothing of the body is read."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        await send(message)
+
+    return sending

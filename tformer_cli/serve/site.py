@@ -7,22 +7,30 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from tformer_cli.documents.segments import TooLarge
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.serve.config import ServeSettings
+from tformer_cli.serve.dialects import Dialect, plain_error
+from tformer_cli.serve.documents import Documents
 from tformer_cli.serve.downloads import Downloads
 from tformer_cli.serve.languages import Detector, Languages
-from tformer_cli.serve.metrics import Board, Metrics
+from tformer_cli.serve.metrics import Board, Labels, Metrics, counter
 from tformer_cli.serve.models import Busy, Draining, Late, UnknownModel
+from tformer_cli.serve.request_log import RequestLog, note_model
 from tformer_cli.serve.requests import Fields, Refused
 from tformer_cli.serve.security import Keys
+from tformer_cli.serve.suggestions import FULL, SuggestionFile
+from tformer_cli.serve.watching import UnusableModel
 from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
@@ -36,6 +44,17 @@ Made = TypeVar("Made")
 Results: TypeAlias = "Answers | AsyncGenerator[Any, None]"
 
 
+@dataclass
+class Client:
+    """Whoever sent a request, as far as limits are concerned: a key, or else an address."""
+
+    name: str
+
+
+CLIENT: ContextVar[Client] = ContextVar("client")
+"""Of the request that a task answers; unset where there is none."""
+
+
 @dataclass(kw_only=True)
 class Site:
     """A running service, as handlers see it."""
@@ -44,6 +63,7 @@ class Site:
     settings: ServeSettings = field(default_factory=ServeSettings)
     keys: Keys = field(default_factory=Keys)
     downloads: Downloads = field(default_factory=Downloads)
+    documents: Documents = field(default_factory=Documents)
     metrics: Metrics = field(default_factory=Metrics)
     board: Board | None = None
     """Numbers of other workers; None: there are none."""
@@ -53,10 +73,16 @@ class Site:
     inspector: Any = None
     """Computes what needs torch, in a process of its own; None: nothing does."""
     is_draining: bool = False
+    log: RequestLog | None = None
 
     @cached_property
     def languages(self) -> Languages:
         return Languages(self.service)
+
+    @cached_property
+    def suggestions(self) -> SuggestionFile:
+        assert self.settings.suggestions is not None  # noqa: S101 - else none are accepted
+        return SuggestionFile(self.settings.suggestions)
 
     def check_key(self, request: Request, given: object = None) -> None:
         """Refuses a request without a key, where keys are asked for."""
@@ -68,6 +94,8 @@ class Site:
             raise Refused(401, NO_KEY, code="missing_api_key")
         if not self.keys.accepts(key):
             raise Refused(403, "Invalid API key", code="invalid_api_key")
+        if (client := CLIENT.get(None)) is not None:
+            client.name = f"key {sha256(key.encode()).hexdigest()}"
 
     def check_texts(self, texts: Sequence[str], where: str) -> None:
         """Refuses more, or longer, texts than one request may have."""
@@ -89,9 +117,10 @@ class Site:
             names = ", ".join(one.name for one in found)
             raise Refused(400, f"model: is missing; there are {names}", param="model")
         if not found:
-            what = f'there is no model "{name}"' if name else "there is no model"
+            what = f'there is no model "{visible(name, 80)}"' if name else "there is no model"
             of = f" for {verbs[0]}" if len(verbs) == 1 else ""
             raise Refused(404, f"{what}{of}", code="model_not_found", param="model")
+        note_model(found[0].name)
         return found[0]
 
     def deadline(self, fields: Fields) -> float:
@@ -115,13 +144,16 @@ class Site:
         work = partial(function, *arguments, **named)
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def share(self) -> None:
+    def share(self) -> Board:
         """Makes what all workers use, before any is there."""
         self.board = Board(self.downloads.folder / "metrics")
+        return self.board
 
     def counted(self) -> str:
         """Writes the numbers of this process."""
-        return self.metrics.text(self.service.info(), self.service.stats)
+        documents: dict[Labels, float] = {(): len(self.documents.in_work)}
+        own = counter("tformer_documents", "Documents that are in work.", documents, "gauge")
+        return self.metrics.text(self.service.info(), self.service.stats) + "\n".join(own) + "\n"
 
     def results(
         self,
@@ -134,11 +166,14 @@ class Site:
         priority: Priority | None = None,
         deadline: float,
         is_streamed: bool = False,
+        has_place: bool = False,
+        is_admitted: bool = False,
     ) -> Results:
         """Asks for the results of texts, in order; closing it early drops what has not begun.
 
         Parts of the only text come first, as strings, if it is streamed.
         """
+        note_model(name, texts)
         return self.service.submit(
             name,
             verb,
@@ -148,7 +183,16 @@ class Site:
             priority=priority,
             deadline=deadline,
             is_streamed=is_streamed,
+            client=client_name(),
+            has_place=has_place,
+            is_admitted=is_admitted,
         )
+
+
+def client_name() -> str | None:
+    """Names the client of the request that is answered."""
+    client = CLIENT.get(None)
+    return None if client is None else client.name
 
 
 async def begun(first: Chunk, rest: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
@@ -172,12 +216,23 @@ def refusal(error: Exception) -> Refused:
         return Refused(504, str(error), code="deadline_exceeded")
     if isinstance(error, UnknownModel):
         return Refused(404, str(error), code="model_not_found", param="model")
+    if isinstance(error, TooLarge):
+        return Refused(413, str(error))
     if isinstance(error, UsageError | DataError):
         # The command line's words, in which fields are options
         words = _OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
         return Refused(400, words)
+    if isinstance(error, UnusableModel):
+        if not error.is_known:
+            report(error)
+        wait = {"retry-after": "1"}
+        return Refused(503, error.public, code="unavailable", headers=wait)
     # Others are ours to know: they may name files of this machine
     report(error)
+    if isinstance(error, OSError) and error.errno in FULL:
+        return Refused(507, "there is no room for the result", headers={"retry-after": "60"})
+    if isinstance(error, MemoryError):
+        return Refused(503, "there is not enough memory now", code="unavailable")
     if isinstance(error, ArtifactError):
         return Refused(503, "the model cannot be used now", code="unavailable")
     return Refused(500, "the service failed; its operator can see why", code="internal_error")
@@ -195,13 +250,6 @@ _OPTION = re.compile(r"--([a-z][a-z-]+)")
 LONGEST_REPORT = 500
 NO_KEY = "Please contact the server operator to get an API key"
 Handler = Callable[[Site, Request], Awaitable[Response]]
-Dialect = Callable[[Refused], Response]
-"""Makes the response of an error, as a client of one API expects it."""
-
-
-def plain_error(error: Refused) -> Response:
-    """Answers an error as LibreTranslate does, and our own API."""
-    return JSONResponse({"error": error.message}, error.status, headers=error.headers)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the buckets of durations."""
@@ -35,7 +35,8 @@ class Histogram:
 class Stats:
     """Numbers of all engines together, named as metrics are."""
 
-    queue_requests: int = 0
+    queue_requests: Mapping[str, int] = field(default_factory=dict)
+    """Requests that wait, by their class."""
     queue_tokens: int = 0
     cache_bytes: int = 0
     cache_hits_total: int = 0

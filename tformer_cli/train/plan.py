@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tformer_cli.errors import DataError
+from tformer_cli.files.atomic import scratch_directory
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.kind import Progress
 from tformer_cli.model.config import ModelConfig
@@ -224,9 +223,9 @@ def profile_training(
     from tformer_cli.trainer.profiling import profile_steps
 
     # Nothing is left but the tokenized corpora in the cache, which training will find there
-    with TemporaryDirectory() as directory:
+    with scratch_directory() as directory:
         place = training_device(device, Launch())
-        prepared = prepare(recipe, Path(directory), place, Processes(), progress)
+        prepared = prepare(recipe, directory, place, Processes(), progress)
         settle_batches(recipe, prepared)
         n_words = prepared.tokenizer.vocab_size
         return profile_steps(prepared.trainer, n_steps, vocab_size=n_words)

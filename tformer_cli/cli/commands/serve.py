@@ -14,7 +14,7 @@ from tformer_cli.cli.options import (
     named_path,
     option_field,
 )
-from tformer_cli.cli.streams import note, warn
+from tformer_cli.cli.streams import STANDARD_STREAM, note, warn
 from tformer_cli.errors import UsageError
 from tformer_cli.runtime import n_processors, soft_limit
 from tformer_cli.serve.config import ServeSettings
@@ -40,9 +40,10 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with a page to try them.
 
-    Programs that speak LibreTranslate's API or OpenAI's (models, completions, embeddings) can use
-    it; `tformer guide serving` lists the paths. Only this machine is answered, unless --host says
-    more. Answers have the bytes of `tformer translate`, whatever is asked at the same time.
+    Programs that speak LibreTranslate's API or OpenAI's (models, completions, embeddings, chats
+    that are translations) can use it; `tformer guide serving` lists the paths. Only this machine is
+    answered, unless --host says more. Answers have the bytes of `tformer translate`, whatever is
+    asked at the same time.
 
     Examples:
         tformer serve runs/quickstart --open
@@ -55,6 +56,8 @@ def serve(
     check_open_files()
     if settings.suggestions is not None:
         check_suggestions(settings.suggestions)
+    if settings.log is not None:
+        check_log(settings.log)
     say = partial(note, quiet=quiet)
     named = named_models(models)
     memory = None if settings.memory is None else parse_size(settings.memory, "--memory")
@@ -66,9 +69,13 @@ def serve(
         raise UsageError("--host: is empty; name an address of this machine, or omit it")
     if not (keys or is_loopback(settings.host)):
         warn(f"--host: whoever reaches {settings.host} can use the models; add --api-key-file")
+    from tformer_cli.files.atomic import remove_unheld
     from tformer_cli.foreign.import_model import resolve_model
+    from tformer_cli.serve.documents import Documents
+    from tformer_cli.serve.downloads import PREFIX
     from tformer_cli.serve.inspector import Inspector
     from tformer_cli.serve.models import Service
+    from tformer_cli.serve.request_log import RequestLog
     from tformer_cli.serve.run import (
         Workers,
         listening_socket,
@@ -76,7 +83,7 @@ def serve(
         serve_here,
         url_of,
     )
-    from tformer_cli.serve.site import Site
+    from tformer_cli.serve.site import Site, report
 
     # The port first: one that is in use is an error at once, not after the models are loaded
     with listening_socket(settings.host, settings.port) as listening:
@@ -92,12 +99,16 @@ def serve(
             tell=say,
         )
         service.preload()
+        # What a service that was killed has translated for its clients is not to lie around
+        remove_unheld(PREFIX)
         site = Site(
             service=service,
             settings=settings,
             keys=keys,
             paths=named,
+            documents=Documents(settings.max_documents),
             inspector=Inspector() if find_spec("torch") else None,
+            log=None if settings.log is None else RequestLog(settings.log, report),
         )
         url = url_of(listening)
         note(f"serving {', '.join(named)} at {url} (Ctrl-C ends)", quiet=quiet)
@@ -111,8 +122,8 @@ def serve(
             show()
             serve_one()
         else:
-            site.share()  # what one worker translated, any other hands out
-            Workers(settings.workers, serve_one, show).run()
+            board = site.share()  # what one worker translated, any other hands out
+            Workers(settings.workers, serve_one, show, board.retire).run()
 
 
 def check_open_files() -> None:
@@ -131,8 +142,23 @@ def check_suggestions(file: Path) -> None:
         raise UsageError(f"--suggestions: {file.parent}: no such directory; make it first")
     if file.is_dir():
         raise UsageError(f"--suggestions: {file}: is a directory; name a file in it")
+    place, wanted = (file, os.R_OK) if file.exists() else (file.parent, os.X_OK)
+    if place == file and not file.is_file():  # a pipe or a device keeps nothing
+        raise UsageError(f"--suggestions: {file}: is not an ordinary file; name another one")
+    if not os.access(place, wanted | os.W_OK):
+        raise UsageError(f"--suggestions: {file}: cannot be read and written; name another file")
+
+
+def check_log(file: Path) -> None:
+    """Refuses a file that no line can be appended to; a pipe or a device may be one."""
+    if str(file) == STANDARD_STREAM:
+        return
+    if not file.parent.is_dir():
+        raise UsageError(f"--log: {file.parent}: no such directory; make it first")
+    if file.is_dir():
+        raise UsageError(f"--log: {file}: is a directory; name a file in it")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise UsageError(f"--suggestions: {file}: cannot be written; name another file")
+        raise UsageError(f"--log: {file}: cannot be written; name another file")
 
 
 def threads_of_each(n_workers: int) -> int:

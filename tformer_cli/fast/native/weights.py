@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from tformer_cli.errors import ModelMemoryError
 from tformer_cli.fast.native.structs import Shape
 from tformer_cli.model.config import PLAIN_TRANSLATION, Head
 from tformer_cli.settings import ANY, unknown_setting
@@ -176,7 +177,7 @@ class PackedModel:
         self.pointer = library.tformer_new_model(ctypes.byref(shape), pointers, self._released)
         # The kernels cannot raise; no model is their way to say it
         if not self.pointer:
-            raise MemoryError("there is not enough memory for the packed weights")
+            raise ModelMemoryError("there is not enough memory for the packed weights")
         weakref.finalize(self, library.tformer_free_model, self.pointer)
         # The kernels copy the matrices that they multiply by; embeddings, positions and the output
         # matrix, which come first, and norms, which are vectors, they read where they are

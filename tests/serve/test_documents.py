@@ -1,0 +1,369 @@
+"""Documents of requests: places, windows, and the processes that read them."""
+
+import asyncio
+import time
+from dataclasses import asdict
+
+import pytest
+
+from tests.serve.fake import Client, FakeService
+from tests.serve.test_libretranslate import upload
+from tformer_cli.documents.known_formats import FORMATS
+from tformer_cli.documents.segments import ReadSettings
+from tformer_cli.serve import document_process, documents
+from tformer_cli.serve.config import ServeSettings
+from tformer_cli.serve.document_process import WINDOW_LINES, Session
+from tformer_cli.serve.documents import Documents, Places, Process
+from tformer_cli.serve.scheduler import Busy
+from tformer_cli.serve.security import Keys
+
+QUESTION = {"q": "hello", "source": "en", "target": "fr"}
+KEYS = ("a-key-of-the-first-client", "a-key-of-another-client")
+HANGING, DEAD = ("sleep", "60"), ("true",)
+"""Commands in place of a process that reads."""
+
+
+def test_a_client_has_some_places_and_all_have_some():
+    places = Places(2, 3)
+    with places.place("a"), places.place("a"):
+        with pytest.raises(Busy, match="2 documents of yours") as caught, places.place("a"):
+            pass
+        assert caught.value.retry_after >= 1
+        with places.place("b"):
+            with pytest.raises(Busy, match="too many documents"), places.place("c"):
+                pass
+            assert len(places) == 3
+        with places.place("c"):
+            pass
+    assert len(places) == 0
+
+
+def lines(n):
+    """Lines of which no two are the same, and that have nothing to copy."""
+    letters = str.maketrans("0123456789", "abcdefghij")
+    return "".join(f"line {number}\n".translate(letters) for number in range(n)).encode()
+
+
+def test_a_document_is_translated_window_by_window():
+    client = Client()
+    n_lines = 2 * WINDOW_LINES + 10
+    answer = client.post("/translate_file", **upload(content=lines(n_lines)))
+    url = answer.json["translatedFileUrl"]
+    assert client.get(url.removeprefix("http://localhost:5000")).body == lines(n_lines).upper()
+    asked = client.service.asked
+    assert [len(one.texts) for one in asked] == [WINDOW_LINES, WINDOW_LINES, 10]
+    assert {(one.priority, one.has_place) for one in asked} == {("bulk", True)}
+    # Who was let in once goes on, however long that takes
+    assert [one.is_admitted for one in asked] == [False, True, True]
+    assert [one.deadline < float("inf") for one in asked] == [True, False, False]
+
+
+def test_a_window_has_only_so_many_characters(monkeypatch):
+    monkeypatch.setattr(document_process, "WINDOW_CHARACTERS", 20)
+    client = Client()
+    client.post("/translate_file", **upload(content=lines(10)))
+    assert [len(one.texts) for one in client.service.asked] == [4, 4, 2]
+
+
+class Held(FakeService):
+    """Holds bulk requests until a test lets them go."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_go = asyncio.Event()
+
+    async def submit(self, *given, **named):
+        if named.get("priority") == "bulk":
+            await self.may_go.wait()
+        async for one in super().submit(*given, **named):
+            yield one
+
+
+async def until(condition):
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("never happened")
+
+
+def beside(n, tell, **details):
+    """Has documents in work, and calls a function meanwhile; returns the documents' answers."""
+
+    async def run():
+        client = Client(Held(), documents=Documents(2, is_apart=False), **details)
+        sent = [
+            asyncio.create_task(client.asked("POST", "/translate_file", **upload()))
+            for _ in range(n)
+        ]
+        in_work = client.site.documents.in_work
+        await until(lambda: len(in_work) + sum(one.done() for one in sent) == n)
+        await tell(client)
+        client.service.may_go.set()
+        found = await asyncio.gather(*sent)
+        assert len(in_work) == 0
+        return found
+
+    return asyncio.run(run())
+
+
+def test_a_client_with_all_its_documents_is_told_to_wait_and_nobody_else():
+    async def tell(client):
+        metrics = (await client.asked("GET", "/metrics")).text
+        assert "tformer_documents 2\n" in metrics
+        assert (await client.asked("POST", "/translate", json_=QUESTION)).status == 200
+        page = {**QUESTION, "q": "<p>hello</p>", "format": "html"}
+        assert (await client.asked("POST", "/translate", json_=page)).status == 200
+        # Of a page that is a document, as of any other
+        long = {**page, "q": ["<p>hello</p>" * 400] * 3}
+        refused = await client.asked("POST", "/translate", json_=long)
+        assert refused.status == 429
+        assert "documents of yours" in refused.json["error"]
+        assert (await client.asked("GET", "/ready")).status == 200
+        other = asyncio.create_task(
+            client.asked("POST", "/translate_file", **upload(), client="192.0.2.7")
+        )
+        await until(lambda: len(client.site.documents.in_work) == 3)
+        client.service.may_go.set()
+        assert (await other).status == 200
+
+    found = beside(4, tell)
+    assert sorted(one.status for one in found) == [200, 200, 429, 429]
+    refused = next(one for one in found if one.status == 429)
+    assert refused.named["retry-after"] == "10"
+    assert refused.json == {
+        "error": "Slowdown: 2 documents of yours are in work; send this one later"
+    }
+
+
+@pytest.mark.parametrize("place", ["header", "field"])
+def test_clients_are_told_apart_by_their_keys(place):
+    def keyed(key):
+        if place == "field":
+            return upload(api_key=key)
+        sent = upload()
+        return {**sent, "headers": {**sent["headers"], "authorization": f"Bearer {key}"}}
+
+    async def run():
+        client = Client(Held(), documents=Documents(2, is_apart=False), keys=Keys(KEYS))
+        ask = [
+            asyncio.create_task(client.asked("POST", "/translate_file", **keyed(key)))
+            for key in (KEYS[0], KEYS[0], KEYS[1], KEYS[0])
+        ]
+        await until(lambda: len(client.site.documents.in_work) == 3 and ask[3].done())
+        client.service.may_go.set()
+        return [one.status for one in await asyncio.gather(*ask)]
+
+    assert asyncio.run(run()) == [200, 200, 200, 429]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "are_same"),
+    [
+        ("192.0.2.1", "192.0.2.1", True),
+        ("192.0.2.1", "192.0.2.2", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        (None, None, True),
+    ],
+)
+def test_clients_without_keys_are_told_apart_by_their_addresses(first, second, are_same):
+    client = Client()
+    for address in (first, second):
+        asyncio.run(client.asked("POST", "/translate", json_=QUESTION, client=address))
+    names = {one.client for one in client.service.asked}
+    assert len(names) == (1 if are_same else 2)
+    assert KEYS[0] not in str(names)
+
+
+def test_a_place_is_free_again_when_the_client_leaves():
+    async def run():
+        client = Client(Held(), documents=Documents(2, is_apart=False))
+        leaves = asyncio.Event()
+        sent = asyncio.create_task(
+            client.asked("POST", "/translate_file", **upload(), leaves=leaves)
+        )
+        await until(lambda: len(client.site.documents.in_work) == 1)
+        leaves.set()
+        await sent
+        assert len(client.site.documents.in_work) == len(client.site.documents.received) == 0
+        assert client.site.metrics.gone == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "reason"),
+    [
+        (b"a\n" * 11, "a.txt", "a.txt: has more than 10 segments; divide it"),
+        (b"[" + b'"x",' * 20 + b'"x"]', "a.json", "has more than 10 segments"),
+        (b"<p>a" * 11, "a.html", "has more than 10 segments"),
+        (b"a" * 51, "a.txt", "a.txt: has a paragraph of 51 characters, more than 50; divide it"),
+        (b"a\n" * 101, "a.txt", "has more than 200 bytes"),
+    ],
+)
+def test_what_is_too_large_is_refused_in_a_line(content, name, reason, monkeypatch):
+    monkeypatch.setattr(document_process, "MOST_SEGMENTS", 10)
+    monkeypatch.setattr(document_process, "MOST_BYTES", 200)
+    monkeypatch.setattr(document_process, "LONGEST_LINE", 50)
+    client = Client()
+    answer = client.post("/translate_file", **upload(name, content))
+    assert answer.status == 413
+    assert reason in answer.json["error"]
+    assert "\n" not in answer.json["error"]
+    assert not client.service.asked
+
+
+def apart(command, **options):
+    return Client(documents=Documents(command=command, **options))
+
+
+def noted_processes(monkeypatch):
+    """Returns a list of the processes that will have been started."""
+    made = []
+
+    class Noted(Process):
+        def __init__(self, command):
+            super().__init__(command)
+            made.append(self)
+
+    monkeypatch.setattr(documents, "Process", Noted)
+    return made
+
+
+def test_reading_has_a_deadline_after_which_its_process_is_gone(monkeypatch):
+    made = noted_processes(monkeypatch)
+    client = apart(HANGING)
+    answer = client.post("/translate_file", **upload(timeout_ms=20))
+    assert answer.status == 504
+    assert answer.json["error"].startswith("the document was not read or written in")
+    made[0]._process.wait(10)
+    assert len(client.site.documents.in_work) == 0
+    # Others are answered meanwhile, and short pages, too
+    page = {**QUESTION, "q": "<p>hello</p>", "format": "html"}
+    assert client.post("/translate", json_=page).json == {"translatedText": "<p>HELLO</p>"}
+    long = {**page, "q": ["<p>hello</p>" * 400] * 3, "timeout_ms": 20}
+    assert client.post("/translate", json_=long).status == 504
+
+
+def test_reading_ends_with_its_client(monkeypatch):
+    made = noted_processes(monkeypatch)
+    client = apart(HANGING)
+
+    async def run():
+        leaves = asyncio.Event()
+        sent = asyncio.create_task(
+            client.asked("POST", "/translate_file", **upload(), leaves=leaves)
+        )
+        await until(lambda: made)
+        assert made[0].can_be_kept
+        leaves.set()
+        await sent
+
+    asyncio.run(run())
+    made[0]._process.wait(10)
+    assert client.site.metrics.gone == 1
+
+
+def test_a_process_that_ends_is_an_error_in_a_line(capsys):
+    client = apart(DEAD)
+    answer = client.post("/translate_file", **upload())
+    assert answer.status == 500
+    assert answer.json == {"error": "the service failed; its operator can see why"}
+    assert "a process that reads documents has ended unexpectedly" in capsys.readouterr().err
+    assert len(client.site.documents.in_work) == 0
+
+
+def test_a_process_that_does_not_start_is_no_failure():
+    answer = apart(("nosuch-program",)).post("/translate_file", **upload())
+    assert answer.status == 429
+    assert "no document can be read now (no such file or directory)" in answer.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "message"),
+    [
+        ({"error": "DataError", "is_known": True, "message": "a.po:1: odd"}, "DataError", "odd"),
+        ({"error": "TooLarge", "is_known": True, "message": "a: big"}, "TooLarge", "a: big"),
+        ({"error": "MemoryError", "is_known": False, "message": ""}, "TooLarge", "MB to read"),
+        ({"error": "KeyError", "is_known": False, "message": "1"}, "RuntimeError", "KeyError: 1"),
+        ({"error": "Strange", "is_known": True, "message": "x"}, "DataError", "x"),
+    ],
+)
+def test_errors_of_a_process_are_those_of_its_readers(reply, error, message):
+    with pytest.raises(Exception, match=message) as caught:
+        documents._raise_told(reply)
+    assert type(caught.value).__name__ == error
+
+
+async def translated(kept, name, content):
+    """Upper-cases a document by what `Documents` hands out."""
+    deadline = time.monotonic() + 60
+    async with kept.reading(name, [content], ReadSettings(), deadline) as reader:
+        lines = await reader.next([])
+        while lines:
+            answers = [document_process.Answer(one.text.upper(), ()) for one in lines]
+            lines = await reader.next(answers)
+    return reader
+
+
+@pytest.mark.slow
+def test_a_process_reads_what_a_thread_reads_one_document_after_the_other():
+    contents = {
+        "text": lines(3 * WINDOW_LINES),
+        "html": b"<p>a <b>b</b> c</p><img alt='d'>",
+        "json": b'{"a": "b c", "d": [1, "\\ud83d\\ude00 e"]}',
+        "po": b'msgid "a"\nmsgstr ""\n',
+        "srt": b"1\n00:00:01,000 --> 00:00:02,000\nhello\n",
+    }
+    assert contents.keys() <= {one.name for one in FORMATS}
+
+    async def run(kept):
+        return [await translated(kept, *one) for one in contents.items()]
+
+    apart = Documents()
+    found, expected = (asyncio.run(run(one)) for one in (apart, Documents(is_apart=False)))
+    assert [one.contents for one in found] == [one.contents for one in expected]
+    assert [one.summary for one in found] == [one.summary for one in expected]
+    assert found[0].contents == [contents["text"].upper()]
+    (process,) = apart._kept  # one has read all
+    apart.close()
+    assert process._process.returncode is not None
+
+
+@pytest.mark.slow
+def test_a_process_has_only_so_much_memory_and_tells_of_bad_documents(monkeypatch):
+    code = (
+        "from tformer_cli.serve import document_process as p; p.MEMORY = 80 << 20;"
+        "p.MOST_SEGMENTS = None; p.main()"
+    )
+    kept = Documents(command=(documents.COMMAND[0], "-c", code))
+    with pytest.raises(documents.TooLarge, match="MB to read"):
+        asyncio.run(translated(kept, "text", b"a\n" * 500_000))
+    assert kept._kept == []
+    with pytest.raises(documents.errors.DataError, match="document: "):
+        asyncio.run(translated(kept, "docx", b"PK\0"))
+    assert asyncio.run(translated(kept, "text", b"a\n")).contents == [b"A\n"]
+    kept.close()
+
+
+def test_a_process_that_took_much_memory_is_not_kept():
+    process = Process(HANGING)
+    assert process.can_be_kept
+    process._is_large = True
+    assert not process.can_be_kept
+    process.close()
+    assert not process.can_be_kept
+
+
+def test_settings_of_readers_pass_as_json():
+    order = {"do": "read", "format": "json", "settings": asdict(ReadSettings(keys=("a",)))}
+    session = Session()
+    session.obey(order, [b'{"a": "b", "c": "d"}'])
+    reply, _ = session.obey({"do": "next", "answers": []}, [])
+    assert reply == {"lines": [("b", False)]}
+
+
+def test_the_option_says_how_many_documents_a_client_has():
+    assert ServeSettings().max_documents == documents.MOST_OF_CLIENT

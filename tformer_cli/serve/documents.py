@@ -1,0 +1,247 @@
+"""Documents of requests: how many a client may have in work, and the processes that read them.
+
+The service itself sees of a document a window of lines at a time. Whatever reads or writes it can
+be stopped at once, when its client leaves or its time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
+
+from tformer_cli import errors
+from tformer_cli.documents.segments import TooLarge
+from tformer_cli.documents.translating import Request as Line
+from tformer_cli.serve.cache import trim_memory
+from tformer_cli.serve.document_process import (
+    MEMORY,
+    Frame,
+    Session,
+    read_frame,
+    write_frame,
+)
+from tformer_cli.serve.scheduler import Busy, Late
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Hashable, Iterator, Mapping, Sequence
+    from concurrent.futures import Executor
+
+    from tformer_cli.documents.segments import ReadSettings
+    from tformer_cli.documents.translating import Answer
+
+MOST_OF_CLIENT = 4
+CLIENTS = 2
+"""Times the documents of a client that there may be of all: each is a process."""
+RECEIVED = 2
+"""Times the documents in work that may be received: one waits in memory until it is whole."""
+SHORT = 10_000
+"""Characters that are read in a thread, which takes no longer than starting a process."""
+STEP_SECONDS = 300.0
+"""Longest that a process may place the translations of a document that was begun."""
+RETRY_SECONDS = 10
+"""After which a client may send a document again that there was no place for."""
+KEPT = 2
+"""Processes that wait for the next document."""
+KEPT_BYTES = 128 << 20
+"""Memory of a process that is ended after its document; the system gets it back so."""
+COMMAND = (sys.executable, "-m", "tformer_cli.serve.document_process")
+
+
+class Places:
+    """Documents that are there at once: so many of a client, and so many of all."""
+
+    def __init__(self, most_of_client: int, most: int) -> None:
+        self._most_of_client, self._most = most_of_client, most
+        self._held: Counter[Hashable] = Counter()
+
+    def __len__(self) -> int:
+        return self._held.total()
+
+    @contextmanager
+    def place(self, client: Hashable) -> Iterator[None]:
+        """Holds a place, or raises `Busy`."""
+        if self._held[client] >= self._most_of_client:
+            raise Busy(
+                f"{self._most_of_client} documents of yours are in work; send this one later",
+                RETRY_SECONDS,
+            )
+        if len(self) >= self._most:
+            raise Busy("too many documents are in work; send this one later", RETRY_SECONDS)
+        self._held[client] += 1
+        try:
+            yield
+        finally:
+            self._held[client] -= 1
+            if not self._held[client]:  # clients come and go
+                del self._held[client]
+
+
+class Process:
+    """A process that reads and writes documents, one after the other."""
+
+    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - this program itself
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C in the terminal is for the service, which ends it
+        )
+        self._is_large = False
+        self.close = finalize(self, _end, self._process)
+        """Kills it and waits until it is gone."""
+
+    @property
+    def can_be_kept(self) -> bool:
+        return self._process.poll() is None and not self._is_large
+
+    def obey(self, order: Mapping[str, Any], contents: list[bytes]) -> Frame:
+        """Sends an order, and waits for the reply; `kill` ends the wait."""
+        assert self._process.stdin is not None  # noqa: S101 - they are pipes
+        assert self._process.stdout is not None  # noqa: S101
+        with suppress(OSError, ValueError):  # it has ended, as its reply says
+            write_frame(self._process.stdin, order, contents)
+        contents.clear()
+        reply = read_frame(self._process.stdout)
+        if reply is None:
+            raise errors.TformerError("a process that reads documents has ended unexpectedly")
+        self._is_large = reply[0]["peak"] > KEPT_BYTES
+        _raise_told(reply[0])
+        return reply
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        with suppress(OSError):  # what was not sent yet
+            if stream is not None:
+                stream.close()
+
+
+def _raise_told(reply: Mapping[str, Any]) -> None:
+    """Raises an error that a process met."""
+    name, message = reply.get("error"), reply.get("message", "")
+    if name is None:
+        return
+    if name == MemoryError.__name__:
+        raise TooLarge(f"the document takes more than {MEMORY >> 20} MB to read; divide it")
+    if name == TooLarge.__name__:
+        raise TooLarge(message)
+    if not reply["is_known"]:
+        raise RuntimeError(f"{name}: {message}")
+    raise getattr(errors, name, errors.DataError)(message)
+
+
+class Reader:
+    """Documents of one request, as they are handed out and taken back."""
+
+    def __init__(self, session: Session | Process, executor: Executor) -> None:
+        self._session, self._executor = session, executor
+        self.texts: list[str] = []
+        """By which their language is guessed."""
+        self.contents: list[bytes] = []
+        """The translated documents, once there are no more lines."""
+        self.summary: dict[str, Any] = {}
+        """Counts of all, and a warning if text was left as it was."""
+
+    async def read(
+        self, name: str, contents: list[bytes], settings: ReadSettings, deadline: float
+    ) -> None:
+        order = {"do": "read", "format": name, "settings": asdict(settings)}
+        reply, _ = await self._reply(order, contents, deadline - time.monotonic())
+        self.texts = reply["texts"]
+
+    async def next(self, answers: Sequence[Answer]) -> list[Line]:
+        """Takes the translations of the last window, and returns the lines of the next one."""
+        order = {"do": "next", "answers": [(one.text, one.links) for one in answers]}
+        reply, contents = await self._reply(order, [], STEP_SECONDS)
+        if "lines" in reply:
+            return [Line(text, needs_links) for text, needs_links in reply["lines"]]
+        self.contents, self.summary = contents, reply["summary"]
+        return []
+
+    async def _reply(self, order: dict[str, Any], contents: list[bytes], seconds: float) -> Frame:
+        loop = asyncio.get_running_loop()
+        order["seconds"] = seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await loop.run_in_executor(
+                    self._executor, self._session.obey, order, contents
+                )
+        except TimeoutError:
+            raise Late(f"the document was not read or written in {seconds:.0f} seconds") from None
+
+
+class Documents:
+    """The documents of a service."""
+
+    def __init__(
+        self,
+        most_of_client: int = MOST_OF_CLIENT,
+        *,
+        is_apart: bool = True,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        """Takes the most of a client; unless they are read apart, a thread does so."""
+        self._is_apart, self._command = is_apart, command
+        most = CLIENTS * most_of_client
+        self.in_work = Places(most_of_client, most)
+        self.received = Places(RECEIVED * most_of_client, RECEIVED * most)
+        # One more for each, as that of a process which was just killed ends a moment later
+        self._threads = ThreadPoolExecutor(2 * most, "tformer-documents")
+        self._short_threads = ThreadPoolExecutor(1, "tformer-pages")
+        self._kept: list[Process] = []
+
+    @asynccontextmanager
+    async def reading(
+        self,
+        name: str,
+        contents: list[bytes],
+        settings: ReadSettings,
+        deadline: float,
+        *,
+        is_short: bool = False,
+    ) -> AsyncIterator[Reader]:
+        """Reads documents of one format; ends all work for them at the end of the context."""
+        if is_short or not self._is_apart:
+            reader = Reader(Session(), self._short_threads)
+            await reader.read(name, contents, settings, deadline)
+            yield reader
+            return
+        process = self._kept.pop() if self._kept else self._started()
+        is_good = False
+        try:
+            reader = Reader(process, self._threads)
+            await reader.read(name, contents, settings, deadline)
+            yield reader
+            is_good = bool(reader.contents)
+        finally:
+            if is_good and process.can_be_kept and len(self._kept) < KEPT:
+                self._kept.append(process)
+            else:
+                process.kill()
+                self._threads.submit(process.close)
+            self._threads.submit(trim_memory)
+
+    def _started(self) -> Process:
+        try:
+            return Process(self._command)
+        except OSError as error:
+            reason = (error.strerror or "an error of the system").lower()
+            raise Busy(f"no document can be read now ({reason})", RETRY_SECONDS) from None
+
+    def close(self) -> None:
+        """Ends the processes that wait."""
+        while self._kept:
+            self._kept.pop().close()

@@ -1,0 +1,134 @@
+"""What a trusted proxy says of a request: who asked, and by which address.
+
+X-Forwarded-For, -Proto, -Host and -Prefix count from the addresses of --trust-proxy alone: anybody
+can send them.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tformer_cli.errors import UsageError
+from tformer_cli.wording import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from tformer_cli.serve.security import Names
+
+THIS_MACHINE = ("127.0.0.0/8", "::1/128")
+"""Believed by default: what runs here could come from any of these addresses itself."""
+NOBODY = "none"
+HOST, PREFIX = "tformer.host", "tformer.prefix"
+"""Keys of a scope: the host that the client asked, and the path below which it finds us."""
+ENTRANCE = "entrance"
+"""Path of who asked for the prefix alone; no client's path begins so."""
+_PREFIX = re.compile(r"(?:/[\w.~%-]+)+", re.ASCII)
+
+
+def trusted_networks(given: Sequence[str]) -> list[IPv4Network | IPv6Network]:
+    """Reads the values of --trust-proxy."""
+    found = []
+    for text in given or THIS_MACHINE:
+        if text == NOBODY and len(given) == 1:
+            return []
+        try:
+            found.append(ip_network(text, strict=False))
+        except ValueError:
+            raise UsageError(
+                f'--trust-proxy: "{visible(text, 100)}" is not an address; write 10.0.0.7, '
+                f"10.0.0.0/8 or {NOBODY}"
+            ) from None
+    return found
+
+
+def public_url(scope: Scope, path: str) -> str:
+    """Returns the address of a path as the client of a request can ask for it, in ASCII."""
+    host = scope.get(HOST) or header_value(scope, b"host")
+    return f"{scope['scheme']}://{host}{scope.get(PREFIX, '')}{quote(path)}"
+
+
+class ProxyHeaders:
+    """Stands before the application: believes proxies, and takes the prefix off the path."""
+
+    def __init__(
+        self, app: ASGIApp, trusted: Sequence[str], names: Names, prefix: str = ""
+    ) -> None:
+        """Takes the names that a host may have, and the prefix of --url-prefix."""
+        self._app, self._names = app, names
+        self._networks = trusted_networks(trusted)
+        self._prefix = f"/{prefix.strip('/')}" if prefix else ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, PREFIX: self._prefix}
+            if scope.get("client") and self._is_trusted(scope["client"][0]):
+                scope |= self._forwarded_values(scope)
+            path = scope["path"]
+            if self._prefix and path.startswith(f"{self._prefix}/"):
+                scope["path"] = path[len(self._prefix) :]
+            elif self._prefix and path == self._prefix and scope["method"] in ("GET", "HEAD"):
+                scope["path"] = ENTRANCE
+        await self._app(scope, receive, send)
+
+    def _is_trusted(self, address: str) -> bool:
+        try:
+            found = ip_address(address)
+        except ValueError:  # of a socket that has none
+            return False
+        found = getattr(found, "ipv4_mapped", None) or found
+        return any(found in network for network in self._networks)
+
+    def _forwarded_values(self, scope: Scope) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if client := self._client_address(header_value(scope, b"x-forwarded-for")):
+            found["client"] = (client, 0)
+        scheme = first_item(header_value(scope, b"x-forwarded-proto")).lower()
+        if scheme in ("http", "https"):
+            found["scheme"] = scheme
+        from tformer_cli.serve.security import host_name
+
+        host = first_item(header_value(scope, b"x-forwarded-host"))
+        if host and host_name(host) in self._names:
+            found[HOST] = host
+        prefix = first_item(header_value(scope, b"x-forwarded-prefix")).rstrip("/")
+        if _PREFIX.fullmatch(prefix) and not {"..", "."} & {*prefix.split("/")}:
+            found[PREFIX] = prefix
+        return found
+
+    def _client_address(self, forwarded: str) -> str:
+        """Returns the last address that is not a trusted proxy's; what is before it can be made up.
+
+        It is empty if there is none.
+        """
+        found = ""
+        for text in reversed(forwarded.split(",")):
+            address = strip_port(text.strip())
+            try:
+                found = str(ip_address(address))
+            except ValueError:
+                break
+            if not self._is_trusted(found):
+                break
+        return found
+
+
+def strip_port(address: str) -> str:
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    return address.partition(":")[0] if address.count(":") == 1 else address
+
+
+def header_value(scope: Scope, name: bytes) -> str:
+    """Returns a header; several of a name are one list."""
+    found = [value for key, value in scope["headers"] if key == name]
+    return b",".join(found).decode("latin-1")
+
+
+def first_item(text: str) -> str:
+    return text.partition(",")[0].strip()

@@ -1,0 +1,74 @@
+"""Bodies that come compressed (Content-Encoding), unpacked while they come and within bounds."""
+
+import zlib
+
+from tformer_cli.serve.requests import Refused
+
+GZIP = ("gzip", "x-gzip")
+READ = "gzip, deflate"
+_FEWEST = 2
+"""Bytes that tell deflate with a header, as the standard has it, from that without."""
+
+
+def unpacker_for(encoding: str) -> "Unpacker | None":
+    """Returns what unpacks a body; None: it is not packed."""
+    named = encoding.strip().lower()
+    if named in ("", "identity"):
+        return None
+    if named not in (*GZIP, "deflate"):
+        raise Refused(
+            415,
+            f"Content-Encoding: {named[:40]} is not read; send {READ} or none",
+            headers={"accept-encoding": READ},
+        )
+    return Unpacker(is_gzip=named in GZIP)
+
+
+class Unpacker:
+    """Unpacks a body in parts."""
+
+    def __init__(self, *, is_gzip: bool) -> None:
+        self._is_gzip = is_gzip
+        self._stream: zlib._Decompress | None = None
+        self._held = b""
+        self.n_bytes = 0
+        """Bytes that came out up to now."""
+
+    def unpack(self, data: bytes, most: int) -> bytes:
+        """Unpacks the next part; at most one byte more than `most` comes out of all."""
+        data, found = self._held + data, bytearray()
+        self._held = b""
+        while data and self.n_bytes <= most:
+            if self._stream is None:
+                if not self._is_gzip and len(data) < _FEWEST:
+                    self._held = data
+                    break
+                self._stream = zlib.decompressobj(self._bits(data))
+            try:
+                part = self._stream.decompress(data, most + 1 - self.n_bytes)
+            except zlib.error:
+                raise self._damaged() from None
+            found += part
+            self.n_bytes += len(part)
+            data = self._stream.unconsumed_tail
+            if self._stream.eof:
+                # A file of gzip may be several, one after the other
+                data, self._stream = self._stream.unused_data, None
+                if data and not self._is_gzip:
+                    raise self._damaged()
+        return bytes(found)
+
+    def _bits(self, data: bytes) -> int:
+        if self._is_gzip:
+            return 16 + zlib.MAX_WBITS
+        is_headed = data[0] & 15 == zlib.DEFLATED and int.from_bytes(data[:2]) % 31 == 0
+        return zlib.MAX_WBITS if is_headed else -zlib.MAX_WBITS
+
+    def end(self) -> None:
+        """Refuses a body that was cut."""
+        if self._stream is not None or self._held:
+            raise self._damaged()
+
+    def _damaged(self) -> Refused:
+        name = "gzip" if self._is_gzip else "deflate"
+        return Refused(400, f"the body is not {name}, as its Content-Encoding says")

@@ -1,0 +1,75 @@
+"""Files of a served model, which other programs may replace, write over or remove at any time."""
+
+import time
+from pathlib import Path
+from typing import Self, TypeAlias
+
+from tformer_cli.artifacts.config_file import PARTS, SHORTLIST
+from tformer_cli.errors import ArtifactError
+
+REST_SECONDS = 0.5
+"""Seconds without a change after which files count as written."""
+MOST_SECONDS = 3.0
+"""Seconds that somebody waits for it before a request is refused."""
+CHANGING = "its files are being changed; ask again in a moment"
+FilesState: TypeAlias = tuple[tuple[int, int, int, int] | None, ...]
+"""Of each file the device, inode, size and time of its last change; None: there is none."""
+
+
+class UnusableModel(ArtifactError):  # noqa: N818 - as `UnknownModel`
+    """A model that cannot be used now, since its files were changed or are damaged."""
+
+    def __init__(self, message: str, public: str, *, is_known: bool = False) -> None:
+        """Takes also what clients are told, who learn no path, and whether it was reported."""
+        super().__init__(message)
+        self.public, self.is_known = public, is_known
+
+    def repeated(self) -> Self:
+        """Makes the same error for another request: each raises its own."""
+        return type(self)(str(self), self.public, is_known=True)
+
+
+def changing(name: str, path: Path) -> UnusableModel:
+    advice = "to replace a model, write the new one elsewhere and rename it"
+    return UnusableModel(f"{path}: is changed while it is served; {advice}", f"{name}: {CHANGING}")
+
+
+def unusable(name: str, path: Path, error: ArtifactError) -> UnusableModel:
+    """Makes the error of a model that could not be opened; clients know it by its name."""
+    found, place = str(error), str(path)
+    public = f"{name}{found[len(place) :]}" if found.startswith(place) else f"{name}: is unusable"
+    return UnusableModel(found, public)
+
+
+def state_of(path: Path) -> FilesState:
+    """Returns what differs once a file that decides what a model computes was changed."""
+    return tuple(_file_state(path / name) for name in (*PARTS, SHORTLIST))
+
+
+def _file_state(file: Path) -> tuple[int, int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def is_replaced(before: FilesState, now: FilesState) -> bool:
+    """Returns whether all that is new took its place as a whole, as a file that is renamed does."""
+    return all(
+        new == old or (new is not None and (old is None or old[:2] != new[:2]))
+        for old, new in zip(before, now, strict=True)
+    )
+
+
+def rested_state(path: Path) -> FilesState | None:
+    """Waits until nothing changes any more; returns None if that takes too long."""
+    until = time.monotonic() + MOST_SECONDS
+    state, since = state_of(path), time.monotonic()
+    while (now := time.monotonic()) < until:
+        if now - since >= REST_SECONDS:
+            return state
+        time.sleep(REST_SECONDS / 10)
+        if (found := state_of(path)) != state:
+            state, since = found, time.monotonic()
+    return None
