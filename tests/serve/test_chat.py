@@ -140,7 +140,7 @@ def test_a_source_that_nobody_names_is_detected():
     text = "The old house is green and the garden is large."
     for source in ({}, {"source": "auto"}):
         assert ask(text, client, model="many", target="fr", **source).status == 200
-    assert {one.settings["source_language"] for one in client.service.asked} == {"en"}
+    assert {item.settings["source_language"] for item in client.service.asked} == {"en"}
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_limit_of_tokens_is_one_of_every_line():
 
 def test_several_choices_are_alternatives():
     found = ask("a\nb", n=2).json["choices"]
-    assert [one["message"]["content"] for one in found] == ["A\nB", "A!\nB!"]
+    assert [item["message"]["content"] for item in found] == ["A\nB", "A!\nB!"]
     chunks = data_of(ask("a\nb", n=2, stream=True))
     texts = ["", ""]
     for chunk in chunks:
@@ -259,13 +259,13 @@ def test_a_stream_is_told_line_by_line():
     assert answer.named["content-type"].startswith("text/event-stream")
     assert answer.text.endswith("data: [DONE]\n\n")
     *chunks, last = data_of(answer)
-    assert {one["object"] for one in chunks} == {"chat.completion.chunk"}
-    assert len({one["id"] for one in (*chunks, last)}) == 1
-    deltas = [one["choices"][0]["delta"] for one in chunks]
+    assert {item["object"] for item in chunks} == {"chat.completion.chunk"}
+    assert len({item["id"] for item in (*chunks, last)}) == 1
+    deltas = [item["choices"][0]["delta"] for item in chunks]
     assert deltas[0] == {"role": "assistant", "content": "", "refusal": None}
-    assert [one.get("content") for one in deltas[1:-1]] == ["THE HOUSE\r\n", "A DOG\n", ""]
-    assert [one["choices"][0]["finish_reason"] for one in chunks[-2:]] == [None, "stop"]
-    assert {one["usage"] for one in chunks} == {None}
+    assert [item.get("content") for item in deltas[1:-1]] == ["THE HOUSE\r\n", "A DOG\n", ""]
+    assert [item["choices"][0]["finish_reason"] for item in chunks[-2:]] == [None, "stop"]
+    assert {item["usage"] for item in chunks} == {None}
     assert (last["choices"], last["usage"]["total_tokens"]) == ([], 8)
     assert "usage" not in data_of(ask(stream=True))[0]
 
@@ -284,15 +284,15 @@ def test_a_response():
 
 def test_a_response_is_streamed_as_events():
     events = data_of(respond("The house\nA dog", stream=True))
-    kinds = [one["type"].removeprefix("response.") for one in events]
+    kinds = [item["type"].removeprefix("response.") for item in events]
     assert kinds == [
         "created", "in_progress", "output_item.added", "content_part.added", "output_text.delta",
         "output_text.delta", "output_text.done", "content_part.done", "output_item.done",
         "completed",
     ]  # fmt: skip
-    assert [one["sequence_number"] for one in events] == list(range(len(events)))
+    assert [item["sequence_number"] for item in events] == list(range(len(events)))
     assert events[-1]["response"]["output"][0]["content"][0]["text"] == "THE HOUSE\nA DOG"
-    assert "".join(one.get("delta", "") for one in events) == "THE HOUSE\nA DOG"
+    assert "".join(item.get("delta", "") for item in events) == "THE HOUSE\nA DOG"
 
 
 @pytest.mark.parametrize(

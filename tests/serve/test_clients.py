@@ -156,7 +156,7 @@ def test_the_page_below_a_prefix(zoo):
     ):
         page = browser.new_page()
         problems = []
-        page.on("response", lambda one: problems.append(one.url) if one.status >= 400 else None)
+        page.on("response", lambda item: problems.append(item.url) if item.status >= 400 else None)
         page.goto(f"{server.url}a/b")
         assert page.url == f"{server.url}a/b/"
         page.fill("#source-0", TEXT)
@@ -187,15 +187,15 @@ def test_openai_for_python(zoo):
         assert whole.choices[0].message.content == translated(zoo, TEXT, n_best=2).text
         assert len(whole.choices) == 2
         assert whole._request_id
-        one = client.chat.completions.create(**asked)
-        assert one.choices[0].message.content == expected.text
-        assert one.usage.completion_tokens == len(expected.hypotheses[0].token_ids)
-        assert one.usage.prompt_tokens == len(expected.source_ids)
+        single = client.chat.completions.create(**asked)
+        assert single.choices[0].message.content == expected.text
+        assert single.usage.completion_tokens == len(expected.hypotheses[0].token_ids)
+        assert single.usage.prompt_tokens == len(expected.source_ids)
         has_usage = {"stream_options": {"include_usage": True}}
         *chunks, last = client.chat.completions.create(**asked, stream=True, **has_usage)
         deltas = [chunk.choices[0].delta.content or "" for chunk in chunks]
         assert "".join(deltas) == expected.text
-        assert last.usage == one.usage
+        assert last.usage == single.usage
         answer = client.responses.create(model="en-fr", input=TEXT)
         assert answer.output_text == expected.text
         *_, end = client.responses.create(model="en-fr", input=TEXT, stream=True)

@@ -16,7 +16,7 @@ QUESTION = {"q": "hello", "source": "en", "target": "fr"}
 @pytest.mark.parametrize(
     ("allowed", "origin", "is_in"),
     [
-        *((one, one, True) for one in (CHROME, FIREFOX, SAFARI)),
+        *((item, item, True) for item in (CHROME, FIREFOX, SAFARI)),
         ("tauri://localhost", "tauri://localhost", True),
         ("http://tauri.localhost", "http://tauri.localhost", True),
         ("capacitor://localhost", "capacitor://localhost", True),

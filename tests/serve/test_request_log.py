@@ -165,7 +165,7 @@ def test_what_cannot_be_written_is_lost_and_said_once(tmp_path):
         log.add(b"a\n")
     log.close()
     assert log.n_lost == 3
-    assert [str(one) for one in told] == [
+    assert [str(item) for item in told] == [
         f"--log: {pipe}: no such device or address; lines are lost"
     ]
 
