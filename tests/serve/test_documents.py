@@ -299,8 +299,12 @@ def test_a_process_that_does_not_start_is_no_failure():
     ("reply", "error", "message"),
     [
         ({"error": "DataError", "is_known": True, "message": "a.po:1: odd"}, "DataError", "odd"),
-        ({"error": "TooLarge", "is_known": True, "message": "a: big"}, "TooLarge", "a: big"),
-        ({"error": "MemoryError", "is_known": False, "message": ""}, "TooLarge", "MB to read"),
+        (
+            {"error": "TooLargeError", "is_known": True, "message": "a: big"},
+            "TooLargeError",
+            "a: big",
+        ),
+        ({"error": "MemoryError", "is_known": False, "message": ""}, "TooLargeError", "MB to read"),
         ({"error": "KeyError", "is_known": False, "message": "1"}, "RuntimeError", "KeyError: 1"),
         ({"error": "Strange", "is_known": True, "message": "x"}, "DataError", "x"),
     ],
@@ -353,7 +357,7 @@ def test_a_process_has_only_so_much_memory_and_tells_of_bad_documents(monkeypatc
         "p.MOST_SEGMENTS = None; p.main()"
     )
     kept = Documents(command=(documents.COMMAND[0], "-c", code))
-    with pytest.raises(documents.TooLarge, match="MB to read"):
+    with pytest.raises(documents.TooLargeError, match="MB to read"):
         asyncio.run(translated(kept, "text", b"a\n" * 500_000))
     assert kept._kept == []
     with pytest.raises(documents.errors.DataError, match="document: "):

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tformer_cli.documents.known_formats import format_named
 from tformer_cli.documents.projection import Link
-from tformer_cli.documents.segments import ReadSettings, TooLarge
+from tformer_cli.documents.segments import ReadSettings, TooLargeError
 from tformer_cli.documents.translating import Answer, may_have_text, translating
 from tformer_cli.errors import TformerError
 
@@ -93,7 +93,7 @@ class Session:
     def _check_lines(self) -> None:
         longest = max((len(one.text) for one in self._lines), default=0)
         if longest > LONGEST_LINE:
-            raise TooLarge(
+            raise TooLargeError(
                 f"{self._name}: has a paragraph of {longest:,} characters, more than "
                 f"{LONGEST_LINE:,}; divide it"
             )
