@@ -1,8 +1,11 @@
 """Documents of requests: places, windows, and the processes that read them."""
 
 import asyncio
+import json
 import time
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 
 import pytest
 
@@ -134,6 +137,17 @@ def test_a_client_with_all_its_documents_is_told_to_wait_and_nobody_else():
     assert refused.json == {
         "error": "Slowdown: 2 documents of yours are in work; send this one later"
     }
+
+
+def test_few_bodies_of_a_client_are_received_at_once():
+    client = Client(documents=Documents(1, is_apart=False))
+    with ExitStack() as held:
+        for _ in range(documents.RECEIVED):
+            held.enter_context(client.site.documents.received.place("192.0.2.7"))
+        post = partial(client.asked, "POST", "/translate_file", **upload())
+        assert asyncio.run(post(client="192.0.2.7")).status == 429
+        assert asyncio.run(post(client="192.0.2.8")).status == 200
+    assert asyncio.run(post(client="192.0.2.7")).status == 200
 
 
 @pytest.mark.parametrize("place", ["header", "field"])
@@ -285,8 +299,12 @@ def test_a_process_that_does_not_start_is_no_failure():
     ("reply", "error", "message"),
     [
         ({"error": "DataError", "is_known": True, "message": "a.po:1: odd"}, "DataError", "odd"),
-        ({"error": "TooLarge", "is_known": True, "message": "a: big"}, "TooLarge", "a: big"),
-        ({"error": "MemoryError", "is_known": False, "message": ""}, "TooLarge", "MB to read"),
+        (
+            {"error": "TooLargeError", "is_known": True, "message": "a: big"},
+            "TooLargeError",
+            "a: big",
+        ),
+        ({"error": "MemoryError", "is_known": False, "message": ""}, "TooLargeError", "MB to read"),
         ({"error": "KeyError", "is_known": False, "message": "1"}, "RuntimeError", "KeyError: 1"),
         ({"error": "Strange", "is_known": True, "message": "x"}, "DataError", "x"),
     ],
@@ -339,7 +357,7 @@ def test_a_process_has_only_so_much_memory_and_tells_of_bad_documents(monkeypatc
         "p.MOST_SEGMENTS = None; p.main()"
     )
     kept = Documents(command=(documents.COMMAND[0], "-c", code))
-    with pytest.raises(documents.TooLarge, match="MB to read"):
+    with pytest.raises(documents.TooLargeError, match="MB to read"):
         asyncio.run(translated(kept, "text", b"a\n" * 500_000))
     assert kept._kept == []
     with pytest.raises(documents.errors.DataError, match="document: "):
@@ -363,6 +381,9 @@ def test_settings_of_readers_pass_as_json():
     session.obey(order, [b'{"a": "b", "c": "d"}'])
     reply, _ = session.obey({"do": "next", "answers": []}, [])
     assert reply == {"lines": [("b", False)]}
+    session = Session()
+    session.obey(json.loads(json.dumps(order)), [b'{"a": "b", "c": "d"}'])
+    assert session.obey({"do": "next", "answers": []}, []) == (reply, [])
 
 
 def test_the_option_says_how_many_documents_a_client_has():

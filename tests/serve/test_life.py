@@ -255,9 +255,12 @@ def test_a_full_queue_is_busy_and_keeps_what_it_let_in(zoo, gate):
             for call in calls
         ]
         await until(lambda: gate.batches)
+        # Sentences are let in all the same
+        assert service.ready()
+        sentence = asyncio.create_task(all_of(service.submit("translate", "translate", ["a"])))
         gate.open()
         found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert service.ready()
+        assert len(await sentence) == 1
         return found
 
     found = asyncio.run(run())

@@ -104,12 +104,12 @@ class ReadSettings:
 Reader = Callable[[bytes, ReadSettings], Document]
 
 
-class TooLarge(DataError):  # noqa: N818 - of a limit that somebody has set
-    """A document has more than may be read of one."""
-
-
 _PIECES_A_SEGMENT = 10
 """Tags and texts that a text may have for each segment that the document may have."""
+
+
+class TooLargeError(DataError):
+    """A document is larger than its settings allow."""
 
 
 class _Room:
@@ -131,7 +131,7 @@ class _Room:
 
     def _check(self, number: int, most: int | None, what: str) -> None:
         if most is not None and number > most:
-            raise TooLarge(f"{self._settings.name}: has more than {most:,} {what}; divide it")
+            raise TooLargeError(f"{self._settings.name}: has more than {most:,} {what}; divide it")
 
 
 _ROOM: ContextVar[_Room] = ContextVar("room")

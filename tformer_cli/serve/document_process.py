@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tformer_cli.documents.known_formats import format_named
 from tformer_cli.documents.projection import Link
-from tformer_cli.documents.segments import ReadSettings, TooLarge
+from tformer_cli.documents.segments import ReadSettings, TooLargeError
 from tformer_cli.documents.translating import Answer, may_have_text, translating
 from tformer_cli.errors import TformerError
 
@@ -66,7 +66,12 @@ class Session:
     def obey(self, order: Mapping[str, Any], contents: list[bytes]) -> Frame:
         """Carries out an order."""
         if order["do"] == "read":
-            return self._read(order["format"], ReadSettings(**order["settings"]), contents)
+            # JSON has no tuples
+            given = order["settings"].items()
+            named: dict[str, Any] = {
+                name: tuple(v) if isinstance(v, list) else v for name, v in given
+            }
+            return self._read(order["format"], ReadSettings(**named), contents)
         return self._next([Answer(text, _links(links)) for text, links in order["answers"]])
 
     def _read(self, name: str, settings: ReadSettings, contents: list[bytes]) -> Frame:
@@ -88,7 +93,7 @@ class Session:
     def _check_lines(self) -> None:
         longest = max((len(one.text) for one in self._lines), default=0)
         if longest > LONGEST_LINE:
-            raise TooLarge(
+            raise TooLargeError(
                 f"{self._name}: has a paragraph of {longest:,} characters, more than "
                 f"{LONGEST_LINE:,}; divide it"
             )
@@ -158,7 +163,8 @@ def main() -> None:
     orders, replies = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # what is printed by mistake is no reply
     os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with suppress(ValueError, OSError):  # of a system that allows less, or knows no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):  # of a machine whose memory ends, this goes first
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")

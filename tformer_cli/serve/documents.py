@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from tformer_cli import errors
-from tformer_cli.documents.segments import TooLarge
+from tformer_cli.documents.segments import TooLargeError
 from tformer_cli.documents.translating import Request as Line
 from tformer_cli.serve.cache import trim_memory
 from tformer_cli.serve.document_process import (
@@ -135,9 +135,9 @@ def _raise_told(reply: Mapping[str, Any]) -> None:
     if name is None:
         return
     if name == MemoryError.__name__:
-        raise TooLarge(f"the document takes more than {MEMORY >> 20} MB to read; divide it")
-    if name == TooLarge.__name__:
-        raise TooLarge(message)
+        raise TooLargeError(f"the document takes more than {MEMORY >> 20} MB to read; divide it")
+    if name == TooLargeError.__name__:
+        raise TooLargeError(message)
     if not reply["is_known"]:
         raise RuntimeError(f"{name}: {message}")
     raise getattr(errors, name, errors.DataError)(message)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tformer_cli.documents.segments import TooLarge
+from tformer_cli.documents.segments import TooLargeError
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.serve.config import ServeSettings
 from tformer_cli.serve.dialects import Dialect, plain_error
@@ -216,7 +216,7 @@ def refusal(error: Exception) -> Refused:
         return Refused(504, str(error), code="deadline_exceeded")
     if isinstance(error, UnknownModel):
         return Refused(404, str(error), code="model_not_found", param="model")
-    if isinstance(error, TooLarge):
+    if isinstance(error, TooLargeError):
         return Refused(413, str(error))
     if isinstance(error, UsageError | DataError):
         # The command line's words, in which fields are options
