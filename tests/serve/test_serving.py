@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.error import HTTPError
@@ -788,6 +789,22 @@ def test_who_comes_when_all_places_are_taken(server):
     finally:
         for one in idle:
             one.close()
+
+
+@pytest.mark.slow
+def test_health_is_answered_where_few_files_can_be_open(zoo):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+        try:
+            server = stack.enter_context(serving(zoo["translate"]))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for _ in range(120):
+            one = socket.create_connection((server.host, server.port), timeout=SECONDS)
+            stack.enter_context(one)
+            assert exchange(server, raw_request("/health")).startswith(b"HTTP/1.1 200 OK")
+        assert not [line for line in server.lines if "error" in line]
 
 
 @pytest.mark.slow

@@ -480,7 +480,8 @@ class Service:
             give_back_memory()
             after = private_bytes()
             if before is not None and after is not None:
-                engine.bytes = max(1, after - before)
+                # What was freed before is taken again: of a model that was replaced, less is seen
+                engine.bytes = max(1, engine.bytes, after - before)
             if self._memory is not None and engine.bytes > self._memory:
                 raise ArtifactError(
                     f"{model.name}: takes {in_megabytes(engine.bytes)}, but --memory is "

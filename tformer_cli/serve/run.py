@@ -16,7 +16,7 @@ import time
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -24,6 +24,7 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from tformer_cli.errors import ArtifactError, TformerError, UsageError
+from tformer_cli.runtime import soft_limit
 from tformer_cli.serve.app import make_app
 from tformer_cli.serve.config import CONNECTIONS, DRAIN_SECONDS, HEADER_SECONDS
 from tformer_cli.serve.security import IS_CROWDED
@@ -38,6 +39,11 @@ LITTLE_BYTES = 4096
 PATIENT_SECONDS, IMPATIENT_SECONDS = 1.0, 0.05
 """Seconds after which a client that sends nothing more is asked whether it has left."""
 CROWDED_SECONDS = 1.0
+"""Seconds that a header may take of who comes when all places are taken."""
+MORE_CONNECTIONS = 16
+"""Connections that are told so, or have asked nothing yet, before one of these is ended."""
+OTHER_FILES = 32
+"""Files besides connections that a service has open: models, pipes, what it just writes."""
 BACKLOG = 512
 TICKS = 10
 """Of uvicorn's in a second."""
@@ -61,9 +67,20 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - uvicorn's
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS:
+        n_more = len(self.connections) - most_connections()
+        if n_more > 0:
             self.app_state: dict[str, Any] = {**self.app_state, IS_CROWDED: True}
+        if n_more > MORE_CONNECTIONS:  # each is a file, and who asks for /health needs one, too
+            self._make_room()
         self._wait()
+
+    def _make_room(self) -> None:
+        """Ends a connection that has come without a place and asks nothing."""
+        for other in self.connections:
+            is_crowded = other is not self and IS_CROWDED in other.app_state
+            if is_crowded and not other._is_answering:
+                other.transport.abort()
+                return
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -147,6 +164,13 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+@cache
+def most_connections() -> int:
+    """Returns how many clients have a place, each of which is an open file."""
+    limit = soft_limit("RLIMIT_NOFILE")
+    return CONNECTIONS if limit is None else min(CONNECTIONS, limit - OTHER_FILES)
 
 
 class _Reporter(logging.Handler):

@@ -1,6 +1,8 @@
 """Files of a served model, which other programs may replace, write over or remove at any time."""
 
+import os
 import time
+from functools import cache
 from pathlib import Path
 from typing import Self, TypeAlias
 
@@ -43,12 +45,17 @@ def unusable(name: str, path: Path, error: ArtifactError) -> UnusableModel:
 
 def state_of(path: Path) -> FilesState:
     """Returns what differs once a file that decides what a model computes was changed."""
-    return tuple(_file_state(path / name) for name in (*PARTS, SHORTLIST))
+    return tuple(map(_file_state, _files_of(path)))
 
 
-def _file_state(file: Path) -> tuple[int, int, int, int] | None:
+@cache  # it is asked before each batch
+def _files_of(path: Path) -> tuple[str, ...]:
+    return tuple(str(path / name) for name in (*PARTS, SHORTLIST))
+
+
+def _file_state(file: str) -> tuple[int, int, int, int] | None:
     try:
-        found = file.stat()
+        found = os.stat(file)  # noqa: PTH116 - a path takes longer than the system
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
