@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,9 +26,11 @@ class Format(NamedTuple):
 
     @property
     def read(self) -> Reader:
+        from tformer_cli.documents.segments import read_within_limits
+
         module, _, function = self.reader.partition(":")
         reader: Reader = getattr(import_module(f"tformer_cli.documents.formats.{module}"), function)
-        return reader
+        return partial(read_within_limits, reader)
 
     @property
     def content(self) -> str:

@@ -11,6 +11,7 @@ import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal, Protocol
@@ -94,9 +95,65 @@ class ReadSettings:
     """Translates again what is marked as doubtful."""
     unwraps: bool = False
     """Joins the lines of a paragraph."""
+    most_segments: int | None = None
+    """Segments that a document may have; None: any number."""
+    most_bytes: int | None = None
+    """Bytes that a document may have, also when unpacked; None: only the readers' own limits."""
 
 
 Reader = Callable[[bytes, ReadSettings], Document]
+
+
+_PIECES_A_SEGMENT = 10
+"""Tags and texts that a text may have for each segment that the document may have."""
+
+
+class _Room:
+    """Room for a document that is being read."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings, self._n_segments = settings, 0
+
+    def add_segment(self) -> None:
+        self._n_segments += 1
+        self._check(self._n_segments, self._settings.most_segments, "segments")
+
+    def check_pieces(self, number: int) -> None:
+        most = self._settings.most_segments
+        self._check(number, most and most * _PIECES_A_SEGMENT, "tags in one text")
+
+    def check_bytes(self, number: int, when: str = "") -> None:
+        self._check(number, self._settings.most_bytes, f"bytes{when}")
+
+    def _check(self, number: int, most: int | None, what: str) -> None:
+        if most is not None and number > most:
+            raise DataError(f"{self._settings.name}: has more than {most:,} {what}; divide it")
+
+
+_ROOM: ContextVar[_Room] = ContextVar("room")
+"""That of the document being read. Its readers make segments in many places."""
+_ENDLESS_ROOM = _Room(ReadSettings())
+
+
+def read_within_limits(reader: Reader, data: bytes, settings: ReadSettings) -> Document:
+    """Reads a document; stops as soon as it is found to be larger than the settings allow."""
+    room = _Room(settings)
+    room.check_bytes(len(data))
+    token = _ROOM.set(room)
+    try:
+        return reader(data, settings)
+    finally:
+        _ROOM.reset(token)
+
+
+def check_unpacked(n_bytes: int) -> None:
+    """Refuses a document of which more bytes are unpacked than its settings allow."""
+    _ROOM.get(_ENDLESS_ROOM).check_bytes(n_bytes, " when unpacked")
+
+
+def check_pieces(n_pieces: int) -> None:
+    """Refuses a text with more tags than the settings allow."""
+    _ROOM.get(_ENDLESS_ROOM).check_pieces(n_pieces)
 
 
 class SegmentBuilder:
@@ -151,6 +208,7 @@ class SegmentBuilder:
 
     def build(self) -> Segment:
         """Makes the segment: blanks at its ends stand outside, and those in it may be joined."""
+        _ROOM.get(_ENDLESS_ROOM).add_segment()
         text = self._text
         start = len(text) - len(text.lstrip())
         end = max(start, len(text.rstrip()))
@@ -162,6 +220,8 @@ class SegmentBuilder:
         def moved(place: int) -> int:
             return places[min(max(place, start), end) - start]
 
+        if not self._spans:
+            return Segment(inner, (), self.context, text[:start], text[end:])
         spans = (replace(s, start=moved(s.start), end=moved(s.end)) for s in self._spans)
         return Segment(inner, tuple(spans), self.context, text[:start], text[end:])
 

@@ -6,11 +6,13 @@ a light tree of places in the source, `Unit`s tell what is replaced, and `XmlDoc
 
 import re
 import sys
+from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html.entities import html5
+from types import MappingProxyType
 from typing import Literal
 from xml.parsers import expat
 
@@ -19,6 +21,7 @@ from tformer_cli.documents.segments import (
     Behavior,
     Segment,
     SegmentBuilder,
+    check_pieces,
     decoded_as,
     walked,
 )
@@ -37,6 +40,45 @@ _NAME = re.compile(r"[^\s/>]+")
 _REFERENCE = re.compile(r"&(?:#0*+([0-9]{1,7})|#[xX]0*+([0-9a-fA-F]{1,6})|(\w+));")
 
 
+class Tree:
+    """Places of all elements of a source, in their order; an array each, for there may be millions.
+
+    `names` are numbers in `spellings`; `ends_at` is the number of the first element behind.
+    """
+
+    __slots__ = ("ends", "ends_at", "inner_ends", "inners", "names", "spellings", "starts")
+
+    def __init__(self) -> None:
+        self.spellings: list[str] = []
+        self.names, self.starts, self.inners = array("I"), array("I"), array("I")
+        self.inner_ends, self.ends, self.ends_at = array("I"), array("I"), array("I")
+
+    def add(self, name: int, start: int, inner: int) -> int:
+        """Adds an element that has nothing in it, and returns its number."""
+        number = len(self.names)
+        self.names.append(name)
+        self.starts.append(start)
+        for places in (self.inners, self.inner_ends, self.ends):
+            places.append(inner)
+        self.ends_at.append(number + 1)
+        return number
+
+    def close(self, number: int, inner_end: int, end: int) -> None:
+        self.inner_ends[number], self.ends[number] = inner_end, end
+        self.ends_at[number] = len(self.names)
+
+    def element(self, number: int) -> "Element":
+        return Element(
+            self.spellings[self.names[number]],
+            self.starts[number],
+            self.inners[number],
+            self.inner_ends[number],
+            self.ends[number],
+            number,
+            self,
+        )
+
+
 @dataclass(slots=True)
 class Element:
     """Places of an element in the source."""
@@ -47,15 +89,21 @@ class Element:
     start: int
     inner: int
     """Behind the opening tag."""
-    inner_end: int = -1
-    end: int = -1
-    children: "list[Element]" = field(default_factory=list)
+    inner_end: int
+    end: int
+    number: int
+    tree: Tree = field(repr=False)
+
+    @property
+    def children(self) -> "Iterator[Element]":
+        number, behind = self.number + 1, self.tree.ends_at
+        while number < behind[self.number]:
+            yield self.tree.element(number)
+            number = behind[number]
 
     def walk(self) -> "Iterator[Element]":
         """Yields all elements in it, in order."""
-        for child in self.children:
-            yield child
-            yield from child.walk()
+        return map(self.tree.element, range(self.number + 1, self.tree.ends_at[self.number]))
 
 
 @dataclass(slots=True)
@@ -140,38 +188,39 @@ def _check(data: bytes, where: str) -> None:
 
 def _tree(text: str, where: str, namespaces: Mapping[str, str]) -> Element:
     prefixes: dict[str, str] = {}
-    for prefix, address in _NAMESPACE.findall(text):
+    for declared in _NAMESPACE.finditer(text):
+        prefix, address = declared[1] or "", declared[2]
         if address in namespaces:
             prefixes.setdefault(prefix, namespaces[address])
-    names: dict[str, str] = {}
+    tree = Tree()
+    numbers: dict[str, int] = {}
 
-    def canonical(raw: str) -> str:
-        prefix, _, local = raw.rpartition(":")
-        prefix = prefixes.get(prefix, prefix)
-        return f"{prefix}:{local}" if prefix else local
+    def number_of(raw: str) -> int:
+        """Finds the number of a name, as the format's table spells it."""
+        if raw not in numbers:
+            prefix, _, local = raw.rpartition(":")
+            prefix = prefixes.get(prefix, prefix)
+            numbers[raw] = len(tree.spellings)
+            tree.spellings.append(f"{prefix}:{local}" if prefix else local)
+        return numbers[raw]
 
-    root = Element("", 0, 0, len(text), len(text))
-    around = [root]
+    around = [tree.add(number_of(""), 0, 0)]
     for found in _TOKEN.finditer(text):
         start, inner = found.span()
         second = text[start + 1]
         if second in "!?":
-            name = "#cdata" if text.startswith("<![", start) else "#"
-            around[-1].children.append(Element(name, start, inner, inner, inner))
+            tree.add(number_of("#cdata" if text.startswith("<![", start) else "#"), start, inner)
         elif second == "/":
-            closed = around.pop()
-            closed.inner_end, closed.end = start, inner
+            tree.close(around.pop(), start, inner)
         else:
             raw = _NAME.match(text, start + 1)[0]  # type: ignore[index]  # expat has checked it
-            if raw not in names:
-                names[raw] = canonical(raw)
-            element = Element(names[raw], start, inner, inner, inner)
-            around[-1].children.append(element)
+            element = tree.add(number_of(raw), start, inner)
             if text[inner - 2] != "/":
                 around.append(element)
                 if len(around) > DEEPEST:
                     raise DataError(f"{where}: has more than {DEEPEST} elements in each other")
-    return root
+    tree.close(around[0], len(text), len(text))
+    return tree.element(0)
 
 
 def decoded_text(raw: str) -> str:
@@ -190,8 +239,14 @@ def decoded_text(raw: str) -> str:
     )
 
 
+def _escape_plain(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("]]>", "]]&gt;")
+
+
 def escape_like(raw: str) -> Callable[[str], str]:
     """Makes the function that writes text as `raw` was: with references for the same characters."""
+    if "&" not in raw:  # a function for each of many paragraphs would take more than their text
+        return _escape_plain
     written = {"&": "&amp;", "<": "&lt;"}
     for found in _REFERENCE.finditer(raw):
         character = decoded_text(found[0])
@@ -228,6 +283,9 @@ Item = str | tuple[Piece, str]
 Render = Callable[[Iterator[Item], Callable[[str], str]], str]
 
 
+_NO_PIECES: Mapping[str, Sequence[Piece]] = MappingProxyType({})
+
+
 @dataclass(slots=True, kw_only=True)
 class Unit:
     """A region of the source that a segment replaces."""
@@ -239,7 +297,7 @@ class Unit:
     lead: Sequence[Piece] = ()
     """Pieces before the segment, in the region."""
     tail: Sequence[Piece] = ()
-    pieces: Mapping[str, Sequence[Piece]] = field(default_factory=dict)
+    pieces: Mapping[str, Sequence[Piece]] = field(default_factory=lambda: _NO_PIECES)
     """The pieces of spans, by what they open with."""
     around: tuple[str, str] = ("", "")
     fills: bool = False
@@ -299,9 +357,9 @@ def build_unit(
         end=end,
         segment=builder.build(),
         escape=escape_like("".join(one.raw for one in pieces if one.kind == "text")),
-        lead=pieces[:first] if region else (),
-        tail=pieces[last:] if region else (),
-        pieces=known,
+        lead=tuple(pieces[:first]) if region else (),
+        tail=tuple(pieces[last:]) if region else (),
+        pieces=known or _NO_PIECES,
         render=render,
     )
 
@@ -335,6 +393,15 @@ def _closings(pieces: Sequence[Piece]) -> dict[int, int]:
         elif piece.kind == "close" and opened:
             found[opened.pop()] = number
     return found
+
+
+def counted(pieces: Iterator[Piece]) -> list[Piece]:
+    """Lists the pieces of a paragraph, as far as there is room for them."""
+    kept: list[Piece] = []
+    for piece in pieces:
+        kept.append(piece)
+        check_pieces(len(kept))
+    return kept
 
 
 def pair(pieces: list[Piece]) -> list[Piece]:
@@ -380,7 +447,7 @@ class InlineReader:
         self._halves = halves
 
     def pieces(self, element: Element) -> list[Piece]:
-        return pair(list(self._read(element)))
+        return pair(counted(self._read(element)))
 
     def _read(self, element: Element) -> Iterator[Piece]:
         source, place = self._source, element.inner

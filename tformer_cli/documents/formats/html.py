@@ -20,6 +20,7 @@ from tformer_cli.documents.segments import (
     Segment,
     SegmentBuilder,
     Slot,
+    check_pieces,
     decoded,
     decoded_as,
     unescaped,
@@ -167,6 +168,7 @@ class HtmlDocument:
                 context = token.name
             else:
                 block.append(token)
+                check_pieces(len(block))
             if token.is_tag and token.raw not in self._tags:
                 self._add_attributes(token)
         self._add_block(block, context)

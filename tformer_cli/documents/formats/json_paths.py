@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from tformer_cli.documents.segments import (
     Document,
@@ -28,8 +29,9 @@ _NOTES = ("@", "$")
 def read(data: bytes, settings: ReadSettings) -> Document:
     text, encoding = decoded(data, settings)
     try:
-        json.loads(text, parse_int=str)  # Python makes no number of thousands of digits
-        strings = list(_strings(text))
+        # Nothing of the values is kept; Python makes no number of thousands of digits
+        json.loads(text, parse_int=_nothing, parse_float=_nothing, object_pairs_hook=_nothing)
+        parts = _parts(text, settings)
     except json.JSONDecodeError as error:
         # Python 3.13 names the place of a comma too many, others that of the bracket behind it
         comma = _LAST_COMMA.match(text, error.pos)
@@ -37,12 +39,21 @@ def read(data: bytes, settings: ReadSettings) -> Document:
         raise DataError(f"{settings.name}:{line}: is not JSON ({error.msg})") from None
     except RecursionError:
         raise DataError(f"{settings.name}: has too many values in each other") from None
+    return TextDocument(parts, encoding)
+
+
+def _nothing(_value: object) -> None:
+    """Stands for a value that nobody needs."""
+
+
+def _parts(text: str, settings: ReadSettings) -> list[str | Slot]:
+    """Cuts a text into strings to translate and what is between them."""
     wanted = [_pattern(path) for path in settings.keys]
     # Where a file has only ASCII characters, perhaps its reader knows no others
     escapes = text.isascii() and re.search(r"\\u(?!00[0-7])", text) is not None
     parts: list[str | Slot] = []
     place = 0
-    for path, found in strings:
+    for path, found in _strings(text):
         if wanted:
             joined = "".join(f"{one}\0" for one in path)
             is_read = any(pattern.fullmatch(joined) for pattern in wanted)
@@ -50,16 +61,16 @@ def read(data: bytes, settings: ReadSettings) -> Document:
             is_read = not any(one.startswith(_NOTES) for one in path)
         builder = SegmentBuilder(".".join(path))
         raw = found[0][1:-1]
-        escape = _escaping(raw, ascii_only=escapes)
+        escape = _escaping("\\/" if "\\/" in raw else "/", ascii_only=escapes)
         add_message(builder, _value(found[0]), builder.text, escape)
         if is_read and not builder.is_blank:
             parts += text[place : found.start() + 1], Slot(builder.build(), raw, escape)
             place = found.end() - 1
-    return TextDocument([*parts, text[place:]], encoding)
+    return [*parts, text[place:]]
 
 
-def _escaping(raw: str, *, ascii_only: bool) -> Callable[[str], str]:
-    slash = "\\/" if "\\/" in raw else "/"
+@cache
+def _escaping(slash: str, *, ascii_only: bool) -> Callable[[str], str]:
     return lambda text: json.dumps(text, ensure_ascii=ascii_only)[1:-1].replace("/", slash)
 
 
@@ -106,4 +117,4 @@ def _strings(text: str) -> Iterator[tuple[list[str], re.Match[str]]]:
         elif is_key:
             path[-1] = _value(one)
         else:
-            yield list(path), found
+            yield path, found

@@ -20,6 +20,7 @@ from tformer_cli.documents.xml_text import (
     Unit,
     XmlDocument,
     build_unit,
+    counted,
     decoded_text,
     escape_like,
     pair,
@@ -210,6 +211,7 @@ class _PartReader:
         self._inline = InlineReader(
             source, self._behavior, dialect.breaks, lambda one: dialect.half(source, one)
         )
+        self._runs = _RunReader(source, dialect)
 
     def units(self) -> list[Unit]:
         return list(self._found(self._source.root))
@@ -238,7 +240,7 @@ class _PartReader:
 
     def _unit(self, paragraph: Element) -> Unit | None:
         if self._dialect.runs and paragraph.name in self._dialect.paragraphs:
-            return _RunReader(self._source, self._dialect).unit(paragraph)
+            return self._runs.unit(paragraph)
         pieces = self._inline.pieces(paragraph)
         return build_unit(pieces, paragraph.name, joins_blanks=True)
 
@@ -268,9 +270,10 @@ class _RunReader:
     def __init__(self, source: Source, dialect: Dialect) -> None:
         self._source = source
         self._dialect = dialect
+        self._writers: dict[tuple[tuple[str, str], str, str], RunWriter] = {}
 
     def unit(self, paragraph: Element) -> Unit | None:
-        pieces = self._fields(list(self._read(paragraph)))
+        pieces = self._fields(counted(self._read(paragraph)))
         # Markup at the ends is no part of the region, so that it stays as it is
         while pieces and pieces[0].kind == "void":
             del pieces[0]
@@ -282,7 +285,8 @@ class _RunReader:
         pieces, base = self._merged(pair(pieces))
         # Word drops blanks at the ends of a text without it; DrawingML has no such attribute
         space = ' xml:space="preserve"' if paragraph.name == "w:p" else ""
-        render = RunWriter(base, self._text_name(paragraph), space)
+        looks = base, self._text_name(paragraph), space
+        render = self._writers.setdefault(looks, RunWriter(*looks))
         return build_unit(pieces, paragraph.name, region=region, render=render)
 
     def _text_name(self, paragraph: Element) -> str:
@@ -426,6 +430,8 @@ class _RunReader:
 
 class RunWriter:
     """Writes text and markup as runs; one is open only where there is text for it."""
+
+    __slots__ = ("_base", "_ending", "_name", "_space")
 
     def __init__(self, base: tuple[str, str], name: str, space: str) -> None:
         self._base, self._ending = base
