@@ -108,11 +108,15 @@ _PIECES_A_SEGMENT = 10
 """Tags and texts that a text may have for each segment that the document may have."""
 
 
+class TooLargeError(DataError):
+    """A document is larger than its settings allow."""
+
+
 class _Room:
     """Room for a document that is being read."""
 
     def __init__(self, settings: ReadSettings) -> None:
-        self._settings, self._n_segments = settings, 0
+        self._settings, self._n_segments, self._n_bytes = settings, 0, 0
 
     def add_segment(self) -> None:
         self._n_segments += 1
@@ -122,12 +126,16 @@ class _Room:
         most = self._settings.most_segments
         self._check(number, most and most * _PIECES_A_SEGMENT, "tags in one text")
 
-    def check_bytes(self, number: int, when: str = "") -> None:
-        self._check(number, self._settings.most_bytes, f"bytes{when}")
+    def check_bytes(self, number: int) -> None:
+        self._check(number, self._settings.most_bytes, "bytes")
+
+    def add_unpacked(self, n_bytes: int) -> None:
+        self._n_bytes += n_bytes
+        self._check(self._n_bytes, self._settings.most_bytes, "bytes when unpacked")
 
     def _check(self, number: int, most: int | None, what: str) -> None:
         if most is not None and number > most:
-            raise DataError(f"{self._settings.name}: has more than {most:,} {what}; divide it")
+            raise TooLargeError(f"{self._settings.name}: has more than {most:,} {what}; divide it")
 
 
 _ROOM: ContextVar[_Room] = ContextVar("room")
@@ -146,9 +154,9 @@ def read_within_limits(reader: Reader, data: bytes, settings: ReadSettings) -> D
         _ROOM.reset(token)
 
 
-def check_unpacked(n_bytes: int) -> None:
-    """Refuses a document of which more bytes are unpacked than its settings allow."""
-    _ROOM.get(_ENDLESS_ROOM).check_bytes(n_bytes, " when unpacked")
+def add_unpacked(n_bytes: int) -> None:
+    """Counts what is unpacked of a document; refuses more than its settings allow."""
+    _ROOM.get(_ENDLESS_ROOM).add_unpacked(n_bytes)
 
 
 def check_pieces(n_pieces: int) -> None:
