@@ -184,14 +184,25 @@ class SegmentBuilder:
         return is_blank(self._text)
 
     def text(self, text: str) -> None:
-        last = self._spans[-1] if self._spans and self._joins_blanks else None
         # An image between two blanks keeps both, of which the text has one
-        if last is not None and (last.behavior, last.start) == ("void", len(self._text)):
+        if self._spans and self._joins_blanks and self._text[-1:] in _BLANKS:
             rest = text.lstrip(_BLANKS)
-            if rest != text and self._text[-1:] in _BLANKS:
-                self._spans[-1] = replace(last, opening=last.opening + " ")
+            number = self._void_here()
+            if rest != text and number is not None:
+                void = self._spans[number]
+                self._spans[number] = replace(void, opening=void.opening + " ")
                 text = rest
         self._text += text
+
+    def _void_here(self) -> int | None:
+        """Finds the last void span behind the text; others may be open behind it."""
+        for number in range(len(self._spans) - 1, -1, -1):
+            span = self._spans[number]
+            if span.start < len(self._text):
+                return None
+            if span.behavior == "void":
+                return number
+        return None
 
     def open(self, opening: str, behavior: Behavior = "repeat") -> None:
         self._open.append(len(self._spans))
@@ -228,10 +239,32 @@ class SegmentBuilder:
         def moved(place: int) -> int:
             return places[min(max(place, start), end) - start]
 
+        before, after = text[:start], text[end:]
         if not self._spans:
-            return Segment(inner, (), self.context, text[:start], text[end:])
+            return Segment(inner, (), self.context, before, after)
+        if self._joins_blanks and (before or after):
+            before, after = self._move_blanks(start, end)
         spans = (replace(s, start=moved(s.start), end=moved(s.end)) for s in self._spans)
-        return Segment(inner, tuple(spans), self.context, text[:start], text[end:])
+        return Segment(inner, tuple(spans), self.context, before, after)
+
+    def _move_blanks(self, start: int, end: int) -> tuple[str, str]:
+        """Gives blanks between the text and an image at its end to the image.
+
+        Also returns the blanks that stand around it all.
+        """
+        before, after = self._text[:start], self._text[end:]
+        for number, span in enumerate(self._spans):
+            if span.behavior != "void":
+                continue
+            if span.start < start:
+                self._spans[number] = replace(span, opening=span.opening + " ")
+                before = self._text[: span.start]
+                start = 0
+            elif span.start > end:
+                self._spans[number] = replace(span, opening=" " + span.opening)
+                after = self._text[span.start :]
+                end = len(self._text)
+        return before, after
 
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]*+)(?:\s[^<>]*)?/?>")

@@ -136,7 +136,7 @@ OPEN_XML = Dialect(
         for side in ("Start", "End")
     },
     labels={
-        r"""(<\w+:lang\b[^>]*?\s\w+:val=["'])[\w-]+""": "code",
+        r"""(<\w+:(?:lang|themeFontLang)\b[^>]*?\s\w+:val=["'])[\w-]+""": "code",
         r"""(<a:(?:rPr|defRPr|endParaRPr)\b[^>]*?\slang=["'])[\w-]+""": "code",
     },
 )
@@ -214,7 +214,7 @@ def _open_xml(data: bytes, settings: ReadSettings, *, is_inner: bool) -> Archive
             document.skipped[other[0]] += 1
         elif known:
             document.add(part.name, has_prompts=known[0] in _MASTERS)
-        elif "styles" in part.kinds:
+        elif "styles" in part.kinds or "settings" in part.kinds:
             document.labelled.append(part.name)
     return document.whole()
 
