@@ -115,9 +115,11 @@ class _Token:
         return self.kind in ("text", "protected") and not is_blank(self.text)
 
 
-def read(data: bytes, settings: ReadSettings) -> Document:
+def read(data: bytes, settings: ReadSettings, *, is_xml: bool = False) -> Document:
+    """Reads a page; `is_xml`: sections of characters (CDATA) are text in it."""
     text, encoding = _decoded(data, settings)
-    return HtmlDocument(text, encoding, settings)
+    is_xml = is_xml or text.startswith("<?xml") or settings.name.endswith(".xhtml")
+    return HtmlDocument(text, encoding, settings, is_xml=is_xml)
 
 
 def _decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
@@ -160,7 +162,9 @@ def _with_tags(segment: Segment, tags: Mapping[str, str]) -> Segment:
 class HtmlDocument:
     """HTML as parts, and the tags whose attributes have text."""
 
-    def __init__(self, text: str, encoding: Encoding, settings: ReadSettings) -> None:
+    def __init__(
+        self, text: str, encoding: Encoding, settings: ReadSettings, *, is_xml: bool = False
+    ) -> None:
         self.skipped: Counter[str] = Counter()
         self._encoding = encoding
         self._parts: list[str | _Block] = []
@@ -169,7 +173,7 @@ class HtmlDocument:
         self._escape = self._escaped  # the same for all blocks: there may be millions
         block: list[_Token] = []
         context = ""
-        for token in _tokens(text):
+        for token in _tokens(text, is_xml=is_xml):
             if token.kind in ("block", "copied"):
                 self._add_block(block, context)
                 block = []
@@ -335,11 +339,11 @@ def _pair(tokens: Sequence[_Token]) -> None:
                 open_tags.pop()
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _tokens(text: str, *, is_xml: bool = False) -> Iterator[_Token]:
     """Cuts HTML into text, tags and what is copied, of which elements are kept as they are."""
     regions = KeptRegions()
     kept: list[_Token] = []
-    for token in _all_tokens(text):
+    for token in _all_tokens(text, is_xml=is_xml):
         was_kept = regions.is_kept
         _pass(token, regions)
         is_end = token.raw.startswith("</")
@@ -381,7 +385,7 @@ def _kept(tokens: Sequence[_Token]) -> _Token:
     return _Token(raw, "protected" if is_inline else "copied", "", _seen(raw))
 
 
-def _all_tokens(text: str) -> Iterator[_Token]:
+def _all_tokens(text: str, *, is_xml: bool) -> Iterator[_Token]:
     """Cuts HTML into text, tags and what is copied."""
     ends = _Ends(text)
     done = place = 0
@@ -392,13 +396,11 @@ def _all_tokens(text: str) -> Iterator[_Token]:
             place = start + 1
             continue
         place = start + len(token.raw)
-        if (
-            token.is_mark
-            and done < start
-            and text[start - 1] in "[("
-            and text[place : place + 1] in "])"
-        ):
-            start, place = start - 1, place + 1  # brackets around the mark of a note belong to it
+        if is_xml and token.raw.startswith("<![CDATA["):
+            token.kind, token.text = "text", token.raw[9:-3]
+        around = text[max(done, start - 1) : start] + text[place : place + 1]
+        if token.is_mark and around in ("[]", "()"):  # they belong to the mark
+            start, place = start - 1, place + 1
             token.raw = text[start:place]
         if done < start:
             yield _Token(text[done:start], "text", text=unescaped(text[done:start]))
