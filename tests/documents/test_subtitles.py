@@ -147,7 +147,14 @@ ERRORS = [
         ": does not begin with WEBVTT; name .srt files .srt",
     ),
     ("srt", b"Hello\n", ": has no times (00:00:01,000 --> 00:00:02,000); it is no .srt file"),
-    ("srt", b"1\n\xe9", ":2: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8"),
+    (
+        "srt",
+        b"1\n\xe9",
+        (
+            ":2: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8, or name its "
+            "encoding: --encoding windows-1252"
+        ),
+    ),
 ]
 
 

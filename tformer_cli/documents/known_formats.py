@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 from difflib import get_close_matches
+from encodings.aliases import aliases
 from functools import partial
 from importlib import import_module
 from pathlib import PurePath
@@ -37,6 +39,11 @@ class Format(NamedTuple):
         """The content of such a file, as `files.regular_file.content_of` names it."""
         is_packed = self.reader.startswith(("office:", "epub:"))
         return {"html": "HTML", "json": "JSON"}.get(self.name, ZIP if is_packed else "text")
+
+    @property
+    def tells_encoding(self) -> bool:
+        """Returns whether each file of the format tells its encoding, as XML does."""
+        return self.reader.startswith(("office:", "epub:", "bilingual:", "xlsx:"))
 
 
 FORMATS = (
@@ -116,3 +123,23 @@ def format_named(name: str, option: str = "--document") -> Format:
         advice = f"did you mean {near[0]}?" if near else f"name one of {', '.join(BY_NAME)}"
         raise UsageError(f"{option}: there is no format {name[:40]}; {advice}")
     return found
+
+
+def encoding_named(name: str, option: str = "--encoding") -> str:
+    """Finds an encoding of text by any of its names, as Python calls it."""
+    found = _text_encoding(name)
+    if found is None:
+        names = {one.replace("_", "-") for one in (*aliases, *aliases.values())}
+        known = [one for one in names if len(one) > 3 and _text_encoding(one)]
+        near = get_close_matches(name.lower().replace("_", "-"), sorted(known), n=1)
+        advice = f"did you mean {near[0]}?" if near else "name one such as windows-1252"
+        raise UsageError(f"{option}: there is no encoding {name[:40]!r}; {advice}")
+    return found
+
+
+def _text_encoding(name: str) -> str | None:
+    try:
+        "a".encode(name)  # some names are of other codecs, such as Base64
+        return codecs.lookup(name).name
+    except (LookupError, ValueError, AssertionError):
+        return None

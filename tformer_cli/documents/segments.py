@@ -95,6 +95,8 @@ class ReadSettings:
     """Translates again what is marked as doubtful."""
     unwraps: bool = False
     """Joins the lines of a paragraph."""
+    encoding: str = ""
+    """Encoding of a file of text, as Python names it; empty: what the file says, or UTF-8."""
     most_segments: int | None = None
     """Segments that a document may have; None: any number."""
     most_bytes: int | None = None
@@ -395,6 +397,18 @@ class Encoding:
     mark: bytes = b""
     """Byte order mark."""
     name: str = "utf-8"
+    where: str = "document"
+    """The file, for errors."""
+
+    def written(self, text: str) -> bytes:
+        """Encodes the text of the file."""
+        try:
+            return self.mark + text.encode(self.name)
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{self.where}: its encoding {self.name} lacks {text[error.start]!r} of a "
+                f"translation; convert it: iconv -f {self.name} -t UTF-8"
+            ) from None
 
 
 class TextDocument:
@@ -412,21 +426,40 @@ class TextDocument:
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         given = iter(translated)
         texts = [one.written(next(given)) if isinstance(one, Slot) else one for one in self._parts]
-        return self._encoding.mark + "".join(texts).encode(self._encoding.name)
+        return self._encoding.written("".join(texts))
+
+
+_UNMARKED = {"utf-16": "utf-16-le", "utf-32": "utf-32-le", "utf-8-sig": "utf-8"}
+"""Encodings that begin with a byte order mark, and their names without it."""
 
 
 def decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
     """Decodes a file of text without its byte order mark; also returns how to encode it again."""
-    marks = (Encoding(mark, name) for mark, name in MARKS.items() if data.startswith(mark))
-    encoding = next(marks, Encoding())
+    where, named = settings.name, settings.encoding
+    marks = (Encoding(mark, name, where) for mark, name in MARKS.items() if data.startswith(mark))
+    encoding = next(marks, Encoding(where=where))
+    if named and not (encoding.mark and named.startswith("utf")):
+        named = _UNMARKED.get(named, named)
+        text = decoded_as(data, named)
+        if text is None:
+            raise DataError(f"{where}: is not text in {named}; name its encoding")
+        return text, Encoding(b"", named, where)
     try:
         return data[len(encoding.mark) :].decode(encoding.name), encoding
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{settings.name}:{line}: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t "
-            "UTF-8"
+            f"{where}:{line}: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8, or "
+            "name its encoding: --encoding windows-1252"
         ) from None
+
+
+def is_same_encoding(name: str, other: str) -> bool:
+    """Compares names of encodings, of which each has several."""
+    try:
+        return codecs.lookup(name).name == codecs.lookup(other).name
+    except LookupError:
+        return False
 
 
 def decoded_as(data: bytes, name: str) -> str | None:

@@ -117,6 +117,8 @@ def translate_document(
     from tformer_cli.documents.answers import ModelAnswers
     from tformer_cli.documents.segments import ReadSettings
 
+    if reading.get("encoding") and chosen.format.tells_encoding:
+        raise UsageError(f"--encoding: a file of {chosen.format.name} tells its own; omit it")
     data = _read(chosen.file)
     start = monotonic()
     with ExitStack() as outputs:

@@ -124,7 +124,7 @@ def read(data: bytes, settings: ReadSettings, *, is_xml: bool = False) -> Docume
 
 def _decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
     """Decodes HTML as a browser does: by its mark, by what it says of itself, or as UTF-8."""
-    if data.startswith(tuple(MARKS)):
+    if data.startswith(tuple(MARKS)) or settings.encoding:
         return decoded(data, settings)
     if b"\0" in data:
         raise DataError(f"{settings.name}: is not text; save it as HTML in UTF-8")

@@ -300,7 +300,7 @@ class SubtitleDocument:
                 written += self._text[place : cue.start], self._cue(cue, part)
                 place = cue.end
         written.append(self._text[place:])
-        return self._encoding.mark + "".join(written).encode(self._encoding.name)
+        return self._encoding.written("".join(written))
 
     def _cue(self, cue: _Cue, part: Segment) -> str:
         lines = self._text[cue.start : cue.end].splitlines()
