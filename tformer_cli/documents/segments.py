@@ -9,11 +9,11 @@ from __future__ import annotations
 import codecs
 import html
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Literal, Protocol
 
 from tformer_cli.errors import DataError
@@ -234,12 +234,12 @@ class SegmentBuilder:
         start = len(text) - len(text.lstrip())
         end = max(start, len(text.rstrip()))
         inner = text[start:end]
-        places: Sequence[int] = range(end - start + 1)
-        if self._joins_blanks:
-            inner, places = _joined_blanks(inner)
+        blanks = _Blanks(inner) if self._joins_blanks else None
+        inner = blanks.joined if blanks else inner
 
         def moved(place: int) -> int:
-            return places[min(max(place, start), end) - start]
+            place = min(max(place, start), end) - start
+            return blanks.moved(place) if blanks else place
 
         before, after = text[:start], text[end:]
         if not self._spans:
@@ -319,13 +319,28 @@ _BLANKS = " \t\r\n\f"
 _JOINED = re.compile(f"[{_BLANKS}]+")
 
 
-def _joined_blanks(text: str) -> tuple[str, Sequence[int]]:
-    """Makes one space of each run of blanks; also returns where each character went."""
-    # The first character of a run stays, as a space
-    stays = [True] * len(text)
-    for found in _JOINED.finditer(text):
-        stays[found.start() + 1 : found.end()] = [False] * (len(found[0]) - 1)
-    return _JOINED.sub(" ", text), list(accumulate(stays, initial=0))
+class _Blanks:
+    """A text in which one space stands for each run of blanks, and where its characters went."""
+
+    def __init__(self, text: str) -> None:
+        self.joined = _JOINED.sub(" ", text)
+        self._starts: list[int] = []
+        self._lengths: list[int] = []
+        self._before: list[int] = []
+        n_removed = 0
+        for found in _JOINED.finditer(text) if len(self.joined) < len(text) else ():
+            # The first character of a run stays, as a space
+            if length := len(found[0]) - 1:
+                self._starts.append(found.start() + 1)
+                self._lengths.append(length)
+                self._before.append(n_removed)
+                n_removed += length
+
+    def moved(self, place: int) -> int:
+        run = bisect_right(self._starts, place) - 1
+        if run < 0:
+            return place
+        return place - self._before[run] - min(place - self._starts[run], self._lengths[run])
 
 
 def walked(segment: Segment) -> Iterator[str | tuple[Span, bool]]:
