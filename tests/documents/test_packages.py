@@ -5,7 +5,7 @@ import io
 import pytest
 
 from tests.documents.making import member, packed, read, shown, translated
-from tests.documents.test_office import HEAD, OFFICE, A, P, W
+from tests.documents.test_office import HEAD, OFFICE, A, P, W, odt
 from tformer_cli.errors import DataError
 
 TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
@@ -237,14 +237,65 @@ def test_what_is_not_read_is_counted():
     }
 
 
-def test_text_in_unknown_elements_is_counted():
-    strange = "<w:strange><w:r><w:t>inside</w:t></w:r></w:strange><w:oMath/><w:r><w:t>B</w:t></w:r>"
-    data = packed(
-        {**members(types(BOTH)), "word/document.xml": part(f"A</w:t></w:r>{strange}<w:r><w:t>C")}
-    )
+def word(body):
+    return packed({**members(types(BOTH)), "word/document.xml": body})
+
+
+RUBY = (
+    "<w:r><w:ruby><w:rt><w:r><w:t>a</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>b</w:t></w:r>"
+    "</w:rubyBase></w:ruby></w:r>"
+)
+COUNTED = {
+    "text in w:strange": "<w:strange><w:r><w:t>inside</w:t></w:r></w:strange>",
+    "text in mc:AlternateContent": (
+        "<mc:AlternateContent><mc:Choice><w:r><w:t>x</w:t></w:r></mc:Choice></mc:AlternateContent>"
+    ),
+    "text in w:ruby": RUBY,
+}
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_text_that_cannot_be_placed_is_counted(kind):
+    content = f"A</w:t></w:r>{COUNTED[kind]}<w:oMath/><w:r><w:t>C"
+    data = word(part(content).replace("<w:p>", '<w:p xmlns:mc="urn:mc">', 1))
     document = read("docx", data)
-    assert document.segments[0].text == "ABC"
-    assert document.skipped == {"text in w:strange": 1}
+    assert document.segments[0].text == "AC"
+    assert document.skipped == {kind: 1}
+    made = translated(document, {"AC": "CA"})
+    assert COUNTED[kind] in member(made, "word/document.xml")
+
+
+def test_text_outside_of_paragraphs_is_counted():
+    loose = part("Loose").replace("<w:p>", "<w:x>").replace("</w:p>", "</w:x>")
+    assert read("docx", word(loose)).skipped == {"text outside of paragraphs": 1}
+    assert not read("docx", word(part(" "))).skipped
+
+
+@pytest.mark.parametrize("space", [W, "http://purl.oclc.org/ooxml/wordprocessingml/main"])
+@pytest.mark.parametrize("prefix", ["w", "ns0", "x-1"])
+def test_prefixes_and_strict_documents(space, prefix):
+    data = word(part("Strict", space=space, prefix=prefix))
+    document = read("docx", data)
+    assert shown(document.segments) == ["Strict", "Top"]
+    made = translated(document, {"Strict": "Other"})
+    assert f"<{prefix}:t>Other</{prefix}:t>" in member(made, "word/document.xml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<text:p>See {} there</text:p>",
+        "<text:p>See <text:span>there {}</text:span>again</text:p>",
+        "<text:p>See <text:span>{} there</text:span></text:p>",
+    ],
+)
+def test_an_image_between_blanks_keeps_them_and_its_title(text):
+    text = text.format("<draw:frame><svg:title>A cat</svg:title></draw:frame>")
+    document = read("odt", odt(text))
+    words = {"See there": "Vus xxxxx", "See there again": "Vus xxxxx again", "A cat": "Un chat"}
+    made = member(translated(document, words), "content.xml")
+    expected = text.replace("See", "Vus").replace("there", "xxxxx").replace("A cat", "Un chat")
+    assert made[made.index("<text:p>") :].startswith(expected)
 
 
 MASTER = (

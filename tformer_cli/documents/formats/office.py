@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from tformer_cli.documents.archives import Archive, ArchiveDocument
 from tformer_cli.documents.formats import html, text
@@ -269,7 +270,10 @@ class _Parts:
         data = self._archive.read(name)
         source = parsed(data, f"{self._settings.name}: {name}", NAMESPACES)
         reader = _PartReader(source, self._dialect, has_prompts=has_prompts)
-        self.parts[name] = XmlDocument(data, source, reader.units())
+        units = reader.units()
+        if not (units or has_prompts) and reader.has_text():
+            self.skipped["text outside of paragraphs"] += 1
+        self.parts[name] = XmlDocument(data, source, units)
         self.skipped += reader.skipped
         self.labelled.append(name)
 
@@ -322,6 +326,12 @@ class _PartReader:
                 if unit:
                     yield unit
             yield from self._found(child)
+
+    def has_text(self) -> bool:
+        """Returns whether there is text outside of paragraphs."""
+        counted: Counter[str] = Counter()
+        _RunReader(self._source, self._dialect, counted).count(self._source.root)
+        return bool(counted)
 
     def _is_prompt(self, element: Element) -> bool:
         return (
@@ -406,15 +416,15 @@ class _RunReader:
             elif child.name in self._dialect.fields:
                 yield self._copied(child.start, child.end, self._texts(child))
             elif child.name not in self._dialect.dropped:
-                self._count(child)
+                self.count(child)
                 yield self._void(child, key=self._dialect.half(self._source, child))
 
-    def _count(self, element: Element) -> None:
+    def count(self, element: Element) -> None:
         """Counts an element whose text belongs to the paragraph but cannot be placed in it."""
         dialect, place = self._dialect, 0
         if element.name in dialect.skipped:
             return
-        for inner in element.walk():
+        for inner in chain((element,), element.walk()):
             if inner.start < place:  # in a text box or in what was deleted
                 continue
             if inner.name in dialect.paragraphs | dialect.skipped:
@@ -467,6 +477,8 @@ class _RunReader:
             kind = source.attribute(codes[0], "w:fldCharType") or "code" if codes else ""
             breaks = all(one.name in dialect.breaks for one in content)
             raw = source.raw(run)
+            for one in content:
+                self.count(one)
             yield Piece("void", raw, run.start, run.end, breaks=breaks, key=kind)
             return
         behavior: Behavior = "once" if "hlinkClick" in properties else "repeat"
@@ -479,6 +491,7 @@ class _RunReader:
                 raw, decoded = source.inside(one), source.content(one)
                 yield Piece("text", raw, one.inner, one.inner_end, decoded, level="inside")
             else:
+                self.count(one)
                 yield replace(self._void(one), level="inside")
         raw = source.text[run.inner_end : run.end]
         yield Piece("close", raw, run.inner_end, run.end, level="run", key=key)
