@@ -1,5 +1,6 @@
 import io
 import zipfile
+from urllib.parse import unquote
 
 import pytest
 
@@ -96,3 +97,121 @@ def test_errors():
         with pytest.raises(DataError) as caught:
             read("epub", packed(members))
         assert str(caught.value) == message
+
+
+def book(*items, metadata="", **members):
+    """A book whose package stands in a folder; `items`: href, media type and content."""
+    manifest = "".join(
+        f'<item id="i{n}" href="{href}" media-type="{kind}"/>'
+        for n, (href, kind, _) in enumerate(items)
+    )
+    spine = "".join(f'<itemref idref="i{n}"/>' for n in range(len(items)))
+    package = (
+        '<package xmlns="http://www.idpf.org/2007/opf" '
+        'xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata>'
+        f"{metadata}</metadata><manifest>{manifest}</manifest><spine>{spine}</spine></package>"
+    )
+    contents = {f"Book/{unquote(href)}": content for href, _, content in items}
+    return packed(
+        {
+            "mimetype": "application/epub+zip",
+            "META-INF/container.xml": CONTAINER,
+            "Book/a.opf": package,
+            **contents,
+            **members,
+        }
+    )
+
+
+PAGE = "<html><body><p>The old house</p></body></html>"
+CHAPTERS = {
+    "of type text/html": ("a.html", "text/html", PAGE),
+    "of a type in capitals": ("a.xhtml", "Application/XHTML+XML", PAGE),
+    "of a type with a charset": ("a.xhtml", "application/xhtml+xml; charset=utf-8", PAGE),
+    "of DAISY": ("a.xml", "application/x-dtbook+xml", f"<dtbook>{PAGE}</dtbook>"),
+    "of OEB": ("a.htm", "text/x-oeb1-document", PAGE),
+    "with CDATA": (
+        "a.xhtml",
+        "application/xhtml+xml",
+        PAGE.replace("The old house", "<![CDATA[The old]]> house"),
+    ),
+    "with an encoded name": ("a%20b%C3%A9.xhtml", "application/xhtml+xml", PAGE),
+    "with a fragment": ("a.xhtml#start", "application/xhtml+xml", PAGE),
+    "drawn": ("a.svg", "image/svg+xml", "<svg><text>The old house</text></svg>"),
+}
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_chapters(name):
+    href, kind, content = CHAPTERS[name]
+    data = book((href, kind, content)).replace(b"#start", b"#start")
+    if "#" in href:
+        data = book((href, kind, content), **{"Book/a.xhtml": content})
+    document = read("epub", data)
+    assert shown(document.segments) == ["The old house"]
+    assert not document.skipped
+    assert document.write([None]) == data
+    again = read("epub", translated(document, {"The old house": "La vieille maison & l'autre"}))
+    assert shown(again.segments) == ["La vieille maison & l'autre"]
+
+
+def test_names_in_another_case():
+    data = book(("A.XHTML", "application/xhtml+xml", PAGE))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    folded = {name.lower() if "A.X" in name else name: text for name, text in members.items()}
+    assert shown(read("epub", packed(folded)).segments) == ["The old house"]
+
+
+def test_chapters_of_other_types_are_counted():
+    data = book(("a.pdf", "application/pdf", "%PDF"), ("b.xhtml", "application/xhtml+xml", PAGE))
+    document = read("epub", data)
+    assert shown(document.segments) == ["The old house"]
+    assert document.skipped == {"chapter of type application/pdf": 1}
+
+
+def test_metadata():
+    metadata = (
+        "<dc:title>The book</dc:title><dc:creator>Ann Poe</dc:creator>"
+        "<dc:description>&lt;p&gt;It is &lt;b&gt;old&lt;/b&gt; &amp;amp; green.&lt;/p&gt;\n"
+        "&lt;p class='x'&gt;Read it&lt;br/&gt;now&lt;/p&gt;</dc:description>"
+        "<dc:description><![CDATA[<p>A <i>fine</i> one</p>]]></dc:description>"
+    )
+    data = book(metadata=metadata)
+    document = read("epub", data)
+    assert shown(document.segments) == [
+        "The book",
+        ("It is old & green.", (6, 9, "repeat")),
+        "Read it",
+        "now",
+        ("A fine one", (2, 6, "repeat")),
+    ]
+    assert document.write([None] * 5) == data
+    made = member(
+        translated(document, {"Read it": "Lis <ça>", "A fine one": "Un bon <x>"}), "Book/a.opf"
+    )
+    assert "Lis &amp;lt;ça&amp;gt;&lt;br/&gt;" in made
+    assert "<![CDATA[<p>Un<i> bon</i> &lt;x&gt;</p>]]>" in made
+
+
+def test_the_author_in_the_contents_stays():
+    ncx = NCX.replace("<navMap>", "<docAuthor><text>Ann</text></docAuthor><navMap>")
+    data = packed({**MEMBERS, "Book/toc.ncx": ncx})
+    assert "Ann" not in shown(read("epub", data).segments)
+
+
+def test_ebooklib_reads_what_is_written(tmp_path):
+    epub = pytest.importorskip("ebooklib.epub")
+    made = epub.EpubBook()
+    made.set_title("The book")
+    chapter = epub.EpubHtml(title="One", file_name="one.xhtml")
+    chapter.content = "<p>The old house</p>"
+    made.add_item(chapter)
+    made.toc, made.spine = [chapter], ["nav", chapter]
+    made.add_item(epub.EpubNcx())
+    made.add_item(epub.EpubNav())
+    epub.write_epub(tmp_path / "a.epub", made)
+    document = read("epub", (tmp_path / "a.epub").read_bytes())
+    (tmp_path / "b.epub").write_bytes(translated(document, {"The old house": "La maison"}))
+    again = epub.read_epub(tmp_path / "b.epub", {"ignore_ncx": True})
+    assert b"<p>La maison</p>" in again.get_item_with_href("one.xhtml").get_content()

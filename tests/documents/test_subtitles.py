@@ -1,3 +1,4 @@
+import re
 import time
 from dataclasses import replace
 
@@ -129,7 +130,7 @@ def test_vtt():
     document = read("vtt", VTT.encode())
     assert shown(document.segments) == [
         ("Fish & chips\xa0now", (7, 12, "repeat")),
-        ("A word < a linex.", (2, 2, "void"), (11, 16, "repeat"), (15, 16, "repeat")),
+        ("A word < a line.", (2, 2, "void"), (11, 15, "once"), (15, 15, "void")),
     ]
     assert document.write(document.segments) == VTT.encode()
     first = document.segments[0]
@@ -146,7 +147,14 @@ ERRORS = [
         ": does not begin with WEBVTT; name .srt files .srt",
     ),
     ("srt", b"Hello\n", ": has no times (00:00:01,000 --> 00:00:02,000); it is no .srt file"),
-    ("srt", b"1\n\xe9", ":2: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8"),
+    (
+        "srt",
+        b"1\n\xe9",
+        (
+            ":2: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8, or name its "
+            "encoding: --encoding windows-1252"
+        ),
+    ),
 ]
 
 
@@ -210,3 +218,89 @@ def test_files_without_cues():
         document = read(name, data)
         assert not document.segments
         assert document.write([]) == data
+
+
+def cue(*lines, number="1", times="00:00:01,000 --> 00:00:02,000", line_end="\n"):
+    return line_end.join([*([number] if number else []), times, *lines, "", ""])
+
+
+LINES = {
+    "speakers": "MARY: I am here.|JOHN: And I am there.",
+    "a second speaker": "I am here.|JOHN: So am I.",
+    "speakers in small letters": "Mary: I am|John: So am I",
+    "a doctor": "Dr. Who: I am here.|Mrs. Smith: No.",
+    "one speaker, two lines": "MARY: I am here/and there.",
+    "a colon in a sentence": "He said it/twice: no and no.",
+    "a name and a colon in a sentence": "She goes on with/Anna: they sing.",
+    "teletext": ">> Who is there?|>> It is me.",
+    "dashes": "- Who is there?|- It is me.",
+    "dashes and more lines": "- Who is there/at this hour?|- It is me.",
+    "a dash for the second": "Who is there?|- It is me.",
+    "a dash in a sentence": "It was old/- very old.",
+    "a song": "\u266a A song \u266a|Hello.",
+    "two lines of a song": "\u266a A song/is sung \u266a",
+    "two songs": "\u266a A song \u266a|\u266a is sung \u266a",
+    "a song and a sign": "\u266a A song \u266a|[door slams]",
+    "a sign": "[door slams]|Hello there.",
+    "a sign behind": "Hello there.|(sighs)",
+    "a sign in a tag": "<i>[door slams]</i>|Hello there.",
+    "a sign in a line": "(sighs) Hello/there.",
+    "a sign over two lines": "[the door/slams]",
+}
+"""Lines parted by | are segments, those parted by / are one."""
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("name", LINES)
+def test_lines_of_a_cue(name, line_end):
+    expected = re.sub("<.*?>", "", LINES[name]).replace("/", " ").split("|")
+    data = cue(*re.split(r"[|/](?!i>)", LINES[name]), line_end=line_end).encode()
+    document = read("srt", data)
+    assert [one.text for one in document.segments] == expected
+    assert document.write([None] * len(expected)) == data
+    upper = {one.text: one.text.upper() for one in document.segments}
+    made = translated(document, upper).decode()
+    texts = " ".join(made.upper().split())
+    assert texts == " ".join(data.decode().upper().split())
+    # a sentence of two lines may be written as one
+    assert made.count(line_end) >= data.decode().count(line_end) - 1
+    assert not set("\r\n") - set(line_end) & set(made)
+
+
+CUES = {
+    "a mark in the middle": cue("A dog.") + "\ufeff" + cue("A cat.", number="2"),
+    "a mark without a blank line": cue("A dog.").strip() + "\n\ufeff" + cue("A cat.", number="2"),
+    "a mark before a time": cue("A dog.") + "\ufeff" + cue("A cat.", number=""),
+    "a mark before a text": cue("A dog.") + cue("\ufeffA cat.", number="2"),
+    "no numbers": cue("A dog.", number="") + cue("A cat.", number=""),
+    "equal numbers": cue("A dog.") + cue("A cat."),
+    "three digits of hours": cue("A dog.", times="100:00:01,000 --> 100:00:02,000") + cue("A cat."),
+    "one digit of hours": cue("A dog.", times="0:00:01,000 --> 0:00:02,000") + cue("A cat."),
+    "no hours": cue("A dog.", times="00:01,000 --> 00:02,000") + cue("A cat."),
+    "dots": cue("A dog.", times="00:00:01.000 --> 00:00:02.000") + cue("A cat."),
+    "colons": cue("A dog.", times="00:00:01:000 --> 00:00:02:000") + cue("A cat."),
+    "no fractions": cue("A dog.", times="00:00:01 --> 00:00:02") + cue("A cat."),
+    "no blanks": cue("A dog.", times="00:00:01,000-->00:00:02,000") + cue("A cat."),
+    "coordinates": cue("A dog.", times="00:00:01,000 --> 00:00:02,000  X1:1 X2:2") + cue("A cat."),
+    "a position": cue("{\\an8}A dog.") + cue("{y:i}A cat."),
+    "a font": cue('<font color="#ff0">A dog.</font>') + cue("A cat."),
+}
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("name", CUES)
+def test_cues(name, line_end):
+    data = CUES[name].replace("\n", line_end).encode()
+    document = read("srt", data)
+    assert [one.text for one in document.segments] == ["A dog.", "A cat."]
+    assert not document.skipped
+    assert document.write([None, None]) == data
+    made = translated(document, {"A dog.": "Un chien.", "A cat.": "Un chat."})
+    expected = CUES[name].replace("A dog", "Un chien").replace("A cat", "Un chat")
+    assert made == expected.replace("\n", line_end).encode()
+
+
+def test_cues_with_damaged_times_are_counted():
+    times = ("00:00:01,000 -> 00:00:02,000", "00:00:01,000 => 00:00:02,000")
+    data = cue("A dog.") + "".join(cue("A cat.", times=one) for one in times)
+    assert read("srt", data.encode()).skipped == {"cue with damaged times": 2}

@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from tformer_cli.documents.segments import Document, Segment, check_unpacked
+from tformer_cli.documents.segments import Document, Segment, add_unpacked
 from tformer_cli.errors import DataError
 
 MOST_MEMBERS = 20_000
@@ -59,7 +59,7 @@ class Archive:
         if info is None:
             raise self.damaged(f"has no {name}; it is damaged or of another format")
         whole = info.file_size + sum(map(len, self._contents.values()))
-        check_unpacked(whole)
+        add_unpacked(info.file_size)
         if info.file_size > LARGEST_PART or whole > LARGEST_WHOLE:
             raise self.damaged(f"is too large when unpacked ({name})")
         if info.flag_bits & _ENCRYPTED:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 from difflib import get_close_matches
+from encodings.aliases import aliases
 from functools import partial
 from importlib import import_module
 from pathlib import PurePath
@@ -38,15 +40,24 @@ class Format(NamedTuple):
         is_packed = self.reader.startswith(("office:", "epub:"))
         return {"html": "HTML", "json": "JSON"}.get(self.name, ZIP if is_packed else "text")
 
+    @property
+    def tells_encoding(self) -> bool:
+        """Returns whether each file of the format tells its encoding, as XML does."""
+        return self.reader.startswith(("office:", "epub:", "bilingual:", "xlsx:"))
+
 
 FORMATS = (
     Format("html", (".html", ".htm", ".xhtml"), "html:read"),
     Format("markdown", (".md", ".markdown"), "markdown:read"),
     Format("text", (".txt",), "text:read"),
-    Format("docx", (".docx", ".docm", ".dotx"), "office:read_open_xml"),
-    Format("pptx", (".pptx", ".pptm", ".potx"), "office:read_open_xml"),
-    Format("odt", (".odt", ".ott"), "office:read_open_document"),
-    Format("odp", (".odp", ".otp"), "office:read_open_document"),
+    Format("docx", (".docx", ".docm", ".dotx", ".dotm"), "office:read_open_xml"),
+    Format(
+        "pptx",
+        (".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm", ".sldx", ".sldm"),
+        "office:read_open_xml",
+    ),
+    Format("odt", (".odt", ".ott", ".odm", ".fodt"), "office:read_open_document"),
+    Format("odp", (".odp", ".otp", ".odg", ".otg", ".fodp", ".fodg"), "office:read_open_document"),
     Format("srt", (".srt",), "subtitles:read_srt"),
     Format("vtt", (".vtt",), "subtitles:read_vtt"),
     Format("po", (".po", ".pot"), "po:read"),
@@ -65,6 +76,20 @@ REFUSED = {
     ".xlsx": "a table that is not read; save it as .csv",
     ".ods": "a table that is not read; save it as .csv",
     ".ppt": "an old format; save it as .pptx",
+    ".pps": "an old format; save it as .pptx",
+    ".dot": "an old format; save it as .docx",
+    ".wps": "a format that is not read; save it as .docx",
+    ".sxw": "an old format; save it as .odt",
+    ".sxi": "an old format; save it as .odp",
+    ".pages": "a format that is not read; export it as .docx",
+    ".key": "a format that is not read; export it as .pptx",
+    ".numbers": "a table that is not read; export it as .csv",
+    ".fods": "a table that is not read; save it as .csv",
+    ".mobi": "a format that is not read; convert it to .epub with Calibre",
+    ".azw3": "a format that is not read; convert it to .epub with Calibre",
+    ".fb2": "a format that is not read; convert it to .epub with Calibre",
+    ".ass": "a format that is not read; convert it: ffmpeg -i FILE.ass FILE.srt",
+    ".ssa": "a format that is not read; convert it: ffmpeg -i FILE.ssa FILE.srt",
 }
 """Files that people try, and the way out."""
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow")
@@ -98,3 +123,23 @@ def format_named(name: str, option: str = "--document") -> Format:
         advice = f"did you mean {near[0]}?" if near else f"name one of {', '.join(BY_NAME)}"
         raise UsageError(f"{option}: there is no format {name[:40]}; {advice}")
     return found
+
+
+def encoding_named(name: str, option: str = "--encoding") -> str:
+    """Finds an encoding of text by any of its names, as Python calls it."""
+    found = _text_encoding(name)
+    if found is None:
+        names = {one.replace("_", "-") for one in (*aliases, *aliases.values())}
+        known = [one for one in names if len(one) > 3 and _text_encoding(one)]
+        near = get_close_matches(name.lower().replace("_", "-"), sorted(known), n=1)
+        advice = f"did you mean {near[0]}?" if near else "name one such as windows-1252"
+        raise UsageError(f"{option}: there is no encoding {name[:40]!r}; {advice}")
+    return found
+
+
+def _text_encoding(name: str) -> str | None:
+    try:
+        "a".encode(name)  # some names are of other codecs, such as Base64
+        return codecs.lookup(name).name
+    except (LookupError, ValueError, AssertionError):
+        return None

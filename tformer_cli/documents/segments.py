@@ -9,11 +9,11 @@ from __future__ import annotations
 import codecs
 import html
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Literal, Protocol
 
 from tformer_cli.errors import DataError
@@ -95,6 +95,8 @@ class ReadSettings:
     """Translates again what is marked as doubtful."""
     unwraps: bool = False
     """Joins the lines of a paragraph."""
+    encoding: str = ""
+    """Encoding of a file of text, as Python names it; empty: what the file says, or UTF-8."""
     most_segments: int | None = None
     """Segments that a document may have; None: any number."""
     most_bytes: int | None = None
@@ -116,7 +118,7 @@ class _Room:
     """Room for a document that is being read."""
 
     def __init__(self, settings: ReadSettings) -> None:
-        self._settings, self._n_segments = settings, 0
+        self._settings, self._n_segments, self._n_bytes = settings, 0, 0
 
     def add_segment(self) -> None:
         self._n_segments += 1
@@ -126,8 +128,12 @@ class _Room:
         most = self._settings.most_segments
         self._check(number, most and most * _PIECES_A_SEGMENT, "tags in one text")
 
-    def check_bytes(self, number: int, when: str = "") -> None:
-        self._check(number, self._settings.most_bytes, f"bytes{when}")
+    def check_bytes(self, number: int) -> None:
+        self._check(number, self._settings.most_bytes, "bytes")
+
+    def add_unpacked(self, n_bytes: int) -> None:
+        self._n_bytes += n_bytes
+        self._check(self._n_bytes, self._settings.most_bytes, "bytes when unpacked")
 
     def _check(self, number: int, most: int | None, what: str) -> None:
         if most is not None and number > most:
@@ -150,9 +156,9 @@ def read_within_limits(reader: Reader, data: bytes, settings: ReadSettings) -> D
         _ROOM.reset(token)
 
 
-def check_unpacked(n_bytes: int) -> None:
-    """Refuses a document of which more bytes are unpacked than its settings allow."""
-    _ROOM.get(_ENDLESS_ROOM).check_bytes(n_bytes, " when unpacked")
+def add_unpacked(n_bytes: int) -> None:
+    """Counts what is unpacked of a document; refuses more than its settings allow."""
+    _ROOM.get(_ENDLESS_ROOM).add_unpacked(n_bytes)
 
 
 def check_pieces(n_pieces: int) -> None:
@@ -180,14 +186,25 @@ class SegmentBuilder:
         return is_blank(self._text)
 
     def text(self, text: str) -> None:
-        last = self._spans[-1] if self._spans and self._joins_blanks else None
         # An image between two blanks keeps both, of which the text has one
-        if last is not None and (last.behavior, last.start) == ("void", len(self._text)):
+        if self._spans and self._joins_blanks and self._text[-1:] in _BLANKS:
             rest = text.lstrip(_BLANKS)
-            if rest != text and self._text[-1:] in _BLANKS:
-                self._spans[-1] = replace(last, opening=last.opening + " ")
+            number = self._void_here()
+            if rest != text and number is not None:
+                void = self._spans[number]
+                self._spans[number] = replace(void, opening=void.opening + " ")
                 text = rest
         self._text += text
+
+    def _void_here(self) -> int | None:
+        """Finds the last void span behind the text; others may be open behind it."""
+        for number in range(len(self._spans) - 1, -1, -1):
+            span = self._spans[number]
+            if span.start < len(self._text):
+                return None
+            if span.behavior == "void":
+                return number
+        return None
 
     def open(self, opening: str, behavior: Behavior = "repeat") -> None:
         self._open.append(len(self._spans))
@@ -217,17 +234,39 @@ class SegmentBuilder:
         start = len(text) - len(text.lstrip())
         end = max(start, len(text.rstrip()))
         inner = text[start:end]
-        places: Sequence[int] = range(end - start + 1)
-        if self._joins_blanks:
-            inner, places = _joined_blanks(inner)
+        blanks = _Blanks(inner) if self._joins_blanks else None
+        inner = blanks.joined if blanks else inner
 
         def moved(place: int) -> int:
-            return places[min(max(place, start), end) - start]
+            place = min(max(place, start), end) - start
+            return blanks.moved(place) if blanks else place
 
+        before, after = text[:start], text[end:]
         if not self._spans:
-            return Segment(inner, (), self.context, text[:start], text[end:])
+            return Segment(inner, (), self.context, before, after)
+        if self._joins_blanks and (before or after):
+            before, after = self._move_blanks(start, end)
         spans = (replace(s, start=moved(s.start), end=moved(s.end)) for s in self._spans)
-        return Segment(inner, tuple(spans), self.context, text[:start], text[end:])
+        return Segment(inner, tuple(spans), self.context, before, after)
+
+    def _move_blanks(self, start: int, end: int) -> tuple[str, str]:
+        """Gives blanks between the text and an image at its end to the image.
+
+        Also returns the blanks that stand around it all.
+        """
+        before, after = self._text[:start], self._text[end:]
+        for number, span in enumerate(self._spans):
+            if span.behavior != "void":
+                continue
+            if span.start < start:
+                self._spans[number] = replace(span, opening=span.opening + " ")
+                before = self._text[: span.start]
+                start = 0
+            elif span.start > end:
+                self._spans[number] = replace(span, opening=" " + span.opening)
+                after = self._text[span.start :]
+                end = len(self._text)
+        return before, after
 
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]*+)(?:\s[^<>]*)?/?>")
@@ -280,13 +319,28 @@ _BLANKS = " \t\r\n\f"
 _JOINED = re.compile(f"[{_BLANKS}]+")
 
 
-def _joined_blanks(text: str) -> tuple[str, Sequence[int]]:
-    """Makes one space of each run of blanks; also returns where each character went."""
-    # The first character of a run stays, as a space
-    stays = [True] * len(text)
-    for found in _JOINED.finditer(text):
-        stays[found.start() + 1 : found.end()] = [False] * (len(found[0]) - 1)
-    return _JOINED.sub(" ", text), list(accumulate(stays, initial=0))
+class _Blanks:
+    """A text in which one space stands for each run of blanks, and where its characters went."""
+
+    def __init__(self, text: str) -> None:
+        self.joined = _JOINED.sub(" ", text)
+        self._starts: list[int] = []
+        self._lengths: list[int] = []
+        self._before: list[int] = []
+        n_removed = 0
+        for found in _JOINED.finditer(text) if len(self.joined) < len(text) else ():
+            # The first character of a run stays, as a space
+            if length := len(found[0]) - 1:
+                self._starts.append(found.start() + 1)
+                self._lengths.append(length)
+                self._before.append(n_removed)
+                n_removed += length
+
+    def moved(self, place: int) -> int:
+        run = bisect_right(self._starts, place) - 1
+        if run < 0:
+            return place
+        return place - self._before[run] - min(place - self._starts[run], self._lengths[run])
 
 
 def walked(segment: Segment) -> Iterator[str | tuple[Span, bool]]:
@@ -358,6 +412,18 @@ class Encoding:
     mark: bytes = b""
     """Byte order mark."""
     name: str = "utf-8"
+    where: str = "document"
+    """The file, for errors."""
+
+    def written(self, text: str) -> bytes:
+        """Encodes the text of the file."""
+        try:
+            return self.mark + text.encode(self.name)
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{self.where}: its encoding {self.name} lacks {text[error.start]!r} of a "
+                f"translation; convert it: iconv -f {self.name} -t UTF-8"
+            ) from None
 
 
 class TextDocument:
@@ -375,21 +441,40 @@ class TextDocument:
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         given = iter(translated)
         texts = [one.written(next(given)) if isinstance(one, Slot) else one for one in self._parts]
-        return self._encoding.mark + "".join(texts).encode(self._encoding.name)
+        return self._encoding.written("".join(texts))
+
+
+_UNMARKED = {"utf-16": "utf-16-le", "utf-32": "utf-32-le", "utf-8-sig": "utf-8"}
+"""Encodings that begin with a byte order mark, and their names without it."""
 
 
 def decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
     """Decodes a file of text without its byte order mark; also returns how to encode it again."""
-    marks = (Encoding(mark, name) for mark, name in MARKS.items() if data.startswith(mark))
-    encoding = next(marks, Encoding())
+    where, named = settings.name, settings.encoding
+    marks = (Encoding(mark, name, where) for mark, name in MARKS.items() if data.startswith(mark))
+    encoding = next(marks, Encoding(where=where))
+    if named and not (encoding.mark and named.startswith("utf")):
+        named = _UNMARKED.get(named, named)
+        text = decoded_as(data, named)
+        if text is None:
+            raise DataError(f"{where}: is not text in {named}; name its encoding")
+        return text, Encoding(b"", named, where)
     try:
         return data[len(encoding.mark) :].decode(encoding.name), encoding
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{settings.name}:{line}: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t "
-            "UTF-8"
+            f"{where}:{line}: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8, or "
+            "name its encoding: --encoding windows-1252"
         ) from None
+
+
+def is_same_encoding(name: str, other: str) -> bool:
+    """Compares names of encodings, of which each has several."""
+    try:
+        return codecs.lookup(name).name == codecs.lookup(other).name
+    except LookupError:
+        return False
 
 
 def decoded_as(data: bytes, name: str) -> str | None:

@@ -570,7 +570,8 @@ class XmlDocument:
                 yield one
                 continue
             span, is_end = one
-            pieces = left.get(span.opening)
+            raw = span.opening.strip()  # blanks may have been joined to it
+            pieces = left.get(span.opening) or left.get(raw)
             if is_end:
                 yield (
                     Piece("close", "", 0, 0, level=pieces[0].level if pieces else "inside"),
@@ -579,7 +580,10 @@ class XmlDocument:
             elif pieces:
                 # those of void elements are used once each: what is in them may differ
                 piece = pieces.pop(0) if len(pieces) > 1 and span.behavior == "void" else pieces[0]
+                around = ("", "") if piece.raw == span.opening else span.opening.split(raw)
+                yield around[0]
                 yield self._item(piece, inner)
+                yield around[-1]
             elif span.opening:
                 yield Piece("void", span.opening, 0, 0, level="inside"), span.opening
         yield unit.segment.after

@@ -118,6 +118,8 @@ def translate_document(
     from tformer_cli.documents.segments import ReadSettings
     from tformer_cli.documents.translating import may_have_text
 
+    if reading.get("encoding") and chosen.format.tells_encoding:
+        raise UsageError(f"--encoding: a file of {chosen.format.name} tells its own; omit it")
     data = _read(chosen.file)
     start = monotonic()
     with ExitStack() as outputs:

@@ -373,6 +373,14 @@ class DocumentOptions:
         metavar="KEY",
     )
 
+    encoding: str | None = option_field(
+        None,
+        "Encoding of a document that is text, such as windows-1252; the translation has it, too.",
+        panel="Documents",
+        metavar="NAME",
+        shown="as the file says, or UTF-8",
+    )
+
     def may_be_meant(self, texts: list[str] | None, files: FileOptions) -> bool:
         """Returns whether a document may be named; only then the formats are loaded."""
         is_file = files.input_file not in (None, STANDARD_STREAM)
@@ -381,8 +389,16 @@ class DocumentOptions:
 
     def reading(self) -> dict[str, Any]:
         """Returns settings of the format as arguments of `ReadSettings`."""
+        from tformer_cli.documents.known_formats import encoding_named
+
         keys = tuple(self.key or ())
-        return {"keys": keys, "fills_fuzzy": self.fuzzy, "unwraps": self.unwrap}
+        encoding = encoding_named(self.encoding) if self.encoding is not None else ""
+        return {
+            "keys": keys,
+            "fills_fuzzy": self.fuzzy,
+            "unwraps": self.unwrap,
+            "encoding": encoding,
+        }
 
     def check_lines(self) -> None:
         """Refuses options that only documents have."""
@@ -391,6 +407,7 @@ class DocumentOptions:
             "unwrap": self.unwrap or None,
             "fuzzy": self.fuzzy or None,
             "key": self.key,
+            "encoding": self.encoding,
         }
         refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
 

@@ -1,14 +1,35 @@
-"""Books, .epub: chapters by the reader of HTML, the table of contents and the title by XML."""
+"""Books, .epub: chapters by the reader of HTML; contents, title and description by that of XML."""
 
 import posixpath
 import re
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from html import escape as html_escape
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from tformer_cli.documents.archives import Archive, ArchiveDocument
 from tformer_cli.documents.formats import html
-from tformer_cli.documents.segments import Document, ReadSettings
-from tformer_cli.documents.xml_text import InlineReader, Source, XmlDocument, build_unit, parsed
+from tformer_cli.documents.segments import (
+    Document,
+    ReadSettings,
+    SegmentBuilder,
+    add_message,
+    unescaped,
+)
+from tformer_cli.documents.xml_text import (
+    Element,
+    InlineReader,
+    Source,
+    Unit,
+    XmlDocument,
+    build_unit,
+    decoded_text,
+    escape_like,
+    parsed,
+)
 
 NAMESPACES = {
     "urn:oasis:names:tc:opendocument:xmlns:container": "",
@@ -17,75 +38,175 @@ NAMESPACES = {
     "http://www.daisy.org/z3986/2005/ncx/": "",
     "http://www.w3.org/2001/04/xmlenc#": "",
 }
-_XHTML = "application/xhtml+xml"
+_CHAPTERS = frozenset(
+    (
+        *("application/xhtml+xml", "text/html", "application/html", "text/xhtml"),
+        *("application/x-dtbook+xml", "text/x-oeb1-document"),
+    )
+)
+"""Types of chapters; those after the first are of older books."""
 _CONTENTS = "application/x-dtbncx+xml"
+_DRAWING = "image/svg+xml"
 _LANGUAGE = re.compile(rb"(<(?:\w+:)?language\b[^>]*>)[^<]*(</)")
+# A description is often markup that is escaped; its paragraphs are segments
+_PARAGRAPH_TAG = re.compile(
+    r"(?:&lt;|<)/?(?:p|div|br|h[1-6]|[uo]l|li|blockquote|hr)\b(?:(?!&[lg]t;)[^<>])*/?(?:&gt;|>)",
+    re.IGNORECASE,
+)
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+_SECTION = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
     archive = Archive(data, settings.name)
-    container = _parsed(archive, "META-INF/container.xml")
+    names = _Names(archive)
+    container = _parsed(archive, names.find("META-INF/container.xml"))
     roots = [
-        container.attribute(one, "full-path") or ""
+        names.find(container.attribute(one, "full-path") or "")
         for one in container.root.walk()
         if one.name == "rootfile"
     ]
     parts: dict[str, Document] = {}
+    skipped: Counter[str] = Counter()
     for root in roots:
         package = _parsed(archive, root)
         # A book may have its parts in any folder: names count from that of the package
-        for name, kind in _items(package, posixpath.dirname(root)):
+        for item in _items(package, posixpath.dirname(root)):
+            name = names.find(item.name)
             if name not in archive.members:
                 continue  # on the web, or missing: nothing to write into
-            if kind == _XHTML:
+            if item.kind in _CHAPTERS or (item.kind == _DRAWING and item.is_chapter):
                 where = replace(settings, name=f"{settings.name}: {name}")
-                parts[name] = html.read(archive.read(name), where)
-            elif kind == _CONTENTS:
-                parts[name] = _texts(archive, _parsed(archive, name), name, "text")
-        parts[root] = _texts(archive, package, root, "dc:title")
-    _refuse_locked(archive, parts)
+                is_xml = item.kind != "text/html"
+                parts[name] = html.read(archive.read(name), where, is_xml=is_xml)
+            elif item.kind == _CONTENTS or name.lower().endswith(".ncx"):
+                parts[name] = _contents(archive, name)
+            elif item.is_chapter:
+                skipped[f"chapter of type {item.kind[:40]}"] += 1
+        parts[root] = _metadata(archive, package, root)
+    _refuse_locked(archive, parts, names)
     code = settings.target_language.replace("_", "-")
     label = rb"\g<1>" + code.encode() + rb"\g<2>"
     relabel = dict.fromkeys(roots, lambda data: _LANGUAGE.sub(label, data, count=1))
-    return ArchiveDocument(archive, parts, relabel if code else {})
+    document = ArchiveDocument(archive, parts, relabel if code else {})
+    document.skipped += skipped
+    return document
+
+
+class _Names:
+    """Names in an archive, which are found in another case, too, as on most readers' disks."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._members = archive.members
+        self._folded = {name.casefold().replace("\\", "/"): name for name in archive.members}
+
+    def find(self, name: str) -> str:
+        for wanted in (name, unquote(name)):
+            if wanted in self._members:
+                return wanted
+        return self._folded.get(unquote(name).casefold(), name)
+
+
+class _Item(NamedTuple):
+    """A part of a book."""
+
+    name: str
+    kind: str
+    is_chapter: bool
 
 
 def _parsed(archive: Archive, name: str) -> Source:
     return parsed(archive.read(name), f"{archive.where}: {name}", NAMESPACES)
 
 
-def _items(package: Source, folder: str) -> list[tuple[str, str]]:
+def _items(package: Source, folder: str) -> list[_Item]:
     """Lists the parts of a book and their types: first the chapters, as they are read."""
     items: dict[str, tuple[str, str]] = {}
     spine: list[str] = []
     for one in package.root.walk():
         if one.name == "item":
-            href = unquote(package.attribute(one, "href") or "")
-            name = posixpath.normpath(posixpath.join(folder, href))
-            kind = package.attribute(one, "media-type") or ""
+            href = unquote((package.attribute(one, "href") or "").partition("#")[0])
+            name = posixpath.normpath(posixpath.join(folder, href)).lstrip("/")
+            kind = (package.attribute(one, "media-type") or "").partition(";")[0].strip().lower()
             items[package.attribute(one, "id") or href] = name, kind
         elif one.name == "itemref":
             spine.append(package.attribute(one, "idref") or "")
-    first = [items[one] for one in dict.fromkeys(spine) if one in items]
-    return list(dict.fromkeys([*first, *items.values()]))
+    chapters = {one: items[one] for one in spine if one in items}
+    others = (item for key, item in items.items() if key not in chapters)
+    listed = [
+        *(_Item(*item, is_chapter=True) for item in chapters.values()),
+        *(_Item(*item, is_chapter=False) for item in others),
+    ]
+    return list(dict.fromkeys(listed))
 
 
-def _texts(archive: Archive, source: Source, name: str, element: str) -> XmlDocument:
+def _contents(archive: Archive, name: str) -> XmlDocument:
+    """Reads the table of contents of EPUB 2: its texts, but not that of an author."""
+    source = _parsed(archive, name)
     reader = InlineReader(source, lambda _element: "protected")
-    units = (
-        build_unit(reader.pieces(one), element, joins_blanks=True)
-        for one in source.root.walk()
-        if one.name == element
-    )
+    units, authors = [], 0
+    for element in source.root.walk():
+        if element.name == "docAuthor":
+            authors = element.end
+        elif element.name == "text" and element.start >= authors:
+            units.append(build_unit(reader.pieces(element), "text", joins_blanks=True))
     return XmlDocument(archive.read(name), source, [unit for unit in units if unit])
 
 
-def _refuse_locked(archive: Archive, parts: dict[str, Document]) -> None:
+def _metadata(archive: Archive, package: Source, name: str) -> XmlDocument:
+    """Reads title and description of a book."""
+    units = [
+        unit
+        for element in package.root.walk()
+        if element.name in ("dc:title", "dc:description")
+        for unit in _marked_units(package, element)
+    ]
+    return XmlDocument(archive.read(name), package, units)
+
+
+def _marked_units(source: Source, element: Element) -> Iterator[Unit]:
+    """Makes a unit of each paragraph of a text whose markup, if it has any, is escaped."""
+    raw = source.inside(element)
+    section = _SECTION.fullmatch(raw.strip())
+    place, end = element.inner, element.inner_end
+    if section:
+        place = source.text.index(section[0], place) + len("<![CDATA[")
+        end = place + len(section[1])
+    tag = _in_section if section else escape_like(raw)
+    # In markup the characters of a text are escaped once more
+    is_marked = _TAG.search(section[1] if section else decoded_text(raw)) is not None
+    escape = partial(_escape_twice, tag) if is_marked else tag
+    breaks = _PARAGRAPH_TAG.finditer(source.text, place, end)
+    for start, stop in [*(found.span() for found in breaks), (end, end)]:
+        text = source.text[place:start]
+        builder = SegmentBuilder(element.name, joins_blanks=True)
+        text = text if section else decoded_text(text)
+        add_message(builder, text, partial(_add_decoded, builder, is_marked), tag)
+        if not builder.is_blank:
+            yield Unit(start=place, end=start, segment=builder.build(), escape=escape)
+        place = stop
+
+
+def _add_decoded(builder: SegmentBuilder, is_marked: bool, text: str) -> None:
+    builder.text(unescaped(text) if is_marked else text)
+
+
+def _escape_twice(escape: Callable[[str], str], text: str) -> str:
+    return escape(html_escape(text, quote=False))
+
+
+def _in_section(text: str) -> str:
+    return text.replace("]]>", "]]]]><![CDATA[>")
+
+
+def _refuse_locked(archive: Archive, parts: dict[str, Document], names: _Names) -> None:
     """Refuses books whose chapters are encrypted; fonts often are, in a way of their own."""
-    name = "META-INF/encryption.xml"
+    name = names.find("META-INF/encryption.xml")
     if name not in archive.members:
         return
     locked = _parsed(archive, name)
     for one in locked.root.walk():
-        if one.name == "CipherReference" and unquote(locked.attribute(one, "URI") or "") in parts:
+        if one.name != "CipherReference":
+            continue
+        if names.find(unquote(locked.attribute(one, "URI") or "")) in parts:
             raise archive.damaged("is locked for other programs (DRM)")

@@ -12,6 +12,16 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from tformer_cli.documents.formats.html_markup import (
+    BEGINNING,
+    TAG,
+    KeptRegions,
+    attributes,
+    drawn_texts,
+    is_translated,
+    note_mark_at,
+    template_at,
+)
 from tformer_cli.documents.segments import (
     MARKS,
     Document,
@@ -40,13 +50,11 @@ _ONCE = frozenset(("a", "abbr", "acronym", "data", "label", "q", "rb", "rp", "rt
 _INLINE_VOID = frozenset(("img", "wbr"))
 _VOIDS = "area base br col embed hr img input link meta param source track wbr"
 _VOID = frozenset(_VOIDS.split())
-_CODE = ("code", "kbd", "math", "samp", "var")
+_CODE = frozenset(("code", "kbd", "math", "samp", "var"))
 """Elements in a sentence whose text is copied."""
-_UNSEEN = ("script", "style", "svg", "template", "noscript", "object", "iframe", "canvas")
-_COPIED = ("pre", "textarea", "xmp", "listing")
-# In quotes a tag may hold > and <
-_TAG = re.compile(r"""</?[a-zA-Z](?:"[^"]*"|'[^']*'|[^<>"'])*>""")
-_WHOLE = re.compile(rf"<({'|'.join((*_CODE, *_UNSEEN, *_COPIED))})\b[^<>]*(?<!/)>", re.IGNORECASE)
+_UNSEEN = frozenset(("script", "style", "svg", "iframe"))
+_COPIED = frozenset(("pre", "textarea", "xmp", "listing"))
+_WHOLE = _CODE | _UNSEEN | _COPIED
 _OTHER = (
     (re.compile("<!--"), "-->"),
     (re.compile(r"<!\[CDATA\["), "]]>"),
@@ -55,22 +63,21 @@ _OTHER = (
     (re.compile(r"<\?"), ">"),
 )
 """Beginnings of what is no element, and patterns of their ends; the first that has one is read."""
-# Read as a part of the word before it, a note's number would spoil the translation of that. It has
-# a few tags, or each of many unclosed ones would be read again and again
-_NOTE = re.compile(
-    r"<sup\b[^<>]*>(?:\s*<[a-z][^<>]*>){0,8}\s*(?:[\[(]?\d{1,3}[\])]?|\[\w{1,3}\]|[*†‡]+)\s*"
-    r"(?:</[a-z]+>\s*){0,8}?</sup>",
-    re.IGNORECASE,
+_TEMPLATE_SCRIPT = re.compile(
+    r"(?:text|application)/[\w.+-]*(?:html|template|tmpl|handlebars|mustache|underscore|jsrender)"
+    r"[\w.+-]*|x-template"
 )
+"""Types of scripts that hold markup."""
 _NAME = re.compile(r"</?([a-zA-Z][^\s/>]*)")
-_KEPT = re.compile(
-    r"""\btranslate\s*=\s*["']?no\b|\bclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE
-)
-_ATTRIBUTE = re.compile(r"""\s([^\s"'<>/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
+_VALUE = re.compile(r"""\s([^\s"'<>/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
+_SPOKEN = ("description", "label", "placeholder", "roledescription", "valuetext")
 _READ_ATTRIBUTES = frozenset(
-    ("alt", "aria-description", "aria-label", "label", "placeholder", "title")
+    ("alt", "label", "placeholder", "title", *(f"aria-{name}" for name in _SPOKEN))
 )
-_READ_META = re.compile(r"(?:og:|twitter:)?(?:description|title|site_name|image:alt)|keywords")
+_READ_META = re.compile(
+    r"(?:(?:og|twitter|dc|dcterms)[:.])?(?:description|title|site_name|image:alt|subject)|keywords"
+    r"|application-name|apple-mobile-web-app-title"
+)
 _BUTTONS = frozenset(("button", "reset", "submit"))
 _CHARSET = re.compile(
     rb"""<meta\b[^>]*\bcharset\s*=\s*["']?([\w:.-]+)|<\?xml[^>]*encoding\s*=\s*["']([\w.-]+)""",
@@ -95,26 +102,29 @@ class _Token:
     """Characters that a reader sees."""
     pair: int | None = None
     """Of a tag, the token of the other tag of its element."""
+    is_mark: bool = False
+    """True for the mark of a note."""
 
     @property
     def is_tag(self) -> bool:
-        """Returns whether it is one tag, whose attributes may have text."""
-        is_void = self.kind == "void" and self.name not in _UNSEEN
-        return bool(self.name) and (is_void or self.kind in ("open", "block"))
+        """Returns whether it begins with a tag whose attributes may have text."""
+        return self.name not in ("", "script", "style") and self.kind != "close"
 
     @property
     def is_seen(self) -> bool:
         return self.kind in ("text", "protected") and not is_blank(self.text)
 
 
-def read(data: bytes, settings: ReadSettings) -> Document:
+def read(data: bytes, settings: ReadSettings, *, is_xml: bool = False) -> Document:
+    """Reads a page; `is_xml`: sections of characters (CDATA) are text in it."""
     text, encoding = _decoded(data, settings)
-    return HtmlDocument(text, encoding, settings)
+    is_xml = is_xml or text.startswith("<?xml") or settings.name.endswith(".xhtml")
+    return HtmlDocument(text, encoding, settings, is_xml=is_xml)
 
 
 def _decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
     """Decodes HTML as a browser does: by its mark, by what it says of itself, or as UTF-8."""
-    if data.startswith(tuple(MARKS)):
+    if data.startswith(tuple(MARKS)) or settings.encoding:
         return decoded(data, settings)
     if b"\0" in data:
         raise DataError(f"{settings.name}: is not text; save it as HTML in UTF-8")
@@ -142,8 +152,8 @@ class _Block(Slot):
 
 def _with_tags(segment: Segment, tags: Mapping[str, str]) -> Segment:
     def written(opening: str) -> str:
-        tag = opening.rstrip()  # a blank may have been joined to it
-        return tags.get(tag, tag) + opening[len(tag) :]
+        tag = opening.strip()  # blanks may have been joined to it
+        return opening.replace(tag, tags.get(tag, tag)) if tag else opening
 
     spans = (replace(one, opening=written(one.opening)) for one in segment.spans)
     return replace(segment, spans=tuple(spans))
@@ -152,15 +162,18 @@ def _with_tags(segment: Segment, tags: Mapping[str, str]) -> Segment:
 class HtmlDocument:
     """HTML as parts, and the tags whose attributes have text."""
 
-    def __init__(self, text: str, encoding: Encoding, settings: ReadSettings) -> None:
+    def __init__(
+        self, text: str, encoding: Encoding, settings: ReadSettings, *, is_xml: bool = False
+    ) -> None:
         self.skipped: Counter[str] = Counter()
         self._encoding = encoding
         self._parts: list[str | _Block] = []
         self._tags: dict[str, list[tuple[int, int, Segment]]] = {}
         self._language = settings.target_language
+        self._escape = self._escaped  # the same for all blocks: there may be millions
         block: list[_Token] = []
         context = ""
-        for token in _tokens(text):
+        for token in _tokens(text, is_xml=is_xml):
             if token.kind in ("block", "copied"):
                 self._add_block(block, context)
                 block = []
@@ -256,32 +269,57 @@ class HtmlDocument:
             else:
                 builder.close(one.raw)
         raws = tuple(one.raw for one in chosen)
-        self._parts.append(_Block(builder.build(), "".join(raws), self._escaped, raws))
+        self._parts.append(_Block(builder.build(), "".join(raws), self._escape, raws))
         self._parts += [one.raw for one in tokens[last + 1 :]]
 
     def _add_attributes(self, token: _Token) -> None:
         """Remembers the texts of a tag's attributes; equal tags have the same."""
         raw, tag = token.raw, token.name
-        values = {found[1].lower(): found for found in _ATTRIBUTE.finditer(raw)}
+        opening = TAG.match(raw)
+        end = opening.end() if opening else 0
+        values = {found[1].lower(): found for found in _VALUE.finditer(raw, 0, end)}
         texts = {
             name: unescaped(found[2] or found[3] or found[4] or "")
             for name, found in values.items()
         }
         wanted = set(_READ_ATTRIBUTES)
-        if tag == "meta" and _READ_META.fullmatch(texts.get("name", texts.get("property", ""))):
+        about = texts.get("name", texts.get("property", texts.get("itemprop", "")))
+        if tag == "meta" and _READ_META.fullmatch(about.lower()):
             wanted.add("content")
-        if tag == "input" and texts.get("type") in _BUTTONS:
+        if tag == "input" and texts.get("type", "").lower() in _BUTTONS:
             wanted.add("value")
         found_texts = []
         for name, found in values.items():
             # Without quotes there is no room for a second word
-            if name in wanted and found[4] is None and any(map(str.isalpha, texts[name])):
-                builder = SegmentBuilder(f"{tag} {name}", joins_blanks=True)
-                builder.text(texts[name])
-                start, end = found.span(2 if found[2] is not None else 3)
-                found_texts.append((start, end, builder.build()))
-        if found_texts:
-            self._tags[raw] = found_texts
+            if name in wanted and found[4] is None:
+                found_texts.append((f"{tag} {name}", found.span(2 if found[2] is not None else 3)))
+        if tag == "svg":
+            found_texts += (("svg", place) for place in drawn_texts(raw))
+        places = []
+        for context, (start, end) in found_texts:
+            builder = SegmentBuilder(context, joins_blanks=True)
+            if _add_text(builder, raw[start:end]):
+                places.append((start, end, builder.build()))
+        if places:
+            self._tags[raw] = places
+
+
+def _add_text(builder: SegmentBuilder, raw: str) -> bool:
+    """Adds a text of an attribute, and returns whether it has letters outside of templates."""
+    place = done = 0
+    has_letters = False
+    while found := BEGINNING.search(raw, place):
+        place = found.start() + 1
+        template = template_at(raw, found.start())
+        if template:
+            text = unescaped(raw[done : found.start()])
+            has_letters |= any(map(str.isalpha, text))
+            builder.text(text)
+            builder.protected(template[0], template[0])
+            done = place = found.start() + len(template[0])
+    text = unescaped(raw[done:])
+    builder.text(text)
+    return has_letters or any(map(str.isalpha, text))
 
 
 def _pair(tokens: Sequence[_Token]) -> None:
@@ -301,19 +339,73 @@ def _pair(tokens: Sequence[_Token]) -> None:
                 open_tags.pop()
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _tokens(text: str, *, is_xml: bool = False) -> Iterator[_Token]:
+    """Cuts HTML into text, tags and what is copied, of which elements are kept as they are."""
+    regions = KeptRegions()
+    kept: list[_Token] = []
+    for token in _all_tokens(text, is_xml=is_xml):
+        was_kept = regions.is_kept
+        _pass(token, regions)
+        is_end = token.raw.startswith("</")
+        if was_kept and (regions.is_kept or is_end):
+            kept.append(token)
+        if not regions.is_kept:
+            if kept:
+                yield _kept(kept)
+                kept = []
+            if not (was_kept and is_end):
+                yield token
+        elif not was_kept:
+            if is_end:  # of an element that is translated, in one that is not
+                yield token
+            else:
+                kept.append(token)
+    if kept:
+        yield _kept(kept)
+
+
+def _pass(token: _Token, regions: KeptRegions) -> None:
+    """Lets a tag change the region that the page is in."""
+    if not token.name:
+        return
+    is_block = token.kind == "block"
+    if token.raw.startswith("</"):
+        regions.close(token.name, is_block=is_block)
+    elif token.kind in ("open", "block") and not _is_empty(token.raw, token.name):
+        regions.open(token.name, token.raw, is_block=is_block)
+    elif (opening := TAG.match(token.raw)) and is_translated(opening[0]) is False:
+        token.name = ""  # its attributes are not read
+
+
+def _kept(tokens: Sequence[_Token]) -> _Token:
+    """Makes one token of an element that is not translated; in a sentence its text is copied."""
+    raw = "".join(token.raw for token in tokens)
+    kinds = [token.kind for token in tokens]
+    is_inline = (kinds[0], kinds[-1]) == ("open", "close") and not {"block", "copied"} & {*kinds}
+    return _Token(raw, "protected" if is_inline else "copied", "", _seen(raw))
+
+
+def _all_tokens(text: str, *, is_xml: bool) -> Iterator[_Token]:
     """Cuts HTML into text, tags and what is copied."""
     ends = _Ends(text)
     done = place = 0
-    while (place := text.find("<", place)) >= 0:
-        token = _token_at(text, place, ends)
+    while found := BEGINNING.search(text, place):
+        start = found.start()
+        token = _token_at(text, start, ends)
         if token is None:
-            place += 1
+            place = start + 1
             continue
-        if done < place:
-            yield _Token(text[done:place], "text", text=unescaped(text[done:place]))
+        place = start + len(token.raw)
+        if is_xml and token.raw.startswith("<![CDATA["):
+            token.kind, token.text = "text", token.raw[9:-3]
+        around = text[max(done, start - 1) : start] + text[place : place + 1]
+        if token.is_mark and around in ("[]", "()"):  # they belong to the mark
+            start, place = start - 1, place + 1
+            token.raw = text[start:place]
+        if done < start:
+            yield _Token(text[done:start], "text", text=unescaped(text[done:start]))
         yield token
-        done = place = place + len(token.raw)
+        done = place
     if done < len(text):
         yield _Token(text[done:], "text", text=unescaped(text[done:]))
 
@@ -337,53 +429,53 @@ class _Ends:
 
 
 def _token_at(text: str, place: int, ends: _Ends) -> _Token | None:
-    """Reads what begins with a <; None: it is text."""
+    """Reads what begins with a < or in braces; None: it is text."""
+    if template := template_at(text, place):
+        raw, kind = template
+        if kind == "text":
+            return _Token(raw, "protected", "", raw)
+        return _Token(raw, "copied" if kind == "program" else "void")
     for beginning, pattern in _OTHER:
         found = beginning.match(text, place)
         if found and (end := ends.behind(found.end(), pattern)):
             is_comment = text.startswith(("<!--", "<?"), place)
             return _Token(text[place:end], "void" if is_comment else "copied")
-    found = _WHOLE.match(text, place)
-    if found and (end := ends.behind(found.end(), rf"</{found[1].lower()}\s*>")):
-        raw, name = text[place:end], found[1].lower()
-        if name in _CODE:
-            return _Token(raw, "protected", name, _seen(raw))
-        return _Token(raw, "void" if name in _UNSEEN else "copied", name)
-    if found := _NOTE.match(text, place):
-        return _Token(found[0], "void")
-    found = _TAG.match(text, place)
+    if mark := note_mark_at(text, place):
+        return _Token(mark, "void", is_mark=True)
+    found = TAG.match(text, place)
     if found is None:
         return None
     raw, name = found[0], _name(found[0])
     is_inline = name in _REPEATED or name in _ONCE or name in _INLINE_VOID
-    is_void = name in _VOID or (raw.endswith("/>") and name != "a")
     if raw.startswith("</"):
         return _Token(raw, "close" if is_inline else "block", name)
-    if _KEPT.search(raw) and not is_void:
-        raw = text[place : _end_of(text, found.end(), name)]
-        return _Token(raw, "protected" if is_inline else "copied", name, _seen(raw))
-    if not is_inline:
+    if name in _WHOLE and not raw.endswith("/>") and not _holds_markup(raw, name):
+        end = ends.behind(found.end(), rf"</{name}\s*>")
+        if end is not None:
+            raw = text[place:end]
+            if name in _CODE:
+                return _Token(raw, "protected", name, _seen(raw))
+            return _Token(raw, "void" if name in _UNSEEN else "copied", name)
+    if not is_inline and name not in _UNSEEN:
         return _Token(raw, "block", name)
-    return _Token(raw, "void" if is_void else "open", name)
+    return _Token(raw, "void" if _is_empty(raw, name) or name in _UNSEEN else "open", name)
+
+
+def _is_empty(tag: str, name: str) -> bool:
+    return name in _VOID or (tag.endswith("/>") and name != "a")
+
+
+def _holds_markup(tag: str, name: str) -> bool:
+    """Returns whether a script is a template of markup."""
+    kind = attributes(tag).get("type", "").strip().lower() if name == "script" else ""
+    return bool(kind) and _TEMPLATE_SCRIPT.fullmatch(kind.partition(";")[0]) is not None
 
 
 def _seen(raw: str) -> str:
     """Returns what a reader sees of markup."""
-    return unescaped(_TAG.sub("", raw))
+    return unescaped(TAG.sub("", raw))
 
 
 def _name(tag: str) -> str:
     found = _NAME.match(tag)
     return found[1].lower() if found else ""
-
-
-def _end_of(text: str, place: int, name: str) -> int:
-    """Returns where an element ends whose tag ended at a place."""
-    depth = 1
-    for found in re.compile(rf"<(/?){re.escape(name)}\b[^<>]*>", re.IGNORECASE).finditer(
-        text, place
-    ):
-        depth += -1 if found[1] else 0 if found[0].endswith("/>") else 1
-        if depth == 0:
-            return found.end()
-    return len(text)

@@ -6,11 +6,20 @@ hold runs, each with the properties of its characters; in OpenDocument text and 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from tformer_cli.documents.archives import Archive, ArchiveDocument
-from tformer_cli.documents.segments import Behavior, Document, ReadSettings, SegmentBuilder
+from tformer_cli.documents.formats import html, text
+from tformer_cli.documents.packages import Part, package_parts
+from tformer_cli.documents.segments import (
+    Behavior,
+    Document,
+    ReadSettings,
+    SegmentBuilder,
+    TooLargeError,
+)
 from tformer_cli.documents.xml_text import (
     Element,
     InlineReader,
@@ -27,6 +36,7 @@ from tformer_cli.documents.xml_text import (
     parsed,
     parted,
 )
+from tformer_cli.errors import DataError
 from tformer_cli.wording import is_blank
 
 _MICROSOFT = {"wordprocessingml": "w", "drawingml": "a", "presentationml": "p"}
@@ -43,8 +53,13 @@ NAMESPACES = {
         for name, prefix in _DRAWING.items()
     },
     **{f"http://purl.oclc.org/ooxml/drawingml/{name}": prefix for name, prefix in _DRAWING.items()},
-    "http://schemas.openxmlformats.org/package/2006/content-types": "",
-    **{f"{_OASIS}:{name}:1.0": name for name in ("text", "table", "presentation", "office")},
+    "http://schemas.openxmlformats.org/package/2006/metadata/core-properties": "cp",
+    "http://schemas.microsoft.com/office/drawing/2014/chartex": "cx",
+    "http://purl.org/dc/elements/1.1/": "dc",
+    "urn:schemas-microsoft-com:vml": "v",
+    **{
+        f"{_OASIS}:{name}:1.0": name for name in ("text", "table", "presentation", "office", "meta")
+    },
     f"{_OASIS}:svg-compatible:1.0": "svg",
     f"{_OASIS}:manifest:1.0": "manifest",
 }
@@ -60,8 +75,10 @@ class Dialect:
     """Elements that hold text and nothing else."""
     skipped: frozenset[str]
     """Elements in which nothing is translated: deletions, numbers."""
-    described: frozenset[str] = frozenset()
-    """Elements whose attributes describe a picture to those who do not see it."""
+    described: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Attributes of elements that hold text, most of it for those who do not see a picture."""
+    prompts: frozenset[str] = frozenset()
+    """Elements by which a shape of a master is known to hold a prompt, which no slide shows."""
     runs: frozenset[str] = frozenset()
     """Characters with the same properties; none: text stands in the paragraph itself."""
     texts: frozenset[str] = frozenset()
@@ -88,12 +105,21 @@ class Dialect:
         return f"{side}{kind} {source.attribute(element, attribute)}"
 
 
+_PROPERTIES = ("dc:title", "dc:subject", "dc:description")
 OPEN_XML = Dialect(
     paragraphs=frozenset({"w:p", "a:p"}),
-    plain=frozenset({"c:v", "p:text"}),
-    skipped=frozenset({"w:del", "w:moveFrom", "w:pPr", "w:rPr", "a:pPr", "a:rPr", "c:numCache"}),
-    # Word writes the same in two of them, and programs differ in which they read
-    described=frozenset({"wp:docPr", "pic:cNvPr", "p:cNvPr"}),
+    plain=frozenset({"c:v", "p:text", "cx:v", *_PROPERTIES, "cp:keywords"}),
+    skipped=frozenset(
+        {"w:del", "w:moveFrom", "w:pPr", "w:rPr", "a:pPr", "a:rPr", "c:numCache", "cx:numDim"}
+    ),
+    described={
+        # Word writes the same in two of them, and programs differ in which they read
+        **dict.fromkeys(("wp:docPr", "pic:cNvPr", "p:cNvPr"), ("descr", "title")),
+        **dict.fromkeys(("w:tblCaption", "w:tblDescription"), ("w:val",)),
+        "v:textpath": ("string",),
+        "v:shape": ("alt",),
+    },
+    prompts=frozenset({"p:ph"}),
     runs=frozenset({"w:r", "a:r"}),
     texts=frozenset({"w:t", "a:t"}),
     containers={
@@ -111,7 +137,7 @@ OPEN_XML = Dialect(
         for side in ("Start", "End")
     },
     labels={
-        r"""(<\w+:lang\b[^>]*?\s\w+:val=["'])[\w-]+""": "code",
+        r"""(<\w+:(?:lang|themeFontLang)\b[^>]*?\s\w+:val=["'])[\w-]+""": "code",
         r"""(<a:(?:rPr|defRPr|endParaRPr)\b[^>]*?\slang=["'])[\w-]+""": "code",
     },
 )
@@ -119,6 +145,7 @@ OPEN_DOCUMENT = Dialect(
     paragraphs=frozenset({"text:p", "text:h"}),
     plain=frozenset(
         {"svg:title", "svg:desc", "presentation:footer-decl", "presentation:header-decl"}
+        | {"text:index-title-template", *_PROPERTIES, "meta:keyword"}
     ),
     skipped=frozenset({"text:tracked-changes"}),
     behaviors={
@@ -140,54 +167,124 @@ OPEN_DOCUMENT = Dialect(
         r"""(\sfo:country=["'])(?!zxx|none)[\w-]+""": "country",
     },
 )
-_OPEN_XML_PARTS = re.compile(
-    r"\.(main|header|footer|footnotes|endnotes|comments|slide|notesSlide"
-    r"|chart|chartshapes|diagramData|diagramDrawing)\+xml$"
+_WITH_TEXT = (
+    "main header footer footnotes endnotes comments slide notesslide chart chartshapes chartex "
+    "diagramdata diagramdrawing core-properties"
 )
-_OPEN_DOCUMENT_PARTS = re.compile(r"(^|/)(content|styles)\.xml$")
+_MASTERS = ("slidemaster", "slidelayout", "notesmaster", "handoutmaster")
+_SHAPES = ("p:sp", "p:pic", "p:graphicFrame")
+_OPEN_XML_PARTS = frozenset((*_WITH_TEXT.split(), *_MASTERS))
+_CHUNK = "embedded document (altChunk)"
+_NOT_READ = {
+    "afchunk": _CHUNK,
+    "package": "embedded document",
+    "oleobject": "embedded object",
+    "control": "form control",
+    "glossary": "collection of building blocks",
+}
+"""Kinds of parts that may have text, and words for them."""
+_OFFICE = "application/vnd.openxmlformats-officedocument."
+_HEAD = 2000
+"""Bytes in which a file of XML has its first element."""
+_OPEN_DOCUMENT_PARTS = re.compile(r"(^|/)(content|styles)\.xml$|^meta\.xml$")
+_OPEN_DOCUMENT_OBJECT = "application/vnd.sun.star.oleobject"
 
 
 def read_open_xml(data: bytes, settings: ReadSettings) -> Document:
     """Reads .docx and .pptx."""
+    return _open_xml(data, settings, is_inner=False)
+
+
+def _open_xml(data: bytes, settings: ReadSettings, *, is_inner: bool) -> ArchiveDocument:
+    """Reads a document of Microsoft's; those in it, but not those in these."""
     archive = Archive(data, settings.name)
-    types = parsed(archive.read("[Content_Types].xml"), settings.name, NAMESPACES)
-    typed = {
-        (types.attribute(one, "PartName") or "").lstrip("/"): types.attribute(one, "ContentType")
-        for one in types.root.walk()
-    }
-    # By type and not by name: programs are free to name the parts
-    names = [name for name in archive.members if _OPEN_XML_PARTS.search(typed.get(name) or "")]
-    styles = [name for name in archive.members if (typed.get(name) or "").endswith("styles+xml")]
-    return _read(archive, names, OPEN_XML, settings, labelled=styles)
+    parts = package_parts(archive)
+    mains = [part for part in parts if "main" in part.kinds and "afchunk" not in part.kinds]
+    if not mains:
+        raise archive.damaged("has no main part; it is damaged or of another format")
+    if all("spreadsheetml" in part.content_type for part in mains):
+        raise archive.damaged("is a spreadsheet; name it .xlsx")
+    document = _Parts(archive, OPEN_XML, settings)
+    for part in parts:
+        known = [kind for kind in part.kinds if kind in _OPEN_XML_PARTS]
+        other = [_NOT_READ[kind] for kind in part.kinds if kind in _NOT_READ]
+        # Before the content type: an inserted document has a main part's
+        if _CHUNK in other and not is_inner and (chunk := _chunk(archive, part, settings)):
+            document.parts[part.name] = chunk
+        elif other and (_CHUNK in other or not known):
+            document.skipped[other[0]] += 1
+        elif known:
+            document.add(part.name, has_prompts=known[0] in _MASTERS)
+        elif "styles" in part.kinds or "settings" in part.kinds:
+            document.labelled.append(part.name)
+    return document.whole()
+
+
+def _chunk(archive: Archive, part: Part, settings: ReadSettings) -> Document | None:
+    """Reads a document that Word takes into another when it opens that; None: it has no reader."""
+    kind = part.content_type.partition(";")[0].strip().casefold()
+    data, where = archive.read(part.name), replace(settings, name=f"{settings.name}: {part.name}")
+    try:
+        if kind in ("text/html", "application/xhtml+xml"):
+            return html.read(data, where)
+        if kind == "text/plain":
+            return text.read(data, where)
+        if kind.startswith(f"{_OFFICE}wordprocessingml."):
+            return _open_xml(data, where, is_inner=True)
+    except TooLargeError:
+        raise
+    except DataError:  # that part only: it is counted
+        pass
+    return None
 
 
 def read_open_document(data: bytes, settings: ReadSettings) -> Document:
-    """Reads .odt and .odp."""
+    """Reads .odt and .odp, and the same as one file of XML."""
+    if not data.startswith(b"PK") and b"office:document" in data[:_HEAD]:
+        source = parsed(data, settings.name, NAMESPACES)
+        return XmlDocument(data, source, _PartReader(source, OPEN_DOCUMENT).units())
     archive = Archive(data, settings.name)
     archive.read("content.xml")
-    if b"encryption-data" in archive.read("META-INF/manifest.xml"):
+    manifest = archive.read("META-INF/manifest.xml")
+    if b"encryption-data" in manifest:
         raise archive.damaged("has a password; save it without")
-    names = [name for name in archive.members if _OPEN_DOCUMENT_PARTS.search(name)]
-    return _read(archive, names, OPEN_DOCUMENT, settings)
+    document = _Parts(archive, OPEN_DOCUMENT, settings)
+    for name in archive.members:
+        if _OPEN_DOCUMENT_PARTS.search(name):
+            document.add(name)
+    document.skipped["embedded object"] += manifest.count(_OPEN_DOCUMENT_OBJECT.encode())
+    return document.whole()
 
 
-def _read(
-    archive: Archive,
-    names: Sequence[str],
-    dialect: Dialect,
-    settings: ReadSettings,
-    labelled: Sequence[str] = (),
-) -> ArchiveDocument:
-    parts: dict[str, Document] = {}
-    for name in names:
-        data = archive.read(name)
-        source = parsed(data, f"{settings.name}: {name}", NAMESPACES)
-        parts[name] = XmlDocument(data, source, _PartReader(source, dialect).units())
-    code = settings.target_language.replace("_", "-")
-    relabel = _relabeling(dialect, code)
-    return ArchiveDocument(
-        archive, parts, dict.fromkeys([*names, *labelled], relabel) if code else {}
-    )
+class _Parts:
+    """The parts of an archive that are read."""
+
+    def __init__(self, archive: Archive, dialect: Dialect, settings: ReadSettings) -> None:
+        self.parts: dict[str, Document] = {}
+        self.labelled: list[str] = []
+        """Parts that tell only the language."""
+        self.skipped: Counter[str] = Counter()
+        self._archive, self._dialect, self._settings = archive, dialect, settings
+
+    def add(self, name: str, *, has_prompts: bool = False) -> None:
+        data = self._archive.read(name)
+        source = parsed(data, f"{self._settings.name}: {name}", NAMESPACES)
+        reader = _PartReader(source, self._dialect, has_prompts=has_prompts)
+        units = reader.units()
+        if not (units or has_prompts) and reader.has_text():
+            self.skipped["text outside of paragraphs"] += 1
+        self.parts[name] = XmlDocument(data, source, units)
+        self.skipped += reader.skipped
+        self.labelled.append(name)
+
+    def whole(self) -> ArchiveDocument:
+        code = self._settings.target_language.replace("_", "-")
+        relabel = _relabeling(self._dialect, code)
+        document = ArchiveDocument(
+            self._archive, self.parts, dict.fromkeys(self.labelled, relabel) if code else {}
+        )
+        document.skipped += self.skipped
+        return document
 
 
 def _relabeling(dialect: Dialect, code: str) -> Callable[[bytes], bytes]:
@@ -205,20 +302,22 @@ def _relabeling(dialect: Dialect, code: str) -> Callable[[bytes], bytes]:
 class _PartReader:
     """Finds the paragraphs of a part, those in footnotes and text boxes of others included."""
 
-    def __init__(self, source: Source, dialect: Dialect) -> None:
+    def __init__(self, source: Source, dialect: Dialect, *, has_prompts: bool = False) -> None:
         self._source = source
         self._dialect = dialect
+        self._has_prompts = has_prompts
         self._inline = InlineReader(
             source, self._behavior, dialect.breaks, lambda one: dialect.half(source, one)
         )
-        self._runs = _RunReader(source, dialect)
+        self.skipped: Counter[str] = Counter()
+        self._runs = _RunReader(source, dialect, self.skipped)
 
     def units(self) -> list[Unit]:
         return list(self._found(self._source.root))
 
     def _found(self, element: Element) -> Iterator[Unit]:
         for child in element.children:
-            if child.name in self._dialect.skipped:
+            if child.name in self._dialect.skipped or self._is_prompt(child):
                 continue
             if child.name in self._dialect.described:
                 yield from self._descriptions(child)
@@ -228,8 +327,21 @@ class _PartReader:
                     yield unit
             yield from self._found(child)
 
+    def has_text(self) -> bool:
+        """Returns whether there is text outside of paragraphs."""
+        counted: Counter[str] = Counter()
+        _RunReader(self._source, self._dialect, counted).count(self._source.root)
+        return bool(counted)
+
+    def _is_prompt(self, element: Element) -> bool:
+        return (
+            self._has_prompts
+            and element.name in _SHAPES
+            and any(one.name in self._dialect.prompts for one in element.walk())
+        )
+
     def _descriptions(self, element: Element) -> Iterator[Unit]:
-        for name in ("descr", "title"):
+        for name in self._dialect.described[element.name]:
             place = self._source.value_place(element, name)
             raw = self._source.text[slice(*place)] if place else ""
             builder = SegmentBuilder(f"{element.name} {name}")
@@ -267,9 +379,10 @@ _NOT_SEEN = re.compile(
 class _RunReader:
     """Reads a paragraph of runs: neighbors that look the same are one."""
 
-    def __init__(self, source: Source, dialect: Dialect) -> None:
+    def __init__(self, source: Source, dialect: Dialect, skipped: Counter[str]) -> None:
         self._source = source
         self._dialect = dialect
+        self._skipped = skipped
         self._writers: dict[tuple[tuple[str, str], str, str], RunWriter] = {}
 
     def unit(self, paragraph: Element) -> Unit | None:
@@ -303,7 +416,22 @@ class _RunReader:
             elif child.name in self._dialect.fields:
                 yield self._copied(child.start, child.end, self._texts(child))
             elif child.name not in self._dialect.dropped:
+                self.count(child)
                 yield self._void(child, key=self._dialect.half(self._source, child))
+
+    def count(self, element: Element) -> None:
+        """Counts an element whose text belongs to the paragraph but cannot be placed in it."""
+        dialect, place = self._dialect, 0
+        if element.name in dialect.skipped:
+            return
+        for inner in chain((element,), element.walk()):
+            if inner.start < place:  # in a text box or in what was deleted
+                continue
+            if inner.name in dialect.paragraphs | dialect.skipped:
+                place = inner.end
+            elif inner.name in dialect.texts and not is_blank(self._source.content(inner)):
+                self._skipped[f"text in {element.name}"] += 1
+                return
 
     def _void(self, element: Element, **more: str) -> Piece:
         breaks = element.name in self._dialect.breaks
@@ -349,6 +477,8 @@ class _RunReader:
             kind = source.attribute(codes[0], "w:fldCharType") or "code" if codes else ""
             breaks = all(one.name in dialect.breaks for one in content)
             raw = source.raw(run)
+            for one in content:
+                self.count(one)
             yield Piece("void", raw, run.start, run.end, breaks=breaks, key=kind)
             return
         behavior: Behavior = "once" if "hlinkClick" in properties else "repeat"
@@ -361,6 +491,7 @@ class _RunReader:
                 raw, decoded = source.inside(one), source.content(one)
                 yield Piece("text", raw, one.inner, one.inner_end, decoded, level="inside")
             else:
+                self.count(one)
                 yield replace(self._void(one), level="inside")
         raw = source.text[run.inner_end : run.end]
         yield Piece("close", raw, run.inner_end, run.end, level="run", key=key)

@@ -19,6 +19,7 @@ from tformer_cli.documents.segments import (
     add_message,
     decoded,
     decoded_as,
+    is_same_encoding,
     rendered,
 )
 from tformer_cli.errors import DataError
@@ -82,10 +83,16 @@ def _quoted(text: str) -> str:
 def read(data: bytes, settings: ReadSettings) -> Document:
     charset = _CHARSET.search(data[:10_000])
     name = charset[1].decode() if charset else "utf-8"
-    if name.lower().replace("-", "") in ("utf8", "ascii", "charset"):
+    is_declared = charset is not None and name != "CHARSET"
+    if settings.encoding and is_declared and not is_same_encoding(name, settings.encoding):
+        raise DataError(
+            f"{settings.name}: declares the encoding {name[:20]}; omit --encoding, or change the "
+            "header"
+        )
+    if not is_declared or name.lower().replace("-", "") in ("utf8", "ascii"):
         text, encoding = decoded(data, settings)
     else:
-        found, encoding = decoded_as(data, name), Encoding(name=name)
+        found, encoding = decoded_as(data, name), Encoding(name=name, where=settings.name)
         if found is None:
             raise DataError(
                 f"{settings.name}: is not in {name[:20]}, which it declares; convert it: "

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tformer_cli.documents.segments import (
+    Behavior,
     Document,
     Encoding,
     ReadSettings,
@@ -27,16 +28,43 @@ from tformer_cli.documents.xml_text import Piece, escape_like, peeled
 from tformer_cli.errors import DataError
 from tformer_cli.wording import is_blank
 
-_TIME = r"(?:(\d+):)?(\d+):(\d+)[,.](\d+)"
-_TIMING = re.compile(rf"^[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}[^\r\n]*(?:\r\n?|\n|\Z)", re.MULTILINE)
-_BLANK_LINE = re.compile(r"(?:\r\n?+|\n)[ \t]*(?:\r\n?|\n)|\A[ \t]*(?:\r\n?|\n)")
-_BLANKS = re.compile(r"\s++(\d++[ \t]*+(?=[\r\n]|\Z))?")
+# Files that were joined have a byte order mark in their middle
+_SPACE = r"[ \t\ufeff]"
+_TIME = r"(?:(\d+):)?(\d+):(\d+)(?:[,.:](\d+))?"
+_TIMING = re.compile(
+    rf"(?:^|(?<=\r)){_SPACE}*{_TIME}[ \t]*-->[ \t]*{_TIME}[^\r\n]*(?:\r\n?|\n|\Z)", re.MULTILINE
+)
+_DAMAGED_TIMING = re.compile(
+    rf"(?:^|(?<=\r)){_SPACE}*\d+:\d+[\d:,. \t]*(?:[-=\u2013\u2014]*>|\u2192)[ \t]*\d+:\d+",
+    re.MULTILINE,
+)
+_BLANK_LINE = re.compile(rf"(?:\r\n?+|\n){_SPACE}*(?:\r\n?|\n)|\A{_SPACE}*(?:\r\n?|\n)")
+_BLANKS = re.compile(r"[\s\ufeff]++(\d++[ \t]*+(?=[\r\n]|\Z))?")
 """Blanks, and a number behind them that has a line for itself."""
-_TWO_LINE_ENDS = re.compile(r"(?:\r\n?+|\n)[ \t]*(?:\r\n?|\n)")
-_NUMBER_LINE = re.compile(r"(?:\A|[\r\n])[ \t]*\d+\s*\Z")
-_TAG = re.compile(r"<(/?)([a-zA-Z]++)[^<>]*>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
+_TWO_LINE_ENDS = re.compile(rf"(?:\r\n?+|\n){_SPACE}*(?:\r\n?|\n)")
+_NUMBER_LINE = re.compile(rf"(?:\A|[\r\n]){_SPACE}*\d+\s*\Z")
+_TAG = re.compile(
+    r"<rt\b[^<>]*>[^<>\r\n]*(?:</rt\s*>)?|<(/?)([a-zA-Z]++)[^<>]*>|<\d[\d:.]*>"
+    r"|\{(?:\\|[a-zA-Z]:)[^{}\r\n]*\}|\ufeff"
+)
+"""Tags of HTML and of karaoke, codes of SubStation Alpha and MicroDVD. The reading of a ruby text
+is none of the sentence's words."""
 _LINE = re.compile(r"[^\r\n]+")
-_SPEAKER = re.compile(r"\s*+(?:<[^>]*>)*+\s*+[-\u2010-\u2015]")
+_LEAD = r"\s*+(?:(?:<[^>]*>|\{\\[^}]*\})\s*+)*+"
+_DASH = re.compile(_LEAD + r"[-\u2010-\u2015]")
+_NAME = re.compile(
+    _LEAD + r"(?:>>|[A-Z\u00c0-\u00de][A-Z\u00c0-\u00de0-9 .'\u2019#&-]{1,30}:(?=\s|<))"
+)
+_SHORT_NAME = re.compile(
+    _LEAD + r"[A-Z\u00c0-\u00de][\w.'\u2019-]*(?: [A-Z\u00c0-\u00de][\w.'\u2019-]*){0,2}:(?=\s|<)"
+)
+"""Names of speakers; those in small letters may also be words before a colon."""
+_SIGN = re.compile(
+    _LEAD
+    + r"(?:\[[^\[\]]*\]|\([^()]*\)|[\u266a\u266b].*[\u266a\u266b]|#\s.*\s#)\s*+(?:<[^>]*>\s*+)*+"
+)
+"""What is no speech: sounds in brackets, songs."""
+_SONG = re.compile(_LEAD + r"[\u266a\u266b]")
 _SENTENCE_END = re.compile(
     r"""[.!?:;\u2026\u3002\uff01\uff1f\u266a)\]"'\u201d\u2019\u00bb\u2014-]\s*$"""
 )
@@ -87,9 +115,9 @@ def _read(data: bytes, settings: ReadSettings, *, is_vtt: bool) -> Document:
     return SubtitleDocument(text, encoding, groups, is_vtt=is_vtt)
 
 
-def _seconds(hours: str | None, minutes: str, seconds: str, fraction: str) -> float:
+def _seconds(hours: str | None, minutes: str, seconds: str, fraction: str | None) -> float:
     # No integers: a damaged time may have thousands of digits
-    return float(hours or 0) * 3600 + float(minutes) * 60 + float(f"{seconds}.{fraction}")
+    return float(hours or 0) * 3600 + float(minutes) * 60 + float(f"{seconds}.{fraction or 0}")
 
 
 def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
@@ -108,8 +136,7 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
         lines = [(first, last) for first, last in lines if not is_blank(text[first:last])]
         if not lines:
             continue
-        speech = sum(bool(_SPEAKER.match(text, *line)) for line in lines) > 1
-        places = lines if speech else [(lines[0][0], lines[-1][1])]
+        places, speech = _places(text, lines)
         times = _seconds(*timing.groups()[:4]), _seconds(*timing.groups()[4:])
         for place in places:
             pieces = list(_pieces(text, *place, is_vtt=is_vtt))
@@ -120,6 +147,39 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
             start, end = core[0].start, core[-1].end
             around = text[place[0] : start], text[end : place[1]]
             yield _Cue(start, end, *times, core, around, is_speech=speech)
+
+
+def _places(text: str, lines: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], bool]:
+    """Parts the lines of a cue where another person speaks, or where a sound or a song stands.
+
+    Also returns whether there are several speakers.
+    """
+    marks = [_mark(text, *line) for line in lines]
+    n_speakers = Counter(marks)
+    places = [lines[0]]
+    is_speech = False
+    for number in range(1, len(lines)):
+        mark, before = marks[number], marks[number - 1]
+        line = lines[number]
+        # A dash may also stand in a sentence, and a word before a colon
+        is_new = mark == "name" or (
+            mark in ("dash", "short name")
+            and (n_speakers[mark] > 1 or _SENTENCE_END.search(text[slice(*lines[number - 1])]))
+        )
+        is_speech |= bool(is_new)
+        if is_new or "sign" in (mark, before) or mark == "song":
+            places.append(line)
+        else:
+            places[-1] = places[-1][0], line[1]
+    return places, is_speech
+
+
+def _mark(text: str, start: int, end: int) -> str:
+    """Names what a line begins with."""
+    if _SIGN.fullmatch(text, start, end):
+        return "sign"
+    marks = (("dash", _DASH), ("name", _NAME), ("short name", _SHORT_NAME), ("song", _SONG))
+    return next((name for name, pattern in marks if pattern.match(text, start, end)), "")
 
 
 def _next_number(content: str) -> int | None:
@@ -139,7 +199,8 @@ def _pieces(text: str, start: int, end: int, *, is_vtt: bool) -> Iterator[Piece]
         if tag.start() > place:
             yield _text(text, place, tag.start(), is_vtt=is_vtt)
         kind = kinds.get(number, "void")
-        yield Piece(kind, tag[0], tag.start(), tag.end(), behavior="repeat")  # type: ignore[arg-type]
+        behavior: Behavior = "once" if (tag[2] or "").lower() == "ruby" else "repeat"
+        yield Piece(kind, tag[0], tag.start(), tag.end(), behavior=behavior)  # type: ignore[arg-type]
         place = tag.end()
     if end > place:
         yield _text(text, place, end, is_vtt=is_vtt)
@@ -197,7 +258,9 @@ class SubtitleDocument:
         self._text = text
         self._encoding = encoding
         self._is_vtt = is_vtt
-        self._line_end = "\r\n" if "\r\n" in text else "\n"
+        self._line_end = next((end for end in ("\r\n", "\n", "\r") if end in text), "\n")
+        if n_damaged := len(_DAMAGED_TIMING.findall(text)) - len(_TIMING.findall(text)):
+            self.skipped["cue with damaged times"] += max(0, n_damaged)
         numbers = {id(cue): number for number, cue in enumerate((c for g in groups for c in g), 1)}
         self._groups = [
             self._group(list(group), f"cue {numbers[id(group[0])]}") for group in groups
@@ -215,7 +278,7 @@ class SubtitleDocument:
                 if piece.kind == "text":
                     builder.text(piece.text)
                 elif piece.kind == "open":
-                    builder.open(piece.raw)
+                    builder.open(piece.raw, piece.behavior)
                 elif piece.kind == "close":
                     builder.close(piece.raw)
                 else:
@@ -237,7 +300,7 @@ class SubtitleDocument:
                 written += self._text[place : cue.start], self._cue(cue, part)
                 place = cue.end
         written.append(self._text[place:])
-        return self._encoding.mark + "".join(written).encode(self._encoding.name)
+        return self._encoding.written("".join(written))
 
     def _cue(self, cue: _Cue, part: Segment) -> str:
         lines = self._text[cue.start : cue.end].splitlines()

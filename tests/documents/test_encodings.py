@@ -1,0 +1,103 @@
+"""Documents in an encoding that is named: read and written in it."""
+
+import pytest
+
+from tests.documents import test_subtitles
+from tests.documents.making import read, translated
+from tformer_cli.documents.known_formats import FORMATS, encoding_named
+from tformer_cli.errors import DataError, UsageError
+
+TEXTS = {
+    "text": "Café.\n",
+    "srt": test_subtitles.cue("Café."),
+    "vtt": "WEBVTT\n\n" + test_subtitles.cue("Café."),
+    "markdown": "# Café.\n",
+    "html": "<p>Café.</p>",
+    "json": '{"a": "Café."}',
+    "po": 'msgid "Café."\nmsgstr ""\n',
+}
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "utf-8", "utf-16-le", "cp037"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_document_keeps_the_encoding_that_is_named(name, encoding):
+    data = TEXTS[name].encode(encoding)
+    document = read(name, data, encoding=encoding_named(encoding))
+    (segment,) = document.segments
+    assert segment.text == "Café."
+    assert document.write([None]) == data
+    made = translated(document, {"Café.": "Bücher."}).decode(encoding)
+    assert "Bücher." in made
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_mark_is_kept(name):
+    data = TEXTS[name].encode("utf-16")
+    if name != "po":
+        assert read(name, data, encoding="utf-16").write([None]) == data
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_characters_that_an_encoding_lacks(name):
+    document = read(name, TEXTS[name].encode("cp1252"), encoding="cp1252")
+    if name == "html":
+        assert translated(document, {"Café.": "кот"}) == b"<p>&#1082;&#1086;&#1090;</p>"
+        return
+    if name == "markdown":
+        pytest.skip("written by its own reader")
+    with pytest.raises(DataError) as caught:
+        translated(document, {"Café.": "кот"})
+    assert str(caught.value) == (
+        f"a.{name}: its encoding cp1252 lacks 'к' of a translation; "
+        f"convert it: {'msgconv' if name == 'po' else 'iconv -f cp1252'} -t UTF-8"
+    )
+
+
+def test_bytes_that_an_encoding_cannot_read():
+    with pytest.raises(DataError, match=r"^a\.text: is not text in shift_jis; name its encoding$"):
+        read("text", b"\xff\xff\x80", encoding="shift_jis")
+
+
+def test_the_header_of_messages():
+    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-15\\n"\n\n'
+    data = (header + TEXTS["po"]).encode("iso-8859-15")
+    for encoding in ("", "iso8859-15"):
+        document = read("po", data, encoding=encoding)
+        assert document.write([None]) == data
+    message = r"^a\.po: declares the encoding ISO-8859-15; omit --encoding, or change the header$"
+    with pytest.raises(DataError, match=message):
+        read("po", data, encoding="cp1252")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        *(("windows-1252", "cp1252"), ("CP1252", "cp1252"), ("Latin1", "iso8859-1")),
+        *(("utf8", "utf-8"), ("Shift_JIS", "shift_jis"), ("gb18030", "gb18030")),
+    ],
+)
+def test_names_of_encodings(name, found):
+    assert encoding_named(name) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("windows-1522", "did you mean windows-125"),
+        ("utf-9", "did you mean utf-"),
+        ("base64", ""),
+        ("klingon", "name one such as windows-1252"),
+        ("", ""),
+        ("a\0b", ""),
+    ],
+)
+def test_names_that_are_none(name, advice):
+    with pytest.raises(UsageError) as caught:
+        encoding_named(name)
+    assert str(caught.value).startswith(f"--encoding: there is no encoding {name!r}; {advice}")
+
+
+def test_formats_that_tell_their_encoding():
+    telling = {one.name for one in FORMATS if one.tells_encoding}
+    assert telling >= {"docx", "pptx", "odt", "odp", "epub", "xliff", "tmx"}
+    assert not telling & set(TEXTS)

@@ -1,0 +1,212 @@
+"""Markup in HTML that needs more than its tag: templates, marks of notes, what is not translated.
+
+- Templates: what writes a text (`{{ name }}`) is copied in its sentence; what steers the program
+  (`{% if %}`) parts sentences, or a translation might change the order of its parts.
+- Marks of notes stay at the word before them: read with it, they would spoil its translation.
+- `translate` holds for an element and all in it, until an element there says otherwise (HTML
+  standard 3.2.6.5); `notranslate` is the class that Google's translation looks for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tformer_cli.documents.segments import unescaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_QUOTED = r""""[^"]*"|'[^']*'"""
+# In quotes and in templates a tag may hold > and <
+TAG = re.compile(
+    rf"</?[a-zA-Z](?:{_QUOTED}|<%(?:[^%<]|%(?!>))*%>|<\?(?:[^?<]|\?(?!>))*\?>|[^<>\"'])*>"
+)
+_ATTRIBUTE = re.compile(r"""([^\s"'<>/=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+)))?""")
+_TAG_NAME = re.compile(r"</?[^\s/>]+")
+
+TemplateKind = Literal["text", "program", "comment"]
+
+
+def attributes(tag: str) -> dict[str, str]:
+    """Reads the attributes of a tag; the first of two with one name holds."""
+    values: dict[str, str] = {}
+    start = _TAG_NAME.match(tag)
+    for found in _ATTRIBUTE.finditer(tag, start.end() if start else 0):
+        values.setdefault(found[1].lower(), unescaped(found[2] or found[3] or found[4] or ""))
+    return values
+
+
+_TEMPLATES: tuple[tuple[TemplateKind, str, str], ...] = (
+    # ERB, EJS, JSP and ASP; Underscore
+    ("text", r"<%[=\-:](?!-)", "%>"),
+    ("program", "<%", "%>"),
+    # PHP; other instructions (<?xml ?>, <?pagebreak?>) are none
+    ("text", r"<\?(?:=|php\s+(?:echo|print)\b)", "?>"),
+    ("program", r"<\?(?:php)?(?=\s)", "?>"),
+    # FreeMarker
+    ("comment", "<#--", "-->"),
+    ("program", "</?[#@][a-zA-Z]", ">"),
+    # Handlebars and Mustache
+    ("comment", r"\{\{~?!", "}}"),
+    ("program", r"\{\{~?\s*(?:[#/^>]|else\b)", "}}"),
+    # Jinja, Django, Twig, Liquid, Vue, Angular
+    ("text", r"\{\{\{", "}}}"),
+    ("text", r"\{\{", "}}"),
+    ("program", r"\{%", "%}"),
+    ("comment", r"\{#", "#}"),
+    # Template Toolkit
+    ("comment", r"\[%[-+]?#", "%]"),
+    ("program", r"\[%[-+]?\s*[A-Z]{2,}\b", "%]"),
+    ("text", r"\[%", "%]"),
+    # JSP, Thymeleaf, JavaScript
+    ("text", r"[$#]\{(?=[^{}<>\n]{1,200}\})", "}"),
+)
+_TEMPLATE = re.compile("|".join(f"({opening})" for _, opening, _ in _TEMPLATES))
+_LONGEST = {"text": 1000, "program": 5000, "comment": 5000}
+"""Characters within which a template ends: else it is text."""
+BEGINNING = re.compile(r"<|\{[{%#]|\[%|[$#]\{")
+"""Where markup may begin."""
+
+
+def template_at(text: str, place: int) -> tuple[str, TemplateKind] | None:
+    """Reads what a program writes its own text for."""
+    found = _TEMPLATE.match(text, place)
+    if found is None:
+        return None
+    kind, _, closing = _TEMPLATES[(found.lastindex or 1) - 1]
+    end = text.find(closing, found.end(), place + _LONGEST[kind])
+    return None if end < 0 else (text[place : end + len(closing)], kind)
+
+
+_MARK = r"(?:[\[(]?\d{1,3}[\])]?|\[\w{1,3}\]|[*†‡§¶]+)"
+# A few tags, or each of many unclosed ones would be read again and again
+_MARKED = rf"(?:\s*<[a-z][^<>]*>){{0,8}}\s*{_MARK}\s*(?:</[a-z]+>\s*){{0,8}}?"
+_RAISED = re.compile(rf"<sup\b[^<>]*>{_MARKED}</sup>", re.IGNORECASE)
+_LINKED = re.compile(rf"(<a\b[^<>]*>){_MARKED}</a>", re.IGNORECASE)
+_NOTE_TYPES = frozenset(("noteref", "doc-noteref", "biblioref", "doc-biblioref"))
+_NOTE_WORD = re.compile(
+    r"(?:^|[-_#\b])_?(?:ftn|edn|fn|foot-?note|end-?note|note|cite_note|cite|bib)(?:ref)?(?![a-z])",
+    re.IGNORECASE,
+)
+
+
+def note_mark_at(text: str, place: int) -> str | None:
+    """Reads the mark of a note: a raised number, or a link to a note."""
+    if found := _RAISED.match(text, place):
+        return found[0]
+    found = _LINKED.match(text, place)
+    if found is None:
+        return None
+    values = attributes(found[1])
+    kinds = f"{values.get('epub:type', '')} {values.get('role', '')}".lower().split()
+    target = values.get("href", "").rpartition("#")
+    is_note = (
+        not _NOTE_TYPES.isdisjoint(kinds)
+        or any(_NOTE_WORD.search(name) for name in values.get("class", "").split())
+        or (target[1] and _NOTE_WORD.search(target[2]))
+    )
+    # Behind a blank it is a word of its own: "see page <a href=#p3>3</a>"
+    is_attached = place > 0 and not text[place - 1].isspace() and text[place - 1] != ">"
+    return found[0] if is_note or (is_attached and target[1]) else None
+
+
+_CLOSERS = {
+    "p": "address article aside blockquote details div dl fieldset figure footer form h1 h2 h3 h4 "
+    "h5 h6 header hr main menu nav ol p pre section table ul",
+    "li": "li",
+    "dt": "dt dd",
+    "dd": "dt dd",
+    "tr": "tr tbody tfoot",
+    "td": "td th tr tbody tfoot",
+    "th": "td th tr tbody tfoot",
+    "thead": "tbody tfoot",
+    "tbody": "tbody tfoot",
+    "option": "option optgroup",
+}
+_CLOSED_BY = {name: frozenset(names.split()) for name, names in _CLOSERS.items()}
+"""Elements that need no closing tag, and the elements before which they end."""
+
+
+def is_translated(tag: str) -> bool | None:
+    """Returns what a tag says about the translation of its element; None: nothing."""
+    if "translate" not in tag.lower():
+        return None
+    values = attributes(tag)
+    said = values.get("translate", "no such value").strip().lower()
+    if said in ("yes", "no", ""):
+        return said != "no"
+    return False if "notranslate" in values.get("class", "").split() else None
+
+
+@dataclass(slots=True)
+class _Region:
+    """An element that says whether it is translated."""
+
+    name: str
+    is_kept: bool
+    depth: int = 1
+    """Elements of this name that are open in it, itself included."""
+    inner: int = 0
+    """Elements that need a closing tag and are open in it."""
+
+
+class KeptRegions:
+    """The regions of a page that are not translated, as its tags pass by."""
+
+    def __init__(self) -> None:
+        self._regions: list[_Region] = []
+        self._named: defaultdict[str, list[_Region]] = defaultdict(list)
+
+    @property
+    def is_kept(self) -> bool:
+        return bool(self._regions) and self._regions[-1].is_kept
+
+    def open(self, name: str, tag: str, *, is_block: bool) -> None:
+        top = self._regions[-1] if self._regions else None
+        if top and not top.inner and name in _CLOSED_BY.get(top.name, ()):
+            self._end(top)
+        said = is_translated(tag)
+        if said is not None and said is self.is_kept:
+            region = _Region(name, not said)
+            self._regions.append(region)
+            self._named[name].append(region)
+            return
+        if self._regions and is_block and name not in _CLOSED_BY:
+            self._regions[-1].inner += 1
+        if self._named[name]:
+            self._named[name][-1].depth += 1
+
+    def close(self, name: str, *, is_block: bool) -> None:
+        top = self._regions[-1] if self._regions else None
+        if top and is_block and name != top.name and name not in _CLOSED_BY:
+            if top.inner:
+                top.inner -= 1
+            elif top.name in _CLOSED_BY:  # its parent ends
+                self._end(top)
+        if self._named[name]:
+            region = self._named[name][-1]
+            region.depth -= 1
+            if region.depth == 0:
+                self._end(region)
+
+    def _end(self, region: _Region) -> None:
+        while True:
+            last = self._regions.pop()
+            self._named[last.name].pop()
+            if last is region:
+                return
+
+
+_SKIPPED_IN_DRAWINGS = re.compile(r"(?is)<(style|script)\b.*?</\1\s*>|<!--.*?-->")
+_DRAWN = re.compile(r">([^<>]*[^\W\d_][^<>]*)(?=<)")
+
+
+def drawn_texts(drawing: str) -> Iterator[tuple[int, int]]:
+    """Finds the texts in an SVG: labels, titles and descriptions."""
+    hidden = [found.span() for found in _SKIPPED_IN_DRAWINGS.finditer(drawing)]
+    for found in _DRAWN.finditer(drawing):
+        if not any(start <= found.start(1) < end for start, end in hidden):
+            yield found.span(1)

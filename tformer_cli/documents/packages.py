@@ -1,0 +1,100 @@
+"""Packages of Office (Open Packaging Conventions, ECMA-376 part 2): their parts and what each is.
+
+Programs are free to name parts. What one is, its content type says, by its ending (Default) or by
+its name (Override); where that says only "XML", the relationship by which another part names it.
+Names are compared without case, and with percent-encoded characters decoded.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from tformer_cli.documents.archives import Archive
+from tformer_cli.documents.xml_text import Source, parsed
+
+_TYPES = "[Content_Types].xml"
+_NAMESPACES = {
+    "http://schemas.openxmlformats.org/package/2006/content-types": "",
+    "http://schemas.openxmlformats.org/package/2006/relationships": "",
+}
+_RELATIONS = re.compile(r"(.*/)?_rels/([^/]*)\.rels")
+_KIND = re.compile(r"\.([\w-]+)\+xml$")
+_BY_RELATION = {
+    "officedocument": "main",
+    "glossarydocument": "glossary",
+    "chartusershapes": "chartshapes",
+}
+"""Kinds that relationships call otherwise than content types do."""
+
+
+class Part(NamedTuple):
+    """A part of a package."""
+
+    name: str
+    """As the archive has it."""
+    content_type: str
+    kinds: tuple[str, ...]
+    """Words for what it is, in lower case: the end of its type, then its relationships."""
+
+
+def _comparable(name: str) -> str:
+    """Returns a name as packages compare them."""
+    name = posixpath.normpath("/" + unquote(name).replace("\\", "/"))
+    return name.lstrip("/").casefold()
+
+
+def package_parts(archive: Archive) -> list[Part]:
+    """Lists the parts of a package, in the order of the archive."""
+    names = {_comparable(name): name for name in archive.members}
+    types = _parsed(archive, names.get(_comparable(_TYPES), _TYPES))
+    by_name: dict[str, str] = {}
+    by_ending: dict[str, str] = {}
+    for element in types.root.walk():
+        content_type = types.attribute(element, "ContentType") or ""
+        if element.name == "Override":
+            by_name[_comparable(types.attribute(element, "PartName") or "")] = content_type
+        elif element.name == "Default":
+            ending = (types.attribute(element, "Extension") or "").lstrip(".").casefold()
+            by_ending[ending] = content_type
+    typed = {
+        comparable: by_name.get(
+            comparable, by_ending.get(posixpath.splitext(comparable)[1].lstrip("."), "")
+        )
+        for comparable in names
+    }
+    relations: dict[str, list[str]] = {}
+    for comparable, name in names.items():
+        if found := _RELATIONS.fullmatch(comparable):
+            folder = found[1] or ""
+            is_of_chart = "chart" in typed.get(folder + found[2], "")
+            for kind, target in _relations(_parsed(archive, name), folder):
+                # The workbook behind a chart is no text of the document
+                if not (kind == "package" and is_of_chart):
+                    relations.setdefault(target, []).append(kind)
+    parts = []
+    for comparable, content_type in typed.items():
+        known = _KIND.search(content_type)
+        kinds = [known[1].casefold()] if known else []
+        kinds += relations.get(comparable, ())
+        parts.append(Part(names[comparable], content_type, tuple(kinds)))
+    return parts
+
+
+def _relations(source: Source, folder: str) -> Iterator[tuple[str, str]]:
+    """Yields the kinds and the comparable names of the parts that a part names."""
+    for element in source.root.walk():
+        target = source.attribute(element, "Target")
+        if element.name != "Relationship" or target is None:
+            continue
+        if (source.attribute(element, "TargetMode") or "").casefold() == "external":
+            continue
+        # Its last word is the same in the strict and in the transitional form
+        kind = (source.attribute(element, "Type") or "").rstrip("/").rpartition("/")[2].casefold()
+        path = posixpath.join("/", folder, target.partition("#")[0])
+        yield _BY_RELATION.get(kind, kind), _comparable(path)
+
+
+def _parsed(archive: Archive, name: str) -> Source:
+    return parsed(archive.read(name), f"{archive.where}: {name}", _NAMESPACES)
