@@ -423,11 +423,18 @@ WITHOUT_EFFECT = frozenset(
 def languages_of(model: Path, options: TranslatorOptions) -> dict[str, Any]:
     """Returns the languages of a model as arguments of `ReadSettings`, without opening it."""
     from tformer_cli.artifacts.config_file import read_config
+    from tformer_cli.files.cache import given_name
+    from tformer_cli.foreign.known_models import languages_of as languages_named
     from tformer_cli.kinds.opening import resolved
+    from tformer_cli.text.language_codes import label_of
 
-    config = read_config(resolved(model, options))
-    target = options.target_language or config.target_language
-    return {"source_language": config.source_language, "target_language": target}
+    path = resolved(model, options)
+    config = read_config(path)
+    name = given_name(path)  # a pair, for a model of many languages
+    named = (languages_named(name) if name else None) or ("", "")
+    source = options.source_language or named[0] or config.source_language
+    target = options.target_language or named[1] or config.target_language
+    return {"source_language": label_of(source), "target_language": label_of(target)}
 
 
 def refuse_of_lines(job: LargeJobOptions, formats: FormatOptions) -> None:
@@ -485,7 +492,7 @@ def translate(
                 found,
                 files.output,
                 partial(languages_of, model, options),
-                lambda: options.open(model, quiet=quiet, **more, **decoding),
+                lambda: options.open(model, quiet=quiet, languages_label=True, **more, **decoding),
                 constraints.terms(),
                 protects=documents.protect is not False,
                 summary_file=documents.summary,

@@ -21,6 +21,8 @@ _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
 _LAST_COMMA = re.compile(r",\s*(?=[]}])")
 DEEPEST = 500
 """Lists and objects in each other."""
+_LABEL = re.compile(r"""("@@locale"\s*:\s*")[^"\\]*""")
+"""The language of an ARB file, by a key that no text has: there its quotes are escaped."""
 _NOTES = ("@", "$")
 """First characters of keys that tell programs something: of ARB files, of schemas."""
 
@@ -55,7 +57,12 @@ def read(data: bytes, settings: ReadSettings) -> Document:
         if is_read and not builder.is_blank:
             parts += text[place : found.start() + 1], Slot(builder.build(), raw, escape)
             place = found.end() - 1
-    return TextDocument([*parts, text[place:]], encoding)
+    label = json.dumps(settings.target_language.replace("-", "_"))[1:-1]
+
+    def relabel(text: str) -> str:
+        return _LABEL.sub(lambda found: found[1] + label, text, count=1) if label else text
+
+    return TextDocument([*parts, text[place:]], encoding, relabel)
 
 
 def _escaping(raw: str, *, ascii_only: bool) -> Callable[[str], str]:

@@ -110,7 +110,7 @@ OPEN_XML = Dialect(
         for side in ("Start", "End")
     },
     labels={
-        r"""(<\w+:lang\b[^>]*?\s\w+:val=["'])[\w-]+""": "code",
+        r"""(<\w+:(?:lang|themeFontLang)\b[^>]*?\s\w+:val=["'])[\w-]+""": "code",
         r"""(<a:(?:rPr|defRPr|endParaRPr)\b[^>]*?\slang=["'])[\w-]+""": "code",
     },
 )
@@ -156,7 +156,11 @@ def read_open_xml(data: bytes, settings: ReadSettings) -> Document:
     }
     # By type and not by name: programs are free to name the parts
     names = [name for name in archive.members if _OPEN_XML_PARTS.search(typed.get(name) or "")]
-    styles = [name for name in archive.members if (typed.get(name) or "").endswith("styles+xml")]
+    styles = [
+        name
+        for name in archive.members
+        if (typed.get(name) or "").endswith(("styles+xml", "settings+xml"))
+    ]
     return _read(archive, names, OPEN_XML, settings, labelled=styles)
 
 

@@ -29,6 +29,8 @@ from tformer_cli.wording import is_blank
 
 _TIME = r"(?:(\d+):)?(\d+):(\d+)[,.](\d+)"
 _TIMING = re.compile(rf"^[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}[^\r\n]*(?:\r\n?|\n|\Z)", re.MULTILINE)
+_LABEL = re.compile(r"(WEBVTT(?:[^\n]*\n(?!\s*\n))*?Language:[ \t]*)[^\s]+")
+"""The header of a .vtt file up to its language."""
 _BLANK_LINE = re.compile(r"(?:\r\n?+|\n)[ \t]*(?:\r\n?|\n)|\A[ \t]*(?:\r\n?|\n)")
 _BLANKS = re.compile(r"\s++(\d++[ \t]*+(?=[\r\n]|\Z))?")
 """Blanks, and a number behind them that has a line for itself."""
@@ -84,7 +86,7 @@ def _read(data: bytes, settings: ReadSettings, *, is_vtt: bool) -> Document:
             f"{settings.name}: has no times (00:00:01,000 --> 00:00:02,000); it is no .srt file"
         )
     groups = list(_groups(list(_cues(text, is_vtt=is_vtt))))
-    return SubtitleDocument(text, encoding, groups, is_vtt=is_vtt)
+    return SubtitleDocument(text, encoding, groups, settings.target_language, is_vtt=is_vtt)
 
 
 def _seconds(hours: str | None, minutes: str, seconds: str, fraction: str) -> float:
@@ -190,6 +192,7 @@ class SubtitleDocument:
         text: str,
         encoding: Encoding,
         groups: Sequence[Sequence[_Cue]],
+        language: str = "",
         *,
         is_vtt: bool,
     ) -> None:
@@ -197,6 +200,8 @@ class SubtitleDocument:
         self._text = text
         self._encoding = encoding
         self._is_vtt = is_vtt
+        self._label = _LABEL.match(text) if is_vtt and language else None
+        self._language = language
         self._line_end = "\r\n" if "\r\n" in text else "\n"
         numbers = {id(cue): number for number, cue in enumerate((c for g in groups for c in g), 1)}
         self._groups = [
@@ -229,6 +234,9 @@ class SubtitleDocument:
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         written: list[str] = []
         place = 0
+        if self._label and any(one is not None for one in translated):
+            written += self._label[1], self._language
+            place = self._label.end()
         for group, given in zip(self._groups, translated, strict=True):
             own = group.segment
             if given is None or (given.text, given.spans) == (own.text, own.spans):

@@ -1,7 +1,5 @@
-"""Languages as documents label them, which models and other programs write in other ways."""
+"""Labels of languages, which models and other programs write in ways of their own."""
 
-from tformer_cli.documents.segments import ReadSettings
-from tformer_cli.errors import DataError
 from tformer_cli.text.languages import main_code
 
 _CODES = (
@@ -35,13 +33,3 @@ def label_of(code: str) -> str:
 def is_same_language(code: str, other: str) -> bool:
     """Tests whether two codes name one language, whatever the region or script."""
     return main_code(label_of(code)) == main_code(label_of(other))
-
-
-def check_target(settings: ReadSettings, told: str, where: str) -> None:
-    """Refuses a file that is for another language than the one it is translated into."""
-    wanted = settings.target_language
-    if told and wanted and not is_same_language(told, wanted):
-        raise DataError(
-            f"{settings.name}: is for {told[:40]} ({where}) and would be translated into "
-            f"{wanted[:40]}; name another file or language"
-        )
