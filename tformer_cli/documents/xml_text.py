@@ -246,6 +246,10 @@ class Unit:
     """Writes what is equal to the segment, too: the region holds a translation, not the source."""
     render: Render | None = None
     """Writes text and markup; otherwise they are joined."""
+    group: int = -1
+    """Units of one group, if it has a number, are written together or not at all."""
+    copied: str = ""
+    """Of a unit with a group: written where only others of the group are translated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,15 +346,19 @@ def pair(pieces: list[Piece]) -> list[Piece]:
 
     As voids they would be placed one by one, perhaps the end before the start.
     """
-    ends = {piece.key[3:]: number for number, piece in enumerate(pieces) if piece.key[:3] == "end"}
-    made = list(pieces)
+    opened: dict[str, list[int]] = defaultdict(list)
+    halves: list[tuple[int, int]] = []
     for number, piece in enumerate(pieces):
-        if piece.key[:5] != "start" or (end := ends.get(piece.key[5:], -1)) <= number:
-            continue
+        if piece.key[:5] == "start":
+            opened[piece.key[5:]].append(number)
+        elif piece.key[:3] == "end" and opened[piece.key[3:]]:
+            halves.append((opened[piece.key[3:]].pop(), number))
+    made = list(pieces)
+    for start, end in sorted(halves):
         # asked of what was made so far: a pair that crosses an earlier one stays two voids
-        between = made[number + 1 : end]
+        between = made[start + 1 : end]
         if _is_balanced(between) and not all(is_blank(piece.text) for piece in between):
-            made[number] = replace(piece, kind="open", behavior="once")
+            made[start] = replace(made[start], kind="open")
             made[end] = replace(made[end], kind="close")
     return made
 
@@ -380,7 +388,11 @@ class InlineReader:
         self._halves = halves
 
     def pieces(self, element: Element) -> list[Piece]:
-        return pair(list(self._read(element)))
+        return pair(self.single_pieces(element))
+
+    def single_pieces(self, element: Element) -> list[Piece]:
+        """Reads pieces without making spans of halves."""
+        return list(self._read(element))
 
     def _read(self, element: Element) -> Iterator[Piece]:
         source, place = self._source, element.inner
@@ -457,6 +469,7 @@ class XmlDocument:
         self._starts = [one.start for one in self._regions]
         self._relabel = relabel
         self._given: list[Segment | None] = []
+        self._groups: set[int] = set()
 
     @property
     def segments(self) -> list[Segment]:
@@ -467,6 +480,11 @@ class XmlDocument:
             return self._data
         given = iter(translated)
         self._given = [next(given) if isinstance(one, Unit) else None for one in self._regions]
+        self._groups = {
+            region.group
+            for region, segment in zip(self._regions, self._given, strict=True)
+            if isinstance(region, Unit) and segment is not None
+        } - {-1}
         text = self._expanded(0, len(self._source.text), 0)
         return self._source.encoded(self._relabel(text))
 
@@ -488,6 +506,8 @@ class XmlDocument:
         if isinstance(unit, Edit):
             return unit.text
         given, own = self._given[number], unit.segment
+        if given is None and unit.group in self._groups:
+            return unit.around[0] + unit.copied + unit.around[1]
         if given is None or (not unit.fills and (given.text, given.spans) == (own.text, own.spans)):
             return self._expanded(unit.start, unit.end, number + 1)
         content = (unit.render or joined)(self._items(number, unit, given), unit.escape)
@@ -524,4 +544,6 @@ class XmlDocument:
         if piece.kind in ("open", "close"):
             return piece, piece.raw
         number = bisect_left(self._starts, piece.start, number)
+        if number == len(self._starts) or self._starts[number] >= piece.end:
+            return piece, piece.raw
         return piece, self._expanded(piece.start, piece.end, number)
