@@ -241,10 +241,12 @@ class PoDocument:
             if not entry.is_obsolete
         )
         told = self._header_values()
-        if _CODE.fullmatch(told.get("Language", "")):
-            check_target(settings, told["Language"], "Language")
+        own = told.get("Language", "")
+        if is_code := _CODE.fullmatch(own):
+            check_target(settings, own, "Language")
+        self._known_rule = plural_forms(own if is_code else settings.target_language)
         plural_rule = self._new_values(is_ascii=True).get("Plural-Forms")
-        if plural_rule == _LIKE_SOURCE and plural_forms(settings.target_language) != plural_rule:
+        if plural_rule == _LIKE_SOURCE and not self._known_rule:
             self.skipped["plural rule of an unknown language (--target-language)"] += 1
         self._plurals = _Plurals.parse(plural_rule or told.get("Plural-Forms", ""))
         self._fillings = [
@@ -339,7 +341,6 @@ class PoDocument:
         """Makes the fields of the header that it lacks, or for which a template has no value."""
         told, label = self._header_values(), self._settings.target_language
         content = told.get("Content-Type") or "text/plain; charset=UTF-8"
-        known_rule = plural_forms(label)
         values = {
             "Project-Id-Version": PurePath(self._settings.name).stem,
             "PO-Revision-Date": _now(),
@@ -349,7 +350,7 @@ class PoDocument:
             "MIME-Version": "1.0",
             "Content-Type": _ASCII.sub(r"\g<1>UTF-8", content),
             "Content-Transfer-Encoding": "8bit",
-            "Plural-Forms": known_rule or (_LIKE_SOURCE if self._has_plurals else ""),
+            "Plural-Forms": self._known_rule or (_LIKE_SOURCE if self._has_plurals else ""),
         }
         is_template = any(
             beginning and told.get(name, "").startswith(beginning)
@@ -358,7 +359,7 @@ class PoDocument:
         needed = {
             "Language": bool(label),
             "Content-Type": not is_ascii,
-            "Plural-Forms": self._has_plurals and bool(known_rule),
+            "Plural-Forms": self._has_plurals and bool(self._known_rule),
         }
         made = {
             name: values[name]
