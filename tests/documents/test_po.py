@@ -214,6 +214,8 @@ def check(made):
         ('msgid "a"\n\nmsgstr ""\n\n\nmsgid "c"\nmsgstr ""\n', ["a", "c"], 'msgstr "c"'),
         ('msgid "a"\nmsgstr ""\nmsgid "c"\nmsgstr ""', ["a", "c"], 'msgid "c"\nmsgstr "c"'),
         ('  # indented\nmsgid "a"\nmsgstr ""\n', ["a"], "  # indented\n#, fuzzy\n"),
+        ('msgid "a \\\nb"\nmsgstr ""\n', ["a b"], 'msgstr "a b"'),
+        ('msgid "a \\x \\q"\nmsgstr ""\n', ["a x q"], 'msgstr "a x q"'),
         ('domain "x"\nmsgid "a"\nmsgstr ""\n', ["a"], 'domain "x"\n#, fuzzy\n'),
         ('#| msgid "b"\n#| "c"\nmsgid "a"\nmsgstr ""\n', ["a"], '#, fuzzy\n#| msgid "b"'),
         ('#~ no keyword\nmsgid "a"\nmsgstr ""\n', ["a"], "#~ no keyword\n#, fuzzy\n"),
@@ -226,7 +228,7 @@ def test_messages_are_read_as_gettext_reads_them(text, expected, written):
         made = document.write(document.segments).decode()
         assert written in made.replace("\r\n", "\n")
         assert document.write([None] * len(expected)) == whole.encode()
-    if "#~" not in text and "domain" not in text:
+    if not any(odd in text for odd in ("#~", "domain", "\\x", "\\\n")):
         check(HEADER + "\n" + made)
 
 

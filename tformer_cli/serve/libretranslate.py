@@ -23,6 +23,7 @@ from tformer_cli.serve.downloads import attachment
 from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
 from tformer_cli.serve.requests import Fields, Refused, read_fields
 from tformer_cli.serve.site import Priority, Route, Site, plain_error
+from tformer_cli.text.language_codes import label_of
 from tformer_cli.wording import is_blank
 
 FRONTEND_MILLISECONDS = 500
@@ -283,7 +284,7 @@ async def translate_file(site: Site, request: Request) -> Response:
         raise Refused(400, "Invalid request: file format not supported")
     served = site.languages
     target = _language(served, fields.text("target"))
-    settings = ReadSettings(name=file.name, target_language=target)
+    settings = ReadSettings(name=file.name, target_language=label_of(target))
     document = await site.apart(known.read, file.content, settings)
     if fields.text("source").lower() == "auto":
         start = [one.text for one in document.segments[:_LOOKED_AT]]

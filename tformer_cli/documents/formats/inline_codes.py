@@ -6,6 +6,7 @@ Programs write the tags of their texts as elements (`<x id="START_LINK"/>`), as 
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from tformer_cli.documents.segments import Behavior, SegmentBuilder, add_message
@@ -235,7 +236,7 @@ class _MessageBuilder(SegmentBuilder):
 def _without_empty(pieces: Sequence[Piece]) -> list[Piece]:
     """Makes one code of a pair that has nothing but codes in it."""
     made: list[Piece] = []
-    for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
+    for piece, following in zip_longest(pieces, pieces[1:]):
         if piece.key == "break":  # it parts words, but not a word and a mark
             piece.breaks, piece.key = following is not None and following.text[:1].isalnum(), ""
         key = f"start{piece.key[3:]}" if piece.key[:3] == "end" and piece.kind == "void" else None

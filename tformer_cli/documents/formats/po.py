@@ -32,14 +32,14 @@ from tformer_cli.errors import DataError
 _TOKEN = re.compile(
     r"""(?P<obsolete>\#~(?!\|))
     |(?P<comment>\#[^\n]*\n?)
-    |"(?P<string>(?:[^"\\\n]|\\[^\n])*+)"
+    |"(?P<string>(?:[^"\\\n]|\\(?:\r\n|[\s\S]))*+)"
     |(?P<keyword>msgctxt|msgid_plural|msgid|msgstr|domain)\b(?:\s*\[\s*(?P<number>\d+)\s*\])?
     |(?P<blank>[^\S\n]+|\n)""",
     re.VERBOSE,
 )
 """The parts of a file, as gettext reads it: any number of them may stand on a line."""
 _REST_OF_LINE = re.compile(r"[^\S\n]*(?:\n|\Z)")
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|.)")
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|\r?\n|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _WRITTEN = {character: f"\\{name}" for name, character in _ESCAPED.items()}
 _WRITTEN |= {'"': r"\"", "\\": r"\\"}
@@ -112,7 +112,9 @@ class _Entry:
 
 def _unescaped(found: re.Match[str]) -> str:
     name = found[1]
-    if name[0] == "x":
+    if name[-1] == "\n":  # the string goes on in the next line
+        return ""
+    if name[0] == "x" and len(name) > 1:
         return chr(int(name[1:], 16))
     return chr(int(name, 8)) if name.isdecimal() else _ESCAPED.get(name, name)
 
