@@ -22,7 +22,6 @@ from tformer_cli.kinds.stored_model import (
 from tformer_cli.runtime import has_fast, require_fast
 from tformer_cli.search.opening import split_options
 from tformer_cli.search.torch_engine import TorchEngine
-from tformer_cli.text.language_codes import is_same_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -172,36 +171,12 @@ def for_languages(directory: ModelDirectory, settings: OpeningSettings) -> Model
 
         languages = languages_of(name) or (None, None)
         source, target = source or languages[0], target or languages[1]
-    if settings.languages_label:
-        source, target = _without_labels(directory, source, target)
     tokenizer = directory.tokenizer.for_languages(source, target)
     tokenizer.check_languages()
     if tokenizer is directory.tokenizer:
         return directory
     # The model is made once, by the directory that was read, whatever the languages
     return replace(directory, tokenizer=tokenizer, load=lambda: directory.model)
-
-
-def _without_labels(
-    directory: ModelDirectory, source: str | None, target: str | None
-) -> tuple[str | None, str | None]:
-    """Takes out the languages that the model has no tokens for, and refuses others than its own."""
-    info, chosen = directory.info, []
-    for side, code, own, has_tokens in zip(
-        ("source", "target"),
-        (source, target),
-        (info.source_language, info.target_language),
-        directory.tokenizer.has_language_tokens,
-        strict=True,
-    ):
-        if code and own and not has_tokens and not is_same_language(code, own):
-            does = "reads" if side == "source" else "writes"
-            raise UsageError(
-                f'--{side}-language: this model {does} "{own}", not "{code[:40]}"; omit it, or '
-                "name another model"
-            )
-        chosen.append(code if has_tokens else None)
-    return chosen[0], chosen[1]
 
 
 def _searched_model(

@@ -124,8 +124,6 @@ class OpeningSettings:
         metavar="FILE|none",
         role="reads_file",
     )
-    languages_label: bool = False
-    """The languages label a document, too: a model without tokens of languages takes its own."""
     banned: Sequence[str] = ()
     """Texts whose tokens no translation may hold in a row."""
     ensemble: Sequence[Path] = ()

@@ -6,6 +6,9 @@ import shutil
 import pytest
 
 from tests.commands import run
+from tests.documents.making import member, read, translated
+from tests.documents.test_office import docx, p
+from tests.documents.test_office import run as run_of
 from tests.models import LINES
 from tformer_cli.text.language_codes import is_same_language, label_of
 
@@ -116,3 +119,10 @@ def test_regions_are_no_other_languages():
     assert is_same_language("fra_Latn", "fr-CA")
     assert is_same_language("iw", "he")
     assert not is_same_language("fr", "frr")
+
+
+def test_word_tells_its_language_in_its_settings():
+    told = '<w:themeFontLang w:val="en-US" w:eastAsia="ja-JP"/>'
+    document = read("docx", docx(p(run_of("Text")), settings=told), target_language="pt-BR")
+    made = translated(document, {"Text": "Texto"})
+    assert member(made, "word/1.xml").count('<w:themeFontLang w:val="pt-BR" w:eastAsia="ja-JP"/>')
