@@ -353,6 +353,8 @@ def test_a_part_without_a_translation_is_copied():
         ("", "<target></target>", f"<target{STATE}>b a</target>"),
         ("", '<target state="new" xml:lang="de"/>',
          f'<target{STATE} xml:lang="de">b a</target>'),
+        ("", '<target state="new" xml:lang="en">a b</target>',
+         f'<target{STATE} xml:lang="de">b a</target>'),
         ("", "<target state='needs-translation'>a b</target>", f"<target{STATE}>b a</target>"),
         ("", '<target state="translated">x</target>', None),
         ("", '<target state="final"/>', None),
@@ -365,7 +367,7 @@ def test_a_part_without_a_translation_is_copied():
 )  # fmt: skip
 def test_states(unit_more, target, written):
     text = unit("a b", target or "").replace('id="1"', f'id="1"{unit_more}')
-    document = read("xliff", text.encode())
+    document = read("xliff", text.encode(), target_language="de")
     assert len(document.segments) == (written is not None)
     if written is not None:
         assert written in backward(document)

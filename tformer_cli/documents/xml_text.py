@@ -344,32 +344,34 @@ def _closings(pieces: Sequence[Piece]) -> dict[int, int]:
 def pair(pieces: list[Piece]) -> list[Piece]:
     """Makes spans of halves that belong together (the start and the end of a bookmark).
 
-    As voids they would be placed one by one, perhaps the end before the start.
+    As voids they would be placed one by one, perhaps the end before the start. A pair that crosses
+    an element, or another pair, stays two voids, and so does one that has no text in it.
     """
-    opened: dict[str, list[int]] = defaultdict(list)
-    halves: list[tuple[int, int]] = []
-    for number, piece in enumerate(pieces):
-        if piece.key[:5] == "start":
-            opened[piece.key[5:]].append(number)
-        elif piece.key[:3] == "end" and opened[piece.key[3:]]:
-            halves.append((opened[piece.key[3:]].pop(), number))
     made = list(pieces)
-    for start, end in sorted(halves):
-        # asked of what was made so far: a pair that crosses an earlier one stays two voids
-        between = made[start + 1 : end]
-        if _is_balanced(between) and not all(is_blank(piece.text) for piece in between):
-            made[start] = replace(made[start], kind="open")
-            made[end] = replace(made[end], kind="close")
+    opened: list[tuple[str, int, int]] = []
+    """Keys, empty for elements; their numbers, and the texts before them."""
+    places: dict[str, list[int]] = defaultdict(list)
+    n_texts = 0
+    for number, piece in enumerate(pieces):
+        key = ""
+        if piece.kind == "open" or piece.key[:5] == "start":
+            key = piece.key[5:] if piece.kind == "void" else ""
+            places[key].append(len(opened))
+            opened.append((key, number, n_texts))
+        elif piece.kind == "close" or (piece.key[:3] == "end" and places[piece.key[3:]]):
+            key = piece.key[3:] if piece.kind == "void" else ""
+            place = (places[key] or [0])[-1]
+            if key and places[""] and place < places[""][-1]:  # around the element, or crossing it
+                continue
+            start, n_before = opened[place][1:] if opened else (0, n_texts)
+            for inner, _, _ in opened[place:]:
+                places[inner].pop()
+            del opened[place:]
+            if key and n_texts > n_before:
+                made[start] = replace(made[start], kind="open")
+                made[number] = replace(piece, kind="close")
+        n_texts += not is_blank(piece.text)
     return made
-
-
-def _is_balanced(pieces: Sequence[Piece]) -> bool:
-    depth = 0
-    for piece in pieces:
-        depth += {"open": 1, "close": -1}.get(piece.kind, 0)
-        if depth < 0:
-            return False
-    return depth == 0
 
 
 class InlineReader:

@@ -111,15 +111,15 @@ class _Reader:
         language = self._settings.target_language
         told = self._source.attribute(element, attribute)
         own = self._source.attribute(element, source_attribute)
+        # A template has no value, or repeats its own language
+        is_open = not told or (own is not None and is_same_language(told, own))
         if language and told is None:
             place = element.start + 1 + len(self._name(element))
             yield Edit(place, place, f' {attribute}="{escape(language)}"')
-        elif language and told and own and is_same_language(told, own):
-            # A template repeats its own language
-            if not is_same_language(told, language):
-                start, end = self._source.value_place(element, attribute) or (0, 0)
-                yield Edit(start, end, escape(language))
-        elif told:
+        elif language and is_open and not is_same_language(told or "", language):
+            start, end = self._source.value_place(element, attribute) or (0, 0)
+            yield Edit(start, end, escape(language))
+        elif told and not is_open:
             check_target(self._settings, told, attribute)
 
     def xliff(
@@ -172,6 +172,9 @@ class _Reader:
                 yield from self._filled_marks(marks, target, keeps_blanks)
                 return
             region, tags = (target.start, target.end), self._tags(target)
+            told, label = attribute(target, "xml:lang"), self._settings.target_language
+            if told and label and not is_same_language(told, label):  # that of a copied source
+                tags = _with_attribute(tags[0], "xml:lang", escape(label)), tags[1]
             if is_old:
                 tags = _with_attribute(tags[0], "state", _TO_REVIEW), tags[1]
         if segmented and marks:

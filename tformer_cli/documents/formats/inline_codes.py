@@ -6,7 +6,6 @@ Programs write the tags of their texts as elements (`<x id="START_LINK"/>`), as 
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
 from typing import NamedTuple
 
 from tformer_cli.documents.segments import Behavior, SegmentBuilder, add_message
@@ -116,6 +115,8 @@ class CodeReader:
 
     def _with_tags(self, pieces: list[Piece]) -> list[Piece]:
         """Finds the markup of a message in the text between elements."""
+        if all("<" not in piece.text for piece in pieces if piece.kind == "text"):
+            return pieces
         characters: list[_Character] = []
         text = ""
         for number, piece in enumerate(pieces):
@@ -235,20 +236,33 @@ class _MessageBuilder(SegmentBuilder):
 
 def _without_empty(pieces: Sequence[Piece]) -> list[Piece]:
     """Makes one code of a pair that has nothing but codes in it."""
-    made: list[Piece] = []
-    for piece, following in zip_longest(pieces, pieces[1:]):
+    starts: dict[str, int] = {}
+    first = list(range(len(pieces)))
+    """For each piece the first one of the pair that ends with it, else itself."""
+    for number, piece in enumerate(pieces):
         if piece.key == "break":  # it parts words, but not a word and a mark
-            piece.breaks, piece.key = following is not None and following.text[:1].isalnum(), ""
-        key = f"start{piece.key[3:]}" if piece.key[:3] == "end" and piece.kind == "void" else None
-        starts = [n for n, one in enumerate(made) if one.kind == "void" and one.key == key]
-        if key is None or not starts or not all(map(_is_void, made[starts[-1] :])):
-            made.append(piece)
-            continue
-        inner = [*made[starts[-1] :], piece]
-        raw = "".join(one.raw for one in inner)
-        breaks = any(one.breaks for one in inner)
-        made[starts[-1] :] = [Piece("void", raw, inner[0].start, piece.end, breaks=breaks)]
-    return made
+            behind = pieces[number + 1].text if number + 1 < len(pieces) else ""
+            piece.breaks, piece.key = behind[:1].isalnum(), ""
+        if not _is_void(piece):
+            starts.clear()
+        elif piece.key[:5] == "start":
+            starts[piece.key[5:]] = number
+        elif piece.key[:3] == "end":
+            first[number] = starts.pop(piece.key[3:], number)
+    made: list[Piece] = []
+    end = len(pieces)
+    while end:
+        start = last = end - 1
+        while start <= last:  # pairs that cross are one code, too
+            start, last = min(start, first[last]), last - 1
+        inner, end = pieces[start:end], start
+        code = inner[0]
+        if len(inner) > 1:
+            raw = "".join(piece.raw for piece in inner)
+            breaks = any(piece.breaks for piece in inner)
+            code = Piece("void", raw, code.start, inner[-1].end, breaks=breaks)
+        made.append(code)
+    return made[::-1]
 
 
 def _is_void(piece: Piece) -> bool:
@@ -257,13 +271,12 @@ def _is_void(piece: Piece) -> bool:
 
 def _without_marked(pieces: Sequence[Piece]) -> Iterator[Piece]:
     """Makes one piece of what halves of a mark exclude from the translation."""
-    left = list(pieces)
-    while left:
-        piece = left.pop(0)
+    left = iter(pieces)
+    for piece in left:
         if piece.kind == "open" and re.match(r"<(?:\w+:)?sm\b.*\stranslate\s*=\s*.no\b", piece.raw):
             inner = [piece]
             while inner[-1].kind != "close" or inner[-1].key[3:] != piece.key[5:]:
-                inner.append(left.pop(0))
+                inner.append(next(left))
             raw, text = "".join(one.raw for one in inner), "".join(one.text for one in inner)
             yield Piece("protected", raw, piece.start, inner[-1].end, text)
         else:
