@@ -9,6 +9,7 @@ from tests.commands import run
 from tests.documents.making import member, read, translated
 from tests.documents.test_office import docx, p
 from tests.documents.test_office import run as run_of
+from tests.documents.test_po import TEMPLATE, check
 from tests.models import LINES
 from tformer_cli.text.language_codes import is_same_language, label_of
 
@@ -24,6 +25,10 @@ XLIFF_2 = (
 LABELED = {
     "html": ('<html lang="en"><p>{}</p></html>', 'lang="{}"'),
     "xhtml": ('<html xml:lang="en" lang="en"><p>{}</p></html>', 'xml:lang="{0}" lang="{0}"'),
+    "htm": (
+        '<html><body class="lang" lang=\'en\'><p lang="la">{}</p></body>',
+        "class=\"lang\" lang='{}'>",
+    ),
     "vtt": ("WEBVTT\nLanguage: en\n\n00:01.000 --> 00:02.000\n{}\n", "Language: {}\n\n"),
     "tmx": (
         '<tmx version="1.4"><body><tu><tuv xml:lang="en"><seg>{}</seg></tuv></tu></body></tmx>',
@@ -61,6 +66,17 @@ def test_the_label_is_that_of_the_option_or_the_model(zoo, unnamed, tmp_path, en
         assert done.exit_code == 0, done.stderr
         code = expected.replace("-", "_") if ending in ("po", "arb") else expected
         assert label.format(code) in out.read_text()
+
+
+def test_a_template_becomes_a_po_file(unnamed, tmp_path):
+    file, out = tmp_path / "a.pot", tmp_path / "b.po"
+    file.write_text(TEMPLATE)
+    done = run("translate", unnamed, file, "-o", out, "--target-language", "lv")
+    assert done.exit_code == 0, done.stderr
+    made = out.read_text()
+    assert '"Language: lv\\n"' in made
+    assert "msgstr[2]" in made
+    check(made)
 
 
 def test_a_language_that_the_model_does_not_write_is_refused(zoo, tmp_path):
