@@ -217,6 +217,10 @@ PAIRS = {
         'a <x id="1" equiv-text="&lt;b>"/>b<x id="2" equiv-text="&lt;/b>"/> c',
         'c <x id="1" equiv-text="&lt;b>"/>b<x id="2" equiv-text="&lt;/b>"/> a',
     ),
+    "several tags in a code": (
+        'a <g id="0"><x id="1" disp="&lt;b>"/>b <x id="2" disp="&lt;/b>&lt;i>"/>c</g> d e',
+        None,
+    ),
     "by content": (
         'a <ph id="1">&lt;i></ph>b<ph id="2">&lt;/i></ph> c',
         'c <ph id="1">&lt;i></ph>b<ph id="2">&lt;/i></ph> a',
@@ -291,6 +295,8 @@ def test_what_opens_stands_before_what_closes(name):
     assert "<" not in document.segments[0].text
     made = backward(document)
     assert not target or target_of(made) == target
+    if name == "several tags in a code":
+        assert re.findall("x id=.(.)", target_of(made)) == ["1", "2"]
     # the same text, read by another program
     root = ET.fromstring(made)  # noqa: S314 - our own
     own, other = ("".join(next(root.iter(tag)).itertext()) for tag in ("source", "target"))
@@ -386,6 +392,7 @@ def test_what_stays_is_counted():
     data = unit('a <ph id="1">[<sub>hidden text</sub>]</ph> b').encode()
     assert read("xliff", data).skipped == {"text in a code (sub)": 1}
     data = unit("a b").replace('id="1"', 'id="1" approved="yes"').encode()
+    assert not read("xliff", unit("a b").encode()).skipped
     assert read("xliff", data).skipped == {"approved unit without a target": 1}
 
 

@@ -287,9 +287,9 @@ class _Reader:
         )
         if unit is None:
             return None
-        self._skipped["text in a code (sub)"] += sum(
-            one.name == "sub" and not is_blank(self._source.content(one)) for one in origin.walk()
-        )
+        texts = (self._source.content(one) for one in origin.walk() if one.name == "sub")
+        if number := sum(not is_blank(text) for text in texts):
+            self._skipped["text in a code (sub)"] += number
         if is_in_cdata(pieces):
             unit.escape = escape_in_cdata
         unit.around, unit.fills = tags, True

@@ -39,6 +39,7 @@ _SIDES = {"open": "start", "begin": "start", "close": "end", "end": "end"}
 _NAMED = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?")
 """Names that Angular gives to the tags of its templates."""
 _TAG = re.compile(r"\s*<(/?)([a-zA-Z][\w:-]*)(?:\s[^<>]*)?>\s*")
+_PART_OF_TAGS = re.compile(r"</?[a-zA-Z]")
 _LINE_BREAK = re.compile(r"\s*<br\b[^<>]*>\s*|\n", re.IGNORECASE)
 _CDATA = ("<![CDATA[", "]]>")
 _CHARACTER = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);|.", re.DOTALL)
@@ -109,6 +110,8 @@ class CodeReader:
         if _LINE_BREAK.fullmatch(text) or attribute(element, "ctype") == "lb":
             return "break"
         tag = _TAG.fullmatch(text)
+        if tag is None and _PART_OF_TAGS.search(text):
+            return "end of several"  # it has no pair, but keeps its place among others
         if tag is None or text.rstrip().endswith("/>"):
             return ""
         return f"{'end' if tag[1] else 'start'} <{tag[2].lower()}>"
