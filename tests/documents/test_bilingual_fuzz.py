@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections import Counter
 from xml.etree import ElementTree as ET
+from xml.parsers import expat
 
 import pytest
 
@@ -182,3 +183,34 @@ def test_the_translate_toolkit_reads_what_is_written(kind, version):
     file = (xliff.xlifffile if kind == "xliff" else tmx.tmxfile).parsestring(made)
     assert [bool(unit.target) for unit in file.units] == [True] * 3
     assert str(file.units[0].source) == "The old house"
+
+
+RICH = {
+    "xliff": """<xliff version="1.2"><file source-language="en"><body><group>
+<trans-unit id="a"><source>the <x id="START_B" equiv-text="&lt;b&gt;"/>old<x id="CLOSE_B"/> <g
+ id="1">house &amp; &lt;i&gt;my &lt;/i&gt;</g></source><target state="new">x</target></trans-unit>
+<trans-unit id="b"><source><![CDATA[a <b>green</b> garden]]></source><seg-source><mrk mtype="seg"
+ mid="0">a <bpt id="1">&lt;</bpt>green</mrk> <mrk mtype="seg" mid="1">house<ept id="1"/></mrk>
+</seg-source><alt-trans><source>c</source><target/></alt-trans></trans-unit></group></body></file>
+</xliff>""",
+    "tmx": """<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>the
+<ph x="1">&lt;b></ph>old<ph x="2">&lt;/b></ph> <hi>house</hi> &lt;i>was&lt;/i> <![CDATA[<b>]]>green
+<![CDATA[</b>]]></seg></tuv><tuv xml:lang="de"><seg/></tuv></tu></body></tmx>""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RICH)
+def test_damaged_files_stay_well_formed(kind):
+    chance, counts = random.Random(5), Counter()
+    for _ in range(1500):
+        data = damaged(RICH[kind].encode(), chance)
+        try:
+            document = read(kind, data, target_language="de")
+        except TformerError:
+            counts["refused"] += 1
+            continue
+        assert document.write([None] * len(document.segments)) == data
+        expat.ParserCreate().Parse(translate(document, chance), True)
+        counts["translated"] += bool(document.segments)
+    assert min(counts.values()) > 50
