@@ -5,6 +5,8 @@ import zipfile
 from dataclasses import replace
 
 from tformer_cli.documents.known_formats import format_named
+from tformer_cli.documents.projection import Link, project, words_of
+from tformer_cli.documents.protect import protected, restored
 from tformer_cli.documents.segments import ReadSettings
 
 
@@ -49,3 +51,25 @@ def translated(document, words):
             for one in document.segments
         ]
     )
+
+
+def reordered(segment, order, links_of=list):
+    """Translates a segment to its words in another order, with markup where words go together.
+
+    `order` makes an order of the numbers of words, and `links_of` takes some of the links.
+    """
+    segment = protected(segment)
+    copied = [(one.start, one.end) for one in segment.spans if one.behavior == "protected"]
+    words = words_of(segment.text, [], copied)
+    text, links = "", []
+    for start, end in (words[number] for number in order(range(len(words)))):
+        links.append(Link((len(text), len(text) + end - start), (start, end)))
+        text += segment.text[start:end] + " "
+    made = restored(segment, text.rstrip(), links_of(links))
+    spans = project(segment, made.text, made.links, made.fixed).spans
+    return replace(segment, text=made.text, spans=spans)
+
+
+def backward(document):
+    """Writes a document whose texts have their words from the last to the first."""
+    return document.write([reordered(one, reversed) for one in document.segments]).decode()

@@ -1,10 +1,15 @@
+import contextlib
+import gettext
+import re
 import shutil
 import subprocess
 import time
+from collections import defaultdict
 
 import pytest
 
 from tests.documents.making import read, shown, translated
+from tformer_cli.documents.formats.plural_forms import PLURAL_FORMS
 from tformer_cli.errors import DataError
 
 HEADER = r"""# Comment
@@ -150,3 +155,225 @@ def test_tags_of_messages_are_markup():
     assert segment.text == "Open the file."
     made = translated(document, {segment.text: "Open the File."}).decode()
     assert 'msgstr "Open <b>the</b> <a href=\\"x\\">File</a>."' in made
+
+
+MESSAGE = 'msgid "{0}"\nmsgstr ""\n'
+OBSOLETE = {
+    "a flag": '#, fuzzy\n#~ msgid "x"\n#~ msgstr "y"\n',
+    "comments": '# by\n#. by\n#: a.c:1\n#, fuzzy, c-format\n#~ msgid "x"\n#~ msgstr "y"\n',
+    "what it was before": '#, fuzzy\n#~| msgid "w"\n#~ msgid "x"\n#~ msgstr "y"\n',
+    "several": '#, fuzzy\n#~ msgid "x"\n#~ msgstr "y"\n#, fuzzy\n#~ msgid "z"\n#~ msgstr "y"\n',
+    "a context": '#, fuzzy\n#~ msgctxt "c"\n#~ msgid "x"\n#~ msgstr "y"\n',
+    "plurals": '#, fuzzy\n#~ msgid "x"\n#~ msgid_plural "y"\n#~ msgstr[0] "y"\n#~ msgstr[1] "z"\n',
+    "long strings": '#, fuzzy\n#~ msgid ""\n#~ "x "\n#~ "y"\n#~ msgstr ""\n#~ "y "\n#~ "z"\n',
+    "no translation": '#, fuzzy\n#~ msgid "x"\n#~ msgstr ""\n',
+    "no blank": '#, fuzzy\n#~msgid "x"\n#~msgstr "y"\n',
+    "a header": '#, fuzzy\n#~ msgctxt "x"\n#~ msgid ""\n#~ msgstr "Language: xx\\n"\n',
+}
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+@pytest.mark.parametrize("name", OBSOLETE)
+def test_what_stands_before_an_obsolete_message_is_its_own(name, end):
+    first, second, third = (
+        re.sub('"([xz])', rf'"\g<1>{place}', OBSOLETE[name]) + end for place in "123"
+    )
+    text = HEADER + "\n" + first + MESSAGE.format("a") + end + second + MESSAGE.format("b") + third
+    document = read("po", text.encode(), target_language="lv")
+    assert shown(document.segments) == ["a", "b"]
+    made = translated(document, {"a": "c"}).decode()
+    flagged = made.replace('"Language: lv\\n"\n', "")
+    assert flagged == text.replace('msgid "a"\nmsgstr ""', '#, fuzzy\nmsgid "a"\nmsgstr "c"')
+    check(made)
+
+
+def check(made):
+    """Asks gettext, and returns what it prints."""
+    if not shutil.which("msgfmt"):
+        return ""
+    command = ["msgfmt", "-c", "-f", "-o", "/dev/null", "-"]
+    asked = subprocess.run(command, check=False, input=made.encode(), capture_output=True)
+    assert asked.returncode == 0, asked.stderr.decode()
+    return asked.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "written"),
+    [
+        # a comment behind a message is that of the next, whatever is between
+        ('msgid "a"\nmsgstr "b"\n#, fuzzy\n\n\nmsgid "c"\nmsgstr "d"\n', [], ""),
+        # a flag that only has the word in it
+        ('#, no-fuzzy-format\nmsgid "a"\nmsgstr ""\n', ["a"], "#, fuzzy, no-fuzzy-format\n"),
+        # nobody has translated what is marked and empty
+        ('#, fuzzy\nmsgid "a"\nmsgstr ""\n', ["a"], '#, fuzzy\nmsgid "a"\nmsgstr "a"'),
+        ('#, fuzzy\nmsgid "a"\nmsgstr "b"\n', [], ""),
+        # several strings and keywords on a line
+        ('msgid "a" "b" msgstr "" msgid "c" msgstr "d"\n', ["ab"], '"ab"\n msgid "c" msgstr "d"'),
+        ('msgid\n"a"\nmsgstr\n""\n', ["a"], 'msgstr "a"'),
+        ('  msgid "a"\n\tmsgstr ""\n', ["a"], 'msgstr "a"'),
+        ('msgid "a"\n\nmsgstr ""\n\n\nmsgid "c"\nmsgstr ""\n', ["a", "c"], 'msgstr "c"'),
+        ('msgid "a"\nmsgstr ""\nmsgid "c"\nmsgstr ""', ["a", "c"], 'msgid "c"\nmsgstr "c"'),
+        ('  # indented\nmsgid "a"\nmsgstr ""\n', ["a"], "  # indented\n#, fuzzy\n"),
+        ('msgid "a \\\nb"\nmsgstr ""\n', ["a b"], 'msgstr "a b"'),
+        ('msgid "a \\x \\q"\nmsgstr ""\n', ["a x q"], 'msgstr "a x q"'),
+        ('domain "x"\nmsgid "a"\nmsgstr ""\n', ["a"], 'domain "x"\n#, fuzzy\n'),
+        ('#| msgid "b"\n#| "c"\nmsgid "a"\nmsgstr ""\n', ["a"], '#, fuzzy\n#| msgid "b"'),
+        ('#~ no keyword\nmsgid "a"\nmsgstr ""\n', ["a"], "#~ no keyword\n#, fuzzy\n"),
+    ],
+)
+def test_messages_are_read_as_gettext_reads_them(text, expected, written):
+    for whole in (text, text.replace("\n", "\r\n")):
+        document = read("po", whole.encode())
+        assert shown(document.segments) == expected
+        made = document.write(document.segments).decode()
+        assert written in made.replace("\r\n", "\n")
+        assert document.write([None] * len(expected)) == whole.encode()
+    if not any(odd in text for odd in ("#~", "domain", "\\x", "\\\n")):
+        check(HEADER + "\n" + made)
+
+
+TEMPLATE = r"""# Some program.
+#, fuzzy
+msgid ""
+msgstr ""
+"Project-Id-Version: PACKAGE VERSION\n"
+"Report-Msgid-Bugs-To: \n"
+"POT-Creation-Date: 2024-05-06 07:08+0000\n"
+"PO-Revision-Date: YEAR-MO-DA HO:MI+ZONE\n"
+"Last-Translator: FULL NAME <EMAIL@ADDRESS>\n"
+"Language-Team: LANGUAGE <LL@li.org>\n"
+"Language: \n"
+"MIME-Version: 1.0\n"
+"Content-Type: text/plain; charset=CHARSET\n"
+"Content-Transfer-Encoding: 8bit\n"
+"Plural-Forms: nplurals=INTEGER; plural=EXPRESSION;\n"
+
+msgid "House"
+msgstr ""
+
+#, c-format
+msgid "One house"
+msgid_plural "%d houses"
+msgstr[0] ""
+msgstr[1] ""
+"""
+WORDS = {"House": "Größe", "One house": "Ein Haus", "%d houses": "%d Häuser"}
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "forms"),
+    [
+        ("de", "de", ["Ein Haus", "%d Häuser"]),
+        ("pt-BR", "pt_BR", ["Ein Haus", "%d Häuser"]),
+        ("ja", "ja", ["%d Häuser"]),
+        ("zh-Hans", "zh_CN", ["%d Häuser"]),
+        # form 0 is that of 21, too, which has to be told
+        ("ru", "ru", ["%d Häuser"] * 3),
+        ("pl", "pl", ["Ein Haus", "%d Häuser", "%d Häuser"]),
+        ("cy", "cy", ["%d Häuser", "Ein Haus", *["%d Häuser"] * 3]),
+        ("ar", "ar", ["%d Häuser", "Ein Haus", *["%d Häuser"] * 4]),
+    ],
+)
+def test_a_template_becomes_a_file_of_its_language(monkeypatch, language, code, forms):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    document = read("po", TEMPLATE.encode(), name="app.pot", target_language=language)
+    assert document.write([None] * len(document.segments)) == TEMPLATE.encode()
+    made = translated(document, WORDS).decode()
+    assert '#, fuzzy\nmsgid ""' not in made
+    assert f'"Language: {code}\\n"\n' in made
+    assert '"Project-Id-Version: app\\n"\n' in made
+    assert '"PO-Revision-Date: 1970-01-02 00:00+0000\\n"\n' in made
+    assert "charset=UTF-8" in made
+    assert f"nplurals={len(forms)};" in made
+    assert made.endswith(
+        "".join(f'msgstr[{number}] "{form}"\n' for number, form in enumerate(forms))
+    )
+    assert not document.skipped
+    assert not check(made)
+    assert not read("po", made.encode(), target_language=language).segments
+
+
+def test_a_template_without_a_language_is_told(monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    document = read("po", TEMPLATE.encode())
+    assert list(document.skipped) == ["plural rule of an unknown language (--target-language)"]
+    made = translated(document, WORDS).decode()
+    assert 'msgstr[1] "%d Häuser"\n' in made
+    check(made)
+    # a rule that nobody needs is left out
+    single = TEMPLATE[: TEMPLATE.index("#, c-format")]
+    document = read("po", single.encode())
+    assert not document.skipped
+    made = translated(document, WORDS).decode()
+    assert "Plural-Forms" not in made
+    check(made)
+
+
+@pytest.mark.parametrize(
+    ("header", "added"),
+    [
+        ("Language: \\n", "Language: pl"),
+        ("Content-Type: text/plain; charset=UTF-8\\n", "Language: pl"),
+        ("Content-Type: text/plain; charset=ASCII\\n", "Content-Type: text/plain; charset=UTF-8"),
+        ("Language: pl_PL\\n", "Plural-Forms: nplurals=3;"),
+        ("Language: pl\\nX-Own: \\\\n\\n", "X-Own: \\\\n\\n"),
+        (None, "Content-Type: text/plain; charset=UTF-8"),
+    ],
+)
+def test_a_header_gets_what_it_lacks(header, added):
+    text = TEMPLATE[TEMPLATE.index('msgid "House"') :]
+    if header is not None:
+        text = f'msgid ""\nmsgstr "{header}"\n\n' + text
+    document = read("po", text.encode(), target_language="pl")
+    made = translated(document, WORDS).decode()
+    assert f'"{added}' in made
+    assert 'msgstr[2] "%d Häuser"\n' in made
+    check(made)
+
+
+def test_forms_follow_the_header():
+    header = 'msgid ""\nmsgstr "Plural-Forms: nplurals={}; plural=0;\\n"\n\n'
+    message = 'msgid "a"\nmsgid_plural "b"\nmsgstr[0] "{}"\nmsgstr[1] ""\n'
+    document = read("po", (header.format(1) + message.format("")).encode())
+    made = document.write(document.segments).decode()
+    assert made.endswith('msgid_plural "b"\nmsgstr[0] "b"\n')
+    document = read("po", (header.format(3) + message.format("c")).encode())
+    made = document.write(document.segments).decode()
+    assert made.endswith('msgstr[0] "c"\nmsgstr[1] "b"\nmsgstr[2] "b"\n')
+
+
+def test_a_file_of_another_language_is_refused():
+    data = b'msgid ""\nmsgstr "Language: pt_BR\\n"\n\nmsgid "a"\nmsgstr ""\n'
+    for same in ("", "pt", "pt-PT", "pt-BR"):
+        assert read("po", data, target_language=same).segments
+    with pytest.raises(DataError, match=r"^a.po: is for pt_BR \(Language\) and would be translat"):
+        read("po", data, target_language="fr")
+
+
+def test_rules_of_plural_forms_are_those_of_others():
+    """Compares each rule as a function with that of gettext or of other programs."""
+    known = defaultdict(list)
+    # GNU gettext's
+    known["lv"].append("n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2")
+    known["ga"].append("n==1 ? 0 : n==2 ? 1 : 2")
+    with contextlib.suppress(ImportError):
+        from translate.lang import data
+
+        for code, row in data.languages.items():
+            known[code].append(row[2])
+    with contextlib.suppress(ImportError):
+        from babel.messages.plurals import PLURALS
+
+        for code, (_, rule) in PLURALS.items():
+            known[code].append(rule)
+    different = []
+    for code, own in PLURAL_FORMS.items():
+        count, rule = own.removeprefix("nplurals=").removesuffix(";").split("; plural=")
+        values, *others = (
+            [function(n) for n in range(300)]
+            for function in map(gettext.c2py, [rule, *known[code.replace("pt_br", "pt_BR")]])
+        )
+        assert max(values) == int(count) - 1
+        if others and values not in others:
+            different.append(code)
+    assert not different

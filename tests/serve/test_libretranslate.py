@@ -257,6 +257,14 @@ def test_a_document_of_any_format_is_translated():
     expected = "<html lang='fr'><p>HELLO <b>YOU</b></p><pre>hello</pre>"
     assert client.get(place).text == expected
     assert client.service.asked[0].settings["aligned"] is True
+    memory = b'<tmx version="1.4"><tu><tuv xml:lang="en"><seg>hello</seg></tuv></tu></tmx>'
+    url = client.post("/translate_file", **upload("a.tmx", memory)).json["translatedFileUrl"]
+    made = client.get(url.removeprefix("http://localhost:5000")).text
+    assert '<tuv xml:lang="fr"><seg>HELLO</seg></tuv>' in made
+    german = b'msgid ""\nmsgstr "Language: de\\n"\n\nmsgid "hello"\nmsgstr ""\n'
+    other = client.post("/translate_file", **upload("a.po", german))
+    assert other.status == 400
+    assert other.json["error"].startswith("a.po: is for de (Language) and would be translated into")
     damaged = client.post("/translate_file", **upload("a.docx", b"PK\0"))
     assert damaged.status == 400
     assert damaged.json["error"].startswith("a.docx: ")

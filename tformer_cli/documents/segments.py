@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from tformer_cli.errors import DataError
+from tformer_cli.text.language_codes import is_same_language
 from tformer_cli.wording import is_blank
 
 Behavior = Literal["once", "repeat", "void", "protected"]
@@ -164,6 +165,16 @@ def add_unpacked(n_bytes: int) -> None:
 def check_pieces(n_pieces: int) -> None:
     """Refuses a text with more tags than the settings allow."""
     _ROOM.get(_ENDLESS_ROOM).check_pieces(n_pieces)
+
+
+def check_target(settings: ReadSettings, told: str, where: str) -> None:
+    """Refuses a file that is for another language than the one it is translated into."""
+    wanted = settings.target_language
+    if told and wanted and not is_same_language(told, wanted):
+        raise DataError(
+            f"{settings.name}: is for {told[:40]} ({where}) and would be translated into "
+            f"{wanted[:40]}; name another file or language"
+        )
 
 
 class SegmentBuilder:
@@ -429,10 +440,17 @@ class Encoding:
 class TextDocument:
     """A document that is text: what is copied, and slots of what is translated."""
 
-    def __init__(self, parts: Sequence[str | Slot], encoding: Encoding | None = None) -> None:
+    def __init__(
+        self,
+        parts: Sequence[str | Slot],
+        encoding: Encoding | None = None,
+        relabel: Callable[[str], str] = str,
+    ) -> None:
+        """`relabel` tells the language of the translation where the text tells its own."""
         self.skipped: Counter[str] = Counter()
         self._parts = parts
         self._encoding = encoding or Encoding()
+        self._relabel = relabel
 
     @property
     def segments(self) -> list[Segment]:
@@ -441,7 +459,9 @@ class TextDocument:
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         given = iter(translated)
         texts = [one.written(next(given)) if isinstance(one, Slot) else one for one in self._parts]
-        return self._encoding.written("".join(texts))
+        is_translated = any(one is not None for one in translated)
+        whole = self._relabel("".join(texts)) if is_translated else "".join(texts)
+        return self._encoding.written(whole)
 
 
 _UNMARKED = {"utf-16": "utf-16-le", "utf-32": "utf-32-le", "utf-8-sig": "utf-8"}

@@ -304,6 +304,10 @@ class Unit:
     """Writes what is equal to the segment, too: the region holds a translation, not the source."""
     render: Render | None = None
     """Writes text and markup; otherwise they are joined."""
+    group: int = -1
+    """Units of one group, if it has a number, are written together or not at all."""
+    copied: str = ""
+    """Of a unit with a group: written where only others of the group are translated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,28 +411,34 @@ def counted(pieces: Iterator[Piece]) -> list[Piece]:
 def pair(pieces: list[Piece]) -> list[Piece]:
     """Makes spans of halves that belong together (the start and the end of a bookmark).
 
-    As voids they would be placed one by one, perhaps the end before the start.
+    As voids they would be placed one by one, perhaps the end before the start. A pair that crosses
+    an element, or another pair, stays two voids, and so does one that has no text in it.
     """
-    ends = {piece.key[3:]: number for number, piece in enumerate(pieces) if piece.key[:3] == "end"}
     made = list(pieces)
+    opened: list[tuple[str, int, int]] = []
+    """Keys, empty for elements; their numbers, and the texts before them."""
+    places: dict[str, list[int]] = defaultdict(list)
+    n_texts = 0
     for number, piece in enumerate(pieces):
-        if piece.key[:5] != "start" or (end := ends.get(piece.key[5:], -1)) <= number:
-            continue
-        # asked of what was made so far: a pair that crosses an earlier one stays two voids
-        between = made[number + 1 : end]
-        if _is_balanced(between) and not all(is_blank(piece.text) for piece in between):
-            made[number] = replace(piece, kind="open", behavior="once")
-            made[end] = replace(made[end], kind="close")
+        key = ""
+        if piece.kind == "open" or piece.key[:5] == "start":
+            key = piece.key[5:] if piece.kind == "void" else ""
+            places[key].append(len(opened))
+            opened.append((key, number, n_texts))
+        elif piece.kind == "close" or (piece.key[:3] == "end" and places[piece.key[3:]]):
+            key = piece.key[3:] if piece.kind == "void" else ""
+            place = (places[key] or [0])[-1]
+            if key and places[""] and place < places[""][-1]:  # around the element, or crossing it
+                continue
+            start, n_before = opened[place][1:] if opened else (0, n_texts)
+            for inner, _, _ in opened[place:]:
+                places[inner].pop()
+            del opened[place:]
+            if key and n_texts > n_before:
+                made[start] = replace(made[start], kind="open")
+                made[number] = replace(piece, kind="close")
+        n_texts += not is_blank(piece.text)
     return made
-
-
-def _is_balanced(pieces: Sequence[Piece]) -> bool:
-    depth = 0
-    for piece in pieces:
-        depth += {"open": 1, "close": -1}.get(piece.kind, 0)
-        if depth < 0:
-            return False
-    return depth == 0
 
 
 class InlineReader:
@@ -447,7 +457,11 @@ class InlineReader:
         self._halves = halves
 
     def pieces(self, element: Element) -> list[Piece]:
-        return pair(counted(self._read(element)))
+        return pair(self.single_pieces(element))
+
+    def single_pieces(self, element: Element) -> list[Piece]:
+        """Reads pieces without making spans of halves."""
+        return counted(self._read(element))
 
     def _read(self, element: Element) -> Iterator[Piece]:
         source, place = self._source, element.inner
@@ -524,6 +538,7 @@ class XmlDocument:
         self._starts = [one.start for one in self._regions]
         self._relabel = relabel
         self._given: list[Segment | None] = []
+        self._groups: set[int] = set()
 
     @property
     def segments(self) -> list[Segment]:
@@ -534,6 +549,11 @@ class XmlDocument:
             return self._data
         given = iter(translated)
         self._given = [next(given) if isinstance(one, Unit) else None for one in self._regions]
+        self._groups = {
+            region.group
+            for region, segment in zip(self._regions, self._given, strict=True)
+            if isinstance(region, Unit) and segment is not None
+        } - {-1}
         text = self._expanded(0, len(self._source.text), 0)
         return self._source.encoded(self._relabel(text))
 
@@ -555,6 +575,8 @@ class XmlDocument:
         if isinstance(unit, Edit):
             return unit.text
         given, own = self._given[number], unit.segment
+        if given is None and unit.group in self._groups:
+            return unit.around[0] + unit.copied + unit.around[1]
         if given is None or (not unit.fills and (given.text, given.spans) == (own.text, own.spans)):
             return self._expanded(unit.start, unit.end, number + 1)
         content = (unit.render or joined)(self._items(number, unit, given), unit.escape)
@@ -595,4 +617,6 @@ class XmlDocument:
         if piece.kind in ("open", "close"):
             return piece, piece.raw
         number = bisect_left(self._starts, piece.start, number)
+        if number == len(self._starts) or self._starts[number] >= piece.end:
+            return piece, piece.raw
         return piece, self._expanded(piece.start, piece.end, number)

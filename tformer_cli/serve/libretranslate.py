@@ -25,6 +25,7 @@ from tformer_cli.serve.proxies import PREFIX, public_url
 from tformer_cli.serve.requests import Fields, Refused, read_fields
 from tformer_cli.serve.site import Priority, Route, Site, client_name, report
 from tformer_cli.serve.suggestions import FULL
+from tformer_cli.text.language_codes import label_of
 from tformer_cli.wording import is_blank
 
 FRONTEND_MILLISECONDS = 500
@@ -285,7 +286,7 @@ async def translate_file(site: Site, request: Request) -> Response:
         raise Refused(400, "Invalid request: file format not supported")
     served = site.languages
     target = _language(served, fields.text("target"))
-    settings = ReadSettings(name=file.name, target_language=target)
+    settings = ReadSettings(name=file.name, target_language=label_of(target))
     deadline = site.deadline(fields)
     # Nothing else refers to the bytes, which its reader then need not keep
     contents = [fields.files.pop("file").content]

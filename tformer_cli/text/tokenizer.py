@@ -206,6 +206,11 @@ class Tokenizer(ABC):
         """Codes of the languages that there are tokens for, in alphabetical order."""
         return ()
 
+    @property
+    def has_language_tokens(self) -> tuple[bool, bool]:
+        """Whether texts of the source, and of the target, get a token or a prompt of a language."""
+        return False, False
+
     def encode_pairs(
         self, sources: Sequence[str], targets: Sequence[str]
     ) -> tuple[list[list[int]], list[list[int]]]:

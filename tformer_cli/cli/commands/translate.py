@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -440,11 +440,51 @@ WITHOUT_EFFECT = frozenset(
 def languages_of(model: Path, options: TranslatorOptions) -> dict[str, Any]:
     """Returns the languages of a model as arguments of `ReadSettings`, without opening it."""
     from tformer_cli.artifacts.config_file import read_config
+    from tformer_cli.files.cache import given_name
+    from tformer_cli.foreign.known_models import languages_of as languages_named
     from tformer_cli.kinds.opening import resolved
+    from tformer_cli.text.language_codes import label_of
 
-    config = read_config(resolved(model, options))
-    target = options.target_language or config.target_language
-    return {"source_language": config.source_language, "target_language": target}
+    path = resolved(model, options)
+    config = read_config(path)
+    name = given_name(path)  # a pair, for a model of many languages
+    named = (languages_named(name) if name else None) or ("", "")
+    source = options.source_language or named[0] or config.source_language
+    target = options.target_language or named[1] or config.target_language
+    return {"source_language": label_of(source), "target_language": label_of(target)}
+
+
+def without_labels(model: Path, options: TranslatorOptions) -> TranslatorOptions:
+    """Omits languages for which a model has no tokens: they only label a document.
+
+    Raises:
+        UsageError: The model is known to read or to write another language.
+    """
+    codes = options.source_language, options.target_language
+    if not any(codes):
+        return options
+    from tformer_cli.artifacts.config_file import read_config
+    from tformer_cli.kinds.opening import resolved
+    from tformer_cli.text.language_codes import is_same_language
+    from tformer_cli.text.tokenizer import read_tokenizer
+
+    path = resolved(model, options)
+    config, chosen = read_config(path), list[str | None]()
+    for side, code, own, has_tokens in zip(
+        ("source", "target"),
+        codes,
+        (config.source_language, config.target_language),
+        read_tokenizer(path).has_language_tokens,
+        strict=True,
+    ):
+        if code and own and not has_tokens and not is_same_language(code, own):
+            does = "reads" if side == "source" else "writes"
+            raise UsageError(
+                f'--{side}-language: this model {does} "{own}", not "{code[:40]}"; omit it, or '
+                "name another model"
+            )
+        chosen.append(code if has_tokens else None)
+    return replace(options, source_language=chosen[0], target_language=chosen[1])
 
 
 def refuse_of_lines(job: LargeJobOptions, formats: FormatOptions) -> None:
@@ -502,7 +542,7 @@ def translate(
                 found,
                 files.output,
                 partial(languages_of, model, options),
-                lambda: options.open(model, quiet=quiet, **more, **decoding),
+                lambda: without_labels(model, options).open(model, quiet=quiet, **more, **decoding),
                 constraints.terms(),
                 protects=documents.protect is not False,
                 summary_file=documents.summary,

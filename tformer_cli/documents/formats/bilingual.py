@@ -1,18 +1,25 @@
 """XLIFF 1.2 and 2, and TMX: files with a source and its translation next to each other.
 
 A segment is a source that has no translation yet. Its translation is written into the target, which
-is added where there is none; what has a translation stays, and so do states and ids.
+is added where there is none; what has a translation stays, and so do ids. A target that is written
+waits for a review, where the format has a state for it.
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from html import escape
 
-from tformer_cli.documents.segments import Behavior, Document, ReadSettings
+from tformer_cli.documents.formats.inline_codes import (
+    CodeReader,
+    escape_in_cdata,
+    is_in_cdata,
+    write_codes,
+)
+from tformer_cli.documents.segments import Document, ReadSettings, check_target
 from tformer_cli.documents.xml_text import (
     Edit,
     Element,
-    InlineReader,
     Source,
     Unit,
     XmlDocument,
@@ -20,6 +27,7 @@ from tformer_cli.documents.xml_text import (
     parsed,
 )
 from tformer_cli.errors import DataError
+from tformer_cli.text.language_codes import is_same_language
 from tformer_cli.wording import is_blank
 
 NAMESPACES = {
@@ -30,36 +38,24 @@ NAMESPACES = {
     "urn:oasis:names:tc:xliff:document:2.2": "",
     "http://www.lisa.org/tmx14": "",
 }
-_VOID = frozenset(["x", "bx", "ex", "bpt", "ept", "ph", "it", "sc", "ec", "cp", "sm", "em", "ut"])
-"""Codes of the program that the text is from, and halves of them."""
-_ONCE = frozenset(("g", "pc", "mrk", "hi"))
-_HALVES = {
-    "bpt": ("start", ("rid", "i", "id")),
-    "ept": ("end", ("rid", "i", "id")),
-    "bx": ("start", ("rid", "id")),
-    "ex": ("end", ("rid", "id")),
-    "sc": ("start", ("id",)),
-    "ec": ("end", ("startRef",)),
-    "sm": ("start", ("id",)),
-    "em": ("end", ("startRef",)),
-}
-"""The side of a pair, and the attributes of which the first that is there names the pair."""
 _UNTRANSLATED = frozenset(("new", "needs-translation"))
+_DONE = frozenset(("final", "signed-off", "reviewed"))
+"""States in which a target is empty on purpose."""
+_TO_REVIEW = "needs-review-translation"
 
 
 def read_xliff(data: bytes, settings: ReadSettings) -> Document:
     source, root = _root(data, settings, "xliff")
     reader = _Reader(source, settings)
-    language = settings.target_language
-    edits: list[Edit] = []
+    labels: list[Edit] = []
     if (source.attribute(root, "version") or "").startswith("2"):
         units = [*reader.xliff(root, "segment")]
-        edits += reader.labelled(root, "trgLang", language)
+        labels += reader.labelled(root, "trgLang", "srcLang")
     else:
         units = [*reader.xliff(root, "trans-unit")]
         for file in (one for one in root.children if one.name == "file"):
-            edits += reader.labelled(file, "target-language", language)
-    return XmlDocument(data, source, [*units, *edits])
+            labels += reader.labelled(file, "target-language", "source-language")
+    return reader.document(data, [*units, *labels])
 
 
 def read_tmx(data: bytes, settings: ReadSettings) -> Document:
@@ -71,10 +67,9 @@ def read_tmx(data: bytes, settings: ReadSettings) -> Document:
         )
     headers = [one for one in root.children if one.name == "header"]
     declared = source.attribute(headers[0], "srclang") if headers else None
-    language = settings.source_language or ("" if declared in (None, "*all*") else declared or "")
     reader = _Reader(source, settings)
-    units = (reader.tmx(one, language) for one in root.walk() if one.name == "tu")
-    return XmlDocument(data, source, [unit for unit in units if unit])
+    units = (reader.tmx(one, declared) for one in root.walk() if one.name == "tu")
+    return reader.document(data, [unit for unit in units if unit])
 
 
 def _root(data: bytes, settings: ReadSettings, name: str) -> tuple[Source, Element]:
@@ -102,79 +97,163 @@ class _Reader:
     def __init__(self, source: Source, settings: ReadSettings) -> None:
         self._source = source
         self._settings = settings
-        self._inline = InlineReader(source, self._behavior, halves=self._half)
+        self._codes = CodeReader(source)
+        self._skipped: Counter[str] = Counter()
+        self._n_groups = 0
 
-    def _behavior(self, element: Element) -> Behavior:
-        attribute = self._source.attribute
-        if element.name == "mrk" and (
-            attribute(element, "translate") == "no" or attribute(element, "mtype") == "protected"
-        ):
-            return "protected"
-        if element.name in _ONCE:
-            return "once"
-        return "void" if element.name in _VOID else "protected"
+    def document(self, data: bytes, regions: Sequence[Unit | Edit]) -> Document:
+        document = XmlDocument(data, self._source, regions)
+        document.skipped.update(self._skipped)
+        return document
 
-    def _half(self, element: Element) -> str:
-        if element.name not in _HALVES:
-            return ""
-        side, names = _HALVES[element.name]
-        ids = (self._source.attribute(element, name) for name in names)
-        return f"{side}{element.name[-1]} {next((one for one in ids if one is not None), None)}"
-
-    def labelled(self, element: Element, attribute: str, language: str) -> Iterator[Edit]:
-        """Adds the target's language where a file does not tell it."""
-        if language and self._source.attribute(element, attribute) is None:
+    def labelled(self, element: Element, attribute: str, source_attribute: str) -> Iterator[Edit]:
+        """Tells the target's language where a file does not; refuses a file for another."""
+        language = self._settings.target_language
+        told = self._source.attribute(element, attribute)
+        own = self._source.attribute(element, source_attribute)
+        # A template has no value, or repeats its own language
+        is_open = not told or (own is not None and is_same_language(told, own))
+        if language and told is None:
             place = element.start + 1 + len(self._name(element))
             yield Edit(place, place, f' {attribute}="{escape(language)}"')
+        elif language and is_open and not is_same_language(told or "", language):
+            start, end = self._source.value_place(element, attribute) or (0, 0)
+            yield Edit(start, end, escape(language))
+        elif told and not is_open:
+            check_target(self._settings, told, attribute)
 
     def xliff(
-        self, element: Element, unit_name: str, *, keeps_blanks: bool = False
+        self,
+        element: Element,
+        unit_name: str,
+        *,
+        keeps_blanks: bool = False,
+        is_translated: bool = True,
     ) -> Iterator[Unit]:
         for child in element.children:
-            if self._source.attribute(child, "translate") == "no":
-                continue
+            translate = self._source.attribute(child, "translate")
+            translates = is_translated if translate is None else translate != "no"
             space = self._source.attribute(child, "xml:space")
             keeps = space == "preserve" if space else keeps_blanks
+            if child.name == "unit":
+                self._codes.keep_data(child)
             if child.name != unit_name:
-                yield from self.xliff(child, unit_name, keeps_blanks=keeps)
-            elif unit := self._xliff_unit(child, keeps_blanks=keeps):
-                yield unit
+                yield from self.xliff(
+                    child, unit_name, keeps_blanks=keeps, is_translated=translates
+                )
+            elif translates:
+                yield from self._xliff_units(child, keeps_blanks=keeps)
 
-    def _xliff_unit(self, element: Element, *, keeps_blanks: bool) -> Unit | None:
+    def _xliff_units(self, element: Element, *, keeps_blanks: bool) -> Iterator[Unit]:
         origin, target = _child(element, "source"), _child(element, "target")
         if origin is None:
-            return None
-        if target is not None:
-            state = self._source.attribute(target, "state") or ""
-            is_open = state in _UNTRANSLATED or (
-                self._settings.fills_fuzzy and state.startswith("needs-")
+            return
+        attribute = self._source.attribute
+        # In XLIFF 2 the state is the segment's own
+        is_old = element.name == "trans-unit"
+        state = attribute(element if target is None or not is_old else target, "state") or ""
+        if attribute(element, "approved") == "yes" or state in _DONE:
+            if target is None:
+                self._skipped["approved unit without a target"] += 1
+            return
+        segmented = _child(element, "seg-source")
+        marks = [*self._marks(segmented)] if segmented else []
+        if target is None:
+            before = segmented or origin
+            name = self._name(origin).replace("source", "target")
+            stated = f' state="{_TO_REVIEW}"' if is_old else ""
+            opening = f"{self._indent(origin)}<{name}{stated}>"
+            region, tags = (before.end, before.end), (opening, f"</{name}>")
+        else:
+            is_open = is_old and (
+                state in _UNTRANSLATED or (self._settings.fills_fuzzy and state[:6] == "needs-")
             )
             if not (is_open or is_blank(self._source.content(target))):
-                return None
-            return self._filled(origin, target.start, target.end, *self._tags(target), keeps_blanks)
-        before = _child(element, "seg-source") or origin
-        # In XLIFF 2 the state is the segment's own
-        state = ' state="needs-review-translation"' if element.name == "trans-unit" else ""
-        name = self._name(origin).replace("source", "target")
-        opening = f"{self._indent(origin)}<{name}{state}>"
-        return self._filled(origin, before.end, before.end, opening, f"</{name}>", keeps_blanks)
+                yield from self._filled_marks(marks, target, keeps_blanks)
+                return
+            region, tags = (target.start, target.end), self._tags(target)
+            told, label = attribute(target, "xml:lang"), self._settings.target_language
+            if told and label and not is_same_language(told, label):  # that of a copied source
+                tags = _with_attribute(tags[0], "xml:lang", escape(label)), tags[1]
+            if is_old:
+                tags = _with_attribute(tags[0], "state", _TO_REVIEW), tags[1]
+        if segmented and marks:
+            yield from self._group(segmented, marks, region, tags, keeps_blanks)
+        elif unit := self._filled(origin, region, tags, keeps_blanks):
+            yield unit
 
-    def tmx(self, element: Element, language: str) -> Unit | None:
+    def _marks(self, element: Element) -> Iterator[Element]:
+        """Finds the parts of a source, as a program has cut it into segments."""
+        for child in element.children:
+            if child.name == "mrk" and self._source.attribute(child, "mtype") == "seg":
+                yield child
+            else:
+                yield from self._marks(child)
+
+    def _filled_marks(
+        self, marks: Sequence[Element], target: Element, keeps_blanks: bool
+    ) -> Iterator[Unit]:
+        """Fills the parts of a target that are empty beside others."""
+        attribute = self._source.attribute
+        by_id = {attribute(mark, "mid"): mark for mark in self._marks(target)}
+        for mark in marks:
+            empty = by_id.get(attribute(mark, "mid"))
+            if empty is not None and is_blank(self._source.content(empty)):
+                region = empty.start, empty.end
+                unit = self._filled(mark, region, self._tags(empty), keeps_blanks)
+                if unit is not None:
+                    yield unit
+
+    def _group(
+        self,
+        segmented: Element,
+        marks: Sequence[Element],
+        region: tuple[int, int],
+        tags: tuple[str, str],
+        keeps_blanks: bool,
+    ) -> Iterator[Unit]:
+        """Makes a unit of each part of a source; what is between them is copied."""
+        text, place = self._source.text, segmented.inner
+        self._n_groups += 1
+        found: list[Unit] = []
+        for mark in marks:
+            # all of them stand in one place of the file, one behind the other
+            start = region[1] if found else region[0]
+            unit = self._filled(mark, (start, region[1]), ("", ""), keeps_blanks)
+            if unit is not None:
+                unit.group, unit.copied = self._n_groups, self._source.inside(mark)
+                unit.around = text[place : mark.inner], ""
+                place = mark.inner_end
+                found.append(unit)
+        if found:
+            found[0].around = tags[0] + found[0].around[0], ""
+            found[-1].around = found[-1].around[0], text[place : segmented.inner_end] + tags[1]
+        yield from found
+
+    def tmx(self, element: Element, declared: str | None) -> Unit | None:
+        declared = self._source.attribute(element, "srclang") or declared
+        language = self._settings.source_language or ("" if declared == "*all*" else declared or "")
+        target_language = self._settings.target_language
         variants = [(self._language(one), one) for one in element.children if one.name == "tuv"]
-        origins = [one for code, one in variants if not language or _is_of(language, code)]
+        origins = [
+            one
+            for code, one in variants
+            if (_is_of(language, code) if language else not _is_of(target_language, code))
+        ]
         origin = _child(origins[0], "seg") if origins else None
         if origin is None:
             return None
         for code, variant in variants:
-            if _is_of(self._settings.target_language, code):
+            if _is_of(target_language, code):
                 segment = _child(variant, "seg")
                 if segment is None or not is_blank(self._source.content(segment)):
                     return None
-                return self._filled(origin, segment.start, segment.end, *self._tags(segment), False)
+                region = segment.start, segment.end
+                return self._filled(origin, region, self._tags(segment), keeps_blanks=False)
         last = variants[-1][1]
-        opening = f'<tuv xml:lang="{escape(self._settings.target_language)}"><seg>'
-        opening = self._indent(origins[0]) + opening
-        return self._filled(origin, last.end, last.end, opening, "</seg></tuv>", False)
+        opening = f'<tuv xml:lang="{escape(target_language)}"><seg>'
+        tags = self._indent(origins[0]) + opening, "</seg></tuv>"
+        return self._filled(origin, (last.end, last.end), tags, keeps_blanks=False)
 
     def _language(self, variant: Element) -> str:
         attribute = self._source.attribute
@@ -195,16 +274,29 @@ class _Reader:
         return text[place : element.start]
 
     def _filled(
-        self, origin: Element, start: int, end: int, opening: str, closing: str, keeps_blanks: bool
+        self,
+        origin: Element,
+        region: tuple[int, int],
+        tags: tuple[str, str],
+        keeps_blanks: bool,
     ) -> Unit | None:
         """Makes a unit of the source's text for the region of the target."""
-        pieces = self._inline.pieces(origin)
-        unit = build_unit(pieces, origin.name, joins_blanks=not keeps_blanks)
+        pieces = self._codes.pieces(origin)
+        unit = build_unit(
+            pieces, origin.name, joins_blanks=not keeps_blanks, region=region, render=write_codes
+        )
         if unit is None:
             return None
-        text = self._source.text
-        # Markup around all of the source is no part of the segment, but of the target
-        lead, tail = text[origin.inner : unit.start], text[unit.end : origin.inner_end]
-        unit.around = opening + lead, tail + closing
-        unit.start, unit.end, unit.fills = start, end, True
+        texts = (self._source.content(one) for one in origin.walk() if one.name == "sub")
+        if number := sum(not is_blank(text) for text in texts):
+            self._skipped["text in a code (sub)"] += number
+        if is_in_cdata(pieces):
+            unit.escape = escape_in_cdata
+        unit.around, unit.fills = tags, True
         return unit
+
+
+def _with_attribute(tag: str, name: str, value: str) -> str:
+    """Sets an attribute in a tag that opens an element."""
+    made, count = re.subn(rf"""(\s{name}\s*=\s*)("[^"]*"|'[^']*')""", rf'\g<1>"{value}"', tag)
+    return made if count else f'{tag[:-1]} {name}="{value}">'

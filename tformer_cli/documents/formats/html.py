@@ -222,9 +222,12 @@ class HtmlDocument:
     def _in_language(self, part: str) -> str:
         """Tells the language of the translation where the page tells that of its text."""
         code = self._language
-        if not code or not part.startswith("<") or _name(part) != "html" or part[1] == "/":
+        name = _name(part) if code and part.startswith("<") else ""
+        if name not in ("html", "body") or part[1] == "/":
             return part
         part = _LANGUAGE.sub(lambda found: found[1] + html.escape(code), part)
+        if name == "body":
+            return part
         if code.partition("-")[0] in _FROM_RIGHT and not re.search(r"\bdir\s*=", part):
             part = part[:5] + ' dir="rtl"' + part[5:]
         return part

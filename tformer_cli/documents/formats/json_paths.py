@@ -22,6 +22,8 @@ _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
 _LAST_COMMA = re.compile(r",\s*(?=[]}])")
 DEEPEST = 500
 """Lists and objects in each other."""
+_LABEL = re.compile(r"""("@@locale"\s*:\s*")[^"\\]*""")
+"""The language of an ARB file, by a key that no text has: there its quotes are escaped."""
 _NOTES = ("@", "$")
 """First characters of keys that tell programs something: of ARB files, of schemas."""
 
@@ -39,7 +41,12 @@ def read(data: bytes, settings: ReadSettings) -> Document:
         raise DataError(f"{settings.name}:{line}: is not JSON ({error.msg})") from None
     except RecursionError:
         raise DataError(f"{settings.name}: has too many values in each other") from None
-    return TextDocument(parts, encoding)
+    label = json.dumps(settings.target_language.replace("-", "_"))[1:-1]
+
+    def relabel(text: str) -> str:
+        return _LABEL.sub(lambda found: found[1] + label, text, count=1) if label else text
+
+    return TextDocument(parts, encoding, relabel)
 
 
 def _nothing(_value: object) -> None:

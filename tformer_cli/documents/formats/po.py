@@ -1,22 +1,28 @@
 """Translations of programs, .po: empty messages are filled and marked as fuzzy.
 
-A segment is a source text (msgid). What has a translation stays; all other bytes are copied.
+A segment is a source text (msgid). What has a translation stays; all other bytes are copied, but
+for the placeholders in the header of a template (.pot), which becomes a .po.
 """
 
 import gettext
+import os
 import re
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import PurePath
 
+from tformer_cli.documents.formats.plural_forms import plural_forms
 from tformer_cli.documents.segments import (
-    LINE,
     Document,
     Encoding,
     ReadSettings,
     Segment,
     SegmentBuilder,
     add_message,
+    check_target,
     decoded,
     decoded_as,
     is_same_encoding,
@@ -24,18 +30,46 @@ from tformer_cli.documents.segments import (
 )
 from tformer_cli.errors import DataError
 
-_KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*"(.*)"\s*$')
-_STRING = re.compile(r'\s*"(.*)"\s*$')
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|.)")
+_TOKEN = re.compile(
+    r"""(?P<obsolete>\#~(?!\|))
+    |(?P<comment>\#[^\n]*\n?)
+    |"(?P<string>(?:[^"\\\n]|\\(?:\r\n|[\s\S]))*+)"
+    |(?P<keyword>msgctxt|msgid_plural|msgid|msgstr|domain)\b(?:\s*\[\s*(?P<number>\d+)\s*\])?
+    |(?P<blank>[^\S\n]+|\n)""",
+    re.VERBOSE,
+)
+"""The parts of a file, as gettext reads it: any number of them may stand on a line."""
+_REST_OF_LINE = re.compile(r"[^\S\n]*(?:\n|\Z)")
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|\r?\n|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _WRITTEN = {character: f"\\{name}" for name, character in _ESCAPED.items()}
 _WRITTEN |= {'"': r"\"", "\\": r"\\"}
 _FLAGS = re.compile(r"^#,[ \t]*")
 _CHARSET = re.compile(rb"charset=([\w.-]+)")
-_PLURALS = re.compile(r"^Plural-Forms:.*?plural\s*=\s*([^;\n]+)", re.MULTILINE)
+_ASCII = re.compile(r"(charset=)(?:CHARSET|(?:US-)?ASCII)", re.IGNORECASE)
+_PLURALS = re.compile(r"nplurals\s*=\s*([1-9])\s*;\s*plural\s*=\s*([^;\n]+)")
+_CODE = re.compile(r"[a-zA-Z]{2,3}(?:[_@-]\w+)*")
+_HEADER_LINE = re.compile(r"(?:[^\\]|\\[^n])+(?:\\n)?|\\n")
 _WRAPPED = re.compile(r"(?<=[^\s.!?:;])\n(?=[^\W\d_A-Z])")
 """A line end within a sentence: the next line begins with a small letter."""
 _WIDTH = 77
+_FEW = 5
+"""Numbers up to 1,000 that a form may stand for and leave out, as gettext counts them."""
+_TEMPLATE = {
+    "Project-Id-Version": "PACKAGE VERSION",
+    "PO-Revision-Date": "YEAR-MO-DA",
+    "Last-Translator": "FULL NAME",
+    "Language-Team": "LANGUAGE",
+    "Language": "",
+    "MIME-Version": "",
+    "Content-Type": "text/plain; charset=CHARSET",
+    "Content-Transfer-Encoding": "ENCODING",
+    "Plural-Forms": "nplurals=INTEGER",
+}
+"""Fields that msgfmt -c asks for, and how their values begin in a template."""
+_CODES = {"zh-Hans": "zh_CN", "zh-Hant": "zh_TW", "sr-Latn": "sr@latin"}
+"""Languages that gettext calls by a region, or in a way of its own."""
+_LIKE_SOURCE = "nplurals=2; plural=(n != 1);"
 
 
 @dataclass(slots=True)
@@ -60,18 +94,28 @@ class _Entry:
     comments: list[tuple[int, str]] = field(default_factory=list)
     """Each with its place."""
     targets: list[_Field] = field(default_factory=list)
+    is_obsolete: bool = False
 
     def value(self, keyword: str) -> str:
         return next((one.value for one in self.fields if one.keyword == keyword), "")
 
     @property
+    def is_header(self) -> bool:
+        is_other = self.is_obsolete or self.fields[0].keyword == "msgctxt"
+        return not is_other and not self.value("msgid")
+
+    @property
     def is_fuzzy(self) -> bool:
-        return any(_FLAGS.match(line) and "fuzzy" in line for _, line in self.comments)
+        return any(
+            "fuzzy" in re.split(r"[\s,]+", line) for _, line in self.comments if _FLAGS.match(line)
+        )
 
 
 def _unescaped(found: re.Match[str]) -> str:
     name = found[1]
-    if name[0] == "x":
+    if name[-1] == "\n":  # the string goes on in the next line
+        return ""
+    if name[0] == "x" and len(name) > 1:
         return chr(int(name[1:], 16))
     return chr(int(name, 8)) if name.isdecimal() else _ESCAPED.get(name, name)
 
@@ -89,7 +133,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
             f"{settings.name}: declares the encoding {name[:20]}; omit --encoding, or change the "
             "header"
         )
-    if not is_declared or name.lower().replace("-", "") in ("utf8", "ascii"):
+    if not is_declared or name.lower().replace("-", "") in ("utf8", "ascii", "usascii"):
         text, encoding = decoded(data, settings)
     else:
         found, encoding = decoded_as(data, name), Encoding(name=name, where=settings.name)
@@ -103,29 +147,78 @@ def read(data: bytes, settings: ReadSettings) -> Document:
 
 
 def _entries(text: str, settings: ReadSettings) -> Iterator[_Entry]:
-    entry, place = _Entry(), 0
-    for number, found in enumerate(LINE.finditer(text), 1):
-        line, place = found[0], found.start()
-        keyword = _KEYWORD.match(line)
-        starts = line.startswith("#") or (keyword and keyword[1] in ("msgctxt", "msgid"))
-        if starts and entry.targets:
-            yield entry
-            entry = _Entry()
-        if line.startswith("#"):
-            entry.comments.append((place, line))
-        elif keyword:
-            entry.fields.append(_Field(keyword[1], place, found.end(), [keyword[2]]))
-            if keyword[1].startswith("msgstr"):
-                entry.targets.append(entry.fields[-1])
-        elif (string := _STRING.match(line)) and entry.fields:
-            entry.fields[-1].strings.append(string[1])
-            entry.fields[-1].end = found.end()
-        elif line.strip():
+    """Yields messages with the comments before them, which those that are obsolete have, too."""
+    entry, place, is_obsolete = _Entry(), 0, False
+    while place < len(text):
+        token = _TOKEN.match(text, place)
+        if token is None and is_obsolete:  # a comment after all
+            place = _line_end(text, place)
+            continue
+        if token is None or (token.lastgroup == "string" and not entry.fields):
+            number = text.count("\n", 0, place) + 1
             raise DataError(
                 f"{settings.name}:{number}: is not a line of a .po file; check it with msgfmt -c"
             )
+        start, place, keyword = place, token.end(), token["keyword"]
+        if entry.targets and (
+            token["comment"] is not None or keyword in ("msgctxt", "msgid", "domain")
+        ):
+            yield entry
+            entry = _Entry()
+        if token["obsolete"]:
+            is_obsolete = True
+        elif keyword == "domain":
+            place = _line_end(text, place)
+        elif keyword:
+            if entry.fields and entry.is_obsolete != is_obsolete:  # a message without its end
+                entry = _Entry()
+            entry.is_obsolete = is_obsolete
+            name = keyword if token["number"] is None else f"{keyword}[{int(token['number'])}]"
+            entry.fields.append(_Field(name, start, place, []))
+            if keyword == "msgstr":
+                entry.targets.append(entry.fields[-1])
+        elif token["string"] is not None:
+            rest = _REST_OF_LINE.match(text, place)
+            entry.fields[-1].strings.append(token["string"])
+            entry.fields[-1].end = rest.end() if rest else place
+        elif token["comment"] is not None:
+            entry.comments.append((start, token[0]))
+        if text[place - 1] == "\n":
+            is_obsolete = False
     if entry.targets:
         yield entry
+
+
+def _line_end(text: str, place: int) -> int:
+    found = text.find("\n", place)
+    return len(text) if found < 0 else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Plurals:
+    """The rule of a header: which form a number takes."""
+
+    count: int
+    rule: Callable[[int], int]
+
+    @classmethod
+    def parse(cls, value: str) -> "_Plurals | None":
+        found = _PLURALS.search(value)
+        if found is None:
+            return None
+        try:
+            rule: Callable[[int], int] = gettext.c2py(found[2].strip())
+            rule(1)  # it may fail only when it is used: n%0
+        except (ValueError, ArithmeticError):
+            return None
+        return cls(int(found[1]), rule)
+
+    def is_common(self, form: int) -> bool:
+        """Tests whether a form is that of many numbers, so that its text has to show them."""
+        try:
+            return sum(self.rule(n) == form for n in range(1001)) > _FEW
+        except ArithmeticError:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +228,7 @@ class _Filling:
     entry: _Entry
     source: _Field
     segment: Segment
-    targets: list[_Field]
+    keywords: Sequence[str]
 
 
 class PoDocument:
@@ -147,15 +240,29 @@ class PoDocument:
         self.skipped: Counter[str] = Counter()
         self._text = text
         self._encoding = encoding
-        self._name = settings.name
+        self._settings = settings
         self._line_end = "\r\n" if "\r\n" in text else "\n"
-        header = next((one.value("msgstr") for one in entries if not one.value("msgid")), "")
-        of_one = _form_of_one(header)
+        self._header = next((entry for entry in entries if entry.is_header), None)
+        self._has_plurals = any(
+            one.keyword == "msgid_plural"
+            for entry in entries
+            for one in entry.fields
+            if not entry.is_obsolete
+        )
+        told = self._header_values()
+        own = told.get("Language", "")
+        if is_code := _CODE.fullmatch(own):
+            check_target(settings, own, "Language")
+        self._known_rule = plural_forms(own if is_code else settings.target_language)
+        plural_rule = self._new_values(is_ascii=True).get("Plural-Forms")
+        if plural_rule == _LIKE_SOURCE and not self._known_rule:
+            self.skipped["plural rule of an unknown language (--target-language)"] += 1
+        self._plurals = _Plurals.parse(plural_rule or told.get("Plural-Forms", ""))
         self._fillings = [
             filling
             for entry in entries
-            if entry.value("msgid") and (settings.fills_fuzzy or not entry.is_fuzzy)
-            for filling in _fillings(entry, of_one)
+            if entry.value("msgid") and not entry.is_obsolete
+            for filling in _fillings(entry, self._plurals, refills=settings.fills_fuzzy)
         ]
 
     @property
@@ -163,35 +270,56 @@ class PoDocument:
         return [filling.segment for filling in self._fillings]
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
-        edits: dict[tuple[int, int], str] = {}
-        for filling, given in zip(self._fillings, translated, strict=True):
-            if given is None:
-                continue
-            content = rendered(given)
-            if given.spans:
-                content = content.replace(" \n", "\n")  # the space of a joined line
-            content = filling.segment.before + content + filling.segment.after
-            for target in filling.targets:
-                is_wrapped = len(filling.source.strings) > 1
-                edits[target.start, target.end] = _written(
-                    target.keyword, content, self._line_end, is_wrapped=is_wrapped
-                )
-            if not filling.entry.is_fuzzy:
-                edits.update([self._fuzzy(filling.entry)])
+        edits: list[tuple[int, int, str]] = []
+        pairs = zip(self._fillings, translated, strict=True)
+        for _, group in groupby(pairs, key=lambda pair: pair[0].entry.targets[0].start):
+            filled = list(group)
+            if any(given is not None for _, given in filled):
+                edits += self._filled(filled)
+        if edits:
+            edits += self._header_edits(is_ascii=all(content.isascii() for *_, content in edits))
         written: list[str] = []
         place = 0
-        for (start, end), content in sorted(edits.items()):
+        for start, end, content in sorted(edits, key=lambda edit: edit[:2]):
             written += self._text[place:start], content
             place = end
         written.append(self._text[place:])
+        whole = "".join(written)
         try:
-            return self._encoding.mark + "".join(written).encode(self._encoding.name)
+            return self._encoding.mark + whole.encode(self._encoding.name)
         except UnicodeEncodeError as error:
             missing = error.object[error.start]
             raise DataError(
-                f"{self._name}: its encoding {self._encoding.name} lacks {missing!r} of a "
+                f"{self._settings.name}: its encoding {self._encoding.name} lacks {missing!r} of a "
                 "translation; convert it: msgconv -t UTF-8"
             ) from None
+
+    def _filled(
+        self, filled: Sequence[tuple[_Filling, Segment | None]]
+    ) -> Iterator[tuple[int, int, str]]:
+        """Writes a message: its fields, others that the language needs, and the flag."""
+        entry, texts = filled[0][0].entry, dict[str, str]()
+        for filling, given in filled:
+            content = filling.source.value  # of one that has nothing to translate, beside others
+            if given is not None:
+                content = rendered(given)
+                if given.spans:
+                    content = content.replace(" \n", "\n")  # the space of a joined line
+                content = filling.segment.before + content + filling.segment.after
+            is_wrapped = len(filling.source.strings) > 1
+            for keyword in filling.keywords:
+                texts[keyword] = _written(keyword, content, self._line_end, is_wrapped=is_wrapped)
+        is_open = not any(one.value for one in entry.targets)
+        for target in entry.targets:
+            if target.keyword in texts:
+                yield target.start, target.end, texts.pop(target.keyword)
+            elif is_open and entry.targets[0].keyword != "msgstr":  # a form too many
+                yield target.start, target.end, ""
+        end = entry.targets[-1].end
+        yield end, end, "".join(texts[keyword] for keyword in sorted(texts))
+        if not entry.is_fuzzy:
+            (start, end), flag = self._fuzzy(entry)
+            yield start, end, flag
 
     def _fuzzy(self, entry: _Entry) -> tuple[tuple[int, int], str]:
         """Marks an entry: nobody has read its translation."""
@@ -203,34 +331,121 @@ class PoDocument:
         place = min([*places, entry.fields[0].start])
         return (place, place), f"#, fuzzy{self._line_end}"
 
+    def _header_lines(self) -> list[list[str]]:
+        """Cuts the header into its lines, each as the strings that stand in the file."""
+        lines: list[list[str]] = [[]]
+        for string in self._header.targets[0].strings if self._header else ():
+            for part in _HEADER_LINE.findall(string):
+                lines[-1].append(part)
+                if part.endswith(r"\n"):
+                    lines.append([])
+        return lines if lines[-1] else lines[:-1]
 
-def _form_of_one(header: str) -> str:
-    """Returns the keyword of the form for one thing."""
-    found = _PLURALS.search(header)
-    try:
-        # A rule may fail only when it is used: n%0
-        return f"msgstr[{gettext.c2py(found[1].strip())(1)}]"  # type: ignore[index]
-    except (ValueError, TypeError, ArithmeticError):
-        return "msgstr[0]"
+    def _header_values(self) -> dict[str, str]:
+        lines = (_ESCAPE.sub(_unescaped, "".join(line)) for line in self._header_lines())
+        fields = (line.partition(":") for line in lines)
+        return {name.strip(): value.strip() for name, _, value in fields}
+
+    def _new_values(self, *, is_ascii: bool) -> dict[str, str]:
+        """Makes the fields of the header that it lacks, or for which a template has no value."""
+        told, label = self._header_values(), self._settings.target_language
+        content = told.get("Content-Type") or "text/plain; charset=UTF-8"
+        values = {
+            "Project-Id-Version": PurePath(self._settings.name).stem,
+            "PO-Revision-Date": _now(),
+            "Last-Translator": "Automatically generated",
+            "Language-Team": "none",
+            "Language": _CODES.get(label, label.replace("-", "_")),
+            "MIME-Version": "1.0",
+            "Content-Type": _ASCII.sub(r"\g<1>UTF-8", content),
+            "Content-Transfer-Encoding": "8bit",
+            "Plural-Forms": self._known_rule or (_LIKE_SOURCE if self._has_plurals else ""),
+        }
+        is_template = any(
+            beginning and told.get(name, "").startswith(beginning)
+            for name, beginning in _TEMPLATE.items()
+        )
+        needed = {
+            "Language": bool(label),
+            "Content-Type": not is_ascii,
+            "Plural-Forms": self._has_plurals and bool(self._known_rule),
+        }
+        made = {
+            name: values[name]
+            for name, beginning in _TEMPLATE.items()
+            if (
+                (told[name].startswith(beginning) if beginning else not told[name])
+                if name in told
+                else (is_template or needed.get(name, False)) and values[name]
+            )
+        }
+        if not is_ascii and "Content-Type" in told and content != values["Content-Type"]:
+            made["Content-Type"] = values["Content-Type"]
+        return made
+
+    def _header_edits(self, *, is_ascii: bool) -> Iterator[tuple[int, int, str]]:
+        new = self._new_values(is_ascii=is_ascii)
+        if self._header is None:
+            if not is_ascii or "Plural-Forms" in new:
+                lines = (f"{name}: {value}\n" for name, value in new.items())
+                strings = ['msgid ""', 'msgstr ""', *map(_quoted, lines), "", ""]
+                yield 0, 0, self._line_end.join(strings)
+            return
+        strings = ['msgstr ""']
+        for line in self._header_lines():
+            name = "".join(line).partition(":")[0].strip()
+            if name not in new:
+                strings += (f'"{string}"' for string in line)
+            elif value := new.pop(name):
+                strings.append(_quoted(f"{name}: {value}\n"))
+        target = self._header.targets[0]
+        strings += (_quoted(f"{name}: {value}\n") for name, value in new.items())
+        content = self._line_end.join([*strings, ""])
+        if self._new_values(is_ascii=is_ascii):
+            yield target.start, target.end, content
+        for place, comment in self._header.comments:
+            if _FLAGS.match(comment) and "fuzzy" in comment:
+                flags = [flag for flag in re.split(r"[\s,]+", comment[2:]) if flag]
+                others = ", ".join(flag for flag in flags if flag != "fuzzy")
+                kept = f"#, {others}{self._line_end}" if others else ""
+                yield place, place + len(comment), kept
 
 
-def _fillings(entry: _Entry, of_one: str) -> Iterator[_Filling]:
+def _now() -> str:
+    """Tells the time as gettext does; builds that are to be the same again set it."""
+    seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = time.gmtime(int(seconds) if seconds.isdecimal() else None)
+    return time.strftime("%Y-%m-%d %H:%M+0000", moment)
+
+
+def _fillings(entry: _Entry, plurals: _Plurals | None, *, refills: bool) -> Iterator[_Filling]:
     """Finds the source of each empty target: the singular for the form of one, else the plural."""
     sources = {one.keyword: one for one in entry.fields}
-    empty = [one for one in entry.targets if not one.value or entry.is_fuzzy]
-    only = len(entry.targets) == 1
-    for keyword in ("msgid", "msgid_plural"):
-        if keyword not in sources:
-            continue
-        if "msgid_plural" in sources:
-            # a language with one form needs that of many
-            singular = keyword == "msgid"
-            targets = [one for one in empty if (one.keyword == of_one and not only) == singular]
-        else:
-            targets = empty
-        segment = _segment(sources[keyword].value, keyword)
-        if targets and segment.text:
-            yield _Filling(entry, sources[keyword], segment, targets)
+    refills = refills and entry.is_fuzzy
+    keywords = [one.keyword for one in entry.targets if refills or not one.value]
+    if not keywords:
+        return
+    by_source = {"msgid": keywords}
+    if "msgid_plural" in sources and entry.targets[0].keyword != "msgstr":
+        count = plurals.count if plurals else len(entry.targets)
+        if plurals:  # those that are missing, too
+            filled = {one.keyword for one in entry.targets} - {*keywords}
+            forms = [f"msgstr[{number}]" for number in range(count)]
+            keywords = [keyword for keyword in forms if keyword not in filled]
+        form = plurals.rule(1) if plurals else 0
+        # a language with one form needs that of many; so does one whose form of 1 is that of 21,
+        # where the singular does not tell the number
+        shows = [re.sub(r"[^%{]", "", sources[name].value) for name in ("msgid", "msgid_plural")]
+        hides = len(shows[0]) < len(shows[1]) and plurals is not None and plurals.is_common(form)
+        singular = [] if count == 1 or hides else [f"msgstr[{form}]"]
+        by_source = {
+            "msgid": [one for one in keywords if one in singular],
+            "msgid_plural": [one for one in keywords if one not in singular],
+        }
+    for name, some in by_source.items():
+        segment = _segment(sources[name].value, name)
+        if some and segment.text:
+            yield _Filling(entry, sources[name], segment, some)
 
 
 def _segment(text: str, context: str) -> Segment:

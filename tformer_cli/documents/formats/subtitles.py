@@ -38,6 +38,8 @@ _DAMAGED_TIMING = re.compile(
     rf"(?:^|(?<=\r)){_SPACE}*\d+:\d+[\d:,. \t]*(?:[-=\u2013\u2014]*>|\u2192)[ \t]*\d+:\d+",
     re.MULTILINE,
 )
+_LABEL = re.compile(r"(WEBVTT(?:[^\n]*\n(?!\s*\n))*?Language:[ \t]*)[^\s]+")
+"""The header of a .vtt file up to its language."""
 _BLANK_LINE = re.compile(rf"(?:\r\n?+|\n){_SPACE}*(?:\r\n?|\n)|\A{_SPACE}*(?:\r\n?|\n)")
 _BLANKS = re.compile(r"[\s\ufeff]++(\d++[ \t]*+(?=[\r\n]|\Z))?")
 """Blanks, and a number behind them that has a line for itself."""
@@ -112,7 +114,7 @@ def _read(data: bytes, settings: ReadSettings, *, is_vtt: bool) -> Document:
             f"{settings.name}: has no times (00:00:01,000 --> 00:00:02,000); it is no .srt file"
         )
     groups = list(_groups(list(_cues(text, is_vtt=is_vtt))))
-    return SubtitleDocument(text, encoding, groups, is_vtt=is_vtt)
+    return SubtitleDocument(text, encoding, groups, settings.target_language, is_vtt=is_vtt)
 
 
 def _seconds(hours: str | None, minutes: str, seconds: str, fraction: str | None) -> float:
@@ -251,6 +253,7 @@ class SubtitleDocument:
         text: str,
         encoding: Encoding,
         groups: Sequence[Sequence[_Cue]],
+        language: str = "",
         *,
         is_vtt: bool,
     ) -> None:
@@ -258,6 +261,8 @@ class SubtitleDocument:
         self._text = text
         self._encoding = encoding
         self._is_vtt = is_vtt
+        self._label = _LABEL.match(text) if is_vtt and language else None
+        self._language = language
         self._line_end = next((end for end in ("\r\n", "\n", "\r") if end in text), "\n")
         if n_damaged := len(_DAMAGED_TIMING.findall(text)) - len(_TIMING.findall(text)):
             self.skipped["cue with damaged times"] += max(0, n_damaged)
@@ -292,6 +297,9 @@ class SubtitleDocument:
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         written: list[str] = []
         place = 0
+        if self._label and any(one is not None for one in translated):
+            written += self._label[1], self._language
+            place = self._label.end()
         for group, given in zip(self._groups, translated, strict=True):
             own = group.segment
             if given is None or (given.text, given.spans) == (own.text, own.spans):

@@ -8,6 +8,7 @@ tformer's, whose labels the pieces then are. `layout` names the source.
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -148,6 +149,7 @@ def convert(
         notes += tuple(
             f"{source.decoder.name} names no {name}, so a default is taken" for name in lacking
         )
+    pair = re.match(r"model\.([a-z]{2})([a-z]{2})\.", source.model.name)  # as Firefox names it
     return ForeignModel(
         kind="Bergamot (Firefox)" if multipliers else "Marian",
         config=config,
@@ -160,6 +162,7 @@ def convert(
         ids=rows[1].foreign,
         weight_type="int8" if in_integers else "float32",
         alignment=_alignment(source.model, settings, config.n_decoder_layers),
+        languages=(pair[1], pair[2]) if pair else ("", ""),
     )
 
 

@@ -414,6 +414,10 @@ class SentencePieceTokenizer(Tokenizer):
     def language_codes(self) -> tuple[str, ...]:
         return tuple(sorted(self.languages.codes))
 
+    @property
+    def has_language_tokens(self) -> tuple[bool, bool]:
+        return self.languages.has_source, self.languages.has_target
+
     def for_languages(self, source: str | None, target: str | None) -> "SentencePieceTokenizer":
         chosen = self.languages.chosen(source, target)
         if chosen == self.languages:
