@@ -6,7 +6,7 @@ import pytest
 from tests.documents.marked import segment_of
 from tformer_cli.documents.projection import Link, words_of
 from tformer_cli.documents.segments import Segment, rendered
-from tformer_cli.documents.translating import Answer, translating
+from tformer_cli.documents.translating import Answer, may_have_text, translating
 
 
 def upper(text, *, is_linked=True):
@@ -48,10 +48,48 @@ def test_equal_lines_are_asked_once_and_marks_never():
         "segments": 6,
         "translated": 4,
         "kept": 2,
+        "left": {"no words": 2},
+        "skipped": {},
         "spans": {"placed": 2, "guessed": 0},
         "protected": {"copied": 0, "restored": 0},
         "doubtful": [],
     }
+
+
+def test_what_is_not_translated_is_counted_by_reason():
+    summary = translated([segment_of(one) for one in ("one", "two", "12")])[0].summary
+    assert not summary.warning(), "no words need no translation"
+    summary.n_translated, summary.left["placeholders lost"] = 1, 1
+    summary.skipped.update({"table cell": 2})
+    assert summary.counts() == {
+        "segments": 3,
+        "translated": 1,
+        "kept": 2,
+        "left": {"no words": 1, "placeholders lost": 1},
+        "skipped": {"table cell": 2},
+    }
+    assert summary.warning() == (
+        "3 parts of its text left as in the source: table cell (2), placeholders lost (1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "skipped", "warning"),
+    [
+        (b"", {}, ""),
+        (b"<img>\n<br/>", {}, ""),
+        (b"[]", {}, ""),
+        (b"<p>text", {}, "no text to translate was found, and it is written as it was"),
+        ("é".encode(), {"embedded document": 1},
+         "no text to translate was found, and it is written as it was: embedded document (1)"),
+    ],
+)  # fmt: skip
+def test_a_document_with_text_but_no_segment_is_a_warning(data, skipped, warning):
+    made, _ = translated([])
+    made.summary.skipped.update(skipped)
+    assert made.summary.warning(has_text=may_have_text(data)) == warning
+    # Segments without words need no warning
+    assert not translated([Segment("12")])[0].summary.warning()
 
 
 def test_markup_around_everything_needs_no_links():

@@ -260,6 +260,23 @@ def test_a_document_of_any_format_is_translated():
     assert damaged.json["error"].startswith("a.docx: ")
 
 
+def test_what_was_not_translated_is_said():
+    client = Client()
+    counts = {"segments": 1, "translated": 1, "kept": 0, "left": {}, "skipped": {}}
+    assert client.post("/translate_file", **upload(content=b"hello")).json["summary"] == counts
+    nothing = client.post("/translate_file", **upload("a.html", b"<pre>hello</pre>")).json
+    assert nothing["summary"] == {
+        **dict.fromkeys(("segments", "translated", "kept"), 0),
+        "left": {},
+        "skipped": {},
+        "warning": "no text to translate was found, and it is written as it was",
+    }
+    fields = {"source": "en", "target": "fr", "format": "html", "q": "<pre>hello</pre>"}
+    answer = client.post("/translate", json_=fields).json
+    assert answer["translatedText"] == fields["q"]
+    assert answer["summary"] == nothing["summary"]
+
+
 def test_no_name_of_a_file_is_a_path(tmp_path):
     client = Client()
     for name in (

@@ -8,6 +8,7 @@ translated piece by piece.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tformer_cli.documents.projection import Link, Range, project
 from tformer_cli.documents.protect import protected, restored
 from tformer_cli.search.formats import TSV_ENDS
-from tformer_cli.wording import is_blank
+from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -51,6 +52,16 @@ class Answer:
     doubtful_words: tuple[str, ...] = ()
 
 
+NO_WORDS = "no words"
+"""Reason for which segments stay as they were, and the only one that nobody needs to know."""
+_MARKUP = re.compile(rb"<[^<>]*>")
+
+
+def may_have_text(data: bytes) -> bool:
+    """Returns whether a document has a letter or digit that is not in a tag."""
+    return any(one > 0x7F or chr(one).isalnum() for one in _MARKUP.sub(b"", data))
+
+
 @dataclass
 class Summary:
     """Counts of the segments of a document, and those that are doubtful."""
@@ -63,6 +74,10 @@ class Summary:
     n_copied: int = 0
     n_restored: int = 0
     """Of what had to be copied, what the model had not."""
+    left: Counter[str] = field(default_factory=Counter)
+    """Segments with words that stay as they were: reasons, and how often."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """What the readers have skipped; see `Document.skipped`."""
     doubtful: list[dict[str, Any]] = field(default_factory=list)
     doubts: list[dict[str, Any]] = field(default_factory=list)
     """How probably each segment that was translated is wrong."""
@@ -77,12 +92,34 @@ class Summary:
             texts = (str(cell).translate(TSV_ENDS) for cell in cells)
             yield "\t".join((f"{doubt:.4f}", *texts, " ".join(words)))
 
+    def counts(self) -> dict[str, Any]:
+        """Counts the segments, and by reason what was not translated."""
+        n_kept = self.n_segments - self.n_translated
+        left = Counter({NO_WORDS: n_kept - self.left.total()}) + self.left
+        return {
+            "segments": self.n_segments,
+            "translated": self.n_translated,
+            "kept": n_kept,
+            "left": dict(left),
+            "skipped": dict(self.skipped),
+        }
+
+    def warning(self, *, has_text: bool = True) -> str:
+        """Says in a line what should have been translated and was not; empty: nothing."""
+        found = self.left + self.skipped
+        if not self.n_segments and has_text:
+            what = "no text to translate was found, and it is written as it was"
+        elif found:
+            what = f"{count_of(found.total(), 'part')} of its text left as in the source"
+        else:
+            return ""
+        reasons = ", ".join(f"{reason} ({n:,})" for reason, n in found.most_common())
+        return f"{what}: {reasons}" if reasons else what
+
     def as_json(self) -> dict[str, Any]:
         return {
             "schema": "tformer.document/1",
-            "segments": self.n_segments,
-            "translated": self.n_translated,
-            "kept": self.n_segments - self.n_translated,
+            **self.counts(),
             "spans": {"placed": self.n_spans, "guessed": self.n_guessed},
             "protected": {"copied": self.n_copied, "restored": self.n_restored},
             "doubtful": self.doubtful,
@@ -142,6 +179,7 @@ def translating(
         if doubt is not None:
             summary.doubts.append({"doubt": doubt, **about, "doubtful_words": words})
         written[n] = made
+    summary.n_translated -= summary.left.total()
     return Translated(written, summary)
 
 

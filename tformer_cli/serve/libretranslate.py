@@ -15,7 +15,13 @@ from starlette.responses import JSONResponse, Response
 from tformer_cli.documents.answers import links_of
 from tformer_cli.documents.known_formats import BY_EXTENSION, format_named
 from tformer_cli.documents.segments import Document, ReadSettings, Segment
-from tformer_cli.documents.translating import Answer, Translated, translating
+from tformer_cli.documents.translating import (
+    Answer,
+    Summary,
+    Translated,
+    may_have_text,
+    translating,
+)
 from tformer_cli.documents.translating import Request as Line
 from tformer_cli.errors import TformerError
 from tformer_cli.serve.config import MOST_ALTERNATIVES
@@ -111,14 +117,22 @@ async def translate(site: Site, request: Request) -> Response:
     else:
         source = _language(languages, fields.text("source"))
     way = languages.checked_way(source, target)
-    if text_format == "html":
-        deadline = site.deadline(fields)
-        pages = await site.apart(_pages, texts)
-        written = await _documents(site, way, pages, deadline)
-        found = [[one.decode()] for one in written]
-    else:
+    if text_format != "html":
         found = await _translated(site, way, texts, 1 + n_more, site.deadline(fields))
-    return JSONResponse(_answer(fields, found, guess, n_more))
+        return JSONResponse(_answer(fields, found, guess, n_more))
+    deadline = site.deadline(fields)
+    pages = await site.apart(_pages, texts)
+    written, summary = await _documents(site, way, pages, deadline)
+    answer = _answer(fields, [[one.decode()] for one in written], guess, n_more)
+    told = _told(summary, "".join(texts).encode(errors="replace"))
+    # LibreTranslate's own fields and no others, where all was translated
+    return JSONResponse({**answer, "summary": told} if "warning" in told else answer)
+
+
+def _told(summary: Summary, data: bytes) -> dict[str, Any]:
+    """Tells what became of documents, with a warning if text was left as it was."""
+    warning = summary.warning(has_text=may_have_text(data))
+    return {**summary.counts(), **({"warning": warning} if warning else {})}
 
 
 def _pages(texts: Sequence[str]) -> list[Document]:
@@ -132,7 +146,7 @@ async def _documents(
     documents: Sequence[Document],
     deadline: float,
     priority: Priority | None = None,
-) -> list[bytes]:
+) -> tuple[list[bytes], Summary]:
     """Translates documents; their lines are one request, in which equal ones are sent once."""
     segments = [document.segments for document in documents]
     job = translating([one for some in segments for one in some], protects=True)
@@ -141,7 +155,10 @@ async def _documents(
         answers = await _lines(site, way, lines, deadline, priority)
         lines, made = await site.apart(_next, job, answers)
         deadline = math.inf  # as of any request that was begun in time, and has many lines
-    return await site.apart(_written, documents, segments, made.segments)
+    written = await site.apart(_written, documents, segments, made.segments)
+    for document in documents:
+        made.summary.skipped.update(document.skipped)
+    return written, made.summary
 
 
 def _next(
@@ -291,10 +308,11 @@ async def translate_file(site: Site, request: Request) -> Response:
     else:
         source = _language(served, fields.text("source"))
     way = served.checked_way(source, target)
-    (written,) = await _documents(site, way, [document], site.deadline(fields), "bulk")
+    (written,), summary = await _documents(site, way, [document], site.deadline(fields), "bulk")
     place = site.downloads.add(file.name, written)
     url = request.url.replace(path=f"/download_file/{place}", query="", fragment="")
-    return JSONResponse({"translatedFileUrl": str(url)})
+    told = _told(summary, file.content)
+    return JSONResponse({"translatedFileUrl": str(url), "summary": told})
 
 
 async def download_file(site: Site, request: Request) -> Response:

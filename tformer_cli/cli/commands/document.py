@@ -116,6 +116,7 @@ def translate_document(
     """
     from tformer_cli.documents.answers import ModelAnswers
     from tformer_cli.documents.segments import ReadSettings
+    from tformer_cli.documents.translating import may_have_text
 
     data = _read(chosen.file)
     start = monotonic()
@@ -138,16 +139,19 @@ def translate_document(
         is_hidden = quiet or shares_terminal(output)
         made = _translated(document, answers, protects=protects, quiet=is_hidden)
         stream.write(document.write(made.segments))
+        summary = made.summary
+        summary.skipped.update(document.skipped)
         if told is not None:
-            found = {"format": chosen.format.name, **made.summary.as_json()}
+            found = {"format": chosen.format.name, **summary.as_json()}
             told.write(json.dumps(found, ensure_ascii=False, indent=1).encode() + b"\n")
-    summary = made.summary
     if doubt_format is not None:
         for line in summary.doubt_lines(doubt_format):
             write_line(line)
     done = count_of(summary.n_translated, "segment")
     note(f"{done} of {chosen.format.name} in {monotonic() - start:.1f} s", quiet=quiet)
     warn_of_results(answers.counts, quiet=quiet)
+    if problem := summary.warning(has_text=may_have_text(data)):
+        warn(f"{name}: {problem}")
     where = f"{'--summary FILE' if summary_file is None else summary_file} lists them"
     reasons = [set(one["reasons"]) - {"restored"} for one in summary.doubtful]
     for what, n in (
