@@ -90,10 +90,19 @@ class ReadSettings:
     """Code for attributes that tell a language; empty: they stay."""
     keys: tuple[str, ...] = ()
     """Paths of the values to translate; none: all texts."""
+    columns: tuple[str, ...] = ()
+    """Columns of a table to translate, by name, number or letter."""
+    has_header: bool = True
+    """True if the first row of a table has the names of its columns."""
+    option_prefix: str = "--"
+    """What stands before the name of a setting in an error; the service has fields."""
     fills_fuzzy: bool = False
     """Translates again what is marked as doubtful."""
     unwraps: bool = False
     """Joins the lines of a paragraph."""
+
+    def option(self, name: str) -> str:
+        return self.option_prefix + name
 
 
 Reader = Callable[[bytes, ReadSettings], Document]

@@ -1,0 +1,141 @@
+"""Tables of separated values in any dialect: the place of each cell, so that others stay as bytes.
+
+The reader of the standard library gives values and not where they stood, so that quotes, blanks
+and line ends of cells that nobody changes would be lost.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DELIMITERS = ",;\t|"
+LOOKED_AT = 200
+"""Records by which a dialect is recognized."""
+_NAMED_DELIMITER = re.compile(r"sep=(.)(?:\r\n|\n|\r)", re.IGNORECASE)
+"""First line by which Excel is told the delimiter."""
+
+
+class Cell(NamedTuple):
+    """Places of a cell in a text, without its quotes."""
+
+    start: int
+    end: int
+    is_quoted: bool
+    fault: Literal["", "open", "behind"]
+    """open: its quote does not end. behind: there is text behind its quote."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How cells are separated and quoted."""
+
+    delimiter: str
+    quote: str = '"'
+    """Empty: no character quotes."""
+    escapes: bool = False
+    r"""True: \" is a quote in quotes; otherwise it is "" there."""
+
+    @cached_property
+    def _cell(self) -> re.Pattern[str]:
+        d, q = re.escape(self.delimiter), re.escape(self.quote)
+        escape, escaped = (r"\\", r"|\\(?:.|\Z)") if self.escapes else ("", "")
+        plain = rf"(?P<plain>(?:[^{d}\r\n{escape}]++{escaped})*+)"
+        end = rf"(?P<end>{d}|\r\n|\n|\r|\Z)"
+        if not self.quote:
+            return re.compile(plain + end, re.DOTALL)
+        # Possessive: else each quote that does not end would be looked at from all its places
+        inner = rf"(?P<inner>(?:[^{q}{escape}]++|{q}{q}{escaped})*+)"
+        return re.compile(rf"(?:\ *{q}{inner}{q}(?P<behind>[^{d}\r\n]*+)|{plain}){end}", re.DOTALL)
+
+    def records(self, text: str, place: int = 0) -> Iterator[list[Cell]]:
+        """Yields the cells of each record; an empty line has an empty cell."""
+        while place < len(text):
+            cells: list[Cell] = []
+            is_last = False
+            while not is_last:
+                found = self._cell.match(text, place)
+                if found is None:  # no text is without a match
+                    raise AssertionError(place)
+                cells.append(self._found(found))
+                place, is_last = found.end(), found["end"] != self.delimiter
+            yield cells
+
+    def _found(self, found: re.Match[str]) -> Cell:
+        if self.quote and found["inner"] is not None:
+            return Cell(*found.span("inner"), True, "behind" if found["behind"].strip() else "")
+        is_open = self.quote and found["plain"].lstrip(" ").startswith(self.quote)
+        return Cell(*found.span("plain"), False, "open" if is_open else "")
+
+    def decoded(self, raw: str, *, is_quoted: bool) -> str:
+        """Reads the text of a cell."""
+        twice = rf"|{self.quote}(?={self.quote})" if is_quoted else ""
+        if self.escapes:
+            return re.sub(rf"\\(.){twice}", lambda found: found[1] or "", raw, flags=re.DOTALL)
+        return raw.replace(self.quote * 2, self.quote) if is_quoted else raw
+
+    def has_codes(self, raw: str) -> bool:
+        r"""Returns whether a cell has escapes such as \n, which programs read in different ways."""
+        return self.escapes and re.search(r"\\\w", raw) is not None
+
+    def in_quotes(self, text: str) -> str:
+        """Writes text that stands in quotes."""
+        if self.escapes:
+            return text.replace("\\", r"\\").replace(self.quote, "\\" + self.quote)
+        return text.replace(self.quote, self.quote * 2)
+
+    def written(self, text: str) -> str:
+        """Writes a cell that had no quotes; it gets some if the text needs them."""
+        if not self.quote:
+            return re.sub(rf"[{re.escape(self.delimiter)}\r\n]", " ", text)
+        special = {self.delimiter, self.quote, "\r", "\n", *("\\" * self.escapes)}
+        if not special.intersection(text):
+            return text
+        return f"{self.quote}{self.in_quotes(text)}{self.quote}"
+
+
+def start_of(text: str) -> tuple[int, str]:
+    """Returns where the records begin, and the delimiter if a line before them names it."""
+    found = _NAMED_DELIMITER.match(text)
+    return (found.end(), found[1]) if found else (0, "")
+
+
+def dialect_of(text: str, delimiters: str = DELIMITERS) -> Dialect:
+    """Recognizes the dialect in which most records have as many cells as the first.
+
+    Of equal ones it is that of the delimiter that is named first.
+    """
+    start, named = start_of(text)
+    quotes = '"' if re.search(rf"(?:^|[{DELIMITERS}])\ *\"", text[start:], re.MULTILINE) else "'\""
+    found = [
+        Dialect(delimiter, quote, escapes)
+        for delimiter in named or delimiters
+        for quote in quotes
+        for escapes in (False, True)[: 1 + ("\\" in text)]
+    ]
+    # In text between tabs a quote may be a character like all others
+    found += [Dialect("\t", "")] * ("\t" in (named or delimiters) and quotes == '"')
+    return max(found, key=lambda one: _fit(one, text, start))
+
+
+def _fit(dialect: Dialect, text: str, start: int) -> tuple[bool, float, int]:
+    """Measures how well a dialect fits."""
+    n_columns = n_good = n_quoted = n = 0
+    for cells in islice(dialect.records(text, start), LOOKED_AT):
+        if len(cells) == 1 and not text[cells[0].start : cells[0].end].strip():
+            continue
+        n += 1
+        n_columns = n_columns or len(cells)
+        n_quoted += sum(cell.is_quoted for cell in cells)
+        n_good += len(cells) == n_columns and not any(cell.fault for cell in cells)
+        if any(cell.fault == "open" for cell in cells):
+            break  # each next one would be looked for until the end
+    if dialect.quote == "'" and not n_quoted:
+        return False, 0.0, 0
+    return n_columns > 1, n_good / max(n, 1), n_columns
