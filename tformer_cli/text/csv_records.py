@@ -112,19 +112,18 @@ def dialect_of(text: str, delimiters: str = DELIMITERS) -> Dialect:
     Of equal ones it is that of the delimiter that is named first.
     """
     start, named = start_of(text)
-    quotes = '"' if re.search(rf"(?:^|[{DELIMITERS}])\ *\"", text[start:], re.MULTILINE) else "'\""
     found = [
         Dialect(delimiter, quote, escapes)
         for delimiter in named or delimiters
-        for quote in quotes
+        for quote in ('"', "'")
         for escapes in (False, True)[: 1 + ("\\" in text)]
     ]
     # In text between tabs a quote may be a character like all others
-    found += [Dialect("\t", "")] * ("\t" in (named or delimiters) and quotes == '"')
+    found += [Dialect("\t", "")] * ("\t" in (named or delimiters))
     return max(found, key=lambda one: _fit(one, text, start))
 
 
-def _fit(dialect: Dialect, text: str, start: int) -> tuple[bool, float, int]:
+def _fit(dialect: Dialect, text: str, start: int) -> tuple[bool, float, int, int, bool]:
     """Measures how well a dialect fits."""
     n_columns = n_good = n_quoted = n = 0
     for cells in islice(dialect.records(text, start), LOOKED_AT):
@@ -137,5 +136,8 @@ def _fit(dialect: Dialect, text: str, start: int) -> tuple[bool, float, int]:
         if any(cell.fault == "open" for cell in cells):
             break  # each next one would be looked for until the end
     if dialect.quote == "'" and not n_quoted:
-        return False, 0.0, 0
-    return n_columns > 1, n_good / max(n, 1), n_columns
+        return False, 0.0, 0, 0, False
+    # A quote behind a backslash may also end a cell: "C:\"
+    d, q = re.escape(dialect.delimiter), re.escape(dialect.quote)
+    has_escape = dialect.escapes and re.search(rf"\\{q}(?![{d}\r\n]|\Z)", text) is not None
+    return n_columns > 1, n_good / max(n, 1), n_columns, n_quoted, has_escape

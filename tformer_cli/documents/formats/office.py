@@ -238,7 +238,7 @@ class _PartReader:
 
     def _unit(self, paragraph: Element) -> Unit | None:
         if self._dialect.runs and paragraph.name in self._dialect.paragraphs:
-            return _RunReader(self._source, self._dialect).unit(paragraph)
+            return RunReader(self._source, self._dialect).unit(paragraph)
         pieces = self._inline.pieces(paragraph)
         return build_unit(pieces, paragraph.name, joins_blanks=True)
 
@@ -262,7 +262,11 @@ _NOT_SEEN = re.compile(
 """Properties of runs that a reader does not see: programs cut words in runs because of them."""
 
 
-class _RunReader:
+_SPACED = ("w:p", "x:si", "x:is")
+"""Paragraphs whose programs drop blanks at the ends of a text that does not say to keep them."""
+
+
+class RunReader:
     """Reads a paragraph of runs: neighbors that look the same are one."""
 
     def __init__(self, source: Source, dialect: Dialect) -> None:
@@ -280,8 +284,8 @@ class _RunReader:
             return None
         region = pieces[0].start, pieces[-1].end
         pieces, base = self._merged(pair(pieces))
-        # Word drops blanks at the ends of a text without it; DrawingML has no such attribute
-        space = ' xml:space="preserve"' if paragraph.name == "w:p" else ""
+        # DrawingML has no such attribute
+        space = ' xml:space="preserve"' if paragraph.name in _SPACED else ""
         render = RunWriter(base, self._text_name(paragraph), space)
         return build_unit(pieces, paragraph.name, region=region, render=render)
 

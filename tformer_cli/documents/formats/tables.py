@@ -58,10 +58,19 @@ def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
         elif name.isascii() and name.isdigit() and 0 < int(name) <= len(names):
             chosen.append(int(name) - 1)
         else:
-            near = get_close_matches(name, names, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"its columns are: {columns}"
-            raise UsageError(f"{option}: {settings.name} has no column {name}; {advice}")
+            raise missing_column(name, names, columns, settings)
     return sorted(set(chosen))
+
+
+def missing_column(
+    name: str, names: Sequence[str], columns: str, settings: ReadSettings
+) -> UsageError:
+    """Makes the error of a column that a table lacks."""
+    near = get_close_matches(name, names, n=1) if settings.has_header else []
+    advice = f"did you mean {near[0]}?" if near else f"its columns are: {columns}"
+    return UsageError(
+        f"{settings.option('column')}: {settings.name} has no column {name}; {advice}"
+    )
 
 
 def read_csv(data: bytes, settings: ReadSettings) -> Document:

@@ -1,0 +1,378 @@
+"""Excel: the texts of some columns; formulas, styles and all other parts keep their bytes.
+
+Most texts stand once in a part of their own, and cells have their numbers. One that is shared with
+a cell outside of the columns gets a copy, so that the other cell stays as it is.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from tformer_cli.documents.archives import Archive, ArchiveDocument
+from tformer_cli.documents.formats.office import Dialect, RunReader
+from tformer_cli.documents.formats.tables import listed, missing_column
+from tformer_cli.documents.xml_text import (
+    Element,
+    Piece,
+    Source,
+    Unit,
+    XmlDocument,
+    build_unit,
+    decoded_text,
+    parsed,
+)
+from tformer_cli.errors import UsageError
+from tformer_cli.wording import is_blank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tformer_cli.documents.segments import Document, ReadSettings, Segment
+
+NAMESPACES = {
+    "http://schemas.openxmlformats.org/spreadsheetml/2006/main": "x",
+    "http://purl.oclc.org/ooxml/spreadsheetml/main": "x",
+    "http://schemas.openxmlformats.org/package/2006/relationships": "",
+}
+_RUNS = Dialect(
+    paragraphs=frozenset({"x:si", "x:is"}),
+    plain=frozenset(),
+    skipped=frozenset(),
+    runs=frozenset({"x:r"}),
+    texts=frozenset({"x:t"}),
+    dropped=frozenset({"x:rPh", "x:phoneticPr"}),
+)
+_HEADER_ROWS = 20
+"""Rows with texts in which the names of columns are looked for: titles may stand above them."""
+_PLACE = re.compile(r"([A-Z]{1,3})([0-9]{1,7})")
+_CODE = re.compile(r"_x[0-9A-Fa-f]{4}_")
+"""A character that XML cannot hold."""
+
+
+class _Cell(NamedTuple):
+    row: int
+    column: int
+    """From 1, as rows are."""
+    element: Element
+    text: str
+    """Empty: it is no text."""
+    number: int = -1
+    """Of the shared text."""
+    has_formula: bool = False
+
+
+@dataclass
+class _Sheet:
+    name: str
+    part: str
+    cells: list[_Cell]
+    fixed: set[int]
+    """Rows of the headers and totals of its tables, of which another part has the same texts."""
+    wanted: set[tuple[int, int]] = field(default_factory=set)
+    """Rows and columns of the cells to translate."""
+    found: set[str] = field(default_factory=set)
+    """The columns that were asked for and are in it."""
+
+    @property
+    def rows(self) -> dict[int, list[_Cell]]:
+        """The first rows that have texts."""
+        rows: dict[int, list[_Cell]] = defaultdict(list)
+        for cell in self.cells:
+            if not is_blank(cell.text):
+                if cell.row not in rows and len(rows) == _HEADER_ROWS:
+                    break
+                rows[cell.row].append(cell)
+        return rows
+
+    @property
+    def header(self) -> list[_Cell]:
+        """The row that seems to have the names of the columns."""
+        rows = list(self.rows.values())
+        return next((row for row in rows if len(row) > 1), rows[0] if rows else [])
+
+
+def letters(column: int) -> str:
+    """Writes the number of a column, from 1, as spreadsheets do."""
+    text = ""
+    while column:
+        column, rest = divmod(column - 1, 26)
+        text = chr(ord("A") + rest) + text
+    return text
+
+
+def _number(name: str) -> int:
+    number = 0
+    for letter in name:
+        number = number * 26 + ord(letter) - ord("A") + 1
+    return number
+
+
+def read(data: bytes, settings: ReadSettings) -> Document:
+    archive = Archive(data, settings.name)
+    book = _Book(archive)
+    _choose(book.sheets, settings)
+    return book.document()
+
+
+class _Book:
+    """The parts of a workbook that have texts."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._names = {name.lower(): name for name in archive.members}
+        book = next(iter(self._related("", "/officeDocument").values()), "xl/workbook.xml")
+        self._shared = next(iter(self._related(book, "/sharedStrings").values()), "")
+        self._texts: list[str] = []
+        if self._shared:
+            strings = self._parsed(self._shared)
+            self._texts = [_text(strings, one) for one in _all(strings, "x:si")]
+        places = self._related(book, "/worksheet")
+        source = self._parsed(book)
+        self.sheets = []
+        for one in _all(source, "x:sheet"):
+            found = re.search(r"""\s[^\s=:]+:id\s*=\s*["']([^"']*)""", source.tag(one))
+            part = places.get(found[1] if found else "")
+            if part:  # others are charts
+                cells = list(self._cells(self._parsed(part)))
+                name = source.attribute(one, "name") or ""
+                self.sheets.append(_Sheet(name, part, cells, set(self._fixed_rows(part))))
+
+    def _parsed(self, part: str) -> Source:
+        data = self._archive.read(part)
+        return parsed(data, f"{self._archive.where}: {part}", NAMESPACES)
+
+    def _related(self, part: str, kind: str) -> dict[str, str]:
+        """Returns the parts that a part names, of one kind, by the names that it gives them."""
+        folder, name = posixpath.split(part)
+        relations = self._names.get(posixpath.join(folder, "_rels", f"{name}.rels").lower())
+        if relations is None:
+            return {}
+        source, found = self._parsed(relations), {}
+        for one in _all(source, "Relationship"):
+            if (source.attribute(one, "Type") or "").endswith(kind):
+                target = posixpath.normpath(
+                    posixpath.join("/", folder, source.attribute(one, "Target") or "")
+                )
+                actual = self._names.get(target.lstrip("/").lower())
+                if actual:
+                    found[source.attribute(one, "Id") or ""] = actual
+        return found
+
+    def _fixed_rows(self, part: str) -> Iterator[int]:
+        for table in self._related(part, "/table").values():
+            source = self._parsed(table)
+            (root,) = _all(source, "x:table")
+            rows = [int(row) for _, row in _PLACE.findall(source.attribute(root, "ref") or "")]
+            if rows and source.attribute(root, "headerRowCount") != "0":
+                yield rows[0]
+            if rows and source.attribute(root, "totalsRowCount") not in (None, "0"):
+                yield rows[-1]
+
+    def _cells(self, source: Source) -> Iterator[_Cell]:
+        row = 0
+        for line in _all(source, "x:row"):
+            given = source.attribute(line, "r") or ""
+            row = int(given) if given.isdigit() else row + 1
+            column = 0
+            for one in line.children:
+                if one.name != "x:c":
+                    continue
+                place = _PLACE.fullmatch(source.attribute(one, "r") or "")
+                column = _number(place[1]) if place else column + 1
+                yield self._cell(source, one, row, column)
+
+    def _cell(self, source: Source, cell: Element, row: int, column: int) -> _Cell:
+        kind = source.attribute(cell, "t")
+        parts = {one.name: one for one in cell.children}
+        value, has_formula = parts.get("x:v"), "x:f" in parts
+        if kind == "s" and value:
+            text = source.content(value).strip()
+            number = int(text) if text.isascii() and text.isdigit() else -1
+            if number in range(len(self._texts)):
+                return _Cell(row, column, cell, self._texts[number], number, has_formula)
+        elif kind == "inlineStr" and "x:is" in parts:
+            return _Cell(row, column, cell, _text(source, parts["x:is"]), -1, has_formula)
+        elif kind == "str" and value:
+            return _Cell(row, column, cell, source.content(value), -1, has_formula)
+        return _Cell(row, column, cell, "")
+
+    def document(self) -> Document:
+        """Makes the document of the cells that are wanted."""
+        uses = Counter(cell.number for sheet in self.sheets for cell in sheet.cells)
+        wanted: dict[int, list[str]] = defaultdict(list)
+        for sheet in self.sheets:
+            for cell in sheet.cells:
+                if cell.number >= 0 and (cell.row, cell.column) in sheet.wanted:
+                    place = f"{sheet.name}!{letters(cell.column)}{cell.row}"
+                    wanted[cell.number].append(place)
+        also_elsewhere = [number for number in wanted if len(wanted[number]) < uses[number]]
+        copies = {number: len(self._texts) + n for n, number in enumerate(also_elsewhere)}
+        parts: dict[str, Document] = {}
+        if self._shared:
+            source = self._parsed(self._shared)
+            if copies:
+                source = self._reparsed(self._shared, source, _with_copies(source, list(copies)))
+            elements = _all(source, "x:si")
+            places = {copies.get(number, number): found[0] for number, found in wanted.items()}
+            units = [_unit(source, elements[number], places[number]) for number in places]
+            parts[self._shared] = _document(source, units)
+        for sheet in self.sheets:
+            if sheet.wanted:
+                parts[sheet.part] = self._sheet(sheet, copies)
+        made = _XlsxDocument(self._archive, parts, {})
+        for sheet in self.sheets:
+            made.skipped["cell that a formula computes"] += sum(
+                cell.has_formula and (cell.row, cell.column) in sheet.wanted and bool(cell.text)
+                for cell in sheet.cells
+            )
+        made.skipped["pivot table"] += sum("pivotcachedefinition" in name for name in self._names)
+        made.skipped = +made.skipped
+        return made
+
+    def _reparsed(self, part: str, source: Source, text: str) -> Source:
+        where = f"{self._archive.where}: {part}"
+        return parsed(source.encoded(text), where, NAMESPACES)
+
+    def _sheet(self, sheet: _Sheet, copies: Mapping[int, int]) -> XmlDocument:
+        source = self._parsed(sheet.part)
+        cells = [
+            cell
+            for cell in sheet.cells
+            if (cell.row, cell.column) in sheet.wanted and not cell.has_formula
+        ]
+        text, place = "", 0
+        for cell in cells:
+            if cell.number in copies:
+                (value,) = (one for one in cell.element.children if one.name == "x:v")
+                text += source.text[place : value.inner] + str(copies[cell.number])
+                place = value.inner_end
+        if text:
+            source = self._reparsed(sheet.part, source, text + source.text[place:])
+        units = [
+            _unit(source, one, f"{sheet.name}!{letters(cell.column)}{cell.row}")
+            for cell in self._cells(source)
+            if (cell.row, cell.column) in sheet.wanted and not cell.has_formula
+            if cell.number < 0 and cell.text  # those of a copy have a number that is not known
+            for one in cell.element.children
+            if one.name in ("x:is", "x:v")
+        ]
+        return _document(source, units)
+
+
+def _document(source: Source, units: Sequence[Unit | None]) -> XmlDocument:
+    return XmlDocument(source.encoded(source.text), source, [one for one in units if one])
+
+
+def _all(source: Source, name: str) -> list[Element]:
+    return [one for one in source.root.walk() if one.name == name]
+
+
+def _text(source: Source, element: Element) -> str:
+    """Joins the text of runs, without notes on how it is read."""
+    runs = (one for one in element.children if one.name in ("x:t", "x:r"))
+    texts = (t for one in runs for t in ([one] if one.name == "x:t" else one.children))
+    return "".join(source.content(one) for one in texts if one.name == "x:t")
+
+
+def _with_copies(source: Source, numbers: Sequence[int]) -> str:
+    """Adds copies of shared texts behind the last one."""
+    elements, root = _all(source, "x:si"), _all(source, "x:sst")[0]
+    copied = "".join(source.raw(elements[number]) for number in numbers)
+    text = source.text[: root.inner_end] + copied + source.text[root.inner_end :]
+    place = source.value_place(root, "uniqueCount")
+    if place and text[slice(*place)].isdigit():
+        text = text[: place[0]] + str(int(text[slice(*place)]) + len(numbers)) + text[place[1] :]
+    return text
+
+
+def _unit(source: Source, element: Element, context: str) -> Unit | None:
+    if any(one.name == "x:r" for one in element.children):
+        unit = RunReader(source, _RUNS).unit(element)
+    else:
+        holders = [one for one in element.children if one.name == "x:t"] or [element]
+        unit = build_unit(list(_pieces(source, holders[0])), context)
+    if unit:
+        unit.segment = replace(unit.segment, context=context)
+    return unit
+
+
+def _pieces(source: Source, holder: Element) -> Iterator[Piece]:
+    """Yields the text of an element, and codes of characters in it."""
+    place = holder.inner
+    text = source.text
+    for found in _CODE.finditer(text, place, holder.inner_end):
+        yield _text_piece(source, place, found.start())
+        yield Piece("void", found[0], found.start(), found.end(), breaks=True)
+        place = found.end()
+    yield _text_piece(source, place, holder.inner_end)
+
+
+def _text_piece(source: Source, start: int, end: int) -> Piece:
+    raw = source.text[start:end]
+    return Piece("text", raw, start, end, decoded_text(raw))
+
+
+class _XlsxDocument(ArchiveDocument):
+    """A workbook, which gets copies of texts only if one of its texts changes."""
+
+    def write(self, translated: Sequence[Segment | None]) -> bytes:
+        changed = [
+            None if new is not None and (new.text, new.spans) == (old.text, old.spans) else new
+            for new, old in zip(translated, self.segments, strict=True)
+        ]
+        return super().write(changed)
+
+
+def _choose(sheets: Sequence[_Sheet], settings: ReadSettings) -> None:
+    """Marks the cells of the columns that are asked for, in all sheets that have them."""
+    option = settings.option("column")
+    shown = {sheet.name: listed(cell.text.strip() for cell in sheet.header) for sheet in sheets}
+    names = next(iter(shown.values()), "")
+    if len(sheets) > 1:
+        names = "; ".join(f"{sheet}: {columns}" for sheet, columns in shown.items() if columns)
+    if not settings.has_header:
+        names = "their letters"
+    if not settings.columns:
+        raise UsageError(
+            f"{settings.name}: is a table, not lines of text; add {option} NAME for each column "
+            f"to translate: {names}"
+        )
+    for asked in map(str.strip, settings.columns):
+        for sheet in sheets:
+            of_sheet, _, column = asked.rpartition("!")
+            if of_sheet and of_sheet.strip("'") != sheet.name:
+                continue
+            _choose_in(sheet, column.strip(), asked, settings)
+        if not any(asked in sheet.found for sheet in sheets):
+            texts = [cell.text.strip() for sheet in sheets for cell in sheet.header]
+            raise missing_column(asked, texts, names, settings)
+
+
+def _choose_in(sheet: _Sheet, name: str, asked: str, settings: ReadSettings) -> None:
+    header = sheet.header[0].row if sheet.header and settings.has_header else 0
+    columns: list[int] = []
+    if settings.has_header:
+        for row, cells in sheet.rows.items():
+            columns = [cell.column for cell in cells if cell.text.strip() == name]
+            if columns:
+                header = row
+                break
+    if len(columns) > 1:
+        places = " and ".join(map(letters, columns))
+        raise UsageError(
+            f"{settings.option('column')}: {settings.name} has {name} in the columns {places} of "
+            f"{sheet.name}; name one by its letter"
+        )
+    if not columns:
+        is_number = name.isascii() and name.isdigit()
+        letter = letters(int(name)) if is_number and len(name) < 6 else name.upper()
+        columns = [_number(letter)] if re.fullmatch("[A-Z]{1,3}", letter) else []
+    for cell in sheet.cells:
+        if cell.column in columns:
+            sheet.found.add(asked)
+            if cell.row > header and cell.row not in sheet.fixed and not is_blank(cell.text):
+                sheet.wanted.add((cell.row, cell.column))
