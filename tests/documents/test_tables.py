@@ -67,7 +67,7 @@ def test_a_column_changes_and_nothing_else():
         ("a,c\n1,'one, ''two'''\n", "a,c\n1,'ONE, ''TWO'''\n"),
         ("a,c\n1,'tis one\n2,it's\n", "a,c\n1,'TIS ONE\n2,IT'S\n"),
         ('a,c\n1,"one, \\"two\\""\n', 'a,c\n1,"ONE, \\"TWO\\""\n'),
-        ('a,c\n1,one "two" three\n', 'a,c\n1,"ONE ""TWO"" THREE"\n'),
+        ('a,c\n1,one "two" three\n', 'a,c\n1,ONE "TWO" THREE\n'),
         # Blanks, line ends, a byte order mark, a line that names the delimiter
         ('a, c\n1, "one, two" \n', 'a, c\n1, "ONE, TWO" \n'),
         ("a,c\r\n1, one \r\n", "a,c\r\n1, ONE \r\n"),

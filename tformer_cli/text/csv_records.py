@@ -90,11 +90,13 @@ class Dialect:
             return text.replace("\\", r"\\").replace(self.quote, "\\" + self.quote)
         return text.replace(self.quote, self.quote * 2)
 
-    def written(self, text: str) -> str:
-        """Writes a cell that had no quotes; it gets some if the text needs them."""
+    def written(self, text: str, before: str = "") -> str:
+        """Writes a cell that was without quotes; it gets some if the text needs them."""
         if not self.quote:
             return re.sub(rf"[{re.escape(self.delimiter)}\r\n]", " ", text)
         special = {self.delimiter, self.quote, "\r", "\n", *("\\" * self.escapes)}
+        if self.quote in before and not text.lstrip(" ").startswith(self.quote):
+            special.remove(self.quote)  # within a cell it is a character
         if not special.intersection(text):
             return text
         return f"{self.quote}{self.in_quotes(text)}{self.quote}"

@@ -89,7 +89,7 @@ class _PlainSlot(Slot):
 
     def written(self, translated: Segment | None) -> str:
         text = Slot.written(self, translated)
-        return text if text is self.raw else self.dialect.written(text)
+        return text if text is self.raw else self.dialect.written(text, self.raw)
 
 
 def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:

@@ -342,14 +342,19 @@ def _choose(sheets: Sequence[_Sheet], settings: ReadSettings) -> None:
             f"to translate: {names}"
         )
     for asked in map(str.strip, settings.columns):
-        for sheet in sheets:
-            of_sheet, _, column = asked.rpartition("!")
-            if of_sheet and of_sheet.strip("'") != sheet.name:
-                continue
-            _choose_in(sheet, column.strip(), asked, settings)
+        of_sheet, _, column = asked.rpartition("!")
+        named = [sheet for sheet in sheets if of_sheet in (sheet.name, _quoted(sheet.name))]
+        for sheet in named or sheets:
+            _choose_in(sheet, column.strip() if named else asked, asked, settings)
         if not any(asked in sheet.found for sheet in sheets):
             texts = [cell.text.strip() for sheet in sheets for cell in sheet.header]
             raise missing_column(asked, texts, names, settings)
+
+
+def _quoted(name: str) -> str:
+    """Writes the name of a sheet as formulas do."""
+    doubled = name.replace("'", "''")
+    return f"'{doubled}'"
 
 
 def _choose_in(sheet: _Sheet, name: str, asked: str, settings: ReadSettings) -> None:
