@@ -300,7 +300,15 @@ async def translate_file(site: Site, request: Request) -> Response:
         raise Refused(400, "Invalid request: file format not supported")
     served = site.languages
     target = _language(served, fields.text("target"))
-    settings = ReadSettings(name=file.name, target_language=target)
+    settings = ReadSettings(
+        name=file.name,
+        target_language=target,
+        # A form has one value of a name: of several each stands on a line
+        keys=tuple(fields.text("key").split("\n")) if fields.get("key") else (),
+        columns=tuple(fields.text("column").split("\n")) if fields.get("column") else (),
+        has_header=not fields.flag("no_header"),
+        option_prefix="",
+    )
     document = await site.apart(known.read, file.content, settings)
     if fields.text("source").lower() == "auto":
         start = [one.text for one in document.segments[:_LOOKED_AT]]
@@ -375,10 +383,10 @@ async def health(site: Site, request: Request) -> Response:  # noqa: ARG001 - it
 _FIELDS = {
     "/translate": ("q", "source", "target", "format", "alternatives", "api_key"),
     "/detect": ("q", "api_key"),
-    "/translate_file": ("file", "source", "target", "api_key"),
+    "/translate_file": ("file", "source", "target", "column", "key", "no_header", "api_key"),
     "/suggest": ("q", "s", "source", "target", "api_key"),
 }
-_OPTIONAL = frozenset({"format", "alternatives", "api_key"})
+_OPTIONAL = frozenset({"format", "alternatives", "column", "key", "no_header", "api_key"})
 
 
 async def spec(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
