@@ -77,6 +77,7 @@ def test_a_column_changes_and_nothing_else():
         ("SEP=|\r\na|c\r\n1|one\r\n", "SEP=|\r\na|c\r\n1|ONE\r\n"),
         ("\n\na,c\n\n1,one\n\n\n2,two\n", "\n\na,c\n\n1,ONE\n\n\n2,TWO\n"),
         ("c\none\ntwo\n", "c\nONE\nTWO\n"),
+        ('"a",c\n1,one\n', '"a",c\n1,ONE\n'),
         ('"a","c"\n"1","one"\n"2",""\n', '"a","c"\n"1","ONE"\n"2",""\n'),
         # Ragged rows: shorter ones, and longer ones without text in the cells that are too many
         ("a,c,d\n1\n2,one\n3,two,x,,\n", "a,c,d\n1\n2,ONE\n3,TWO,x,,\n"),
@@ -92,6 +93,13 @@ def test_dialects(data, expected):
     assert translated(data, columns=("c",)).decode() == expected
     wide = data.removeprefix("\ufeff").encode("utf-16")
     assert translated(wide, columns=("c",)).decode("utf-16") == expected.removeprefix("\ufeff")
+
+
+def test_the_name_of_a_column_may_have_several_lines():
+    data = b'"the\n id ",x\none,two\n'
+    assert texts(read("csv", data, columns=("the id",))) == ["one"]
+    with pytest.raises(UsageError, match="did you mean the id"):
+        read("csv", data, columns=("te id",))
 
 
 def test_a_translation_that_needs_quotes_gets_them():

@@ -25,19 +25,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _SHOWN = 40
-"""Names of columns in an error."""
+"""Names of columns in an error, and characters of each."""
 _LONGER = "row with more cells than the header"
 
 
 def listed(names: Iterable[str]) -> str:
     """Lists names in an error."""
     names = list(names)
-    return ", ".join(names[:_SHOWN]) + ", …" * (len(names) > _SHOWN)
+    return ", ".join(joined(name)[:_SHOWN] for name in names[:_SHOWN]) + ", …" * (
+        len(names) > _SHOWN
+    )
+
+
+def joined(name: str) -> str:
+    """Writes the name of a column in one line, in which headers may have several."""
+    return " ".join(name.split())
 
 
 def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
     """Returns the numbers, from 0, of the columns that are asked for by name or number from 1."""
-    names = [name.strip() for name in names]
+    names = [joined(name) for name in names]
     option = settings.option("column")
     columns = listed(names) if settings.has_header else f"a number from 1 to {len(names)}"
     if not settings.columns:
@@ -46,7 +53,7 @@ def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
             f"to translate: {columns}"
         )
     chosen: list[int] = []
-    for name in map(str.strip, settings.columns):
+    for name in map(joined, settings.columns):
         if settings.has_header and names.count(name) > 1:
             places = " and ".join(str(n) for n, one in enumerate(names, 1) if one == name)
             raise UsageError(
@@ -133,7 +140,7 @@ def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
             elif cell.fault:
                 skipped["cell with text behind its quote"] += 1
             else:
-                name = names[column].strip() if settings.has_header else f"column {column + 1}"
+                name = joined(names[column]) if settings.has_header else f"column {column + 1}"
                 parts += (
                     text[place : cell.start],
                     _slot(f"row {number}, {name}", raw, cell, dialect),

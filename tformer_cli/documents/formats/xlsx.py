@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tformer_cli.documents.archives import Archive, ArchiveDocument
 from tformer_cli.documents.formats.office import Dialect, RunReader
-from tformer_cli.documents.formats.tables import listed, missing_column
+from tformer_cli.documents.formats.tables import joined, listed, missing_column
 from tformer_cli.documents.xml_text import (
     Element,
     Piece,
@@ -330,7 +330,7 @@ class _XlsxDocument(ArchiveDocument):
 def _choose(sheets: Sequence[_Sheet], settings: ReadSettings) -> None:
     """Marks the cells of the columns that are asked for, in all sheets that have them."""
     option = settings.option("column")
-    shown = {sheet.name: listed(cell.text.strip() for cell in sheet.header) for sheet in sheets}
+    shown = {sheet.name: listed(cell.text for cell in sheet.header) for sheet in sheets}
     names = next(iter(shown.values()), "")
     if len(sheets) > 1:
         names = "; ".join(f"{sheet}: {columns}" for sheet, columns in shown.items() if columns)
@@ -341,13 +341,13 @@ def _choose(sheets: Sequence[_Sheet], settings: ReadSettings) -> None:
             f"{settings.name}: is a table, not lines of text; add {option} NAME for each column "
             f"to translate: {names}"
         )
-    for asked in map(str.strip, settings.columns):
+    for asked in map(joined, settings.columns):
         of_sheet, _, column = asked.rpartition("!")
         named = [sheet for sheet in sheets if of_sheet in (sheet.name, _quoted(sheet.name))]
         for sheet in named or sheets:
             _choose_in(sheet, column.strip() if named else asked, asked, settings)
         if not any(asked in sheet.found for sheet in sheets):
-            texts = [cell.text.strip() for sheet in sheets for cell in sheet.header]
+            texts = [joined(cell.text) for sheet in sheets for cell in sheet.header]
             raise missing_column(asked, texts, names, settings)
 
 
@@ -362,7 +362,7 @@ def _choose_in(sheet: _Sheet, name: str, asked: str, settings: ReadSettings) -> 
     columns: list[int] = []
     if settings.has_header:
         for row, cells in sheet.rows.items():
-            columns = [cell.column for cell in cells if cell.text.strip() == name]
+            columns = [cell.column for cell in cells if joined(cell.text) == name]
             if columns:
                 header = row
                 break
