@@ -30,6 +30,8 @@ class Cell(NamedTuple):
     is_quoted: bool
     fault: Literal["", "open", "behind"]
     """open: its quote does not end. behind: there is text behind its quote."""
+    after: int
+    """The start of the next cell, or record."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,10 @@ class Dialect:
 
     def _found(self, found: re.Match[str]) -> Cell:
         if self.quote and found["inner"] is not None:
-            return Cell(*found.span("inner"), True, "behind" if found["behind"].strip() else "")
+            is_whole = not found["behind"].strip()
+            return Cell(*found.span("inner"), True, "" if is_whole else "behind", found.end())
         is_open = self.quote and found["plain"].lstrip(" ").startswith(self.quote)
-        return Cell(*found.span("plain"), False, "open" if is_open else "")
+        return Cell(*found.span("plain"), False, "open" if is_open else "", found.end())
 
     def decoded(self, raw: str, *, is_quoted: bool) -> str:
         """Reads the text of a cell."""
