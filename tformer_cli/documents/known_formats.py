@@ -60,7 +60,7 @@ FORMATS = (
     Format("csv", (".csv",), "tables:read_csv", _TABLE),
     Format("tsv", (".tsv", ".tab"), "tables:read_tsv", _TABLE),
     Format("jsonl", (".jsonl", ".ndjson"), "json_paths:read_lines", ("key",)),
-    Format("xlsx", (".xlsx", ".xlsm"), "xlsx:read", _TABLE),
+    Format("xlsx", (".xlsx", ".xlsm", ".xltx", ".xltm"), "xlsx:read", _TABLE),
 )
 BY_NAME = {one.name: one for one in FORMATS}
 BY_EXTENSION = {extension: one for one in FORMATS for extension in one.extensions}

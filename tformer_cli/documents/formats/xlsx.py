@@ -69,6 +69,7 @@ class _Cell(NamedTuple):
 class _Sheet:
     name: str
     part: str
+    source: Source
     cells: list[_Cell]
     fixed: set[int]
     """Rows of the headers and totals of its tables, of which another part has the same texts."""
@@ -76,6 +77,9 @@ class _Sheet:
     """Rows and columns of the cells to translate."""
     found: set[str] = field(default_factory=set)
     """The columns that were asked for and are in it."""
+
+    def wants(self, cell: _Cell) -> bool:
+        return (cell.row, cell.column) in self.wanted
 
     @property
     def rows(self) -> dict[int, list[_Cell]]:
@@ -137,9 +141,9 @@ class _Book:
             found = re.search(r"""\s[^\s=:]+:id\s*=\s*["']([^"']*)""", source.tag(one))
             part = places.get(found[1] if found else "")
             if part:  # others are charts
-                cells = list(self._cells(self._parsed(part)))
-                name = source.attribute(one, "name") or ""
-                self.sheets.append(_Sheet(name, part, cells, set(self._fixed_rows(part))))
+                sheet, name = self._parsed(part), source.attribute(one, "name") or ""
+                cells, fixed = list(self._cells(sheet)), set(self._fixed_rows(part))
+                self.sheets.append(_Sheet(name, part, sheet, cells, fixed))
 
     def _parsed(self, part: str) -> Source:
         data = self._archive.read(part)
@@ -206,7 +210,7 @@ class _Book:
         wanted: dict[int, list[str]] = defaultdict(list)
         for sheet in self.sheets:
             for cell in sheet.cells:
-                if cell.number >= 0 and (cell.row, cell.column) in sheet.wanted:
+                if cell.number >= 0 and sheet.wants(cell):
                     place = f"{sheet.name}!{letters(cell.column)}{cell.row}"
                     wanted[cell.number].append(place)
         also_elsewhere = [number for number in wanted if len(wanted[number]) < uses[number]]
@@ -226,8 +230,7 @@ class _Book:
         made = _XlsxDocument(self._archive, parts, {})
         for sheet in self.sheets:
             made.skipped["cell that a formula computes"] += sum(
-                cell.has_formula and (cell.row, cell.column) in sheet.wanted and bool(cell.text)
-                for cell in sheet.cells
+                cell.has_formula and sheet.wants(cell) for cell in sheet.cells
             )
         made.skipped["pivot table"] += sum("pivotcachedefinition" in name for name in self._names)
         made.skipped = +made.skipped
@@ -238,25 +241,22 @@ class _Book:
         return parsed(source.encoded(text), where, NAMESPACES)
 
     def _sheet(self, sheet: _Sheet, copies: Mapping[int, int]) -> XmlDocument:
-        source = self._parsed(sheet.part)
-        cells = [
-            cell
-            for cell in sheet.cells
-            if (cell.row, cell.column) in sheet.wanted and not cell.has_formula
-        ]
+        source = sheet.source
+        wanted = [cell for cell in sheet.cells if sheet.wants(cell) and not cell.has_formula]
         text, place = "", 0
-        for cell in cells:
+        for cell in wanted:
             if cell.number in copies:
                 (value,) = (one for one in cell.element.children if one.name == "x:v")
                 text += source.text[place : value.inner] + str(copies[cell.number])
                 place = value.inner_end
         if text:
             source = self._reparsed(sheet.part, source, text + source.text[place:])
+            # Those of a copy have a number that is not known, and so no text
+            wanted = [cell for cell in self._cells(source) if sheet.wants(cell) and cell.text]
         units = [
             _unit(source, one, f"{sheet.name}!{letters(cell.column)}{cell.row}")
-            for cell in self._cells(source)
-            if (cell.row, cell.column) in sheet.wanted and not cell.has_formula
-            if cell.number < 0 and cell.text  # those of a copy have a number that is not known
+            for cell in wanted
+            if cell.number < 0 and not cell.has_formula
             for one in cell.element.children
             if one.name in ("x:is", "x:v")
         ]
