@@ -128,12 +128,13 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         named = [(text, "-i") for text in texts if texts != [STANDARD_STREAM]]
         if "target_file" in values and values.get("target") is not None:
             named.append((values["target"], "--target-file"))
-        is_written = is_given(ctx, "output")
+        # Where it is given, a file is meant by a word that ends as one
+        output = str(values["output"]) if is_given(ctx, "output") else None
         is_alone = is_translated and len(texts) == 1
         problems = [
             None
-            if is_alone and _is_document(text, is_written=is_written)
-            else _name_problem(text, option, is_written=is_written, is_translated=is_translated)
+            if is_alone and _is_document(text, is_written=output is not None)
+            else _name_problem(text, option, output, is_translated=is_translated)
             for text, option in named
         ]
         if not is_given(ctx, "input_format"):
@@ -357,15 +358,15 @@ def _without_marks(output: Output, values: Mapping[str, Any]) -> Output:
     return replace(output, holds=holds, is_document=True, is_named=is_named)
 
 
-def _name_problem(text: str, option: str, *, is_written: bool, is_translated: bool) -> str | None:
+def _name_problem(text: str, option: str, output: str | None, *, is_translated: bool) -> str | None:
     """Says how to read the file that a text names; None: it is words.
 
-    Without a file of that name, only a word that ends as files do names one, and only if a file is
-    written: a document was meant.
+    Without a file of that name, only a word that ends as files do, or as the output, names one, and
+    only if a file is written: a document was meant.
     """
     place = NamedPath(name="TEXT", path=Path(text)).status()
     is_there = place is not None and not S_ISDIR(place.st_mode)
-    if not is_there and not (is_written and "." in text and len(text.split()) == 1):
+    if not is_there and not (output is not None and "." in text and len(text.split()) == 1):
         return None
     from tformer_cli.documents.known_formats import NAMED, ending_of
 
@@ -375,7 +376,10 @@ def _name_problem(text: str, option: str, *, is_written: bool, is_translated: bo
             f"{text}: is a file, but words are read here; write "
             f"{option} {shlex.quote(text)} instead{other}"
         )
-    if ending_of(text) not in NAMED:
+    ending = ending_of(text)
+    is_named = ending in NAMED or ending == ending_of(output or "")
+    is_named = is_named or ("/" in text and "://" not in text)
+    if not ending or not is_named:
         return None
     kind = "no such file" if place is None else "is a directory"
     return f"{text}: {kind}; name a file that is there, or send words by stdin"
