@@ -11,6 +11,7 @@ from tests.documents import (
     test_bilingual,
     test_epub,
     test_json_paths,
+    test_ods,
     test_office,
     test_po,
     test_subtitles,
@@ -69,9 +70,16 @@ WHOLE = {
     "tsv": test_tables.CRM.replace(",", "\t").encode(),
     "jsonl": test_tables.LINES.encode(),
     "xlsx": test_xlsx.workbook(),
+    "ods": test_ods.table(("Clients", test_ods.ROWS)),
 }
 COLUMN = {"columns": ("comment",)}
-SETTINGS = {"csv": COLUMN, "tsv": COLUMN, "xlsx": COLUMN, "jsonl": {"keys": ("comment",)}}
+SETTINGS = {
+    "csv": COLUMN,
+    "tsv": COLUMN,
+    "xlsx": COLUMN,
+    "ods": COLUMN,
+    "jsonl": {"keys": ("comment",)},
+}
 
 
 def damaged(data, chance):

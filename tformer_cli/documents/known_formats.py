@@ -34,7 +34,7 @@ class Format(NamedTuple):
     @property
     def content(self) -> str:
         """The content of such a file, as `files.regular_file.content_of` names it."""
-        is_packed = self.reader.startswith(("office:", "epub:", "xlsx:"))
+        is_packed = self.reader.startswith(("office:", "epub:", "xlsx:", "ods:"))
         is_json = self.reader.startswith("json_paths:")
         return (
             "JSON" if is_json else "HTML" if self.name == "html" else ZIP if is_packed else "text"
@@ -61,6 +61,7 @@ FORMATS = (
     Format("tsv", (".tsv", ".tab"), "tables:read_tsv", _TABLE),
     Format("jsonl", (".jsonl", ".ndjson"), "json_paths:read_lines", ("key",)),
     Format("xlsx", (".xlsx", ".xlsm", ".xltx", ".xltm"), "xlsx:read", _TABLE),
+    Format("ods", (".ods", ".ots"), "ods:read", _TABLE),
 )
 BY_NAME = {one.name: one for one in FORMATS}
 BY_EXTENSION = {extension: one for one in FORMATS for extension in one.extensions}
@@ -74,7 +75,6 @@ REFUSED = {
     ".rtf": "a format that is not read; save it as .docx",
     ".xls": "a table that is not read; save it as .xlsx",
     ".xlsb": "a table that is not read; save it as .xlsx",
-    ".ods": "a table that is not read; save it as .xlsx",
     ".numbers": "a table that is not read; export it as .xlsx",
     ".pages": "a format that is not read; export it as .docx",
     ".ppt": "an old format; save it as .pptx",
@@ -97,7 +97,7 @@ REFUSED_TEXTS = {
     ".xml": "XML whose format its name does not tell; add --document xliff, tmx or html",
     ".fodt": f"{_FLAT} .odt",
     ".fodp": f"{_FLAT} .odp",
-    ".fods": f"{_FLAT} .xlsx",
+    ".fods": f"{_FLAT} .ods",
     ".fb2": "a book of a format that is not read; convert it to .epub with ebook-convert",
 }
 """Files whose markup would be translated as lines of text; --document asks for what is read."""

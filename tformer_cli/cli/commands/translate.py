@@ -344,7 +344,7 @@ class DocumentOptions:
         None,
         "Translate a document of a format, or plain lines whatever the file is called. Formats: "
         "html, markdown, text, docx, pptx, odt, odp, srt, vtt, po, xliff, tmx, json, epub, csv, "
-        "tsv, jsonl, xlsx.",
+        "tsv, jsonl, xlsx, ods.",
         panel="Documents",
         metavar="FORMAT|lines",
         shown="by the file's ending",
@@ -377,8 +377,8 @@ class DocumentOptions:
     )
     column: list[str] | None = option_field(
         None,
-        "Column to translate of a table (csv, tsv, xlsx): its name, its number from 1, or in xlsx "
-        "its letter, such as C or Sheet1!C. Repeatable.",
+        "Column to translate of a table (csv, tsv, xlsx, ods): its name, its number from 1, or in "
+        "xlsx and ods its letter, such as C or Sheet1!C. Repeatable.",
         panel="Documents",
         metavar="COLUMN",
     )

@@ -53,7 +53,9 @@ _CODE = re.compile(r"_x[0-9A-Fa-f]{4}_")
 """A character that XML cannot hold."""
 
 
-class _Cell(NamedTuple):
+class Cell(NamedTuple):
+    """A cell of a sheet."""
+
     row: int
     column: int
     """From 1, as rows are."""
@@ -62,29 +64,40 @@ class _Cell(NamedTuple):
     """Empty: it is no text."""
     number: int = -1
     """Of the shared text."""
-    has_formula: bool = False
+    fixed: str = ""
+    """The reason why it cannot change."""
+
+
+_FORMULA = "cell that a formula computes"
 
 
 @dataclass
-class _Sheet:
+class Sheet:
+    """A sheet with its cells, and those that are to be translated."""
+
     name: str
     part: str
     source: Source
-    cells: list[_Cell]
-    fixed: set[int]
+    cells: list[Cell]
+    fixed_rows: set[int]
     """Rows of the headers and totals of its tables, of which another part has the same texts."""
     wanted: set[tuple[int, int]] = field(default_factory=set)
     """Rows and columns of the cells to translate."""
     found: set[str] = field(default_factory=set)
     """The columns that were asked for and are in it."""
 
-    def wants(self, cell: _Cell) -> bool:
+    @property
+    def skipped(self) -> Counter[str]:
+        """Counts the cells that were asked for and cannot change."""
+        return Counter(cell.fixed for cell in self.cells if cell.fixed and self.wants(cell))
+
+    def wants(self, cell: Cell) -> bool:
         return (cell.row, cell.column) in self.wanted
 
     @property
-    def rows(self) -> dict[int, list[_Cell]]:
+    def rows(self) -> dict[int, list[Cell]]:
         """The first rows that have texts."""
-        rows: dict[int, list[_Cell]] = defaultdict(list)
+        rows: dict[int, list[Cell]] = defaultdict(list)
         for cell in self.cells:
             if not is_blank(cell.text):
                 if cell.row not in rows and len(rows) == _HEADER_ROWS:
@@ -93,7 +106,7 @@ class _Sheet:
         return rows
 
     @property
-    def header(self) -> list[_Cell]:
+    def header(self) -> list[Cell]:
         """The row that seems to have the names of the columns."""
         rows = list(self.rows.values())
         return next((row for row in rows if len(row) > 1), rows[0] if rows else [])
@@ -118,7 +131,7 @@ def _number(name: str) -> int:
 def read(data: bytes, settings: ReadSettings) -> Document:
     archive = Archive(data, settings.name)
     book = _Book(archive)
-    _choose(book.sheets, settings)
+    choose_cells(book.sheets, settings)
     return book.document()
 
 
@@ -143,7 +156,7 @@ class _Book:
             if part:  # others are charts
                 sheet, name = self._parsed(part), source.attribute(one, "name") or ""
                 cells, fixed = list(self._cells(sheet)), set(self._fixed_rows(part))
-                self.sheets.append(_Sheet(name, part, sheet, cells, fixed))
+                self.sheets.append(Sheet(name, part, sheet, cells, fixed))
 
     def _parsed(self, part: str) -> Source:
         data = self._archive.read(part)
@@ -176,7 +189,7 @@ class _Book:
             if rows and source.attribute(root, "totalsRowCount") not in (None, "0"):
                 yield rows[-1]
 
-    def _cells(self, source: Source) -> Iterator[_Cell]:
+    def _cells(self, source: Source) -> Iterator[Cell]:
         row = 0
         for line in _all(source, "x:row"):
             given = source.attribute(line, "r") or ""
@@ -189,20 +202,20 @@ class _Book:
                 column = _number(place[1]) if place else column + 1
                 yield self._cell(source, one, row, column)
 
-    def _cell(self, source: Source, cell: Element, row: int, column: int) -> _Cell:
+    def _cell(self, source: Source, cell: Element, row: int, column: int) -> Cell:
         kind = source.attribute(cell, "t")
         parts = {one.name: one for one in cell.children}
-        value, has_formula = parts.get("x:v"), "x:f" in parts
+        value, fixed = parts.get("x:v"), _FORMULA if "x:f" in parts else ""
         if kind == "s" and value:
             text = source.content(value).strip()
             number = int(text) if text.isascii() and text.isdigit() else -1
             if number in range(len(self._texts)):
-                return _Cell(row, column, cell, self._texts[number], number, has_formula)
+                return Cell(row, column, cell, self._texts[number], number, fixed)
         elif kind == "inlineStr" and "x:is" in parts:
-            return _Cell(row, column, cell, _text(source, parts["x:is"]), -1, has_formula)
+            return Cell(row, column, cell, _text(source, parts["x:is"]), -1, fixed)
         elif kind == "str" and value:
-            return _Cell(row, column, cell, source.content(value), -1, has_formula)
-        return _Cell(row, column, cell, "")
+            return Cell(row, column, cell, source.content(value), -1, fixed)
+        return Cell(row, column, cell, "")
 
     def document(self) -> Document:
         """Makes the document of the cells that are wanted."""
@@ -229,9 +242,7 @@ class _Book:
                 parts[sheet.part] = self._sheet(sheet, copies)
         made = _XlsxDocument(self._archive, parts, {})
         for sheet in self.sheets:
-            made.skipped["cell that a formula computes"] += sum(
-                cell.has_formula and sheet.wants(cell) for cell in sheet.cells
-            )
+            made.skipped.update(sheet.skipped)
         made.skipped["pivot table"] += sum("pivotcachedefinition" in name for name in self._names)
         made.skipped = +made.skipped
         return made
@@ -240,9 +251,9 @@ class _Book:
         where = f"{self._archive.where}: {part}"
         return parsed(source.encoded(text), where, NAMESPACES)
 
-    def _sheet(self, sheet: _Sheet, copies: Mapping[int, int]) -> XmlDocument:
+    def _sheet(self, sheet: Sheet, copies: Mapping[int, int]) -> XmlDocument:
         source = sheet.source
-        wanted = [cell for cell in sheet.cells if sheet.wants(cell) and not cell.has_formula]
+        wanted = [cell for cell in sheet.cells if sheet.wants(cell) and not cell.fixed]
         text, place = "", 0
         for cell in wanted:
             if cell.number in copies:
@@ -256,7 +267,7 @@ class _Book:
         units = [
             _unit(source, one, f"{sheet.name}!{letters(cell.column)}{cell.row}")
             for cell in wanted
-            if cell.number < 0 and not cell.has_formula
+            if cell.number < 0 and not cell.fixed
             for one in cell.element.children
             if one.name in ("x:is", "x:v")
         ]
@@ -327,7 +338,7 @@ class _XlsxDocument(ArchiveDocument):
         return super().write(changed)
 
 
-def _choose(sheets: Sequence[_Sheet], settings: ReadSettings) -> None:
+def choose_cells(sheets: Sequence[Sheet], settings: ReadSettings) -> None:
     """Marks the cells of the columns that are asked for, in all sheets that have them."""
     option = settings.option("column")
     shown = {sheet.name: listed(cell.text for cell in sheet.header) for sheet in sheets}
@@ -357,7 +368,7 @@ def _quoted(name: str) -> str:
     return f"'{doubled}'"
 
 
-def _choose_in(sheet: _Sheet, name: str, asked: str, settings: ReadSettings) -> None:
+def _choose_in(sheet: Sheet, name: str, asked: str, settings: ReadSettings) -> None:
     header = sheet.header[0].row if sheet.header and settings.has_header else 0
     columns: list[int] = []
     if settings.has_header:
@@ -379,5 +390,5 @@ def _choose_in(sheet: _Sheet, name: str, asked: str, settings: ReadSettings) -> 
     for cell in sheet.cells:
         if cell.column in columns:
             sheet.found.add(asked)
-            if cell.row > header and cell.row not in sheet.fixed and not is_blank(cell.text):
+            if cell.row > header and cell.row not in sheet.fixed_rows and not is_blank(cell.text):
                 sheet.wanted.add((cell.row, cell.column))
