@@ -239,6 +239,8 @@ def test_fields_of_json_lines_and_of_lists_of_objects():
     ).replace("tw\\u00f6 \\/ three", "TW\\u00d6 \\/ THREE")
     nested = read("jsonl", LINES.encode(), keys=("by.comment", "other"))
     assert texts(nested) == ["x", "one"]
+    # A field may have no text in any line
+    assert texts(read("jsonl", b'{"a": null, "b": "x"}', keys=("a",))) == []
     table = json.dumps([{"a": "one", "b": ["two"]}, {"a": "three"}])
     assert texts(read("json", table.encode(), keys=("a",))) == ["one", "three"]
     assert texts(read("json", table.encode(), keys=("*.b.*", "a"))) == ["one", "two", "three"]
