@@ -46,8 +46,8 @@ FORMATS = (
     Format("html", (".html", ".htm", ".xhtml"), "html:read"),
     Format("markdown", (".md", ".markdown"), "markdown:read"),
     Format("text", (".txt",), "text:read"),
-    Format("docx", (".docx", ".docm", ".dotx", ".dotm"), "office:read_open_xml"),
-    Format("pptx", (".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm"), "office:read_open_xml"),
+    Format("docx", (".docx", ".docm", ".dotx"), "office:read_open_xml"),
+    Format("pptx", (".pptx", ".pptm", ".potx"), "office:read_open_xml"),
     Format("odt", (".odt", ".ott"), "office:read_open_document"),
     Format("odp", (".odp", ".otp"), "office:read_open_document"),
     Format("srt", (".srt",), "subtitles:read_srt"),
@@ -68,7 +68,6 @@ BY_EXTENSION = {extension: one for one in FORMATS for extension in one.extension
 _CONVERT = "is not read; convert it to .md with pandoc"
 _SUBTITLES = "subtitles of a format that is not read; convert it to .srt with ffmpeg"
 _MESSAGES = "messages of a format that is not read; convert them to .po with translate-toolkit"
-_FLAT = "OpenDocument in one file of XML; save it as"
 REFUSED = {
     ".pdf": "a PDF has no text to write into; make text of it with pdftotext, or a .docx",
     ".doc": "an old format; save it as .docx",
@@ -95,9 +94,7 @@ REFUSED_TEXTS = {
         "XLIFF of another tool; add --document xliff",
     ),
     ".xml": "XML whose format its name does not tell; add --document xliff, tmx or html",
-    ".fodt": f"{_FLAT} .odt",
-    ".fodp": f"{_FLAT} .odp",
-    ".fods": f"{_FLAT} .ods",
+    ".fods": "a table in one file of XML; save it as .ods",
     ".fb2": "a book of a format that is not read; convert it to .epub with ebook-convert",
 }
 """Files whose markup would be translated as lines of text; --document asks for what is read."""

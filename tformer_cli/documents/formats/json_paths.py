@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
 
 from tformer_cli.documents.formats.tables import listed
 from tformer_cli.documents.segments import (
@@ -28,6 +29,7 @@ DEEPEST = 500
 """Lists and objects in each other."""
 _LOOKED_AT = 100
 """Lines whose fields are listed."""
+_MOST_FIELDS = 1000
 _NOTES = ("@", "$")
 """First characters of keys that tell programs something: of ARB files, of schemas."""
 
@@ -80,9 +82,14 @@ class _Reader:
         """Reads the value that stands there."""
         text, settings = self._text, self._settings
         try:
-            # Python makes no number of thousands of digits
-            value = json.loads(text[start:end], parse_int=str)
-            strings = list(_strings(text, start, end))
+            # Nothing of the values is kept; Python makes no number of thousands of digits
+            json.loads(
+                text[start:end],
+                parse_int=_nothing,
+                parse_float=_nothing,
+                object_pairs_hook=_nothing,
+            )
+            self._add_strings(start, end)
         except json.JSONDecodeError as error:
             # Python 3.13 names the place of a comma too many, others that of the bracket behind it
             place = start + error.pos
@@ -91,23 +98,26 @@ class _Reader:
             raise DataError(f"{settings.name}:{line}: is not JSON ({error.msg})") from None
         except RecursionError:
             raise DataError(f"{settings.name}: has too many values in each other") from None
-        is_list = isinstance(value, list)
-        for path, found, is_key in strings:
-            if is_key:
+
+    def _add_strings(self, start: int, end: int) -> None:
+        text = self._text
+        is_list = text[start:end].lstrip().startswith("[")
+        for path, found, is_key in _strings(text, start, end):
+            if is_key and len(self.fields) < _MOST_FIELDS:
                 self.fields[".".join(path[is_list:])] = None
             # A list of objects is a table: its keys need no number before them
             is_read = self._is_asked(path) or (is_list and self._is_asked(path[1:]))
             if not self._patterns:
                 is_read = not any(one.startswith(_NOTES) for one in path)
+            if is_key or not is_read:
+                continue
             builder = SegmentBuilder(".".join(path))
             raw = found[0][1:-1]
-            escape = _escaping(raw, ascii_only=self._escapes)
+            escape = _escaping("\\/" if "\\/" in raw else "/", ascii_only=self._escapes)
             add_message(builder, _value(found[0]), builder.text, escape)
-            if is_read and not is_key and not builder.is_blank:
-                self.parts += (
-                    text[self.place : found.start() + 1],
-                    Slot(builder.build(), raw, escape),
-                )
+            if not builder.is_blank:
+                slot = Slot(builder.build(), raw, escape)
+                self.parts += text[self.place : found.start() + 1], slot
                 self.place = found.end() - 1
 
     def _is_asked(self, path: list[str]) -> bool:
@@ -129,8 +139,12 @@ class _Reader:
                 )
 
 
-def _escaping(raw: str, *, ascii_only: bool) -> Callable[[str], str]:
-    slash = "\\/" if "\\/" in raw else "/"
+def _nothing(_value: object) -> None:
+    """Stands for a value that nobody needs."""
+
+
+@cache
+def _escaping(slash: str, *, ascii_only: bool) -> Callable[[str], str]:
     return lambda text: json.dumps(text, ensure_ascii=ascii_only)[1:-1].replace("/", slash)
 
 
@@ -176,6 +190,6 @@ def _strings(text: str, start: int, end: int) -> Iterator[tuple[list[str], re.Ma
             is_key = False
         elif is_key:
             path[-1] = _value(one)
-            yield list(path), found, True
+            yield path, found, True
         else:
-            yield list(path), found, False
+            yield path, found, False
