@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 TEXT = argument(
     "TEXT",
-    "Sentences to translate, or with -o the file of a document; without any, -i or stdin.",
+    "Sentences to translate, or the file of a document; without any, -i or stdin.",
     default=None,
 )
 
@@ -496,6 +496,7 @@ def translate(
         tformer translate runs/quickstart -i a.en -o a.fr --beam-size 8
         cat a.en | tformer translate runs/quickstart --n-best 3 --format jsonl
         tformer translate runs/quickstart page.html -o page.fr.html
+        tformer translate runs/quickstart crm.csv -o crm.fr.csv --column comment
     """
     formats.check()
     if formats.doubt:
