@@ -102,6 +102,17 @@ def test_the_name_of_a_column_may_have_several_lines():
         read("csv", data, columns=("te id",))
 
 
+def test_titles_may_stand_above_the_header():
+    data = "Comments, all of 2024;\n\nby;me\nid;c;x\n1;one, two;y\n2;three;z\n"
+    made = "Comments, all of 2024;\n\nby;me\nid;c;x\n1;ONE, TWO;y\n2;THREE;z\n"
+    assert translated(data, columns=("c",)).decode() == made
+    contexts = [one.context for one in read("csv", data.encode(), columns=("c",)).segments]
+    assert contexts == ["row 5, c", "row 6, c"]
+    # A cell of a row is no header
+    with pytest.raises(UsageError, match="has no column one"):
+        read("csv", b"id,c\n1,one\n2,two\n", columns=("one",))
+
+
 def test_a_translation_that_needs_quotes_gets_them():
     document = read("csv", b"a,c\n1,one\n2,two\n", columns=("c",))
     given = ['un, "deux"', " trois"]

@@ -185,6 +185,18 @@ def test_columns_by_name_letter_and_sheet(columns, texts):
     assert [one.text for one in read("xlsx", workbook(TWO), columns=columns).segments] == texts
 
 
+def test_a_cell_that_is_called_so_is_no_header_and_a_name_no_letter():
+    data = workbook([("S", (row(1, "id", "x"), row(2, "comment", "one"), row(3, "c", "two")))])
+    with pytest.raises(UsageError, match="has no column comment"):
+        read("xlsx", data, columns=("comment",))
+    # Where a sheet has a column of that name, it is no letter in others
+    sheets = [("S", (row(1, "x", "b"), row(2, "one", "two"))), TWO[1]]
+    assert [one.text for one in read("xlsx", workbook(sheets), columns=("b",)).segments] == ["two"]
+    # A row of groups above the names
+    groups = [("S", (row(1, "group"), row(2, "x", "b"), row(3, "one", "two")))]
+    assert [one.text for one in read("xlsx", workbook(groups), columns=("b",)).segments] == ["two"]
+
+
 def test_without_a_header_all_rows_are_translated():
     document = read("xlsx", workbook(TWO), columns=("First!B",), has_header=False)
     assert [one.text for one in document.segments] == ["comment", "one"]

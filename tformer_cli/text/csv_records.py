@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
 DELIMITERS = ",;\t|"
 LOOKED_AT = 200
 """Records by which a dialect is recognized."""
+HEADER_RECORDS = 20
+"""Records of which one may have the names of the columns: titles may stand above it."""
 _NAMED_DELIMITER = re.compile(r"sep=(.)(?:\r\n|\n|\r)", re.IGNORECASE)
 """First line by which Excel is told the delimiter."""
 
@@ -111,10 +114,36 @@ def start_of(text: str) -> tuple[int, str]:
     return (found.end(), found[1]) if found else (0, "")
 
 
-def dialect_of(text: str, delimiters: str = DELIMITERS) -> Dialect:
+def header_of(
+    text: str, dialect: Dialect, names: AbstractSet[str], start: int
+) -> tuple[int, int] | None:
+    """Finds the record that has some names, below titles with fewer cells.
+
+    Returns its place and the number of records above it.
+    """
+    most, place = 0, start
+    for number, cells in enumerate(islice(dialect.records(text, start), HEADER_RECORDS)):
+        raw = ((text[cell.start : cell.end], cell.is_quoted) for cell in cells)
+        texts = [in_one_line(dialect.decoded(one, is_quoted=quoted)) for one, quoted in raw]
+        n_texts = sum(map(bool, texts))
+        if n_texts > most and names <= set(texts):
+            return place, number
+        most, place = max(most, n_texts), cells[-1].after
+    return None
+
+
+def in_one_line(name: str) -> str:
+    """Writes the name of a column in one line, in which headers may have several."""
+    return " ".join(name.split())
+
+
+def dialect_of(
+    text: str, delimiters: str = DELIMITERS, names: AbstractSet[str] = frozenset()
+) -> Dialect:
     """Recognizes the dialect in which most records have as many cells as the first.
 
-    Of equal ones it is that of the delimiter that is named first.
+    It is one in which there are columns of some names, if there is one. Of equal ones it is that of
+    the delimiter that is named first.
     """
     start, named = start_of(text)
     found = [
@@ -125,7 +154,12 @@ def dialect_of(text: str, delimiters: str = DELIMITERS) -> Dialect:
     ]
     # In text between tabs a quote may be a character like all others
     found += [Dialect("\t", "")] * ("\t" in (named or delimiters))
-    return max(found, key=lambda one: _fit(one, text, start))
+
+    def fit(dialect: Dialect) -> tuple[object, ...]:
+        header = header_of(text, dialect, names, start) if names else None
+        return header is not None, *_fit(dialect, text, header[0] if header else start)
+
+    return max(found, key=fit)
 
 
 def _fit(dialect: Dialect, text: str, start: int) -> tuple[bool, float, int, int, bool]:

@@ -18,7 +18,15 @@ from tformer_cli.documents.segments import (
     decoded,
 )
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.text.csv_records import DELIMITERS, Cell, Dialect, dialect_of, start_of
+from tformer_cli.text.csv_records import (
+    DELIMITERS,
+    Cell,
+    Dialect,
+    dialect_of,
+    header_of,
+    in_one_line,
+    start_of,
+)
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -32,19 +40,14 @@ _LONGER = "row with more cells than the header"
 def listed(names: Iterable[str]) -> str:
     """Lists names in an error."""
     names = list(names)
-    return ", ".join(joined(name)[:_SHOWN] for name in names[:_SHOWN]) + ", …" * (
+    return ", ".join(in_one_line(name)[:_SHOWN] for name in names[:_SHOWN]) + ", …" * (
         len(names) > _SHOWN
     )
 
 
-def joined(name: str) -> str:
-    """Writes the name of a column in one line, in which headers may have several."""
-    return " ".join(name.split())
-
-
 def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
     """Returns the numbers, from 0, of the columns that are asked for by name or number from 1."""
-    names = [joined(name) for name in names]
+    names = [in_one_line(name) for name in names]
     option = settings.option("column")
     columns = listed(names) if settings.has_header else f"a number from 1 to {len(names)}"
     if not settings.columns:
@@ -53,7 +56,7 @@ def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
             f"to translate: {columns}"
         )
     chosen: list[int] = []
-    for name in map(joined, settings.columns):
+    for name in map(in_one_line, settings.columns):
         if settings.has_header and names.count(name) > 1:
             places = " and ".join(str(n) for n, one in enumerate(names, 1) if one == name)
             raise UsageError(
@@ -101,14 +104,17 @@ class _PlainSlot(Slot):
 
 def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
     text, encoding = decoded(data, settings)
-    dialect = dialect_of(text, delimiters)
-    start, _ = start_of(text)
+    asked = set(map(in_one_line, settings.columns if settings.has_header else ()))
+    asked = {name for name in asked if not name.isdigit()}
+    dialect, (start, _) = dialect_of(text, delimiters, asked), start_of(text)
+    header = header_of(text, dialect, asked, start) if asked else None
+    start, n_above = header or (start, 0)
     skipped: Counter[str] = Counter()
     parts: list[str | Slot] = []
     names: list[str] | None = None
     columns: list[int] = []
     place = 0
-    for number, cells in enumerate(dialect.records(text, start), 1):
+    for number, cells in enumerate(dialect.records(text, start), n_above + 1):
         for cell in cells:
             if cell.fault == "open":
                 line = text.count("\n", 0, cell.start) + 1
@@ -140,7 +146,7 @@ def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
             elif cell.fault:
                 skipped["cell with text behind its quote"] += 1
             else:
-                name = joined(names[column]) if settings.has_header else f"column {column + 1}"
+                name = in_one_line(names[column]) if settings.has_header else f"column {column + 1}"
                 parts += (
                     text[place : cell.start],
                     _slot(f"row {number}, {name}", raw, cell, dialect),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tformer_cli.documents.archives import Archive, ArchiveDocument
 from tformer_cli.documents.formats.office import Dialect, RunReader
-from tformer_cli.documents.formats.tables import joined, listed, missing_column
+from tformer_cli.documents.formats.tables import listed, missing_column
 from tformer_cli.documents.xml_text import (
     Element,
     Piece,
@@ -26,6 +26,7 @@ from tformer_cli.documents.xml_text import (
     parsed,
 )
 from tformer_cli.errors import UsageError
+from tformer_cli.text.csv_records import in_one_line
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -83,8 +84,6 @@ class Sheet:
     """Rows of the headers and totals of its tables, of which another part has the same texts."""
     wanted: set[tuple[int, int]] = field(default_factory=set)
     """Rows and columns of the cells to translate."""
-    found: set[str] = field(default_factory=set)
-    """The columns that were asked for and are in it."""
 
     @property
     def skipped(self) -> Counter[str]:
@@ -95,21 +94,60 @@ class Sheet:
         return (cell.row, cell.column) in self.wanted
 
     @property
-    def rows(self) -> dict[int, list[Cell]]:
-        """The first rows that have texts."""
-        rows: dict[int, list[Cell]] = defaultdict(list)
+    def headers(self) -> list[list[Cell]]:
+        """The rows that may have the names of columns: more texts than all rows above, as titles.
+
+        The last of them seems to be the header.
+        """
+        rows: dict[int, list[Cell]] = {}
         for cell in self.cells:
             if not is_blank(cell.text):
                 if cell.row not in rows and len(rows) == _HEADER_ROWS:
                     break
-                rows[cell.row].append(cell)
-        return rows
+                rows.setdefault(cell.row, []).append(cell)
+        found: list[list[Cell]] = []
+        for row in rows.values():
+            if not found or len(row) > len(found[-1]):
+                found.append(row)
+        return found
 
     @property
     def header(self) -> list[Cell]:
         """The row that seems to have the names of the columns."""
-        rows = list(self.rows.values())
-        return next((row for row in rows if len(row) > 1), rows[0] if rows else [])
+        return next((row for row in self.headers if len(row) > 1), [*self.headers, []][0])
+
+    def named(self, name: str, settings: ReadSettings) -> tuple[int, int] | None:
+        """Returns the row and the column of a header."""
+        for row in self.headers if settings.has_header else ():
+            columns = [cell.column for cell in row if in_one_line(cell.text) == name]
+            if len(columns) > 1:
+                places = " and ".join(map(letters, columns))
+                raise UsageError(
+                    f"{settings.option('column')}: {settings.name} has {name} in the columns "
+                    f"{places} of {self.name}; name one by its letter"
+                )
+            if columns:
+                return row[0].row, columns[0]
+        return None
+
+    def lettered(self, name: str, settings: ReadSettings) -> tuple[int, int] | None:
+        """Returns the row of the header, and the column of a letter or number."""
+        is_number = name.isascii() and name.isdigit()
+        letter = letters(int(name)) if is_number and len(name) < 6 else name.upper()
+        if not re.fullmatch("[A-Z]{1,3}", letter):
+            return None
+        return self.header[0].row if self.header and settings.has_header else 0, _number(letter)
+
+    def choose(self, place: tuple[int, int]) -> bool:
+        """Marks the cells of a column below a row; False: it has no cell."""
+        header, column = place
+        cells = [cell for cell in self.cells if cell.column == column]
+        self.wanted |= {
+            (cell.row, column)
+            for cell in cells
+            if cell.row > header and cell.row not in self.fixed_rows and not is_blank(cell.text)
+        }
+        return bool(cells)
 
 
 def letters(column: int) -> str:
@@ -352,13 +390,16 @@ def choose_cells(sheets: Sequence[Sheet], settings: ReadSettings) -> None:
             f"{settings.name}: is a table, not lines of text; add {option} NAME for each column "
             f"to translate: {names}"
         )
-    for asked in map(joined, settings.columns):
+    for asked in map(in_one_line, settings.columns):
         of_sheet, _, column = asked.rpartition("!")
         named = [sheet for sheet in sheets if of_sheet in (sheet.name, _quoted(sheet.name))]
-        for sheet in named or sheets:
-            _choose_in(sheet, column.strip() if named else asked, asked, settings)
-        if not any(asked in sheet.found for sheet in sheets):
-            texts = [joined(cell.text) for sheet in sheets for cell in sheet.header]
+        name = column.strip() if named else asked
+        places = [(sheet, sheet.named(name, settings)) for sheet in named or sheets]
+        if not any(place for _, place in places):  # a letter, if it is the name of no column
+            places = [(sheet, sheet.lettered(name, settings)) for sheet in named or sheets]
+        n_found = sum(sheet.choose(place) for sheet, place in places if place)
+        if not n_found:
+            texts = [in_one_line(cell.text) for sheet in sheets for cell in sheet.header]
             raise missing_column(asked, texts, names, settings)
 
 
@@ -366,29 +407,3 @@ def _quoted(name: str) -> str:
     """Writes the name of a sheet as formulas do."""
     doubled = name.replace("'", "''")
     return f"'{doubled}'"
-
-
-def _choose_in(sheet: Sheet, name: str, asked: str, settings: ReadSettings) -> None:
-    header = sheet.header[0].row if sheet.header and settings.has_header else 0
-    columns: list[int] = []
-    if settings.has_header:
-        for row, cells in sheet.rows.items():
-            columns = [cell.column for cell in cells if joined(cell.text) == name]
-            if columns:
-                header = row
-                break
-    if len(columns) > 1:
-        places = " and ".join(map(letters, columns))
-        raise UsageError(
-            f"{settings.option('column')}: {settings.name} has {name} in the columns {places} of "
-            f"{sheet.name}; name one by its letter"
-        )
-    if not columns:
-        is_number = name.isascii() and name.isdigit()
-        letter = letters(int(name)) if is_number and len(name) < 6 else name.upper()
-        columns = [_number(letter)] if re.fullmatch("[A-Z]{1,3}", letter) else []
-    for cell in sheet.cells:
-        if cell.column in columns:
-            sheet.found.add(asked)
-            if cell.row > header and cell.row not in sheet.fixed_rows and not is_blank(cell.text):
-                sheet.wanted.add((cell.row, cell.column))
