@@ -52,7 +52,7 @@ FILES = {
     ],
     "x.toml": ['[data]\ntrain = [{ tsv = "x.tsv" }]\n[training]\nmax_steps = 1'],
     "my file.en": ["a"], "page.html": ["<p>a</p>"], "x.csv.gz": [],
-    "x.tsv": ["a\tb"], "x.csv": ["text,label", "I like it.,good"], "x.xlsx": [],
+    "x.tsv": ["a\tb"], "x.csv": ["text,label", "I like it.,good"], "x.xls": [], "x.yaml": ["a: b"],
     "empty2": [], "blank3": ["", ""], "long": ["a", "b " * 300], "half": ["", "b " * 300],
     "blank.tsv": ["\tabc"], "one-label.tsv": ["a\tsame", "b\tsame"],
     "many-labels.tsv": [f"a\tlabel {number}" for number in range(1200)],

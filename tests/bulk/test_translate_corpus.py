@@ -2,11 +2,13 @@
 
 import gzip
 import json
+import re
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import datasets
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -499,6 +501,82 @@ def test_parts_of_tables_are_rows(model, tmp_path):
     assert pa.concat_tables(found).select(["source", "n"]).equals(table)
 
 
+def csv_of(text, *, line_end, mark=""):
+    table = [
+        f'id;"comment";x{line_end}',
+        f'007;"{text}; 1.50";"a{line_end}b"{line_end}',
+        line_end,
+        f"8;;{line_end}",
+        f'9;{text};"c ""d"""',
+    ]
+    return mark + "".join(table)
+
+
+@pytest.mark.parametrize(("line_end", "mark"), [("\n", ""), ("\r\n", "\ufeff")])
+def test_csv_stays_csv_with_the_bytes_of_its_cells(model, tmp_path, line_end, mark):
+    file = tmp_path / "in.csv"
+    file.write_bytes(csv_of(LINES[0], line_end=line_end, mark=mark).encode())
+    fields = Fields(source="comment", translation="fr", score="score")
+    report = run(model, [file], tmp_path / "out", fields=fields, lines_per_shard=3)
+    assert report.counts["lines"] == 4
+    parts = sorted((tmp_path / "out").glob("part-*"))
+    assert [part.name for part in parts] == ["part-00000.csv", "part-00001.csv"]
+    made = [part.read_bytes().decode() for part in parts]
+    head = f'{mark}id;"comment";x;fr;score{line_end}'
+    assert [one[: len(head)] for one in made] == [head, head]
+    row = f'007;"{LINES[0]}; 1.50";"a{line_end}b";'
+    assert made[0].startswith(f"{head}{row}")
+    assert re.fullmatch(rf"8;;;[^;]*;0\.000000{line_end}", made[0][made[0].index("8;;") :])
+    assert f"{line_end}{line_end}8;" in made[0], "a line without cells stays one"
+    frame = pd.concat(
+        pd.read_csv(part, sep=";", dtype=str, keep_default_na=False) for part in parts
+    )
+    assert list(frame["id"]) == ["007", "8", "9"]
+    assert list(frame["x"]) == [f"a{line_end}b", "", 'c "d"']
+    texts = [f"{LINES[0]}; 1.50", "", LINES[0]]
+    assert list(frame["comment"]) == texts
+    assert list(frame["fr"]) == [
+        one.text for text in texts for one in translate_lines(model, [text], **FIXED)
+    ]
+    # By number, compressed, and continued
+    packed = tmp_path / "in.csv.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    again = Fields(source="2", translation="fr", score="score")
+    run(model, [packed], tmp_path / "again", fields=again, lines_per_shard=3)
+    assert [part.read_bytes() for part in sorted((tmp_path / "again").glob("part-*"))] == [
+        part.read_bytes() for part in parts
+    ]
+
+
+def test_line_ends_in_cells_of_csv_stay(model, tmp_path):
+    cell = f"{LINES[0]}\n\n{LINES[4]}"
+    (tmp_path / "in.csv").write_text(f'source,b\n"{cell}",1\nsnow,2\n')
+    report = run(model, [tmp_path / "in.csv"], tmp_path / "out")
+    assert report.counts["lines"] == 2
+    frame = pd.read_csv(tmp_path / "out/part-00000.csv")
+    first, last = (next(iter(translate_lines(model, [LINES[n]], **FIXED))).text for n in (0, 4))
+    assert frame["translation"][0] == f"{first}\n\n{last}"
+
+
+@pytest.mark.parametrize(
+    ("data", "fields", "error"),
+    [
+        ("a,b\n1,2\n", {}, 'in.csv: has no field "source", only a, b; choose another by --sour'),
+        ("a,b\n1,2\n", {"source": "3"}, 'in.csv: has no field "3", only a, b'),
+        ("", {}, 'in.csv: has no field "source", only none'),
+        ("source,translation\n", {}, 'has a column "translation" already; choose another name'),
+        ("source,b\n1,2\n3\n", {}, "in.csv, row 2: has 1 cell, but the header has 2; correct"),
+        ('source,b\n1,2\n3,"4\n5,6', {}, 'in.csv: its last row has a quote (") that does not'),
+    ],
+)
+def test_csv_that_cannot_be_translated(model, tmp_path, data, fields, error):
+    (tmp_path / "in.csv").write_text(data)
+    with pytest.raises(DataError) as raised:
+        run(model, [tmp_path / "in.csv"], tmp_path / "out", fields=Fields(**fields))
+    assert error in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
 def test_kinds_follow_from_names(tmp_path):
     (tmp_path / "folder").mkdir()
     assert {
@@ -509,7 +587,7 @@ def test_kinds_follow_from_names(tmp_path):
         )
     } == {
         "a.txt": "text", "news.en": "text", "b.tsv.gz": "tsv", "c.jsonl.xz": "jsonl",
-        "d.parquet": "parquet", "e.csv": "dataset", "facebook/flores": "dataset",
+        "d.parquet": "parquet", "e.csv": "csv", "facebook/flores": "dataset",
         "some/file.en": "text", str(tmp_path / "folder"): "dataset",
     }  # fmt: skip
 

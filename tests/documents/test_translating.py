@@ -59,17 +59,17 @@ def test_equal_lines_are_asked_once_and_marks_never():
 def test_what_is_not_translated_is_counted_by_reason():
     summary = translated([segment_of(one) for one in ("one", "two", "12")])[0].summary
     assert not summary.warning(), "no words need no translation"
-    summary.n_translated, summary.left["placeholders lost"] = 1, 1
+    summary.n_translated, summary.kept["placeholders"] = 1, 1
     summary.skipped.update({"table cell": 2})
     assert summary.counts() == {
         "segments": 3,
         "translated": 1,
         "kept": 2,
-        "left": {"no words": 1, "placeholders lost": 1},
+        "left": {"no words": 1, "placeholders": 1},
         "skipped": {"table cell": 2},
     }
     assert summary.warning() == (
-        "3 parts of its text left as in the source: table cell (2), placeholders lost (1)"
+        "3 parts of its text left as in the source: table cell (2), placeholders (1)"
     )
 
 

@@ -287,6 +287,31 @@ def test_what_was_not_translated_is_said():
     assert answer["summary"] == nothing["summary"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "fields", "expected"),
+    [
+        ("a.csv", b"a,b\n1,one\n", {"column": "b"}, "a,b\n1,ONE\n"),
+        ("a.tsv", b"a\tb\tc\nx\tone\ttwo", {"column": "b\nc"}, "a\tb\tc\nx\tONE\tTWO"),
+        ("a.csv", b"a,b\n", {"column": "2", "no_header": "true"}, "a,B\n"),
+        ("a.json", b'[{"a": "one", "b": "two"}]', {"key": "b"}, '[{"a": "one", "b": "TWO"}]'),
+        ("a.jsonl", b'{"a": "one", "b": "two"}', {"key": "b"}, '{"a": "one", "b": "TWO"}'),
+    ],
+)
+def test_columns_of_tables_are_translated(name, content, fields, expected):
+    client = Client()
+    answer = client.post("/translate_file", **upload(name, content, **fields)).json
+    place = answer["translatedFileUrl"].removeprefix("http://localhost:5000")
+    assert client.get(place).text == expected
+
+
+def test_a_table_without_a_column_is_told_its_columns():
+    answer = Client().post("/translate_file", **upload("a.csv", b"a,b\n1,one\n"))
+    assert (answer.status, answer.json["error"]) == (
+        400,
+        "a.csv: is a table, not lines of text; add column NAME for each column to translate: a, b",
+    )
+
+
 def test_no_name_of_a_file_is_a_path(tmp_path):
     client = Client()
     for name in (

@@ -54,7 +54,7 @@ _KINDS = (
     ("translated corpus", ("manifest.json", "shards.jsonl")),
     *(
         ("translated corpus", ("manifest.json", f"part-00000.{ending}"))
-        for ending in ("txt", "tsv", "jsonl", "parquet")
+        for ending in ("txt", "tsv", "csv", "jsonl", "parquet")
     ),
 )
 """Files that together identify each kind of directory, even if others are missing."""

@@ -1,14 +1,16 @@
-"""Files of lines in shards by byte offset: text, TSV and JSONL."""
+"""Files of lines in shards by byte offset: text, TSV, CSV and JSONL."""
 
 import codecs
 import hashlib
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tformer_cli.bulk.csv_files import CsvHead, read_head
 from tformer_cli.bulk.shards import CorpusKind, Fields, Source, Task, file_state
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import written_aside
@@ -38,7 +40,17 @@ class Row:
     """None: a null of JSONL, which has no translation."""
     demands: LineConstraints = NO_CONSTRAINTS
     kept: Any = None
-    """The row that the translation is added to: the line of TSV, the record of JSONL."""
+    """The row that the translation is added to: the line of TSV or CSV, the record of JSONL."""
+    head: CsvHead | None = None
+    """Of CSV."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Returns its text and, of a cell of CSV with line ends, these as every second one."""
+        return [self.text or ""] if self.head is None else _LINE_END.split(self.text or "")
+
+
+_LINE_END = re.compile(r"(\r\n|\n|\r)")
 
 
 def scan_lines(
@@ -51,14 +63,18 @@ def scan_lines(
     """Reads a file once: every line is one that can be translated, or none will be."""
     path = corpus_file(name, "").absolute()
     state = file_state(path)  # before it is read: a change meanwhile is noticed
-    read_row = _row_reader(kind, fields, name)
+    head = read_head(path, name) if kind == "csv" else None
+    read_row = _row_reader(kind, fields, name, head)
     digest, offset, number = hashlib.sha256(), 0, 0
     starts: list[int] = []
     with readable(name), open_bytes(path) as stream:
         check_text(stream.read(BLOCK_BYTES), name)
     # Opened again, for zstd is not read from where it was read before
     with readable(name), open_bytes(path) as stream:
-        for number, line in enumerate(stream, 1):
+        if head is not None:
+            digest.update(stream.read(len(head.data)))
+            offset = len(head.data)
+        for number, line in enumerate(head.records(stream) if head else stream, 1):
             if (number - 1) % lines_per_shard == 0:
                 starts.append(offset)
                 progress(number - 1)
@@ -98,22 +114,41 @@ def unpacked_path(directory: Path, number: int) -> Path:
 def read_rows(task: Task, counts: LineCounts) -> Iterator[Row]:
     """Yields the lines of a shard."""
     shard, source = task.shard, task.source
-    read_row = _row_reader(source.kind, task.fields, source.name)
+    head = _head(source)
+    read_row = _row_reader(source.kind, task.fields, source.name, head)
     with readable(source.name), Path(source.path).open("rb") as stream:
         stream.seek(shard.start)
-        lines = islice(stream, shard.skipped, shard.skipped + shard.rows)
+        records = head.records(stream) if head else stream
+        lines = islice(records, shard.skipped, shard.skipped + shard.rows)
         for number, line in enumerate(lines, shard.first):  # messages name the line of the file
             yield read_row(_decoded(line, number, counts), number)
 
 
-def written(row: Row, translation: Translation, kind: CorpusKind, fields: Fields) -> str:
-    """Writes a translation with what is kept of its line, without a line end."""
-    best = translation.hypotheses[0]
+def _head(source: Source) -> CsvHead | None:
+    return read_head(Path(source.path), source.name) if source.kind == "csv" else None
+
+
+def header_of(task: Task) -> bytes:
+    """Writes what stands above the rows of a shard."""
+    head = _head(task.source)
+    return b"" if head is None else head.header(task.fields)
+
+
+def written(row: Row, translations: Sequence[Translation], kind: CorpusKind, fields: Fields) -> str:
+    """Writes the translations of a row's lines with what is kept of it, without a line end."""
+    best = translations[0].hypotheses[0]
     if kind == "text":
         return best.text
     if kind == "tsv":
         cells = [row.kept, best.text.translate(TSV_ENDS)]  # a tab or line end would split them
         return "\t".join(cells + [f"{best.score:.6f}"] * bool(fields.score))
+    if row.head is not None:
+        found = [one.hypotheses[0] for one in translations]
+        texts = row.lines
+        texts[::2] = [one.text for one in found]
+        score = min(one.score for one in found)  # that of the worst
+        added = ["".join(texts), *([f"{score:.6f}"] * bool(fields.score))]
+        return row.head.with_columns(row.kept, added if row.text is not None else ())
     ours: dict[str, Any] = {fields.translation: None if row.text is None else best.text}
     if fields.score:
         ours[fields.score] = None if row.text is None else best.score
@@ -124,11 +159,23 @@ def _decoded(line: bytes, number: int, counts: LineCounts) -> str:
     return decode_line(line if number else line.removeprefix(codecs.BOM_UTF8), counts)
 
 
-def _row_reader(kind: CorpusKind, fields: Fields, name: str) -> Callable[[str, int], Row]:
+def _row_reader(
+    kind: CorpusKind, fields: Fields, name: str, head: CsvHead | None = None
+) -> Callable[[str, int], Row]:
     """Makes what reads a line, given its number from 0."""
     if kind == "text":
         return lambda line, _: Row(text=line)
     field = fields.of_source(kind)
+    if head is not None:
+        chosen = head.column(fields)
+
+        def read_csv_row(line: str, number: int) -> Row:
+            cells = head.cells(line, number + 1)
+            # A line without a cell stays blank
+            text = None if all(map(is_blank, cells)) else cells[chosen]
+            return Row(text=text, kept=line, head=head)
+
+        return read_csv_row
     if kind == "jsonl":
         return lambda line, number: _record(line, number, field, fields, name)
     if not (field.isascii() and field.isdigit() and int(field)):  # `isdigit` takes ², `int` not

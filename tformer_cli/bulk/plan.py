@@ -25,7 +25,7 @@ from tformer_cli.text.lines import shard_range
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-READ_AS_DATASETS = (".csv", ".arrow")
+READ_AS_DATASETS = (".arrow",)
 """Endings of files that only `datasets` reads."""
 
 
@@ -130,7 +130,7 @@ def _check_fields(kind: CorpusKind, fields: Fields) -> None:
                 f"{option}: columns of TSV have no names, and the translation is added at their "
                 "end; omit it"
             )
-        if "." in name and kind != "tsv" and option != "--source-field":
+        if "." in name and kind not in ("tsv", "csv") and option != "--source-field":
             raise UsageError(
                 f'{option}: "{name}" would lie in another field, where no translation is put; '
                 "choose a name without dots"
@@ -158,8 +158,8 @@ def kind_of(name: str) -> CorpusKind:
     # A name with an ending is that of a file which is missing
     if not path.exists() and name.count("/") == 1 and name[:1] not in "./~" and not ending:
         return "dataset"
-    if ending == ".parquet":
-        return "parquet"
+    if ending in (".parquet", ".csv"):
+        return "parquet" if ending == ".parquet" else "csv"
     return "tsv" if ending in TSV else "jsonl" if ending in JSONL else "text"
 
 

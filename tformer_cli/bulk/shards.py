@@ -11,13 +11,14 @@ from tformer_cli.errors import DataError
 from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.text.config import CorpusConfig
 
-CorpusKind = Literal["text", "tsv", "jsonl", "parquet", "dataset"]
-LINE_KINDS: tuple[CorpusKind, ...] = ("text", "tsv", "jsonl")
+CorpusKind = Literal["text", "tsv", "csv", "jsonl", "parquet", "dataset"]
+LINE_KINDS: tuple[CorpusKind, ...] = ("text", "tsv", "csv", "jsonl")
 """Kinds of sources that are files of lines; the others are tables."""
 ENDINGS: Mapping[CorpusKind, str] = MappingProxyType(
     {
         "text": "txt",
         "tsv": "tsv",
+        "csv": "csv",
         "jsonl": "jsonl",
         "parquet": "parquet",
         "dataset": "parquet",

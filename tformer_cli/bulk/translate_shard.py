@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli import errors
-from tformer_cli.bulk.line_files import read_rows, written
+from tformer_cli.bulk.line_files import header_of, read_rows, written
 from tformer_cli.bulk.shards import LINE_KINDS, Task
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.files.atomic import written_aside
@@ -188,12 +188,16 @@ def _translate_lines(task: Task, path: Path, buffers: _Buffers, read: LineCounts
     rows, kind = read_rows(task, read), task.source.kind
     first = task.shard.first
     with path.open("wb") as file:
+        file.write(header_of(task))
         while buffer := list(islice(rows, BUFFER_LINES)):
             # Rows without a text keep their place, and their translation is dropped
-            texts, demands = [row.text or "" for row in buffer], [row.demands for row in buffer]
-            translated = buffers.translate(texts, first, demands)
-            for row, translation in zip(buffer, translated, strict=True):
-                line = without_surrogates(written(row, translation, kind, task.fields))
+            lines = [(line, row.demands) for row in buffer for line in row.lines[::2]]
+            texts, demands = [line for line, _ in lines], [demand for _, demand in lines]
+            translated = iter(buffers.translate(texts, first, demands))
+            buffers.counts.lines -= len(lines) - len(buffer)  # a row counts once
+            for row in buffer:
+                found = list(islice(translated, len(row.lines[::2])))
+                line = without_surrogates(written(row, found, kind, task.fields))
                 file.write(line.encode() + b"\n")
             first += len(buffer)
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial, wraps
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from stat import S_ISDIR
 from typing import Any, Literal
 
@@ -36,7 +36,14 @@ from tformer_cli.cli.options import (
     takes_groups,
     with_parameters,
 )
-from tformer_cli.cli.streams import STANDARD_STREAM, STDIN, STDOUT, note, open_stream
+from tformer_cli.cli.streams import (
+    COMPRESSORS,
+    STANDARD_STREAM,
+    STDIN,
+    STDOUT,
+    note,
+    open_stream,
+)
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.atomic import guarded, replaceable_directory
 from tformer_cli.wording import installing
@@ -118,15 +125,16 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             if _takes_text(parameter)
             for text in _paths_of(values[str(parameter.name)])
         ]
-        is_document = is_translated and len(texts) == 1 and values["output"] != STANDARD_STREAM
         named = [(text, "-i") for text in texts if texts != [STANDARD_STREAM]]
         if "target_file" in values and values.get("target") is not None:
             named.append((values["target"], "--target-file"))
-        is_written = is_given(ctx, "output")
+        # Where it is given, a file is meant by a word that ends as one
+        output = str(values["output"]) if is_given(ctx, "output") else None
+        is_alone = is_translated and len(texts) == 1
         problems = [
             None
-            if is_document and _is_document(text)
-            else _name_problem(text, option, is_written=is_written, is_translated=is_translated)
+            if is_alone and _is_document(text, is_written=output is not None)
+            else _name_problem(text, option, output, is_translated=is_translated)
             for text, option in named
         ]
         if not is_given(ctx, "input_format"):
@@ -324,10 +332,14 @@ def _takes_text(parameter: Any) -> bool:  # noqa: ANN401 - Typer's
     return is_text and parameter.param_type_name == "argument"
 
 
-def _is_document(text: str) -> bool:
+def _is_document(text: str, *, is_written: bool = True) -> bool:
+    """Returns whether a name is that of a document; plain text is one where a file is written."""
+    if not NamedPath(name="TEXT", path=Path(text)).is_file():
+        return False
     from tformer_cli.documents.known_formats import format_of
 
-    return NamedPath(name="TEXT", path=Path(text)).is_file() and format_of(text) is not None
+    found = format_of(text)
+    return found is not None and (is_written or found.name != "text")
 
 
 def _without_marks(output: Output, values: Mapping[str, Any]) -> Output:
@@ -346,41 +358,58 @@ def _without_marks(output: Output, values: Mapping[str, Any]) -> Output:
     return replace(output, holds=holds, is_document=True, is_named=is_named)
 
 
-def _name_problem(text: str, option: str, *, is_written: bool, is_translated: bool) -> str | None:
+def _name_problem(text: str, option: str, output: str | None, *, is_translated: bool) -> str | None:
     """Says how to read the file that a text names; None: it is words.
 
-    Without a file of that name, only a word that ends as files do names one, and only if a file is
-    written: a document was meant.
+    Without a file of that name, only a word that ends as files do, or as the output, names one, and
+    only if a file is written: a document was meant.
     """
     place = NamedPath(name="TEXT", path=Path(text)).status()
     is_there = place is not None and not S_ISDIR(place.st_mode)
-    if not is_there and not (is_written and "." in text and len(text.split()) == 1):
+    if not is_there and not (output is not None and "." in text and len(text.split()) == 1):
         return None
     from tformer_cli.documents.known_formats import NAMED, ending_of
 
     if is_there:
+        other = ", or add --document FORMAT" if is_translated and ending_of(text) else ""
         return _rows_problem(text, is_translated=is_translated) or (
             f"{text}: is a file, but words are read here; write "
-            f"{option} {shlex.quote(text)} instead"
+            f"{option} {shlex.quote(text)} instead{other}"
         )
-    if ending_of(text) not in NAMED:
+    ending = ending_of(text)
+    is_named = ending in NAMED or ending == ending_of(output or "")
+    is_named = is_named or ("/" in text and "://" not in text)
+    if not ending or not is_named:
         return None
     kind = "no such file" if place is None else "is a directory"
     return f"{text}: {kind}; name a file that is there, or send words by stdin"
 
 
 def _rows_problem(file: str, *, is_translated: bool) -> str | None:
-    """Says how to read a table, whose lines are rows; None: the file is not one."""
-    from tformer_cli.documents.known_formats import REFUSED, TABLES, ending_of
+    """Says how to read a file whose lines are not text, such as a table; None: they are."""
+    from tformer_cli.documents.known_formats import (
+        BY_EXTENSION,
+        REFUSED,
+        REFUSED_TEXTS,
+        TABLES,
+        ending_of,
+    )
 
     ending = ending_of(file)
     if ending in REFUSED:
         return f"{file}: {REFUSED[ending]}"
+    if is_translated and ending in REFUSED_TEXTS:
+        return f"{file}: {REFUSED_TEXTS[ending]}; --document lines translates its lines"
     if ending not in TABLES or file == STANDARD_STREAM:
         return None
+    program = COMPRESSORS.get(PurePath(file).suffix.casefold())
+    if is_translated and ending in BY_EXTENSION and program is None:
+        return None  # its reader says which columns there are
     advice = "write its column of texts to a file of lines"
     if is_translated and ending in (".jsonl", ".ndjson"):
         advice = "add --input-format jsonl"
+    elif is_translated and program:
+        advice = f"unpack it ({program} -dk {shlex.quote(file)}) and add --column NAME"
     elif is_translated:
         advice = (
             f"`tformer translate-corpus MODEL {shlex.quote(file)} --source-field COLUMN -o DIR` "

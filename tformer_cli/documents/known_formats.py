@@ -25,6 +25,8 @@ class Format(NamedTuple):
     extensions: tuple[str, ...]
     reader: str
     """MODULE:FUNCTION in `documents.formats`; a document of one format loads no other's module."""
+    takes: tuple[str, ...] = ()
+    """Options that choose its texts."""
 
     @property
     def read(self) -> Reader:
@@ -37,15 +39,19 @@ class Format(NamedTuple):
     @property
     def content(self) -> str:
         """The content of such a file, as `files.regular_file.content_of` names it."""
-        is_packed = self.reader.startswith(("office:", "epub:"))
-        return {"html": "HTML", "json": "JSON"}.get(self.name, ZIP if is_packed else "text")
+        is_packed = self.reader.startswith(("office:", "epub:", "xlsx:", "ods:"))
+        is_json = self.reader.startswith("json_paths:")
+        return (
+            "JSON" if is_json else "HTML" if self.name == "html" else ZIP if is_packed else "text"
+        )
 
     @property
     def tells_encoding(self) -> bool:
         """Returns whether each file of the format tells its encoding, as XML does."""
-        return self.reader.startswith(("office:", "epub:", "bilingual:", "xlsx:"))
+        return self.reader.startswith(("office:", "epub:", "bilingual:", "xlsx:", "ods:"))
 
 
+_TABLE = ("column", "no_header")
 FORMATS = (
     Format("html", (".html", ".htm", ".xhtml"), "html:read"),
     Format("markdown", (".md", ".markdown"), "markdown:read"),
@@ -63,39 +69,59 @@ FORMATS = (
     Format("po", (".po", ".pot"), "po:read"),
     Format("xliff", (".xlf", ".xliff"), "bilingual:read_xliff"),
     Format("tmx", (".tmx",), "bilingual:read_tmx"),
-    Format("json", (".json", ".arb"), "json_paths:read"),
+    Format("json", (".json", ".arb"), "json_paths:read", ("key",)),
     Format("epub", (".epub",), "epub:read"),
+    Format("csv", (".csv",), "tables:read_csv", _TABLE),
+    Format("tsv", (".tsv", ".tab"), "tables:read_tsv", _TABLE),
+    Format("jsonl", (".jsonl", ".ndjson"), "json_paths:read_lines", ("key",)),
+    Format("xlsx", (".xlsx", ".xlsm", ".xltx", ".xltm"), "xlsx:read", _TABLE),
+    Format("ods", (".ods", ".ots"), "ods:read", _TABLE),
 )
 BY_NAME = {one.name: one for one in FORMATS}
 BY_EXTENSION = {extension: one for one in FORMATS for extension in one.extensions}
+_CONVERT = "is not read; convert it to .md with pandoc"
+_SUBTITLES = "subtitles of a format that is not read; convert it to .srt with ffmpeg"
+_MESSAGES = "messages of a format that is not read; convert them to .po with translate-toolkit"
 REFUSED = {
     ".pdf": "a PDF has no text to write into; make text of it with pdftotext, or a .docx",
     ".doc": "an old format; save it as .docx",
     ".rtf": "a format that is not read; save it as .docx",
-    ".xls": "a table that is not read; save it as .csv",
-    ".xlsx": "a table that is not read; save it as .csv",
-    ".ods": "a table that is not read; save it as .csv",
+    ".xls": "a table that is not read; save it as .xlsx",
+    ".xlsb": "a table that is not read; save it as .xlsx",
+    ".numbers": "a table that is not read; export it as .xlsx",
+    ".pages": "a format that is not read; export it as .docx",
     ".ppt": "an old format; save it as .pptx",
     ".pps": "an old format; save it as .pptx",
     ".dot": "an old format; save it as .docx",
     ".wps": "a format that is not read; save it as .docx",
     ".sxw": "an old format; save it as .odt",
     ".sxi": "an old format; save it as .odp",
-    ".pages": "a format that is not read; export it as .docx",
     ".key": "a format that is not read; export it as .pptx",
-    ".numbers": "a table that is not read; export it as .csv",
-    ".fods": "a table that is not read; save it as .csv",
-    ".mobi": "a format that is not read; convert it to .epub with Calibre",
-    ".azw3": "a format that is not read; convert it to .epub with Calibre",
-    ".fb2": "a format that is not read; convert it to .epub with Calibre",
-    ".ass": "a format that is not read; convert it: ffmpeg -i FILE.ass FILE.srt",
-    ".ssa": "a format that is not read; convert it: ffmpeg -i FILE.ssa FILE.srt",
+    ".mobi": "a book of a format that is not read; convert it to .epub with ebook-convert",
+    ".azw3": "a book of a format that is not read; convert it to .epub with ebook-convert",
 }
 """Files that people try, and the way out."""
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow")
+REFUSED_TEXTS = {
+    ".ipynb": "a notebook, whose code is no text; make a .md of it with jupytext",
+    ".yaml": "YAML is not read; convert it to .json, which is",
+    ".yml": "YAML is not read; convert it to .json, which is",
+    ".rst": f"reStructuredText {_CONVERT}, or to .pot with sphinx-build -b gettext",
+    **dict.fromkeys((".tex", ".adoc", ".textile", ".typ"), f"its markup {_CONVERT}"),
+    **dict.fromkeys((".ass", ".ssa", ".sub", ".sbv", ".ttml", ".dfxp"), _SUBTITLES),
+    **dict.fromkeys((".properties", ".resx", ".strings", ".ts"), _MESSAGES),
+    **dict.fromkeys(
+        (".sdlxliff", ".mqxliff", ".mxliff", ".txlf"),
+        "XLIFF of another tool; add --document xliff",
+    ),
+    ".xml": "XML whose format its name does not tell; add --document xliff, tmx or html",
+    ".fods": "a table in one file of XML; save it as .ods",
+    ".fb2": "a book of a format that is not read; convert it to .epub with ebook-convert",
+}
+"""Files whose markup would be translated as lines of text; --document asks for what is read."""
+TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".parquet", ".arrow")
 """Files whose lines are rows of several columns, and no sentences."""
 NAMED = frozenset(
-    {*BY_EXTENSION, *REFUSED, *TABLES, ".mdx", ".rst", ".tex", ".xml", ".yaml", ".yml", ".zip"}
+    {*BY_EXTENSION, *REFUSED, *REFUSED_TEXTS, *TABLES, ".mdx", ".zip"}
     | {".png", ".jpg", ".jpeg", ".gif", ".webp"}
 )
 """Endings by which a word without blanks is the name of a file: `e.g.` and `Node.js` are words."""

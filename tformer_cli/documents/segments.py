@@ -92,6 +92,12 @@ class ReadSettings:
     """Code for attributes that tell a language; empty: they stay."""
     keys: tuple[str, ...] = ()
     """Paths of the values to translate; none: all texts."""
+    columns: tuple[str, ...] = ()
+    """Columns of a table to translate, by name, number or letter."""
+    has_header: bool = True
+    """True if the first row of a table has the names of its columns."""
+    option_prefix: str = "--"
+    """What stands before the name of a setting in an error; the service has fields."""
     fills_fuzzy: bool = False
     """Translates again what is marked as doubtful."""
     unwraps: bool = False
@@ -102,6 +108,9 @@ class ReadSettings:
     """Segments that a document may have; None: any number."""
     most_bytes: int | None = None
     """Bytes that a document may have, also when unpacked; None: only the readers' own limits."""
+
+    def option(self, name: str) -> str:
+        return self.option_prefix + name
 
 
 Reader = Callable[[bytes, ReadSettings], Document]

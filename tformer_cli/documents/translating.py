@@ -53,7 +53,7 @@ class Answer:
 
 
 NO_WORDS = "no words"
-"""Reason for which segments stay as they were, and the only one that nobody needs to know."""
+"""Reason, or the end of one, for which segments stay as they should."""
 _MARKUP = re.compile(rb"<[^<>]*>")
 
 
@@ -74,8 +74,8 @@ class Summary:
     n_copied: int = 0
     n_restored: int = 0
     """Of what had to be copied, what the model had not."""
-    left: Counter[str] = field(default_factory=Counter)
-    """Segments with words that stay as they were: reasons, and how often."""
+    kept: Counter[str] = field(default_factory=Counter)
+    """Segments that stay, by the reason; those without words need not be told."""
     skipped: Counter[str] = field(default_factory=Counter)
     """What the readers have skipped; see `Document.skipped`."""
     doubtful: list[dict[str, Any]] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Summary:
     def counts(self) -> dict[str, Any]:
         """Counts the segments, and by reason what was not translated."""
         n_kept = self.n_segments - self.n_translated
-        left = Counter({NO_WORDS: n_kept - self.left.total()}) + self.left
+        left = self.kept + Counter({NO_WORDS: n_kept - self.kept.total()})
         return {
             "segments": self.n_segments,
             "translated": self.n_translated,
@@ -106,7 +106,8 @@ class Summary:
 
     def warning(self, *, has_text: bool = True) -> str:
         """Says in a line what should have been translated and was not; empty: nothing."""
-        found = self.left + self.skipped
+        found = Counter({one: n for one, n in self.kept.items() if not one.endswith(NO_WORDS)})
+        found += self.skipped
         if not self.n_segments and has_text:
             what = "no text to translate was found, and it is written as it was"
         elif found:
@@ -179,7 +180,7 @@ def translating(
         if doubt is not None:
             summary.doubts.append({"doubt": doubt, **about, "doubtful_words": words})
         written[n] = made
-    summary.n_translated -= summary.left.total()
+    summary.n_translated -= summary.kept.total()
     return Translated(written, summary)
 
 

@@ -225,6 +225,8 @@ def _tree(text: str, where: str, namespaces: Mapping[str, str]) -> Element:
 
 def decoded_text(raw: str) -> str:
     """Decodes references and sections of characters."""
+    if "&" not in raw and "<" not in raw:
+        return raw
 
     def decode(found: re.Match[str]) -> str:
         if found[3]:

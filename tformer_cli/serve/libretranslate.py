@@ -286,7 +286,15 @@ async def translate_file(site: Site, request: Request) -> Response:
         raise Refused(400, "Invalid request: file format not supported")
     served = site.languages
     target = _language(served, fields.text("target"))
-    settings = ReadSettings(name=file.name, target_language=label_of(target))
+    settings = ReadSettings(
+        name=file.name,
+        target_language=label_of(target),
+        # A form has one value of a name: of several each stands on a line
+        keys=tuple(fields.text("key").split("\n")) if fields.get("key") else (),
+        columns=tuple(fields.text("column").split("\n")) if fields.get("column") else (),
+        has_header=not fields.flag("no_header"),
+        option_prefix="",
+    )
     deadline = site.deadline(fields)
     # Nothing else refers to the bytes, which its reader then need not keep
     contents = [fields.files.pop("file").content]
@@ -365,10 +373,10 @@ NAME = "LibreTranslate"
 _FIELDS = {
     "/translate": ("q", "source", "target", "format", "alternatives", "api_key"),
     "/detect": ("q", "api_key"),
-    "/translate_file": ("file", "source", "target", "api_key"),
+    "/translate_file": ("file", "source", "target", "column", "key", "no_header", "api_key"),
     "/suggest": ("q", "s", "source", "target", "api_key"),
 }
-_OPTIONAL = frozenset({"format", "alternatives", "api_key"})
+_OPTIONAL = frozenset({"format", "alternatives", "column", "key", "no_header", "api_key"})
 _TEXT: Mapping[str, Any] = {"type": "string"}
 _NUMBER: Mapping[str, Any] = {"type": "number"}
 _YES_OR_NO: Mapping[str, Any] = {"type": "boolean"}

@@ -1,12 +1,15 @@
 """Documents of the command translate: how they are chosen and written, and what is refused."""
 
 import json
+import re
 import zipfile
 
 import pytest
 
 from tests.commands import run
+from tests.documents.test_xlsx import workbook
 from tests.models import LINES
+from tformer_cli.documents.known_formats import REFUSED, REFUSED_TEXTS
 
 PAGE = f"<html lang=en><p>{LINES[0]} <b>{LINES[1]}</b></p><p>{{x}}</p><!-- {LINES[0]} --></html>\n"
 
@@ -34,6 +37,9 @@ def test_a_file_is_a_document_by_its_ending(model, page, tmp_path):
     assert run("translate", model, "--document", "html", stdin=PAGE.encode()).stdout == made
     assert run("translate", model, "-i", page, "-q").stdout == made
     assert run("translate", model, page, "--document", "HTML", "-q").stdout == made
+    # By its name alone, to stdout
+    assert run("translate", model, page, "-o", "-", "-q").stdout == made
+    assert run("translate", model, page, "-q").stdout == made
 
 
 def test_lines_stay_lines(model, page, tmp_path):
@@ -67,6 +73,72 @@ def test_what_is_protected_is_copied(model, tmp_path):
     assert run("translate", model, line, "--no-protect", "-q").stdout == (
         run("translate", model, line, "-q").stdout
     )
+
+
+def test_text_in_which_nothing_is_translated_is_a_warning(model, page, tmp_path):
+    page.write_text(f"<pre>{LINES[0]}</pre>")
+    told = tmp_path / "b.json"
+    done = run("translate", model, page, "-o", tmp_path / "b.html", "-q", "--summary", told)
+    assert done.exit_code == 0
+    assert done.stderr == (
+        f"warning: {page}: no text to translate was found, and it is written as it was\n"
+    )
+    summary = json.loads(told.read_text())
+    assert {name: summary[name] for name in ("segments", "left", "skipped")} == {
+        "segments": 0,
+        "left": {},
+        "skipped": {},
+    }
+    # What a reader skips is named and counted
+    table = tmp_path / "a.csv"
+    table.write_text(f"a,b\n1,{LINES[0]}\n2,x,y\n3,x,y\n")
+    done = run("translate", model, table, "-o", tmp_path / "b.csv", "-q", "--column", "b")
+    assert (
+        f"warning: {table}: 2 parts of its text left as in the source: row with more cells than "
+        "the header (2)\n"
+    ) in done.stderr
+
+
+def test_tables(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = tmp_path / "a.csv"
+    table.write_text(f'id,"text"\n1.50,"{LINES[0]}"\n2,\n')
+    plain = run("translate", model, LINES[0], "-q").stdout.rstrip("\n")
+    quoted = plain.replace('"', '""')
+    done = run("translate", model, "a.csv", "-o", "b.csv", "--column", "text")
+    assert "1 segment of csv in" in done.stderr
+    assert (tmp_path / "b.csv").read_text() == f'id,"text"\n1.50,"{quoted}"\n2,\n'
+    same = [("-i", "a.csv", "--column", "2"), ("a.csv", "--column", "text", "--column", "2")]
+    for words in same:
+        assert run("translate", model, *words, "-q").stdout == (tmp_path / "b.csv").read_text()
+    stdin = run("translate", model, "--document", "csv", "--column", "text", "-q",
+                stdin=table.read_bytes())  # fmt: skip
+    assert stdin.stdout == (tmp_path / "b.csv").read_text()
+    lines = tmp_path / "a.jsonl"
+    lines.write_text(json.dumps({"source": LINES[0], "n": 1.5}) + "\n")
+    done = run("translate", model, "a.jsonl", "-o", "b.jsonl", "--key", "source", "-q")
+    assert json.loads((tmp_path / "b.jsonl").read_text()) == {"source": plain, "n": 1.5}
+    # As lines of JSON, all fields are passed through
+    records = ("--input-format", "jsonl", "--format", "jsonl", "-q")
+    done = run("translate", model, "-i", "a.jsonl", *records)
+    assert json.loads(done.stdout)["n"] == 1.5
+    assert run("translate", model, *records, stdin=lines.read_bytes()).stdout == done.stdout
+
+
+@pytest.mark.parametrize("ending", [*REFUSED, *REFUSED_TEXTS])
+def test_a_file_of_an_ending_that_is_not_read_has_a_way_out(ending, model, tmp_path):
+    file, out = tmp_path / f"a{ending}", tmp_path / "b"
+    file.write_text(LINES[0])
+    for words in ([file, "-o", out], ["-i", file, "-o", out], [file]):
+        done = run("translate", model, *words)
+        assert (done.exit_code, out.exists()) == (2, False)
+        assert done.stderr.startswith(f"error: {file}: ")
+        assert re.search(r"; (save|make|convert|export|add) ", done.stderr)
+    missing = run("translate", model, f"nosuch{ending}", "-o", out)
+    assert "no such file" in missing.stderr
+    if ending in REFUSED_TEXTS:
+        done = run("translate", model, "-i", file, "--document", "lines", "-q")
+        assert done.stdout == run("translate", model, LINES[0], "-q").stdout
 
 
 @pytest.mark.parametrize(
@@ -161,6 +233,9 @@ def documents(folder):
     (folder / "a.md").write_text(f"x = 1\n\n{LINES[0]}\n")
     (folder / "b.md").write_text(f"<svg></svg>\n\n{LINES[0]}\n")
     (folder / "a.txt").write_text(f"#!{LINES[0]}\n")
+    (folder / "a.csv").write_text(f"id;c\n1;{LINES[0]}\n")
+    (folder / "a.jsonl").write_text(json.dumps({"c": LINES[0]}) + "\n")
+    (folder / "a.xlsx").write_bytes(workbook())
     (folder / "a.srt").write_text(f"1\n00:00:01,000 --> 00:00:02,000\n{LINES[0]}\n")
     body = f"<w:p><w:r><w:t>{LINES[0]}</w:t></w:r></w:p>"
     word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -178,15 +253,20 @@ def documents(folder):
 
 
 @pytest.mark.parametrize(
-    "name", ["a.html", "a.json", "b.json", "a.md", "b.md", "a.txt", "a.srt", "a.docx"]
+    "name",
+    [
+        *("a.html", "a.json", "b.json", "a.md", "b.md", "a.txt", "a.srt", "a.docx"),
+        *("a.csv", "a.jsonl", "a.xlsx"),
+    ],
 )
 def test_the_same_command_again_replaces_its_document(model, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     documents(tmp_path)
     plain = () if name in ("a.md", "b.md", "a.txt") else ("out",)
+    options = {"a.csv": ("--column", "c"), "a.xlsx": ("--column", "C"), "a.jsonl": ("--key", "c")}
     for output in (f"out{name[1:]}", *plain):
         for _ in range(2):
-            done = run("translate", model, name, "-o", output, "-q")
+            done = run("translate", model, name, "-o", output, "-q", *options.get(name, ()))
             assert done.exit_code == 0, done.stderr
     # Not what is clearly something else, under a name that says nothing
     for other, content in (("r.toml", "[model]\nd_model = 8\n"), ("x.jpg", b"\xff\xd8\xff\0\0")):

@@ -23,6 +23,7 @@ from tformer_cli.cli.streams import (
 from tformer_cli.documents.known_formats import (
     BY_EXTENSION,
     REFUSED,
+    TABLES,
     Format,
     format_named,
     format_of,
@@ -55,9 +56,13 @@ class ChosenDocument(NamedTuple):
 
 
 def chosen_document(
-    named_format: str | None, texts: list[str] | None, files: FileOptions
+    named_format: str | None,
+    texts: list[str] | None,
+    files: FileOptions,
+    *,
+    reads_records: bool = False,
 ) -> ChosenDocument | None:
-    """Chooses the document, if it is one."""
+    """Chooses the document, if it is one; `reads_records`: a table is lines of a named kind."""
     named = texts[0] if texts and len(texts) == 1 else None
     file = files.input_file or named or STANDARD_STREAM
     if named_format == LINES:
@@ -68,9 +73,11 @@ def chosen_document(
         return _checked(file, format_named(named_format), files.output)
     is_file = files.input_file is not None and file != STANDARD_STREAM
     # A sentence is a text, though a file may be called so
-    if texts and files.input_file is None and files.output != STANDARD_STREAM:
+    if texts and files.input_file is None:
         is_file = named is not None and NamedPath(name="TEXT", path=Path(named)).is_file()
     found = format_of(file) if is_file else None
+    if reads_records and found is not None and found.extensions[0] in TABLES:
+        return None
     if found is not None and (found.name != _PLAIN_TEXT or files.input_file is None):
         return _checked(file, found, files.output)
     if PurePath(files.output).suffix.lower() in REFUSED:

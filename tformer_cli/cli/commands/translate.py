@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
 import typer
 
+from tformer_cli.artifacts.overwriting import NamedPath
+from tformer_cli.cli.command import is_given
 from tformer_cli.cli.line_job import FileOptions, count_lines, write_lines
 from tformer_cli.cli.options import (
     ModelArgument,
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 
 TEXT = argument(
     "TEXT",
-    "Sentences to translate, or with -o the file of a document; without any, -i or stdin.",
+    "Sentences to translate, or the file of a document; without any, -i or stdin.",
     default=None,
 )
 
@@ -341,7 +343,8 @@ class DocumentOptions:
     document: str | None = option_field(
         None,
         "Translate a document of a format, or plain lines whatever the file is called. Formats: "
-        "html, markdown, text, docx, pptx, odt, odp, srt, vtt, po, xliff, tmx, json, epub.",
+        "html, markdown, text, docx, pptx, odt, odp, srt, vtt, po, xliff, tmx, json, epub, csv, "
+        "tsv, jsonl, xlsx, ods.",
         panel="Documents",
         metavar="FORMAT|lines",
         shown="by the file's ending",
@@ -367,10 +370,20 @@ class DocumentOptions:
     )
     key: list[str] | None = option_field(
         None,
-        "Path of values to translate in JSON, such as menu.*.title; without any, all texts. "
-        "Repeatable.",
+        "Path of values to translate in JSON or JSON Lines, such as menu.*.title; of JSON, without "
+        "any, all texts. Repeatable.",
         panel="Documents",
         metavar="KEY",
+    )
+    column: list[str] | None = option_field(
+        None,
+        "Column to translate of a table (csv, tsv, xlsx, ods): its name, its number from 1, or in "
+        "xlsx and ods its letter, such as C or Sheet1!C. Repeatable.",
+        panel="Documents",
+        metavar="COLUMN",
+    )
+    no_header: bool = option_field(
+        False, "The first row of a table is no header: translate it, too.", panel="Documents"
     )
 
     encoding: str | None = option_field(
@@ -385,7 +398,9 @@ class DocumentOptions:
         """Returns whether a document may be named; only then the formats are loaded."""
         is_file = files.input_file not in (None, STANDARD_STREAM)
         is_written = bool(texts) and files.output != STANDARD_STREAM
-        return self.document is not None or is_file or is_written
+        if self.document is not None or is_file or is_written:
+            return True
+        return len(texts or ()) == 1 and NamedPath(name="TEXT", path=Path(*texts or ())).is_file()
 
     def reading(self) -> dict[str, Any]:
         """Returns settings of the format as arguments of `ReadSettings`."""
@@ -395,10 +410,19 @@ class DocumentOptions:
         encoding = encoding_named(self.encoding) if self.encoding is not None else ""
         return {
             "keys": keys,
+            "columns": tuple(self.column or ()),
+            "has_header": not self.no_header,
             "fills_fuzzy": self.fuzzy,
             "unwraps": self.unwrap,
             "encoding": encoding,
         }
+
+    def check(self, name: str, takes: Sequence[str]) -> None:
+        """Refuses what a format does not take, such as the columns of a page."""
+        given = {"key": self.key, "column": self.column, "no_header": self.no_header or None}
+        of_others = {option: value for option, value in given.items() if option not in takes}
+        instead = f"; it has --{takes[0]}" if takes else ""
+        refuse(of_others, f"a document of {name} has none{instead}")
 
     def check_lines(self) -> None:
         """Refuses options that only documents have."""
@@ -408,6 +432,8 @@ class DocumentOptions:
             "fuzzy": self.fuzzy or None,
             "key": self.key,
             "encoding": self.encoding,
+            "column": self.column,
+            "no_header": self.no_header or None,
         }
         refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
 
@@ -523,6 +549,7 @@ def translate(
         tformer translate runs/quickstart -i a.en -o a.fr --beam-size 8
         cat a.en | tformer translate runs/quickstart --n-best 3 --format jsonl
         tformer translate runs/quickstart page.html -o page.fr.html
+        tformer translate runs/quickstart crm.csv -o crm.fr.csv --column comment
     """
     formats.check()
     if formats.doubt:
@@ -536,8 +563,10 @@ def translate(
     if documents.may_be_meant(text, files):
         from tformer_cli.cli.commands.document import chosen_document, translate_document
 
-        if found := chosen_document(documents.document, text, files):
+        reads_records = is_given(ctx, "input_format")
+        if found := chosen_document(documents.document, text, files, reads_records=reads_records):
             refuse_of_lines(job, formats)
+            documents.check(found.format.name, found.format.takes)
             translate_document(
                 found,
                 files.output,

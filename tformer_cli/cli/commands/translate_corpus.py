@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 SOURCE = argument(
     "SOURCE…",
-    "Files of text, .jsonl, .tsv or .parquet, also .gz, .xz, .bz2 and .zst of lines; or Hugging "
-    "Face datasets, a directory or a hub name. All of one kind.",
+    "Files of text, .jsonl, .tsv, .csv or .parquet, also .gz, .xz, .bz2 and .zst of lines; or "
+    "Hugging Face datasets, a directory or a hub name. All of one kind.",
     role="reads_file",
 )
 DIRECTORY = option_field(
@@ -68,8 +68,8 @@ class CorpusOptions:
         shown="none",
         metavar="FIELD",
     )
-    input_format: Literal["auto", "text", "tsv", "jsonl", "parquet", "dataset"] = option_field(
-        "auto", "Kind of the sources; auto goes by their endings.", panel="Formats"
+    input_format: Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "dataset"] = (
+        option_field("auto", "Kind of the sources; auto goes by their endings.", panel="Formats")
     )
     split: str = option_field(
         "train", "Split of a dataset; train[:1000] works.", panel="Formats", metavar="SPLIT"

@@ -1,11 +1,15 @@
-"""JSON: strings at given paths, or all of them; keys, numbers and the layout stay."""
+"""JSON, and JSON Lines: strings at given paths, or all; keys, numbers and the layout stay."""
 
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from difflib import get_close_matches
 from functools import cache
 
+from tformer_cli.documents.formats.tables import listed
 from tformer_cli.documents.segments import (
+    LINE,
     Document,
     ReadSettings,
     SegmentBuilder,
@@ -14,8 +18,9 @@ from tformer_cli.documents.segments import (
     add_message,
     decoded,
 )
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.lines import without_surrogates
+from tformer_cli.wording import is_blank
 
 # Possessive: else the search keeps a place to go back to for each character of a long string
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
@@ -24,56 +29,125 @@ DEEPEST = 500
 """Lists and objects in each other."""
 _LABEL = re.compile(r"""("@@locale"\s*:\s*")[^"\\]*""")
 """The language of an ARB file, by a key that no text has: there its quotes are escaped."""
+_LOOKED_AT = 100
+"""Lines whose fields are listed."""
+_MOST_FIELDS = 1000
 _NOTES = ("@", "$")
 """First characters of keys that tell programs something: of ARB files, of schemas."""
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
     text, encoding = decoded(data, settings)
-    try:
-        # Nothing of the values is kept; Python makes no number of thousands of digits
-        json.loads(text, parse_int=_nothing, parse_float=_nothing, object_pairs_hook=_nothing)
-        parts = _parts(text, settings)
-    except json.JSONDecodeError as error:
-        # Python 3.13 names the place of a comma too many, others that of the bracket behind it
-        comma = _LAST_COMMA.match(text, error.pos)
-        line = text.count("\n", 0, comma.end() if comma else error.pos) + 1
-        raise DataError(f"{settings.name}:{line}: is not JSON ({error.msg})") from None
-    except RecursionError:
-        raise DataError(f"{settings.name}: has too many values in each other") from None
+    reader = _Reader(text, settings)
+    reader.read(0, len(text))
+    reader.check_keys()
     label = json.dumps(settings.target_language.replace("-", "_"))[1:-1]
 
     def relabel(text: str) -> str:
         return _LABEL.sub(lambda found: found[1] + label, text, count=1) if label else text
 
-    return TextDocument(parts, encoding, relabel)
+    return TextDocument([*reader.parts, text[reader.place :]], encoding, relabel)
+
+
+def read_lines(data: bytes, settings: ReadSettings) -> Document:
+    """Reads JSON Lines: a value a line, of which the fields that are named are translated."""
+    text, encoding = decoded(data, settings)
+    reader = _Reader(text, settings)
+    lines = [found for found in LINE.finditer(text) if not is_blank(found[0])]
+    if lines and not settings.keys:
+        with suppress(DataError):  # no command that reads it was named
+            for found in lines[:_LOOKED_AT]:
+                reader.read(*found.span())
+        others = "" if settings.option_prefix == "" else "add --input-format jsonl, or "
+        raise UsageError(
+            f"{settings.name}: is a table, not lines of text; {others}"
+            f"{settings.option('key')} NAME for each field to translate: {listed(reader.fields)}"
+        )
+    for found in lines:
+        reader.read(*found.span())
+    reader.check_keys()
+    return TextDocument([*reader.parts, text[reader.place :]], encoding)
+
+
+class _Reader:
+    """Collects the texts of one value or several."""
+
+    def __init__(self, text: str, settings: ReadSettings) -> None:
+        self.parts: list[str | Slot] = []
+        self.place = 0
+        """The end of what is in the parts."""
+        self.fields: dict[str, None] = {}
+        """Keys of objects, with those above them."""
+        self._text = text
+        self._settings = settings
+        self._patterns = {path: _pattern(path) for path in settings.keys}
+        self._unused = set(settings.keys)
+        # Where a file has only ASCII characters, perhaps its reader knows no others
+        self._escapes = text.isascii() and re.search(r"\\u(?!00[0-7])", text) is not None
+
+    def read(self, start: int, end: int) -> None:
+        """Reads the value that stands there."""
+        text, settings = self._text, self._settings
+        try:
+            # Nothing of the values is kept; Python makes no number of thousands of digits
+            json.loads(
+                text[start:end],
+                parse_int=_nothing,
+                parse_float=_nothing,
+                object_pairs_hook=_nothing,
+            )
+            self._add_strings(start, end)
+        except json.JSONDecodeError as error:
+            # Python 3.13 names the place of a comma too many, others that of the bracket behind it
+            place = start + error.pos
+            comma = _LAST_COMMA.match(text, place)
+            line = text.count("\n", 0, comma.end() if comma else place) + 1
+            raise DataError(f"{settings.name}:{line}: is not JSON ({error.msg})") from None
+        except RecursionError:
+            raise DataError(f"{settings.name}: has too many values in each other") from None
+
+    def _add_strings(self, start: int, end: int) -> None:
+        text = self._text
+        is_list = text[start:end].lstrip().startswith("[")
+        for path, found, is_key in _strings(text, start, end):
+            if is_key and len(self.fields) < _MOST_FIELDS:
+                self.fields[".".join(path[is_list:])] = None
+            # A list of objects is a table: its keys need no number before them
+            is_read = self._is_asked(path) or (is_list and self._is_asked(path[1:]))
+            if not self._patterns:
+                is_read = not any(one.startswith(_NOTES) for one in path)
+            if is_key or not is_read:
+                continue
+            builder = SegmentBuilder(".".join(path))
+            raw = found[0][1:-1]
+            escape = _escaping("\\/" if "\\/" in raw else "/", ascii_only=self._escapes)
+            add_message(builder, _value(found[0]), builder.text, escape)
+            if not builder.is_blank:
+                slot = Slot(builder.build(), raw, escape)
+                self.parts += text[self.place : found.start() + 1], slot
+                self.place = found.end() - 1
+
+    def _is_asked(self, path: list[str]) -> bool:
+        joined = "".join(f"{one}\0" for one in path)
+        matches = [key for key, pattern in self._patterns.items() if pattern.fullmatch(joined)]
+        self._unused.difference_update(matches)
+        return bool(matches)
+
+    def check_keys(self) -> None:
+        """Refuses keys that nothing has: their texts would stay in silence."""
+        for key in self._settings.keys:
+            if key in self._unused and self.fields:
+                names = list(self.fields)
+                near = get_close_matches(key, names, n=1)
+                advice = f"did you mean {near[0]}?" if near else f"it has {listed(names)}"
+                raise UsageError(
+                    f"{self._settings.option('key')}: {self._settings.name} has nothing at {key}; "
+                    f"{advice}"
+                )
 
 
 def _nothing(_value: object) -> None:
     """Stands for a value that nobody needs."""
-
-
-def _parts(text: str, settings: ReadSettings) -> list[str | Slot]:
-    """Cuts a text into strings to translate and what is between them."""
-    wanted = [_pattern(path) for path in settings.keys]
-    # Where a file has only ASCII characters, perhaps its reader knows no others
-    escapes = text.isascii() and re.search(r"\\u(?!00[0-7])", text) is not None
-    parts: list[str | Slot] = []
-    place = 0
-    for path, found in _strings(text):
-        if wanted:
-            joined = "".join(f"{one}\0" for one in path)
-            is_read = any(pattern.fullmatch(joined) for pattern in wanted)
-        else:
-            is_read = not any(one.startswith(_NOTES) for one in path)
-        builder = SegmentBuilder(".".join(path))
-        raw = found[0][1:-1]
-        escape = _escaping("\\/" if "\\/" in raw else "/", ascii_only=escapes)
-        add_message(builder, _value(found[0]), builder.text, escape)
-        if is_read and not builder.is_blank:
-            parts += text[place : found.start() + 1], Slot(builder.build(), raw, escape)
-            place = found.end() - 1
-    return [*parts, text[place:]]
 
 
 @cache
@@ -98,12 +172,12 @@ def _pattern(path: str) -> re.Pattern[str]:
     )
 
 
-def _strings(text: str) -> Iterator[tuple[list[str], re.Match[str]]]:
-    """Yields each value that is a string, with its path of keys and numbers."""
+def _strings(text: str, start: int, end: int) -> Iterator[tuple[list[str], re.Match[str], bool]]:
+    """Yields each string with its path of keys and numbers; True: it is a key."""
     path: list[str] = []
     kinds: list[str] = []
     is_key = False
-    for found in _TOKEN.finditer(text):
+    for found in _TOKEN.finditer(text, start, end):
         one = found[0]
         if one in "{[":
             kinds.append(one)
@@ -123,5 +197,6 @@ def _strings(text: str) -> Iterator[tuple[list[str], re.Match[str]]]:
             is_key = False
         elif is_key:
             path[-1] = _value(one)
+            yield path, found, True
         else:
-            yield path, found
+            yield path, found, False

@@ -310,7 +310,7 @@ class _PartReader:
             source, self._behavior, dialect.breaks, lambda one: dialect.half(source, one)
         )
         self.skipped: Counter[str] = Counter()
-        self._runs = _RunReader(source, dialect, self.skipped)
+        self._runs = RunReader(source, dialect, self.skipped)
 
     def units(self) -> list[Unit]:
         return list(self._found(self._source.root))
@@ -330,7 +330,7 @@ class _PartReader:
     def has_text(self) -> bool:
         """Returns whether there is text outside of paragraphs."""
         counted: Counter[str] = Counter()
-        _RunReader(self._source, self._dialect, counted).count(self._source.root)
+        RunReader(self._source, self._dialect, counted).count(self._source.root)
         return bool(counted)
 
     def _is_prompt(self, element: Element) -> bool:
@@ -376,7 +376,11 @@ _NOT_SEEN = re.compile(
 """Properties of runs that a reader does not see: programs cut words in runs because of them."""
 
 
-class _RunReader:
+_SPACED = ("w:p", "x:si", "x:is")
+"""Paragraphs whose programs drop blanks at the ends of a text that does not say to keep them."""
+
+
+class RunReader:
     """Reads a paragraph of runs: neighbors that look the same are one."""
 
     def __init__(self, source: Source, dialect: Dialect, skipped: Counter[str]) -> None:
@@ -396,8 +400,8 @@ class _RunReader:
             return None
         region = pieces[0].start, pieces[-1].end
         pieces, base = self._merged(pair(pieces))
-        # Word drops blanks at the ends of a text without it; DrawingML has no such attribute
-        space = ' xml:space="preserve"' if paragraph.name == "w:p" else ""
+        # DrawingML has no such attribute
+        space = ' xml:space="preserve"' if paragraph.name in _SPACED else ""
         looks = base, self._text_name(paragraph), space
         render = self._writers.setdefault(looks, RunWriter(*looks))
         return build_unit(pieces, paragraph.name, region=region, render=render)

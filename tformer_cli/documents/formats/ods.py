@@ -1,0 +1,99 @@
+"""OpenDocument tables: the texts of some columns; formulas, styles and others keep their bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tformer_cli.documents.archives import Archive, ArchiveDocument
+from tformer_cli.documents.formats.office import NAMESPACES, OPEN_DOCUMENT
+from tformer_cli.documents.formats.xlsx import Cell, Sheet, choose_cells, letters
+from tformer_cli.documents.xml_text import (
+    Element,
+    InlineReader,
+    Source,
+    XmlDocument,
+    build_unit,
+    parsed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tformer_cli.documents.segments import Document, ReadSettings
+
+_CONTENT = "content.xml"
+_CELLS = ("table:table-cell", "table:covered-table-cell")
+_VALUES = ("table:formula", "office:string-value")
+"""Attributes of which the text of a cell is made."""
+
+
+def read(data: bytes, settings: ReadSettings) -> Document:
+    archive = Archive(data, settings.name)
+    content = archive.read(_CONTENT)
+    if b"encryption-data" in archive.read("META-INF/manifest.xml"):
+        raise archive.damaged("has a password; save it without")
+    source = parsed(content, f"{settings.name}: {_CONTENT}", NAMESPACES)
+    sheets = [
+        Sheet(source.attribute(one, "table:name") or "", _CONTENT, source, cells, set())
+        for one in source.root.walk()
+        if one.name == "table:table" and (cells := list(_cells(source, one)))
+    ]
+    choose_cells(sheets, settings)
+    dialect = OPEN_DOCUMENT
+    reader = InlineReader(
+        source,
+        lambda one: dialect.behaviors.get(one.name, "protected"),
+        dialect.breaks,
+        lambda one: dialect.half(source, one),
+    )
+    units = [
+        build_unit(
+            reader.pieces(paragraph),
+            f"{sheet.name}!{letters(cell.column)}{cell.row}",
+            joins_blanks=True,
+        )
+        for sheet in sheets
+        for cell in sheet.cells
+        if sheet.wants(cell) and not cell.fixed
+        for paragraph in _paragraphs(cell.element)
+    ]
+    document = XmlDocument(content, source, [unit for unit in units if unit])
+    for sheet in sheets:
+        document.skipped.update(sheet.skipped)
+    return ArchiveDocument(archive, {_CONTENT: document}, {})
+
+
+def _paragraphs(cell: Element) -> list[Element]:
+    return [one for one in cell.children if one.name == "text:p"]
+
+
+def _cells(source: Source, table: Element) -> Iterator[Cell]:
+    """Yields the cells that have a text; rows and cells that are alike stand once in the file."""
+    row = 1
+    for line in table.walk():
+        if line.name != "table:table-row":
+            continue
+        column = 1
+        for one in line.children:
+            if one.name not in _CELLS:
+                continue
+            n_columns = _number(source, one, "table:number-columns-repeated")
+            text = "\n".join(map(source.content, _paragraphs(one)))
+            has_value = any(source.value_place(one, name) for name in _VALUES)
+            fixed = "cell that a formula computes" if has_value else ""
+            fixed = fixed or "text of several columns" * (n_columns > 1)
+            is_text = source.attribute(one, "office:value-type") == "string"
+            if text and is_text:
+                for place in range(column, column + min(n_columns, _MOST_REPEATED)):
+                    yield Cell(row, place, one, text, fixed=fixed)
+            column += n_columns
+        row += _number(source, line, "table:number-rows-repeated")
+
+
+_MOST_REPEATED = 100
+"""Columns with the same text: a file of some bytes may name millions."""
+
+
+def _number(source: Source, element: Element, name: str) -> int:
+    text = source.attribute(element, name) or ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 1

@@ -1,0 +1,409 @@
+"""Excel: the texts of some columns; formulas, styles and all other parts keep their bytes.
+
+Most texts stand once in a part of their own, and cells have their numbers. One that is shared with
+a cell outside of the columns gets a copy, so that the other cell stays as it is.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from tformer_cli.documents.archives import Archive, ArchiveDocument
+from tformer_cli.documents.formats.office import Dialect, RunReader
+from tformer_cli.documents.formats.tables import listed, missing_column
+from tformer_cli.documents.xml_text import (
+    Element,
+    Piece,
+    Source,
+    Unit,
+    XmlDocument,
+    build_unit,
+    decoded_text,
+    parsed,
+)
+from tformer_cli.errors import UsageError
+from tformer_cli.text.csv_records import in_one_line
+from tformer_cli.wording import is_blank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tformer_cli.documents.segments import Document, ReadSettings, Segment
+
+NAMESPACES = {
+    "http://schemas.openxmlformats.org/spreadsheetml/2006/main": "x",
+    "http://purl.oclc.org/ooxml/spreadsheetml/main": "x",
+    "http://schemas.openxmlformats.org/package/2006/relationships": "",
+}
+_RUNS = Dialect(
+    paragraphs=frozenset({"x:si", "x:is"}),
+    plain=frozenset(),
+    skipped=frozenset(),
+    runs=frozenset({"x:r"}),
+    texts=frozenset({"x:t"}),
+    dropped=frozenset({"x:rPh", "x:phoneticPr"}),
+)
+_HEADER_ROWS = 20
+"""Rows with texts in which the names of columns are looked for: titles may stand above them."""
+_PLACE = re.compile(r"([A-Z]{1,3})([0-9]{1,7})")
+_CODE = re.compile(r"_x[0-9A-Fa-f]{4}_")
+"""A character that XML cannot hold."""
+
+
+class Cell(NamedTuple):
+    """A cell of a sheet."""
+
+    row: int
+    column: int
+    """From 1, as rows are."""
+    element: Element
+    text: str
+    """Empty: it is no text."""
+    number: int = -1
+    """Of the shared text."""
+    fixed: str = ""
+    """The reason why it cannot change."""
+
+
+_FORMULA = "cell that a formula computes"
+
+
+@dataclass
+class Sheet:
+    """A sheet with its cells, and those that are to be translated."""
+
+    name: str
+    part: str
+    source: Source
+    cells: list[Cell]
+    fixed_rows: set[int]
+    """Rows of the headers and totals of its tables, of which another part has the same texts."""
+    wanted: set[tuple[int, int]] = field(default_factory=set)
+    """Rows and columns of the cells to translate."""
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """Counts the cells that were asked for and cannot change."""
+        return Counter(cell.fixed for cell in self.cells if cell.fixed and self.wants(cell))
+
+    def wants(self, cell: Cell) -> bool:
+        return (cell.row, cell.column) in self.wanted
+
+    @property
+    def headers(self) -> list[list[Cell]]:
+        """The rows that may have the names of columns: more texts than all rows above, as titles.
+
+        The last of them seems to be the header.
+        """
+        rows: dict[int, list[Cell]] = {}
+        for cell in self.cells:
+            if not is_blank(cell.text):
+                if cell.row not in rows and len(rows) == _HEADER_ROWS:
+                    break
+                rows.setdefault(cell.row, []).append(cell)
+        found: list[list[Cell]] = []
+        for row in rows.values():
+            if not found or len(row) > len(found[-1]):
+                found.append(row)
+        return found
+
+    @property
+    def header(self) -> list[Cell]:
+        """The row that seems to have the names of the columns."""
+        return next((row for row in self.headers if len(row) > 1), [*self.headers, []][0])
+
+    def named(self, name: str, settings: ReadSettings) -> tuple[int, int] | None:
+        """Returns the row and the column of a header."""
+        for row in self.headers if settings.has_header else ():
+            columns = [cell.column for cell in row if in_one_line(cell.text) == name]
+            if len(columns) > 1:
+                places = " and ".join(map(letters, columns))
+                raise UsageError(
+                    f"{settings.option('column')}: {settings.name} has {name} in the columns "
+                    f"{places} of {self.name}; name one by its letter"
+                )
+            if columns:
+                return row[0].row, columns[0]
+        return None
+
+    def lettered(self, name: str, settings: ReadSettings) -> tuple[int, int] | None:
+        """Returns the row of the header, and the column of a letter or number."""
+        is_number = name.isascii() and name.isdigit()
+        letter = letters(int(name)) if is_number and len(name) < 6 else name.upper()
+        if not re.fullmatch("[A-Z]{1,3}", letter):
+            return None
+        return self.header[0].row if self.header and settings.has_header else 0, _number(letter)
+
+    def choose(self, place: tuple[int, int]) -> bool:
+        """Marks the cells of a column below a row; False: it has no cell."""
+        header, column = place
+        cells = [cell for cell in self.cells if cell.column == column]
+        self.wanted |= {
+            (cell.row, column)
+            for cell in cells
+            if cell.row > header and cell.row not in self.fixed_rows and not is_blank(cell.text)
+        }
+        return bool(cells)
+
+
+def letters(column: int) -> str:
+    """Writes the number of a column, from 1, as spreadsheets do."""
+    text = ""
+    while column:
+        column, rest = divmod(column - 1, 26)
+        text = chr(ord("A") + rest) + text
+    return text
+
+
+def _number(name: str) -> int:
+    number = 0
+    for letter in name:
+        number = number * 26 + ord(letter) - ord("A") + 1
+    return number
+
+
+def read(data: bytes, settings: ReadSettings) -> Document:
+    archive = Archive(data, settings.name)
+    book = _Book(archive)
+    choose_cells(book.sheets, settings)
+    return book.document()
+
+
+class _Book:
+    """The parts of a workbook that have texts."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._names = {name.lower(): name for name in archive.members}
+        book = next(iter(self._related("", "/officeDocument").values()), "xl/workbook.xml")
+        self._shared = next(iter(self._related(book, "/sharedStrings").values()), "")
+        self._texts: list[str] = []
+        if self._shared:
+            strings = self._parsed(self._shared)
+            self._texts = [_text(strings, one) for one in _all(strings, "x:si")]
+        places = self._related(book, "/worksheet")
+        source = self._parsed(book)
+        self.sheets = []
+        for one in _all(source, "x:sheet"):
+            found = re.search(r"""\s[^\s=:]+:id\s*=\s*["']([^"']*)""", source.tag(one))
+            part = places.get(found[1] if found else "")
+            if part:  # others are charts
+                sheet, name = self._parsed(part), source.attribute(one, "name") or ""
+                cells, fixed = list(self._cells(sheet)), set(self._fixed_rows(part))
+                self.sheets.append(Sheet(name, part, sheet, cells, fixed))
+
+    def _parsed(self, part: str) -> Source:
+        data = self._archive.read(part)
+        return parsed(data, f"{self._archive.where}: {part}", NAMESPACES)
+
+    def _related(self, part: str, kind: str) -> dict[str, str]:
+        """Returns the parts that a part names, of one kind, by the names that it gives them."""
+        folder, name = posixpath.split(part)
+        relations = self._names.get(posixpath.join(folder, "_rels", f"{name}.rels").lower())
+        if relations is None:
+            return {}
+        source, found = self._parsed(relations), {}
+        for one in _all(source, "Relationship"):
+            if (source.attribute(one, "Type") or "").endswith(kind):
+                target = posixpath.normpath(
+                    posixpath.join("/", folder, source.attribute(one, "Target") or "")
+                )
+                actual = self._names.get(target.lstrip("/").lower())
+                if actual:
+                    found[source.attribute(one, "Id") or ""] = actual
+        return found
+
+    def _fixed_rows(self, part: str) -> Iterator[int]:
+        for table in self._related(part, "/table").values():
+            source = self._parsed(table)
+            (root,) = _all(source, "x:table")
+            rows = [int(row) for _, row in _PLACE.findall(source.attribute(root, "ref") or "")]
+            if rows and source.attribute(root, "headerRowCount") != "0":
+                yield rows[0]
+            if rows and source.attribute(root, "totalsRowCount") not in (None, "0"):
+                yield rows[-1]
+
+    def _cells(self, source: Source) -> Iterator[Cell]:
+        row = 0
+        for line in _all(source, "x:row"):
+            given = source.attribute(line, "r") or ""
+            row = int(given) if given.isdigit() else row + 1
+            column = 0
+            for one in line.children:
+                if one.name != "x:c":
+                    continue
+                place = _PLACE.fullmatch(source.attribute(one, "r") or "")
+                column = _number(place[1]) if place else column + 1
+                yield self._cell(source, one, row, column)
+
+    def _cell(self, source: Source, cell: Element, row: int, column: int) -> Cell:
+        kind = source.attribute(cell, "t")
+        parts = {one.name: one for one in cell.children}
+        value, fixed = parts.get("x:v"), _FORMULA if "x:f" in parts else ""
+        if kind == "s" and value:
+            text = source.content(value).strip()
+            number = int(text) if text.isascii() and text.isdigit() else -1
+            if number in range(len(self._texts)):
+                return Cell(row, column, cell, self._texts[number], number, fixed)
+        elif kind == "inlineStr" and "x:is" in parts:
+            return Cell(row, column, cell, _text(source, parts["x:is"]), -1, fixed)
+        elif kind == "str" and value:
+            return Cell(row, column, cell, source.content(value), -1, fixed)
+        return Cell(row, column, cell, "")
+
+    def document(self) -> Document:
+        """Makes the document of the cells that are wanted."""
+        uses = Counter(cell.number for sheet in self.sheets for cell in sheet.cells)
+        wanted: dict[int, list[str]] = defaultdict(list)
+        for sheet in self.sheets:
+            for cell in sheet.cells:
+                if cell.number >= 0 and sheet.wants(cell):
+                    place = f"{sheet.name}!{letters(cell.column)}{cell.row}"
+                    wanted[cell.number].append(place)
+        also_elsewhere = [number for number in wanted if len(wanted[number]) < uses[number]]
+        copies = {number: len(self._texts) + n for n, number in enumerate(also_elsewhere)}
+        parts: dict[str, Document] = {}
+        if self._shared:
+            source = self._parsed(self._shared)
+            if copies:
+                source = self._reparsed(self._shared, source, _with_copies(source, list(copies)))
+            elements = _all(source, "x:si")
+            places = {copies.get(number, number): found[0] for number, found in wanted.items()}
+            units = [_unit(source, elements[number], places[number]) for number in places]
+            parts[self._shared] = _document(source, units)
+        for sheet in self.sheets:
+            if sheet.wanted:
+                parts[sheet.part] = self._sheet(sheet, copies)
+        made = _XlsxDocument(self._archive, parts, {})
+        for sheet in self.sheets:
+            made.skipped.update(sheet.skipped)
+        made.skipped["pivot table"] += sum("pivotcachedefinition" in name for name in self._names)
+        made.skipped = +made.skipped
+        return made
+
+    def _reparsed(self, part: str, source: Source, text: str) -> Source:
+        where = f"{self._archive.where}: {part}"
+        return parsed(source.encoded(text), where, NAMESPACES)
+
+    def _sheet(self, sheet: Sheet, copies: Mapping[int, int]) -> XmlDocument:
+        source = sheet.source
+        wanted = [cell for cell in sheet.cells if sheet.wants(cell) and not cell.fixed]
+        text, place = "", 0
+        for cell in wanted:
+            if cell.number in copies:
+                (value,) = (one for one in cell.element.children if one.name == "x:v")
+                text += source.text[place : value.inner] + str(copies[cell.number])
+                place = value.inner_end
+        if text:
+            source = self._reparsed(sheet.part, source, text + source.text[place:])
+            # Those of a copy have a number that is not known, and so no text
+            wanted = [cell for cell in self._cells(source) if sheet.wants(cell) and cell.text]
+        units = [
+            _unit(source, one, f"{sheet.name}!{letters(cell.column)}{cell.row}")
+            for cell in wanted
+            if cell.number < 0 and not cell.fixed
+            for one in cell.element.children
+            if one.name in ("x:is", "x:v")
+        ]
+        return _document(source, units)
+
+
+def _document(source: Source, units: Sequence[Unit | None]) -> XmlDocument:
+    return XmlDocument(source.encoded(source.text), source, [one for one in units if one])
+
+
+def _all(source: Source, name: str) -> list[Element]:
+    return [one for one in source.root.walk() if one.name == name]
+
+
+def _text(source: Source, element: Element) -> str:
+    """Joins the text of runs, without notes on how it is read."""
+    runs = (one for one in element.children if one.name in ("x:t", "x:r"))
+    texts = (t for one in runs for t in ([one] if one.name == "x:t" else one.children))
+    return "".join(source.content(one) for one in texts if one.name == "x:t")
+
+
+def _with_copies(source: Source, numbers: Sequence[int]) -> str:
+    """Adds copies of shared texts behind the last one."""
+    elements, root = _all(source, "x:si"), _all(source, "x:sst")[0]
+    copied = "".join(source.raw(elements[number]) for number in numbers)
+    text = source.text[: root.inner_end] + copied + source.text[root.inner_end :]
+    place = source.value_place(root, "uniqueCount")
+    if place and text[slice(*place)].isdigit():
+        text = text[: place[0]] + str(int(text[slice(*place)]) + len(numbers)) + text[place[1] :]
+    return text
+
+
+def _unit(source: Source, element: Element, context: str) -> Unit | None:
+    if any(one.name == "x:r" for one in element.children):
+        unit = RunReader(source, _RUNS, Counter()).unit(element)
+    else:
+        holders = [one for one in element.children if one.name == "x:t"] or [element]
+        unit = build_unit(list(_pieces(source, holders[0])), context)
+    if unit:
+        unit.segment = replace(unit.segment, context=context)
+    return unit
+
+
+def _pieces(source: Source, holder: Element) -> Iterator[Piece]:
+    """Yields the text of an element, and codes of characters in it."""
+    place = holder.inner
+    text = source.text
+    for found in _CODE.finditer(text, place, holder.inner_end):
+        yield _text_piece(source, place, found.start())
+        yield Piece("void", found[0], found.start(), found.end(), breaks=True)
+        place = found.end()
+    yield _text_piece(source, place, holder.inner_end)
+
+
+def _text_piece(source: Source, start: int, end: int) -> Piece:
+    raw = source.text[start:end]
+    return Piece("text", raw, start, end, decoded_text(raw))
+
+
+class _XlsxDocument(ArchiveDocument):
+    """A workbook, which gets copies of texts only if one of its texts changes."""
+
+    def write(self, translated: Sequence[Segment | None]) -> bytes:
+        changed = [
+            None if new is not None and (new.text, new.spans) == (old.text, old.spans) else new
+            for new, old in zip(translated, self.segments, strict=True)
+        ]
+        return super().write(changed)
+
+
+def choose_cells(sheets: Sequence[Sheet], settings: ReadSettings) -> None:
+    """Marks the cells of the columns that are asked for, in all sheets that have them."""
+    option = settings.option("column")
+    shown = {sheet.name: listed(cell.text for cell in sheet.header) for sheet in sheets}
+    names = next(iter(shown.values()), "")
+    if len(sheets) > 1:
+        names = "; ".join(f"{sheet}: {columns}" for sheet, columns in shown.items() if columns)
+    if not settings.has_header:
+        names = "their letters"
+    if not settings.columns:
+        raise UsageError(
+            f"{settings.name}: is a table, not lines of text; add {option} NAME for each column "
+            f"to translate: {names}"
+        )
+    for asked in map(in_one_line, settings.columns):
+        of_sheet, _, column = asked.rpartition("!")
+        named = [sheet for sheet in sheets if of_sheet in (sheet.name, _quoted(sheet.name))]
+        name = column.strip() if named else asked
+        places = [(sheet, sheet.named(name, settings)) for sheet in named or sheets]
+        if not any(place for _, place in places):  # a letter, if it is the name of no column
+            places = [(sheet, sheet.lettered(name, settings)) for sheet in named or sheets]
+        n_found = sum(sheet.choose(place) for sheet, place in places if place)
+        if not n_found:
+            texts = [in_one_line(cell.text) for sheet in sheets for cell in sheet.header]
+            raise missing_column(asked, texts, names, settings)
+
+
+def _quoted(name: str) -> str:
+    """Writes the name of a sheet as formulas do."""
+    doubled = name.replace("'", "''")
+    return f"'{doubled}'"
