@@ -36,7 +36,7 @@ STUCK_SECONDS = 60.0
 """Seconds that a client may leave what was sent unread."""
 LITTLE_BYTES = 4096
 """Of a request whose answer takes so little work that it may be for nobody."""
-PATIENT_SECONDS, IMPATIENT_SECONDS = 1.0, 0.05
+PATIENT_SECONDS, IMPATIENT_SECONDS = 0.3, 0.05
 """Seconds after which a client that sends nothing more is asked whether it has left."""
 CROWDED_SECONDS = 1.0
 """Seconds that a header may take of who comes when all places are taken."""
