@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.error import HTTPError
@@ -595,4 +595,35 @@ def test_a_client_that_leaves_ends_its_work(zoo):
                 one.sendall(head.encode() + body)
                 time.sleep(0.05)
         while 'tformer_queue_requests{class="bulk"} 0\n' not in server.get("metrics"):
+            assert time.monotonic() < until
+
+
+@pytest.mark.slow
+def test_sentences_are_answered_beside_four_documents(zoo):
+    with serving(zoo["translate"]) as server:
+        lines = b"".join(b"dog %d and cat %d\n" % (n, 7 * n) for n in range(30_000))
+        request = upload(content=lines)
+        kind = request["headers"]["content-type"]
+        head = (
+            f"POST /translate_file HTTP/1.1\r\nHost: {server.host}\r\nContent-Type: {kind}\r\n"
+            f"Content-Length: {len(request['body'])}\r\n\r\n"
+        )
+        until = time.monotonic() + SECONDS
+        with ExitStack() as uploads:
+            for _ in range(4):
+                one = uploads.enter_context(socket.create_connection((server.host, server.port)))
+                one.sendall(head.encode() + request["body"])
+            while "tformer_documents 4\n" not in server.get("metrics"):
+                assert time.monotonic() < until
+            for number in range(20):
+                asked = {"q": f"house {number}", "source": "en", "target": "fr"}
+                assert json.loads(server.post("translate", asked))["translatedText"]
+                assert server.get("ready")
+            with pytest.raises(HTTPError) as refused:
+                urlopen(Request(server.url + "translate_file", request["body"], request["headers"]))
+            assert refused.value.code == 429
+            assert int(refused.value.headers["retry-after"]) >= 1
+            refused.value.close()
+            assert "tformer_documents 4\n" in server.get("metrics")
+        while "tformer_documents 0\n" not in server.get("metrics"):
             assert time.monotonic() < until

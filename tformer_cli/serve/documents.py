@@ -175,7 +175,7 @@ class Reader:
         loop = asyncio.get_running_loop()
         order["seconds"] = seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(max(0.0, seconds)):
                 return await loop.run_in_executor(
                     self._executor, self._session.obey, order, contents
                 )
