@@ -346,6 +346,11 @@ def test_a_process_reads_what_a_thread_reads_one_document_after_the_other():
     assert [one.summary for one in found] == [one.summary for one in expected]
     assert found[0].contents == [contents["text"].upper()]
     (process,) = apart._kept  # one has read all
+    process.kill()  # as a system without memory does
+    process._process.wait()
+    again = asyncio.run(translated(apart, "text", b"a\n"))
+    assert again.contents == [b"A\n"]
+    (process,) = apart._kept
     apart.close()
     assert process._process.returncode is not None
 

@@ -822,3 +822,34 @@ def test_health_is_answered_where_few_files_can_be_open(zoo):
 def test_a_load_balancer_that_sends_no_host(server, path, version, status):
     found = exchange(server, raw_request(path, version=version, headers=b""), half=False)
     assert re.match(b"HTTP/1.1 %s " % status, found)
+
+
+@pytest.mark.slow
+def test_sentences_are_answered_beside_four_documents(zoo):
+    with serving(zoo["translate"]) as server:
+        lines = b"".join(b"dog %d and cat %d\n" % (n, 7 * n) for n in range(30_000))
+        request = upload(content=lines)
+        kind = request["headers"]["content-type"]
+        head = (
+            f"POST /translate_file HTTP/1.1\r\nHost: {server.host}\r\nContent-Type: {kind}\r\n"
+            f"Content-Length: {len(request['body'])}\r\n\r\n"
+        )
+        until = time.monotonic() + SECONDS
+        with ExitStack() as uploads:
+            for _ in range(4):
+                one = uploads.enter_context(socket.create_connection((server.host, server.port)))
+                one.sendall(head.encode() + request["body"])
+            while "tformer_documents 4\n" not in server.get("metrics"):
+                assert time.monotonic() < until
+            for number in range(20):
+                asked = {"q": f"house {number}", "source": "en", "target": "fr"}
+                assert json.loads(server.post("translate", asked))["translatedText"]
+                assert server.get("ready")
+            with pytest.raises(HTTPError) as refused:
+                urlopen(Request(server.url + "translate_file", request["body"], request["headers"]))
+            assert refused.value.code == 429
+            assert int(refused.value.headers["retry-after"]) >= 1
+            refused.value.close()
+            assert "tformer_documents 4\n" in server.get("metrics")
+        while "tformer_documents 0\n" not in server.get("metrics"):
+            assert time.monotonic() < until

@@ -182,7 +182,10 @@ def main() -> None:
         signal.alarm(0)
         if "lines" not in head and "texts" not in head:
             session = Session()
-        write_frame(replies, {**head, "peak": peak_bytes()}, files)
+        try:
+            write_frame(replies, {**head, "peak": peak_bytes()}, files)
+        except BrokenPipeError:  # the service was killed meanwhile
+            os._exit(1)
 
 
 def peak_bytes() -> int:

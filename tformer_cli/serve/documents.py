@@ -175,12 +175,13 @@ class Reader:
         loop = asyncio.get_running_loop()
         order["seconds"] = seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(max(0.0, seconds)):
                 return await loop.run_in_executor(
                     self._executor, self._session.obey, order, contents
                 )
         except TimeoutError:
-            raise Late(f"the document was not read or written in {seconds:.0f} seconds") from None
+            reason = f"the document was not read or written in {seconds:.0f} seconds; divide it"
+            raise Late(reason) from None
 
 
 class Documents:
@@ -219,7 +220,9 @@ class Documents:
             await reader.read(name, contents, settings, deadline)
             yield reader
             return
-        process = self._kept.pop() if self._kept else self._started()
+        # One that the system has ended meanwhile is passed over
+        self._kept = [one for one in self._kept if one.can_be_kept]
+        process = self._kept.pop() if self._kept else await self._started()
         is_good = False
         try:
             reader = Reader(process, self._threads)
@@ -234,9 +237,11 @@ class Documents:
                 self._threads.submit(process.close)
             self._threads.submit(trim_memory)
 
-    def _started(self) -> Process:
+    async def _started(self) -> Process:
+        loop = asyncio.get_running_loop()
         try:
-            return Process(self._command)
+            # On a busy machine the system takes its time
+            return await loop.run_in_executor(self._threads, Process, self._command)
         except OSError as error:
             reason = (error.strerror or "an error of the system").lower()
             raise Busy(f"no document can be read now ({reason})", RETRY_SECONDS) from None
