@@ -79,6 +79,26 @@ NOTES = [
     ('the house [<a href="#_ftn2">2</a>] is old', 'THE HOUSE [<a href="#_ftn2">2</a>] IS OLD'),
     ('the <a href="#notes">notes</a> are old', 'THE <a href="#notes">NOTES</a> ARE OLD'),
     ('the <a href="notes.html">3</a> cats', 'THE <a href="notes.html">3</a> CATS'),
+    (
+        'old<a epub:type="noteref" href="#x">iv</a> house',
+        'OLD<a epub:type="noteref" href="#x">iv</a> HOUSE',
+    ),
+    (
+        'old <a epub:type="noteref" href="#x">the note</a> house',
+        'OLD <a epub:type="noteref" href="#x">THE NOTE</a> HOUSE',
+    ),
+    (
+        'old<a role="doc-noteref"><span class="a"><sup>1</sup></span></a> house',
+        'OLD<a role="doc-noteref"><span class="a"><sup>1</sup></span></a> HOUSE',
+    ),
+    (
+        'old<a href="#_ftn1" name="_ftnref1"><span><![if !x]>[1]<![endif]></span></a> house',
+        'OLD<a href="#_ftn1" name="_ftnref1"><span><![if !x]>[1]<![endif]></span></a> HOUSE',
+    ),
+    (
+        'see <a class="sdfootnoteanc" href="#sdfootnote1sym">1</a> house',
+        'SEE <a class="sdfootnoteanc" href="#sdfootnote1sym">1</a> HOUSE',
+    ),
 ]
 
 
@@ -105,6 +125,17 @@ TEMPLATES = [
         "<#if x gt 1>OLD<#else>NEW</#if> ${user.name} HOUSE",
     ),
     ("{{#each items}}the {{name}}{{/each}}", "{{#each items}}THE {{name}}{{/each}}"),
+    ("{#if a < b}old{:else}new{/if} house", "{#if a < b}OLD{:else}NEW{/if} HOUSE"),
+    ("{if $a}old{else}new{/if} {$name} house", "{if $a}OLD{else}NEW{/if} {$name} HOUSE"),
+    (
+        "{{ if .Old }}old{{ end }} {{- .Name -}} house",
+        "{{ if .Old }}OLD{{ end }} {{- .Name -}} HOUSE",
+    ),
+    (
+        "<%-- a comment <p> --%>the {!! $name !!} house",
+        "<%-- a comment <p> --%>THE {!! $name !!} HOUSE",
+    ),
+    ("the {house} is {old: new}", "THE {HOUSE} IS {OLD: NEW}"),
     ("a {{ unclosed and <b>bold</b>", "A {{ UNCLOSED AND <b>BOLD</b>"),
     ('<!--#include virtual="a.html" -->the house', '<!--#include virtual="a.html" -->THE HOUSE'),
     (

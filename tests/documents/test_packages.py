@@ -76,6 +76,14 @@ PACKAGES = {
     ),
     "names in another case": members(types(BOTH.upper().replace("OVERRIDE", "Override"))).copy(),
     "no types, only relationships": members(types(default("xml", XML))),
+    "types in capitals and with parameters": members(
+        types(
+            override("/word/document.xml", f"{MAIN.upper()}; charset=utf-8"),
+            override("/word/header1.xml", f" {HEADER} "),
+        ),
+        relations(),
+        relations(),
+    ),
     "absolute targets": members(
         types(default("xml", XML)),
         relations(("officeDocument", "/word/document.xml")),

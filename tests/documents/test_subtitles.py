@@ -140,6 +140,14 @@ def test_vtt():
     assert "<v Ann>Pis &amp; &lt;<c.loud>chips</c>>\r\n" in made.decode()
 
 
+def test_voices_of_vtt_are_apart():
+    data = "WEBVTT\n\n00:01.000 --> 00:02.000\n<v Mary>I am here.\n<v John>So am I.</v>\n"
+    document = read("vtt", data.encode())
+    assert [one.text for one in document.segments] == ["I am here.", "So am I."]
+    made = translated(document, {"So am I.": "Moi aussi."}).decode()
+    assert made == data.replace("So am I.", "Moi aussi.")
+
+
 ERRORS = [
     (
         "vtt",
@@ -232,6 +240,11 @@ LINES = {
     "one speaker, two lines": "MARY: I am here/and there.",
     "a colon in a sentence": "He said it/twice: no and no.",
     "a name and a colon in a sentence": "She goes on with/Anna: they sing.",
+    "speakers elsewhere": "MARY (on phone): I am here.|MAN #1: And I am there.",
+    "speakers in another script": "\u041c\u0410\u0420\u0418\u042f: A|\u0418\u0412\u0410\u041d: B",
+    "speakers in tags": "<i>MARY: I am here.</i>|<i>JOHN: So am I.</i>",
+    "remarks": "[Mary] I am here.|[John] And I am there.",
+    "a time": "It is/10: 30 now.",
     "teletext": ">> Who is there?|>> It is me.",
     "dashes": "- Who is there?|- It is me.",
     "dashes and more lines": "- Who is there/at this hour?|- It is me.",

@@ -35,6 +35,7 @@ class Part(NamedTuple):
     name: str
     """As the archive has it."""
     content_type: str
+    """In lower case, without parameters."""
     kinds: tuple[str, ...]
     """Words for what it is, in lower case: the end of its type, then its relationships."""
 
@@ -52,7 +53,8 @@ def package_parts(archive: Archive) -> list[Part]:
     by_name: dict[str, str] = {}
     by_ending: dict[str, str] = {}
     for element in types.root.walk():
-        content_type = types.attribute(element, "ContentType") or ""
+        said = types.attribute(element, "ContentType") or ""
+        content_type = said.partition(";")[0].strip().casefold()
         if element.name == "Override":
             by_name[_comparable(types.attribute(element, "PartName") or "")] = content_type
         elif element.name == "Default":
@@ -76,7 +78,7 @@ def package_parts(archive: Archive) -> list[Part]:
     parts = []
     for comparable, content_type in typed.items():
         known = _KIND.search(content_type)
-        kinds = [known[1].casefold()] if known else []
+        kinds = [known[1]] if known else []
         kinds += relations.get(comparable, ())
         parts.append(Part(names[comparable], content_type, tuple(kinds)))
     return parts

@@ -39,9 +39,11 @@ def attributes(tag: str) -> dict[str, str]:
     return values
 
 
+_STATEMENTS = "if|else|elseif|end|range|with|template|block|define|for|foreach|while|include"
 _TEMPLATES: tuple[tuple[TemplateKind, str, str], ...] = (
-    # ERB, EJS, JSP and ASP; Underscore
-    ("text", r"<%[=\-:](?!-)", "%>"),
+    # JSP, ERB, EJS, ASP; Underscore
+    ("comment", "<%--", "--%>"),
+    ("text", r"<%[=:#-]", "%>"),
     ("program", "<%", "%>"),
     # PHP; other instructions (<?xml ?>, <?pagebreak?>) are none
     ("text", r"<\?(?:=|php\s+(?:echo|print)\b)", "?>"),
@@ -49,14 +51,19 @@ _TEMPLATES: tuple[tuple[TemplateKind, str, str], ...] = (
     # FreeMarker
     ("comment", "<#--", "-->"),
     ("program", "</?[#@][a-zA-Z]", ">"),
-    # Handlebars and Mustache
+    # Handlebars, Mustache, Go
     ("comment", r"\{\{~?!", "}}"),
-    ("program", r"\{\{~?\s*(?:[#/^>]|else\b)", "}}"),
-    # Jinja, Django, Twig, Liquid, Vue, Angular
+    ("program", rf"\{{\{{[~-]?\s*(?:[#/^>]|(?:{_STATEMENTS})\b)", "}}"),
+    # Jinja, Django, Twig, Liquid, Vue, Angular; Blade
     ("text", r"\{\{\{", "}}}"),
     ("text", r"\{\{", "}}"),
+    ("text", r"\{!!", "!!}"),
     ("program", r"\{%", "%}"),
     ("comment", r"\{#", "#}"),
+    # Svelte; Smarty
+    ("program", r"\{[#/:@][a-z]+(?=[^{}\n]{0,200}\})", "}"),
+    ("text", r"\{\$(?=\w[^{}\n]{0,200}\})", "}"),
+    ("program", rf"\{{(?:{_STATEMENTS})(?=[\s}}][^{{}}\n]{{0,200}})", "}"),
     # Template Toolkit
     ("comment", r"\[%[-+]?#", "%]"),
     ("program", r"\[%[-+]?\s*[A-Z]{2,}\b", "%]"),
@@ -64,31 +71,35 @@ _TEMPLATES: tuple[tuple[TemplateKind, str, str], ...] = (
     # JSP, Thymeleaf, JavaScript
     ("text", r"[$#]\{(?=[^{}<>\n]{1,200}\})", "}"),
 )
-_TEMPLATE = re.compile("|".join(f"({opening})" for _, opening, _ in _TEMPLATES))
+_COMPILED = [(kind, re.compile(opening), closing) for kind, opening, closing in _TEMPLATES]
 _LONGEST = {"text": 1000, "program": 5000, "comment": 5000}
 """Characters within which a template ends: else it is text."""
-BEGINNING = re.compile(r"<|\{[{%#]|\[%|[$#]\{")
+BEGINNING = re.compile(r"<|\{[{%#/:@!$a-z]|\[%|[$#]\{")
 """Where markup may begin."""
+_TEMPLATE_BEGINNING = re.compile(r"<[%?#@]|</[#@]|[^<]")
 
 
 def template_at(text: str, place: int) -> tuple[str, TemplateKind] | None:
     """Reads what a program writes its own text for."""
-    found = _TEMPLATE.match(text, place)
-    if found is None:
-        return None
-    kind, _, closing = _TEMPLATES[(found.lastindex or 1) - 1]
-    end = text.find(closing, found.end(), place + _LONGEST[kind])
-    return None if end < 0 else (text[place : end + len(closing)], kind)
+    if _TEMPLATE_BEGINNING.match(text, place):
+        for kind, opening, closing in _COMPILED:
+            if found := opening.match(text, place):
+                end = text.find(closing, found.end(), place + _LONGEST[kind])
+                if end >= 0:
+                    return text[place : end + len(closing)], kind
+    return None
 
 
-_MARK = r"(?:[\[(]?\d{1,3}[\])]?|\[\w{1,3}\]|[*†‡§¶]+)"
+_NUMBER = r"[\[(]?\d{1,3}[\])]?|\[\w{1,3}\]|[*\u2020\u2021\u00a7\u00b6]+"
+_MARK = r"[\[(]?\w{1,4}[\])]?"
 # A few tags, or each of many unclosed ones would be read again and again
-_MARKED = rf"(?:\s*<[a-z][^<>]*>){{0,8}}\s*{_MARK}\s*(?:</[a-z]+>\s*){{0,8}}?"
-_RAISED = re.compile(rf"<sup\b[^<>]*>{_MARKED}</sup>", re.IGNORECASE)
-_LINKED = re.compile(rf"(<a\b[^<>]*>){_MARKED}</a>", re.IGNORECASE)
+_AROUND = r"(?:\s*<[a-z!][^<>]*>){{0,12}}\s*({})\s*(?:<[/!][^<>]*>\s*){{0,12}}?"
+_RAISED = re.compile(rf"<sup\b[^<>]*>{_AROUND.format(_NUMBER)}</sup>", re.IGNORECASE)
+_LINKED = re.compile(rf"(<a\b[^<>]*>){_AROUND.format(f'{_NUMBER}|{_MARK}')}</a\s*>", re.IGNORECASE)
+_IS_NUMBER = re.compile(_NUMBER)
 _NOTE_TYPES = frozenset(("noteref", "doc-noteref", "biblioref", "doc-biblioref"))
 _NOTE_WORD = re.compile(
-    r"(?:^|[-_#\b])_?(?:ftn|edn|fn|foot-?note|end-?note|note|cite_note|cite|bib)(?:ref)?(?![a-z])",
+    r"(?:^|[-_])_?(?:sd)?(?:ftn|edn|fn|foot-?note|end-?note|note|cite_note|cite|bib)(?:ref)?(?![a-z])",
     re.IGNORECASE,
 )
 
@@ -103,14 +114,15 @@ def note_mark_at(text: str, place: int) -> str | None:
     values = attributes(found[1])
     kinds = f"{values.get('epub:type', '')} {values.get('role', '')}".lower().split()
     target = values.get("href", "").rpartition("#")
-    is_note = (
-        not _NOTE_TYPES.isdisjoint(kinds)
-        or any(_NOTE_WORD.search(name) for name in values.get("class", "").split())
-        or (target[1] and _NOTE_WORD.search(target[2]))
-    )
+    if not _NOTE_TYPES.isdisjoint(kinds):
+        return found[0]
+    if not _IS_NUMBER.fullmatch(found[2]):
+        return None
+    names = [*values.get("class", "").split(), target[2] if target[1] else ""]
     # Behind a blank it is a word of its own: "see page <a href=#p3>3</a>"
     is_attached = place > 0 and not text[place - 1].isspace() and text[place - 1] != ">"
-    return found[0] if is_note or (is_attached and target[1]) else None
+    is_note = any(map(_NOTE_WORD.search, names)) or (target[1] and is_attached)
+    return found[0] if is_note else None
 
 
 _CLOSERS = {

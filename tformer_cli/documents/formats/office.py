@@ -180,6 +180,7 @@ _NOT_READ = {
     "package": "embedded document",
     "oleobject": "embedded object",
     "control": "form control",
+    "subdocument": "subdocument",
     "glossary": "collection of building blocks",
 }
 """Kinds of parts that may have text, and words for them."""
@@ -222,7 +223,7 @@ def _open_xml(data: bytes, settings: ReadSettings, *, is_inner: bool) -> Archive
 
 def _chunk(archive: Archive, part: Part, settings: ReadSettings) -> Document | None:
     """Reads a document that Word takes into another when it opens that; None: it has no reader."""
-    kind = part.content_type.partition(";")[0].strip().casefold()
+    kind = part.content_type
     data, where = archive.read(part.name), replace(settings, name=f"{settings.name}: {part.name}")
     try:
         if kind in ("text/html", "application/xhtml+xml"):

@@ -55,18 +55,17 @@ _LINE = re.compile(r"[^\r\n]+")
 _LEAD = r"\s*+(?:(?:<[^>]*>|\{\\[^}]*\})\s*+)*+"
 _DASH = re.compile(_LEAD + r"[-\u2010-\u2015]")
 _NAME = re.compile(
-    _LEAD + r"(?:>>|[A-Z\u00c0-\u00de][A-Z\u00c0-\u00de0-9 .'\u2019#&-]{1,30}:(?=\s|<))"
+    _LEAD + r"([^\W\d_][\w .'\u2019#&-]{0,30}?)(?: ?\([^()]{1,30}\))?[:\uff1a](?=\s|<|(?<=\uff1a))"
 )
-_SHORT_NAME = re.compile(
-    _LEAD + r"[A-Z\u00c0-\u00de][\w.'\u2019-]*(?: [A-Z\u00c0-\u00de][\w.'\u2019-]*){0,2}:(?=\s|<)"
-)
-"""Names of speakers; those in small letters may also be words before a colon."""
+_VOICE = re.compile(r"\s*+(?:<v[\s.>]|>>)")
+_REMARK = re.compile(_LEAD + r"(?:\[[^\[\]]{1,30}\]|\([^()]{1,30}\))\s*+(?=\S)")
 _SIGN = re.compile(
     _LEAD
-    + r"(?:\[[^\[\]]*\]|\([^()]*\)|[\u266a\u266b].*[\u266a\u266b]|#\s.*\s#)\s*+(?:<[^>]*>\s*+)*+"
+    + r"(?:\[[^\[\]]*\]|\([^()]*\)|[\u266a\u266b\u00b6].*[\u266a\u266b\u00b6]|#\s.*\s#)"
+    + r"\s*+(?:<[^>]*>\s*+)*+"
 )
 """What is no speech: sounds in brackets, songs."""
-_SONG = re.compile(_LEAD + r"[\u266a\u266b]")
+_SONG = re.compile(_LEAD + r"[\u266a\u266b\u00b6]")
 _SENTENCE_END = re.compile(
     r"""[.!?:;\u2026\u3002\uff01\uff1f\u266a)\]"'\u201d\u2019\u00bb\u2014-]\s*$"""
 )
@@ -165,7 +164,7 @@ def _places(text: str, lines: Sequence[tuple[int, int]]) -> tuple[list[tuple[int
         line = lines[number]
         # A dash may also stand in a sentence, and a word before a colon
         is_new = mark == "name" or (
-            mark in ("dash", "short name")
+            mark in ("dash", "short name", "remark")
             and (n_speakers[mark] > 1 or _SENTENCE_END.search(text[slice(*lines[number - 1])]))
         )
         is_speech |= bool(is_new)
@@ -180,7 +179,18 @@ def _mark(text: str, start: int, end: int) -> str:
     """Names what a line begins with."""
     if _SIGN.fullmatch(text, start, end):
         return "sign"
-    marks = (("dash", _DASH), ("name", _NAME), ("short name", _SHORT_NAME), ("song", _SONG))
+    if _VOICE.match(text, start, end):
+        return "name"
+    if found := _NAME.match(text, start, end):
+        name = found[1]
+        if name.isupper():
+            return "name"
+        # In small letters it may also be words before a colon
+        if len(name.split()) <= 3 and all(word[0].lower() != word[0] for word in name.split()):
+            return "short name"
+        if name.upper() == name.lower():  # of a script without capitals
+            return "short name"
+    marks = (("dash", _DASH), ("remark", _REMARK), ("song", _SONG))
     return next((name for name, pattern in marks if pattern.match(text, start, end)), "")
 
 
