@@ -162,11 +162,17 @@ class _Reader:
             before = segmented or origin
             name = self._name(origin).replace("source", "target")
             stated = f' state="{_TO_REVIEW}"' if is_old else ""
+            if attribute(origin, "xml:lang") and self._settings.target_language:
+                stated += f' xml:lang="{escape(self._settings.target_language)}"'
             opening = f"{self._indent(origin)}<{name}{stated}>"
             region, tags = (before.end, before.end), (opening, f"</{name}>")
         else:
             is_open = is_old and (
                 state in _UNTRANSLATED or (self._settings.fills_fuzzy and state[:6] == "needs-")
+            )
+            # Programs that merge XLIFF 2 copy sources so; the state of what is filled stays
+            is_open |= state == "initial" and self._source.inside(target) == self._source.inside(
+                origin
             )
             if not (is_open or is_blank(self._source.content(target))):
                 yield from self._filled_marks(marks, target, keeps_blanks)
