@@ -16,7 +16,8 @@ from tformer_cli.documents.formats.inline_codes import (
     is_in_cdata,
     write_codes,
 )
-from tformer_cli.documents.segments import Document, ReadSettings, check_target
+from tformer_cli.documents.labels import check_target
+from tformer_cli.documents.segments import Document, ReadSettings
 from tformer_cli.documents.xml_text import (
     Edit,
     Element,
