@@ -402,7 +402,9 @@ def test_xliff_2_keeps_what_is_not_a_segment():
 <segment id="1" state="final"><source>done</source><target/></segment>
 <ignorable><source> gap </source></ignorable>
 <segment id="2" state="initial" subState="x:y"><source>a b</source></segment></unit>
-<unit id="2" translate="no"><segment><source>c</source></segment></unit></file></xliff>"""
+<unit id="2" translate="no"><segment><source>c</source></segment></unit>
+<unit id="3"><segment state="initial"><source>d</source><target>e</target></segment></unit>
+</file></xliff>"""
     document = read("xliff", text.encode(), target_language="de")
     assert shown(document.segments) == ["a b"]
     made = backward(document)
@@ -410,6 +412,21 @@ def test_xliff_2_keeps_what_is_not_a_segment():
     assert made == text.replace("<xliff", '<xliff trgLang="de"').replace(
         source, f"{source}<target>b a</target>"
     )
+
+
+def test_copied_sources_of_xliff_2_are_no_translations():
+    text = unit('a <ph id="1"/> b', '<target>a <ph id="1"/> b</target>', version="2.0")
+    assert not read("xliff", text.encode()).segments
+    text = text.replace("<segment>", '<segment state="initial">')
+    made = backward(read("xliff", text.encode()))
+    assert target_of(made) == '<ph id="1"/> b a'
+    assert not read("xliff", made.encode()).segments
+
+
+def test_a_target_tells_its_language_as_the_source_does():
+    text = unit("a b").replace("<source>", '<source xml:lang="en">')
+    made = backward(read("xliff", text.encode(), target_language="de"))
+    assert f'<target{STATE} xml:lang="de">b a</target>' in made
 
 
 def memory(*variants, header=' srclang="en"', more=""):

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.language_codes import is_same_language
 from tformer_cli.wording import is_blank
 
 Behavior = Literal["once", "repeat", "void", "protected"]
@@ -174,16 +173,6 @@ def add_unpacked(n_bytes: int) -> None:
 def check_pieces(n_pieces: int) -> None:
     """Refuses a text with more tags than the settings allow."""
     _ROOM.get(_ENDLESS_ROOM).check_pieces(n_pieces)
-
-
-def check_target(settings: ReadSettings, told: str, where: str) -> None:
-    """Refuses a file that is for another language than the one it is translated into."""
-    wanted = settings.target_language
-    if told and wanted and not is_same_language(told, wanted):
-        raise DataError(
-            f"{settings.name}: is for {told[:40]} ({where}) and would be translated into "
-            f"{wanted[:40]}; name another file or language"
-        )
 
 
 class SegmentBuilder:

@@ -16,7 +16,8 @@ from tformer_cli.documents.formats.inline_codes import (
     is_in_cdata,
     write_codes,
 )
-from tformer_cli.documents.segments import Document, ReadSettings, check_target
+from tformer_cli.documents.labels import check_target
+from tformer_cli.documents.segments import Document, ReadSettings
 from tformer_cli.documents.xml_text import (
     Edit,
     Element,
@@ -162,11 +163,17 @@ class _Reader:
             before = segmented or origin
             name = self._name(origin).replace("source", "target")
             stated = f' state="{_TO_REVIEW}"' if is_old else ""
+            if attribute(origin, "xml:lang") and self._settings.target_language:
+                stated += f' xml:lang="{escape(self._settings.target_language)}"'
             opening = f"{self._indent(origin)}<{name}{stated}>"
             region, tags = (before.end, before.end), (opening, f"</{name}>")
         else:
             is_open = is_old and (
                 state in _UNTRANSLATED or (self._settings.fills_fuzzy and state[:6] == "needs-")
+            )
+            # Programs that merge XLIFF 2 copy sources so; the state of what is filled stays
+            is_open |= state == "initial" and self._source.inside(target) == self._source.inside(
+                origin
             )
             if not (is_open or is_blank(self._source.content(target))):
                 yield from self._filled_marks(marks, target, keeps_blanks)

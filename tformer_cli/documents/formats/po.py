@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import PurePath
 
 from tformer_cli.documents.formats.plural_forms import plural_forms
+from tformer_cli.documents.labels import check_target
 from tformer_cli.documents.segments import (
     Document,
     Encoding,
@@ -22,7 +23,6 @@ from tformer_cli.documents.segments import (
     Segment,
     SegmentBuilder,
     add_message,
-    check_target,
     decoded,
     decoded_as,
     is_same_encoding,
