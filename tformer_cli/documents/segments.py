@@ -94,6 +94,8 @@ class ReadSettings:
     """Translates again what is marked as doubtful."""
     unwraps: bool = False
     """Joins the lines of a paragraph."""
+    front_matter: bool = False
+    """Reads title and description of what stands before a page of Markdown."""
 
 
 Reader = Callable[[bytes, ReadSettings], Document]

@@ -1,17 +1,25 @@
 """Markdown: the text of paragraphs, headings, list items and cells; code and targets of links stay.
 
-CommonMark with tables, read by markdown-it: its blocks tell the lines of a text, and its inline
-tokens, walked beside the text, what of it is markup. HTML blocks are read as pages are.
+A text is read as pieces, markup and words, each with its characters in the document. What is
+written is read again: a text whose markup would not come back as it was meant is escaped more, and
+one that cannot be written so stays as it was. HTML blocks are read as pages are.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections import Counter
-from itertools import pairwise
-from typing import TYPE_CHECKING
+import string
+import sys
+from bisect import bisect_left, bisect_right
+from collections import ChainMap, Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from markdown_it.common.utils import unescapeAll
 
 from tformer_cli.documents.formats.html import HtmlDocument
+from tformer_cli.documents.formats.markdown_syntax import parser
 from tformer_cli.documents.segments import (
     Document,
     Encoding,
@@ -20,273 +28,722 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Slot,
     decoded,
+    walked,
 )
+from tformer_cli.documents.xml_text import Piece, peeled
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
-_LINE_END = re.compile(r" *\n")
-_FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
-_HIDDEN = "\ue000"
-_NOTE_START = re.compile(r"^( {0,3})\[(?=\^[^\]\s]+\]:)", re.MULTILINE)
-"""Text of a note, which would be a target of links; its bracket is hidden from the parser."""
-_NOTE = re.compile(rf"([\[{_HIDDEN}]\^[^\]\s]+\]:?|^\[[ xX]\](?= ))")
-"""Notes and boxes of task lists, which plain CommonMark takes for text."""
+_FRONT = re.compile(r"(---|\+\+\+)[ \t]*\n.*?^\1[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_FRONT_KEYS = "title|description|subtitle|summary|excerpt|linkTitle|sidebar_label|pagination_label"
+_FRONT_VALUE = re.compile(
+    rf"^(?:{_FRONT_KEYS})[ \t]*(?P<mark>[:=])[ \t]*(?:"
+    r'"(?P<double>(?:[^"\\\n]|\\.)*)"|\'(?P<single>(?:[^\'\n]|\'\')*)\''
+    r"|(?P<folded>[>|])[-+]?[ \t]*\n(?P<lines>(?:[ \t]+\S.*(?:\n|\Z)|[ \t]*\n(?=[ \t]+\S))+)"
+    r"|(?P<plain>[^\s\"'>|&*!%@`#\[\]{},?-](?:[^\n#:]|(?<!\s)#|:(?!\s))*?))"
+    r"[ \t]*(?:#.*)?$",
+    re.MULTILINE,
+)
+_PLAIN = re.compile(r"[^\W\d_](?:[^\n#:]|(?<!\s)#|:(?!\s|$))*(?<!\s)")
+_WORDS_OF_YAML = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 # An underscore within a word marks nothing
-_SPECIAL = re.compile(r"[\\*`\[\]|]|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|&(?=#?\w+;)")
-_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)")
-
-
-class _OtherMarkup(Exception):  # noqa: N818 - within this file
-    """The tokens of a text do not lead through it; it is read without them."""
+_SPECIAL = re.compile(r"[\\*`\[\]|]|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|!$")
+_OF_DIALECTS = re.compile(r"[$~^=:{}@+%]")
+_PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
+_NUMBER = re.compile(r"\d{1,9}(?=[.)](?:\s|$))")
+_BREAK = re.compile(r"(?: {2,}|\\)\r?\n")
+_CONTINUED = re.compile(r"\r?\n[ \t>]*")
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*|(?=>))")
+_COPIED = frozenset(("code", "kbd", "samp", "var", "math", "script", "style", "svg"))
+_TITLE = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\))\s*\)?\s*\Z""")
+_FRAMES = {
+    "p": ("", ""),
+    "th": ("| ", " |\n|---|"),
+    "td": ("| ", " |\n|---|"),
+    "dt": ("", "\n: x"),
+    "image alt": ("![", "](x)"),
+}
+"""What makes a text stand as it does: before and behind it."""
+_UNPLACED = "text with markup that is not known"
+_UNWRITTEN = "text whose translation would change the markup"
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
     return MarkdownDocument(*decoded(data, settings), settings)
 
 
+@dataclass(slots=True)
+class _Piece(Piece):
+    """A piece of a text."""
+
+    markup: str = ""
+    """What a translation has for it, where this differs from the document."""
+    inner: tuple[_Part, ...] = ()
+    """Its parts, if some of them are text, such as that of an image."""
+
+
+@dataclass(slots=True)
+class _Text:
+    """The text of a block, or of an image."""
+
+    pieces: list[_Piece]
+    context: str
+    raw: str
+    frame: tuple[str, str]
+    escaped: set[str] = field(default_factory=set)
+    """Characters before which the document has a backslash."""
+    references: dict[str, str] = field(default_factory=dict)
+    """Characters that the document writes otherwise."""
+    labels: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The ends of links whose text is their label: what the document has, and the label."""
+    first: int = 0
+    last: int = 0
+    own: Segment | None = None
+
+    def build(self) -> None:
+        """Makes the segment; markup at the ends of the text stays outside of it."""
+        if all(is_blank(one.text) for one in self.pieces if one.kind == "text"):
+            return
+        self.first, self.last = peeled(self.pieces)
+        builder = SegmentBuilder(self.context, joins_blanks=True)
+        for one in self.pieces[self.first : self.last]:
+            if one.kind == "text":
+                builder.text(one.text)
+            elif one.kind == "protected":
+                builder.protected(one.text, one.markup)
+            elif one.kind == "void":
+                builder.void(one.markup)
+            elif one.kind == "open":
+                builder.open(one.markup, one.behavior)
+            else:
+                builder.close(one.markup)
+        self.own = builder.build()
+
+    def items(self, given: Segment) -> Iterator[tuple[str, str]]:
+        """Yields the kinds of pieces and what is written, for a translation."""
+        for one in self.pieces[: self.first]:
+            yield one.kind, one.raw if one.kind == "text" else one.markup
+        assert self.own is not None
+        yield "blank", self.own.before
+        for part in walked(given):
+            if isinstance(part, str):
+                yield "text", part
+            else:
+                span, is_end = part
+                if span.behavior in ("void", "protected"):
+                    yield ("void" if span.opening else "text"), span.opening
+                else:
+                    yield ("close", span.closing) if is_end else ("open", span.opening)
+        yield "blank", self.own.after
+        for one in self.pieces[self.last :]:
+            yield one.kind, one.raw if one.kind == "text" else one.markup
+
+
+_Part = str | Slot | _Text | HtmlDocument
+
+
+@dataclass(frozen=True, slots=True)
+class _Value(Slot):
+    """The value of a key in front matter."""
+
+    style: str = "plain"
+    indent: str = ""
+
+    def written(self, translated: Segment | None) -> str:
+        if translated is None or translated.text == self.segment.text:
+            return self.raw
+        text = translated.text
+        if self.style == "single":
+            return text.replace("'", "''")
+        if self.style == "lines":
+            return "".join(
+                f"{self.indent}{one}\n" if one else "\n" for one in text.split("\n")
+            ) if self.raw.endswith("\n") else self.indent + text.replace("\n", "\n" + self.indent)
+        quoted = json.dumps(text, ensure_ascii=False)
+        if self.style == "double":
+            return quoted[1:-1]
+        is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
+        return text if is_plain else quoted
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block of HTML in a container, whose marks stand before its lines."""
+
+    page: HtmlDocument
+    raw: str
+    mark: str
+
+    def written(self, translated: Sequence[Segment | None]) -> str:
+        own = self.page.segments
+        if all(one is None or one == two for one, two in zip(translated, own, strict=True)):
+            return self.raw
+        text = self.page.write(translated).decode()
+        return re.sub(r"\n(?=.)", "\n" + self.mark, text, flags=re.DOTALL)
+
+
 class MarkdownDocument:
     """Markdown as parts: what is copied, texts, and blocks of HTML."""
 
     def __init__(self, text: str, encoding: Encoding, settings: ReadSettings) -> None:
-        from markdown_it import MarkdownIt
+        self._read: Counter[str] = Counter()
+        self._unwritten: Counter[str] = Counter()
+        self._encoding, self._settings = encoding, settings
+        self._parser = parser(is_mdx=settings.name.lower().endswith(".mdx"))
+        self._document = text
+        self._ends = [
+            place - number for number, place in enumerate(
+                found.start() for found in re.finditer("\r\n", text)
+            )
+        ]
+        self._parts: list[_Part | _Block] = []
+        self._inner: dict[str, tuple[_Part, ...]] = {}
+        plain = re.sub("\r\n?", "\n", text)
+        found = _FRONT.match(plain)
+        self._front = found.end() if found is not None else 0
+        self._done = 0
+        if settings.front_matter:
+            self._add_front(plain[: self._front])
+        env: dict[str, Any] = {}
+        tokens = self._parser.parse(plain[self._front :], env)
+        self._references = env.get("references", {})
+        self._stream = _stream(tokens)
+        self._lines = [0]
+        self._body = plain[self._front :]
+        self._lines += [found.end() for found in re.finditer("\n", self._body)]
+        self._lines.append(len(self._body))
+        for number, token in enumerate(tokens):
+            self._add(token, tokens[number - 1])
+        self._parts.append(self._raw(self._done, len(plain)))
+        for part in self._parts:
+            for one in part.pieces if isinstance(part, _Text) else ():
+                if any(not isinstance(inner, str) for inner in one.inner):
+                    self._inner.setdefault(one.markup, one.inner)
 
-        self.skipped: Counter[str] = Counter()
-        self._encoding = encoding
-        self._parts: list[str | Slot | HtmlDocument] = []
-        found = _FRONT.match(text)
-        front = found.end() if found is not None else 0
-        parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
-        lines = [front]
-        lines += [front + one.end() for one in _LINE.finditer(text[front:])]
-        done, kind = 0, "p"
-        shown = text[:front] + _NOTE_START.sub(rf"\1{_HIDDEN}", text[front:])
-        for token in parser.parse(shown[front:]):
-            if token.type.endswith("_open"):
-                kind = token.tag
-            if token.map is None:
-                continue
-            start, end = lines[token.map[0]], lines[min(token.map[1], len(lines) - 1)]
-            if token.type == "html_block":
-                self._parts += [
-                    text[done:start],
-                    HtmlDocument(text[start:end], Encoding(), settings),
-                ]
-                done = end
-            elif token.type == "inline" and not is_blank(token.content):
-                places = _places(shown, token, lines, max(done, start))
-                if places is None:
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        return self._read + self._unwritten
+
+    def _raw(self, start: int, end: int) -> str:
+        """Returns what the document has between places of the text with plain line ends."""
+        ends = self._ends
+        if ends:
+            start, end = start + bisect_left(ends, start), end + bisect_left(ends, end)
+        return self._document[start:end]
+
+    def _put(self, start: int, end: int, part: _Part | _Block) -> None:
+        self._parts += [self._raw(self._done, start), part]
+        self._done = end
+
+    def _add_front(self, front: str) -> None:
+        for found in _FRONT_VALUE.finditer(front):
+            style = next(one for one in ("double", "single", "lines", "plain") if found[one])
+            text = raw = found[style]
+            indent = ""
+            if style == "double":
+                try:
+                    text = json.loads(f'"{raw}"')
+                except ValueError:
+                    self._read["value of front matter"] += 1
                     continue
-                self._parts.append(text[done : places[0][0]])
-                done = places[-1][1]
-                slot = _slot(text, token, places, kind)
-                self._parts.append(slot or text[places[0][0] : done])
-        self._parts.append(text[done:])
+            elif style == "single":
+                text = raw.replace("''", "'")
+            elif style == "lines":
+                lines = raw.removesuffix("\n").split("\n")
+                indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
+                glue = " " if found["folded"] == ">" else "\n"
+                text = glue.join(one.strip() for one in lines)
+            start, end = found.span(style)
+            segment = Segment(text, context="front matter")
+            self._put(start, end, _Value(segment, self._raw(start, end), str, style, indent))
+
+    def _add(self, token: Token, before: Token) -> None:
+        front = self._front
+        if token.type == "html_block":
+            self._add_html(token)
+        elif token.type == "definition" and token.meta["title"]:
+            start, end = (self._lines[n] for n in token.map or (0, 0))
+            title = _title(self._body[start:end], token.meta["title"])
+            if title is not None:
+                self._put(front + start + title[0], front + start + title[1], title[2])
+        elif token.type == "line_open":
+            if token.info:
+                self._read[token.info] += 1
+            start, end = token.meta["tags"] or (0, 0)
+            if start < end and "{" not in self._body[start:end]:
+                self._put(front + start, front + end, _page(self._body[start:end], self._settings))
+        elif token.type == "inline" and token.content:
+            frame = token.meta.get("frame") or _FRAMES.get(before.tag)
+            if frame is None:
+                is_line = before.markup in ("=", "-")
+                frame = ("", "\n===") if is_line else (before.markup + " ", "")
+            places = token.meta["places"]
+            text = places and self._text(token, places, before.tag, frame)
+            if not text:
+                self._read[_UNPLACED] += 1
+                return
+            start, end = (front + _moved(places, n) for n in (0, len(token.content)))
+            self._put(start, end, text)
+
+    def _add_html(self, token: Token) -> None:
+        first, last = token.map or (0, 0)
+        marks = []
+        contents = token.content.split("\n")
+        for number, content in zip(range(first, last), contents, strict=False):
+            line = self._body[self._lines[number] : self._lines[number + 1]].removesuffix("\n")
+            if not line.endswith(content):
+                self._read["HTML block"] += 1
+                return
+            marks.append(line[: len(line) - len(content)])
+        start, end = self._front + self._lines[first] + len(marks[0]), self._front + self._lines[last]
+        raw = self._raw(start, end)
+        if any(marks):
+            page = HtmlDocument("\n".join(contents[: len(marks)]), Encoding(), self._settings)
+            raw = raw.rstrip("\r\n")
+            self._put(start, end, _Block(page, raw, marks[-1] if len(marks) > 1 else ""))
+            self._done -= end - start - len(raw) if "\r" not in self._document else 0
+            if "\r" in self._document:
+                self._parts.append(self._raw(start, end)[len(raw) :])
+        else:
+            self._put(start, end, HtmlDocument(raw, Encoding(), self._settings))
+
+    def _text(
+        self, token: Token, places: Sequence[tuple[int, int]], context: str, frame: tuple[str, str]
+    ) -> _Text | None:
+        """Reads the text of a token; None: what is in it does not lead through it."""
+        front = self._front
+        is_cell = context in ("th", "td")
+
+        def raw(start: int, end: int) -> str:
+            return self._raw(front + _moved(places, start), front + _moved(places, end))
+
+        reader = _Reader(token.content, raw, self._settings, is_cell=is_cell)
+        return reader.read(token.children or [], context, frame)
+
+    @property
+    def _all_parts(self) -> Iterator[_Part | _Block]:
+        yield from self._parts
+        for some in self._inner.values():
+            yield from some
 
     @property
     def segments(self) -> list[Segment]:
-        found: list[Segment] = []
-        for one in self._parts:
-            if isinstance(one, Slot):
-                found.append(one.segment)
-            elif isinstance(one, HtmlDocument):
-                found += one.segments
-        return found
+        return [one for part in self._all_parts for one in _segments(part)]
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
-        written, place = "", 0
-        for one in self._parts:
-            if isinstance(one, Slot):
-                written += one.written(translated[place])
-                place += 1
-            elif isinstance(one, HtmlDocument):
-                end = place + len(one.segments)
-                written += one.write(translated[place:end]).decode()
-                place = end
-            else:
-                written += one
+        given = list(translated)
+        self._unwritten.clear()
+        written = self._written(given)
+        while written != self._document and not self._is_kept(written):
+            # The first that changes the blocks around it stays as it was
+            good, bad = 0, len(given)
+            while bad - good > 1:
+                middle = (good + bad) // 2
+                some = given[:middle] + [None] * (len(given) - middle)
+                good, bad = (middle, bad) if self._is_kept(self._written(some)) else (good, middle)
+            given[good] = None
+            self._unwritten.clear()
+            written = self._written(given)
+            self._unwritten[_UNWRITTEN] += sum(
+                new is None and old is not None for new, old in zip(given, translated, strict=True)
+            )
         return self._encoding.mark + written.encode(self._encoding.name)
 
+    def _is_kept(self, written: str) -> bool:
+        plain = re.sub("\r\n?", "\n", written)
+        found = _FRONT.match(plain)
+        body = plain[found.end() if found is not None else 0 :]
+        return _stream(self._parser.parse(body)) == self._stream
 
-def _places(
-    text: str, token: Token, lines: Sequence[int], start: int
-) -> list[tuple[int, int]] | None:
-    """Finds the lines of a text in the document; None: they are written otherwise."""
-    found: list[tuple[int, int]] = []
-    first = token.map[0] if token.map else 0
-    for number, line in enumerate(token.content.split("\n"), first):
-        if number + 1 >= len(lines):
+    def _written(self, given: Sequence[Segment | None]) -> str:
+        left = iter(given)
+        parts = [(one, [next(left) for _ in _segments(one)]) for one in self._parts]
+        names = {}
+        for raw, some in self._inner.items():
+            inner = [(one, [next(left) for _ in _segments(one)]) for one in some]
+            if any(_is_changed(one, own) for one, own in inner):
+                names[raw] = "".join(self._part(one, own, {}) for one, own in inner)
+        return "".join(self._part(one, own, names) for one, own in parts)
+
+    def _part(
+        self,
+        part: _Part | _Block,
+        given: Sequence[Segment | None],
+        names: Mapping[str, str],
+    ) -> str:
+        if isinstance(part, str):
+            return part
+        if isinstance(part, _Text):
+            return self._written_text(part, given[0] if given else None, names)
+        if isinstance(part, HtmlDocument):
+            return part.write(given).decode()
+        return part.written(given[0]) if isinstance(part, Slot) else part.written(given)
+
+    def _written_text(
+        self, text: _Text, given: Segment | None, names: Mapping[str, str]
+    ) -> str:
+        if given is not None and _is_changed(text, [given]):
+            items = list(text.items(given))
+            meant = _meaning(items)
+            for escape in _ESCAPES:
+                shown = _joined(text, items, escape, {})
+                if self._meaning_of(text, shown) == meant:
+                    return _joined(text, items, escape, names)
+            self._unwritten[_UNWRITTEN] += 1
+        if not names:
+            return text.raw
+        return "".join(names.get(one.markup, one.raw) for one in text.pieces)
+
+    def _meaning_of(self, text: _Text, written: str) -> list[tuple[str, str]] | None:
+        """Reads what was written for a text; None: it is no such text any more."""
+        before, behind = text.frame
+        env = {"references": ChainMap({}, self._references)}
+        plain = _CONTINUED.sub("\n", written)
+        tokens = self._parser.parse(before + plain + behind, env)
+        if _stream(tokens) != _stream(self._parser.parse(before + "x" + behind)):
+            if text.context != "image alt":
+                return None
+        token = next((one for one in tokens if one.type == "inline"), None)
+        if token is None or not token.meta["places"]:
             return None
-        # Marks of quotes and lists stand before it
-        place = text.find(line, max(start, lines[number]), lines[number + 1])
-        if place < 0:
-            return None
-        found.append((place, place + len(line)))
-        start = place + len(line)
-    return found
+        if text.context == "image alt":
+            children = token.children or []
+            if len(children) != 1 or children[0].type != "image":
+                return None
+            token = children[0]
 
+        def raw(start: int, end: int) -> str:
+            return token.content[start:end]
 
-def _slot(text: str, token: Token, places: Sequence[tuple[int, int]], kind: str) -> Slot | None:
-    """Makes the slot of a text; None: there is nothing to read."""
-    between = [text[a[1] : b[0]] for a, b in pairwise(places)]
-    try:
-        builder = _Walk(token.content, between, kind).built(token.children or [])
-    except _OtherMarkup:
-        builder = SegmentBuilder(kind, joins_blanks=True)
-        builder.text(token.content.replace(_HIDDEN, "["))
-    if builder.is_blank:
-        return None
-    return Slot(builder.build(), text[places[0][0] : places[-1][1]], _escaped)
-
-
-def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\g<0>", text)
-
-
-class _Walk:
-    """A walk through a text beside its tokens."""
-
-    def __init__(self, content: str, between: Sequence[str], kind: str) -> None:
-        self._content, self._between = content, between
-        self._place = self._line = 0
-        self._builder = SegmentBuilder(kind, joins_blanks=True)
-        self._open: list[str] = []
-
-    def built(self, tokens: Sequence[Token]) -> SegmentBuilder:
-        closed = _closed_tags(tokens)
-        for number, token in enumerate(tokens):
-            self._token(token, is_paired=number in closed)
-        if self._place != len(self._content) or self._builder.depth:
-            raise _OtherMarkup
-        return self._builder
-
-    def _take(self, raw: str) -> str:
-        if not self._content.startswith(raw, self._place):
-            raise _OtherMarkup
-        self._place += len(raw)
-        return raw
-
-    def _token(self, token: Token, *, is_paired: bool) -> None:
-        builder, kind = self._builder, token.type
-        if kind == "text":
-            for n, piece in enumerate(_NOTE.split(self._take(token.content))):
-                if n % 2:
-                    note = piece.replace(_HIDDEN, "[")
-                    builder.protected(note, note)
-                else:
-                    builder.text(piece)
-        elif kind == "text_special":
-            self._take(token.markup)
-            builder.text(token.content)
-        elif kind == "softbreak":
-            self._newline()
-            builder.text(" ")
-        elif kind == "hardbreak":
-            start = self._place
-            self._place = self._content.index("\n", start)
-            # Words on both sides stay two; more blanks before the end of a line change nothing
-            builder.text(" ")
-            builder.void(self._content[start : self._place] + self._newline())
-        elif kind == "code_inline":
-            ticks = self._take(token.markup)
-            end = re.compile(rf"(?<!`){ticks}(?!`)").search(self._content, self._place)
-            if end is None:
-                raise _OtherMarkup
-            raw = ticks + self._content[self._place : end.end()]
-            self._place = end.end()
-            builder.protected(token.content, raw.replace("\n", " "))
-        elif kind == "image":
-            start = self._place
-            self._take("![")
-            self._place = _bracket_end(self._content, start + 1)
-            builder.void(self._content[start : self._target_end()])
-            self._place = self._target_end()
-        elif kind in ("link_open", "link_close"):
-            self._link(token, opens=kind == "link_open")
-        elif kind == "html_inline":
-            raw = self._take(token.content)
-            if not is_paired:
-                builder.void(raw)
-            elif raw.startswith("</"):
-                builder.close(raw)
-            else:
-                builder.open(raw, "once")
-        elif kind.endswith("_open"):
-            builder.open(self._take(token.markup))
-        elif kind.endswith("_close"):
-            builder.close(self._take(token.markup))
-        else:
-            raise _OtherMarkup
-
-    def _newline(self) -> str:
-        """Passes the end of a line, and blanks before it; returns it as the document has it."""
-        found = _LINE_END.match(self._content, self._place)
+        is_cell = text.context in ("th", "td")
+        reader = _Reader(token.content, raw, self._settings, is_cell=is_cell)
+        found = reader.read(token.children or [], text.context, text.frame)
         if found is None:
-            raise _OtherMarkup
-        self._place = found.end()
-        self._line += 1
-        return self._between[self._line - 1]
+            return None
+        return _meaning([(one.kind, one.text if one.kind == "text" else one.markup)
+                         for one in found.pieces])
 
-    def _link(self, token: Token, *, opens: bool) -> None:
-        if opens:
-            is_address = token.markup == "autolink"
-            self._builder.open(self._take("<" if is_address else "["), "once")
-        elif token.markup == "autolink":
-            self._builder.close(self._take(">"))
+
+class _Reader:
+    """Reads the tokens of a text as pieces."""
+
+    def __init__(
+        self, content: str, raw: Callable[[int, int], str], settings: ReadSettings, *, is_cell: bool
+    ) -> None:
+        self._content, self._raw, self._settings = content, raw, settings
+        self._is_cell = is_cell
+        self._open: list[_Piece] = []
+
+    def read(
+        self, tokens: Sequence[Token], context: str, frame: tuple[str, str]
+    ) -> _Text | None:
+        text = _Text([], context, self._raw(0, len(self._content)), frame)
+        text.escaped |= {"|"} if self._is_cell else set()
+        place = done = 0
+        for number, token in enumerate(tokens):
+            start, end = token.meta["at"]
+            if start < done or not is_blank(self._content[done:start]):
+                return None
+            done = end
+            is_half = token.type == "text" and not token.content and start < end
+            if is_half and number + 1 < len(tokens) and tokens[number + 1].type.endswith("_open"):
+                continue  # the first character of a mark that has two
+            own = self._raw(place, end)
+            place = end
+            if is_half and text.pieces and text.pieces[-1].kind == "close":
+                text.pieces[-1].raw += own
+                text.pieces[-1].markup += own
+            elif start < end:
+                self._add(text, token, own)
+        if self._open or place < len(self._content):
+            return None
+        _pair_tags(text.pieces)
+        text.pieces = _collapsed(_copied(text.pieces))
+        text.build()
+        return text
+
+    def _add(self, text: _Text, token: Token, own: str) -> None:
+        kind, pieces = token.type, text.pieces
+        start, end = token.meta["at"]
+        inner = self._content[start:end]
+        if kind in ("text", "softbreak"):
+            pieces.append(_Piece("text", own, 0, 0, token.content or " "))
+        elif kind == "text_special":
+            if token.content in " \t\r\n\f":
+                pieces += _Piece("text", "", 0, 0, " "), _Piece("void", own, 0, 0, markup=own)
+                return
+            if token.info == "escape":
+                text.escaped.add(token.content)
+            elif len(token.content) == 1 and not token.content.isalnum() and token.content != "&":
+                text.references[token.content] = token.markup
+            pieces.append(_Piece("text", own, 0, 0, token.content))
+        elif kind == "hardbreak":
+            # Words on both sides stay two; more blanks before the end of a line change nothing
+            pieces += _Piece("text", "", 0, 0, " "), _Piece("void", own, 0, 0, markup=own)
+        elif kind == "image":
+            pieces.append(_Piece("void", own, 0, 0, markup=own, inner=self._image(token, inner)))
+        elif kind == "html_inline":
+            parts = (own,) if "{" in own or "\n" in own else (_page(own, self._settings),)
+            pieces.append(_Piece("void", own, 0, 0, markup=own, inner=parts, key="tag"))
+        elif kind == "link_open" and token.markup == "autolink":
+            pieces.append(_Piece("protected", own, 0, 0, inner[1:-1], markup=own))
+        elif kind.endswith("_open"):
+            behavior = {"link_open": "once", "marked_open": token.info}.get(kind, "repeat")
+            piece = _Piece("open", own, start, end, behavior=behavior, markup=own)
+            piece.key = str(token.attrs.get("title", ""))
+            self._open.append(piece)
+            pieces.append(piece)
+        elif kind.endswith("_close"):
+            piece = _Piece("close", own, start, end, markup=own)
+            opened = self._open.pop()
+            if kind == "link_close":
+                self._add_link_end(text, piece, opened, inner)
+            pieces.append(piece)
+        elif token.info == "void":
+            pieces.append(_Piece("void", own, 0, 0, markup=own))
         else:
-            start = self._place
-            self._take("]")
-            self._place = self._target_end()
-            self._builder.close(self._content[start : self._place])
+            shown = " ".join((token.content if kind == "code_inline" else inner).split())
+            line = _CONTINUED.sub(" ", own)
+            kept: Literal["protected", "void"] = "protected" if shown else "void"
+            pieces.append(_Piece(kept, own, 0, 0, shown, markup=line))
 
-    def _target_end(self) -> int:
-        """Finds the end of the target that follows the text of a link."""
-        text, place = self._content, self._place
-        if text.startswith("[", place):
-            return _bracket_end(text, place)
-        if not text.startswith("(", place):
-            return place
-        depth, quote = 0, ""
-        for n in range(place, len(text)):
-            one = text[n]
-            if text[n - 1] == "\\":
-                continue
-            if quote:
-                quote = "" if one == quote else quote
-            elif one in "\"'<" and text[n - 1] in " \n(":
-                quote = ">" if one == "<" else one
-            else:
-                depth += (one == "(") - (one == ")")
-            if depth == 0:
-                return n + 1
-        raise _OtherMarkup
+    def _add_link_end(self, text: _Text, piece: _Piece, opened: _Piece, inner: str) -> None:
+        if inner in ("]", "][]"):
+            label = self._content[opened.end : piece.start]
+            piece.markup = f"][{self._in_row(label)}]"
+            text.labels[piece.markup] = (piece.raw, label)
+        else:
+            piece.inner = self._target(inner, opened.key)
+            piece.markup = _CONTINUED.sub(" ", piece.raw)
+
+    def _in_row(self, text: str) -> str:
+        text = " ".join(text.split("\n"))
+        return text.replace("|", "\\|") if self._is_cell else text
+
+    def _target(self, target: str, title: str) -> tuple[_Part, ...]:
+        """Cuts the end of a link into what is copied and its title."""
+        target = self._in_row(target)
+        found = _title(target, title, is_cell=self._is_cell) if title else None
+        if found is None or not target.startswith("]("):
+            return (target,)
+        return target[: found[0]], found[2], target[found[1] :]
+
+    def _image(self, token: Token, inner: str) -> tuple[_Part, ...]:
+        content = token.content
+        target = inner[2 + len(content) :]
+        reader = _Reader(content, lambda a, b: content[a:b], self._settings, is_cell=self._is_cell)
+        alt = reader.read(token.children or [], "image alt", _FRAMES["image alt"])
+        if target in ("]", "][]"):
+            parts: tuple[_Part, ...] = (f"][{self._in_row(content)}]",)
+        else:
+            parts = self._target(target, str(token.attrs.get("title", "")))
+        return ("![", self._in_row(content) if alt is None or alt.own is None else alt, *parts)
 
 
-def _bracket_end(text: str, place: int) -> int:
-    """Returns where brackets that open at a place have closed."""
-    depth = 0
-    for n in range(place, len(text)):
-        if text[n - 1] != "\\":
-            depth += (text[n] == "[") - (text[n] == "]")
-        if depth == 0:
-            return n + 1
-    raise _OtherMarkup
+def _moved(places: Sequence[tuple[int, int]], place: int) -> int:
+    """Returns where a character of a text stands in the document."""
+    start, moved = places[max(0, bisect_right(places, (place, sys.maxsize)) - 1)]
+    return moved + place - start
 
 
-def _closed_tags(tokens: Sequence[Token]) -> set[int]:
-    """Finds the tags of HTML in a text that open and close an element within the same markup."""
-    found: set[int] = set()
-    open_tags: list[tuple[str, int, int]] = []
-    for number, token in enumerate(tokens):
-        match = _TAG.match(token.content) if token.type == "html_inline" else None
-        if match is None:
-            continue
-        if not match[1]:
-            open_tags.append((match[2], token.level, number))
-        elif open_tags and open_tags[-1][:2] == (match[2], token.level):
-            found |= {open_tags.pop()[2], number}
+def _stream(tokens: Sequence[Token]) -> list[tuple[Any, ...]]:
+    """Lists what a translation must not change in blocks."""
+    return [
+        (
+            one.type,
+            one.tag,
+            one.nesting,
+            one.hidden,
+            one.markup,
+            "" if one.type in ("inline", "html_block") else one.content,
+            one.meta.get("url"),
+        )
+        for one in tokens
+    ]
+
+
+def _segments(part: _Part | _Block) -> Sequence[Segment]:
+    if isinstance(part, Slot):
+        return [part.segment]
+    if isinstance(part, _Text):
+        return [part.own] if part.own is not None else []
+    if isinstance(part, str):
+        return []
+    return part.page.segments if isinstance(part, _Block) else part.segments
+
+
+def _is_changed(part: _Part | _Block, given: Sequence[Segment | None]) -> bool:
+    return any(
+        one is not None and (one.text, one.spans) != (own.text, own.spans)
+        for one, own in zip(given, _segments(part), strict=True)
+    )
+
+
+def _page(raw: str, settings: ReadSettings) -> HtmlDocument:
+    return HtmlDocument(raw, Encoding(), replace(settings, target_language=""))
+
+
+def _title(raw: str, title: str, *, is_cell: bool = False) -> tuple[int, int, Slot] | None:
+    """Finds the title at the end of a link, in its marks; None: it is written otherwise."""
+    found = _TITLE.search(raw)
+    if found is None or unescapeAll(found[1][1:-1]) != title or is_blank(title):
+        return None
+    mark = found[1][-1]
+    special = re.compile(r"\\(?=[!-/:-@\[-`{-~]|$)|&(?=#?\w+;)|" + re.escape(mark) + (
+        "|\\(" if mark == ")" else "") + ("|\\|" if is_cell else ""))
+    builder = SegmentBuilder("link title", joins_blanks=True)
+    builder.text(title)
+    start, end = found.start(1) + 1, found.end(1) - 1
+    slot = Slot(builder.build(), raw[start:end], lambda text: special.sub(r"\\\g<0>", text))
+    return start, end, slot
+
+
+def _pair_tags(pieces: Sequence[_Piece]) -> None:
+    """Makes pairs of the tags that open and close an element within the same markup."""
+    around: list[tuple[str, _Piece]] = []
+    for one in pieces:
+        found = _TAG.match(one.markup) if one.key == "tag" else None
+        if one.kind == "open" or (found and not found[1]):
+            around.append((found[2] if found else "", one))
+        elif one.kind == "close":
+            while around.pop()[1].kind != "open":
+                pass
+        elif found and around and around[-1][1].key == "tag" and around[-1][0] == found[2]:
+            opened = around.pop()[1]
+            opened.kind, opened.behavior, one.kind = "open", "once", "close"
+
+
+def _copied(pieces: list[_Piece]) -> list[_Piece]:
+    """Makes one piece of an element whose text is no prose."""
+    made: list[_Piece] = []
+    opened: list[int] = []
+    for one in pieces:
+        made.append(one)
+        if one.kind == "open":
+            opened.append(len(made) - 1)
+        elif one.kind == "close":
+            start = opened.pop()
+            found = _TAG.match(made[start].markup) if made[start].key == "tag" else None
+            if found and found[2].lower() in _COPIED:
+                some = made[start:]
+                raw, markup = "".join(x.raw for x in some), "".join(x.markup or x.raw for x in some)
+                shown = "".join(x.text for x in some)
+                made[start:] = [_Piece("protected", raw, 0, 0, shown, markup=markup)]
+    return made
+
+
+def _collapsed(pieces: list[_Piece]) -> list[_Piece]:
+    """Makes one piece without text of a mark around nothing but pieces without text."""
+    made: list[_Piece] = []
+    opened: list[int] = []
+    for one in pieces:
+        made.append(one)
+        if one.kind == "open":
+            opened.append(len(made) - 1)
+        elif one.kind == "close":
+            some = made[(start := opened.pop()) :]
+            if all(x.kind == "void" or is_blank(x.text) for x in some[1:-1]) and not any(
+                x.kind == "protected" for x in some
+            ):
+                raw, markup = "".join(x.raw for x in some), "".join(x.markup or x.raw for x in some)
+                inner = tuple(part for x in some for part in x.inner or (x.markup or x.raw,))
+                made[start:] = [_Piece("void", raw, 0, 0, markup=markup, inner=inner)]
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Escape:
+    """What of a text is escaped, besides what the document escapes itself."""
+
+    special: re.Pattern[str] | None = None
+    at_start: bool = False
+    """The first character of a line, which might begin a block."""
+    as_reference: bool = False
+    """Letters there, and those at marks, are written as references."""
+
+
+_ESCAPES = (
+    _Escape(),
+    _Escape(at_start=True),
+    _Escape(_SPECIAL),
+    _Escape(_SPECIAL, at_start=True),
+    _Escape(_PUNCTUATION, at_start=True),
+    _Escape(_SPECIAL, at_start=True, as_reference=True),
+)
+"""The first that keeps the meaning is taken."""
+
+
+def _joined(
+    text: _Text, items: Sequence[tuple[str, str]], escape: _Escape, names: Mapping[str, str]
+) -> str:
+    """Writes the pieces of a translation."""
+    written = ""
+    opened: list[int] = []
+    for number, (kind, one) in enumerate(items):
+        if kind in ("text", "blank"):
+            starts_line = not written.strip() or bool(re.search(r"\n[ \t>]*\Z", written))
+            one = _escaped(text, one, escape, starts_line=starts_line)
+            if escape.as_reference and kind == "text":
+                if number and items[number - 1][0] == "close" and one[:1].isalpha():
+                    one = f"&#{ord(one[0])};{one[1:]}"
+                if items[number + 1 : number + 2] and items[number + 1][0] == "open":
+                    one = one[:-1] + f"&#{ord(one[-1])};" if one[-1:].isalpha() else one
+            written += one
+        elif kind == "close" and one in text.labels:
+            end, label = text.labels[one]
+            written += end if written[opened.pop() :] == label else one
+        else:
+            if kind == "close":
+                opened.pop()
+            name = one.rstrip(" ")
+            written = written.rstrip(" ") if _BREAK.match(one) else written
+            written += names[name] + one[len(name) :] if name in names else names.get(one, one)
+            if kind == "open":
+                opened.append(len(written))
+    return written
+
+
+def _escaped(text: _Text, written: str, escape: _Escape, *, starts_line: bool) -> str:
+    def backslash(found: re.Match[str]) -> str:
+        is_own = found[0] in text.escaped
+        is_wanted = escape.special is not None and escape.special is not _OF_DIALECTS
+        return "\\" + found[0] if is_own or is_wanted else found[0]
+
+    def escape_some(some: str) -> str:
+        if escape.special is _PUNCTUATION:
+            return _PUNCTUATION.sub(r"\\\g<0>", some)
+        some = _SPECIAL.sub(backslash, some)
+        own = "".join(text.escaped & set("$~^=:{}@+%"))
+        return re.sub(f"[{re.escape(own)}]", r"\\\g<0>", some) if own else some
+
+    first = ""
+    if starts_line and escape.at_start and written:
+        found = _NUMBER.match(written)
+        if found is not None:
+            first, written = found[0] + "\\" + written[found.end()], written[found.end() + 1 :]
+        elif written[0] in string.punctuation:
+            first, written = "\\" + written[0], written[1:]
+        elif escape.as_reference:
+            first, written = f"&#{ord(written[0])};", written[1:]
+    if not text.references:
+        return first + escape_some(written)
+    pieces = re.split(f"([{re.escape(''.join(text.references))}])", written)
+    return first + "".join(text.references.get(one) or escape_some(one) for one in pieces)
+
+
+def _meaning(items: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Lists text and markup, without blanks and what lines it stands in."""
+    found: list[tuple[str, str]] = []
+    for kind, one in items:
+        is_text = kind in ("text", "blank")
+        shown = "".join(one.split()) if is_text else " ".join(_CONTINUED.sub("\n", one).split(" "))
+        if is_text and found and found[-1][0] == "text":
+            found[-1] = ("text", found[-1][1] + shown)
+        elif shown:
+            found.append(("text" if is_text else "markup", shown if is_text else shown.strip(" ")))
     return found
