@@ -38,7 +38,7 @@ class Format(NamedTuple):
 
 FORMATS = (
     Format("html", (".html", ".htm", ".xhtml"), "html:read"),
-    Format("markdown", (".md", ".markdown"), "markdown:read"),
+    Format("markdown", (".md", ".markdown", ".mdx"), "markdown:read"),
     Format("text", (".txt",), "text:read"),
     Format("docx", (".docx", ".docm", ".dotx"), "office:read_open_xml"),
     Format("pptx", (".pptx", ".pptm", ".potx"), "office:read_open_xml"),
@@ -67,7 +67,7 @@ REFUSED = {
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow")
 """Files whose lines are rows of several columns, and no sentences."""
 NAMED = frozenset(
-    {*BY_EXTENSION, *REFUSED, *TABLES, ".mdx", ".rst", ".tex", ".xml", ".yaml", ".yml", ".zip"}
+    {*BY_EXTENSION, *REFUSED, *TABLES, ".rst", ".tex", ".xml", ".yaml", ".yml", ".zip"}
     | {".png", ".jpg", ".jpeg", ".gif", ".webp"}
 )
 """Endings by which a word without blanks is the name of a file: `e.g.` and `Node.js` are words."""

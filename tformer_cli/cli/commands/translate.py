@@ -372,6 +372,11 @@ class DocumentOptions:
         panel="Documents",
         metavar="KEY",
     )
+    front_matter: bool = option_field(
+        False,
+        "Translate title and description in the front matter of Markdown, too.",
+        panel="Documents",
+    )
 
     def may_be_meant(self, texts: list[str] | None, files: FileOptions) -> bool:
         """Returns whether a document may be named; only then the formats are loaded."""
@@ -382,7 +387,12 @@ class DocumentOptions:
     def reading(self) -> dict[str, Any]:
         """Returns settings of the format as arguments of `ReadSettings`."""
         keys = tuple(self.key or ())
-        return {"keys": keys, "fills_fuzzy": self.fuzzy, "unwraps": self.unwrap}
+        return {
+            "keys": keys,
+            "fills_fuzzy": self.fuzzy,
+            "unwraps": self.unwrap,
+            "front_matter": self.front_matter,
+        }
 
     def check_lines(self) -> None:
         """Refuses options that only documents have."""
@@ -391,6 +401,7 @@ class DocumentOptions:
             "unwrap": self.unwrap or None,
             "fuzzy": self.fuzzy or None,
             "key": self.key,
+            "front_matter": self.front_matter or None,
         }
         refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
 

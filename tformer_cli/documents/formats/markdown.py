@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from markdown_it.common.utils import unescapeAll
 
 from tformer_cli.documents.formats.html import HtmlDocument
-from tformer_cli.documents.formats.markdown_syntax import parser
+from tformer_cli.documents.formats.markdown_syntax import DEEPEST, parser
 from tformer_cli.documents.segments import (
+    Behavior,
     Document,
     Encoding,
     ReadSettings,
@@ -36,7 +37,6 @@ from tformer_cli.wording import is_blank
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\n.*?^\1[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -49,26 +49,28 @@ _FRONT_VALUE = re.compile(
     r"[ \t]*(?:#.*)?$",
     re.MULTILINE,
 )
-_PLAIN = re.compile(r"[^\W\d_](?:[^\n#:]|(?<!\s)#|:(?!\s|$))*(?<!\s)")
-_WORDS_OF_YAML = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 # An underscore within a word marks nothing
 _SPECIAL = re.compile(r"[\\*`\[\]|]|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|!$")
-_OF_DIALECTS = re.compile(r"[$~^=:{}@+%]")
 _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
 _NUMBER = re.compile(r"\d{1,9}(?=[.)](?:\s|$))")
 _BREAK = re.compile(r"(?: {2,}|\\)\r?\n")
 _CONTINUED = re.compile(r"\r?\n[ \t>]*")
 _TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*|(?=>))")
 _COPIED = frozenset(("code", "kbd", "samp", "var", "math", "script", "style", "svg"))
-_TITLE = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\))\s*\)?\s*\Z""")
+_TITLE = re.compile(
+    r"""(?<=\s)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\))\s*\)?\s*\Z"""
+)
 _FRAMES = {
     "p": ("", ""),
     "th": ("| ", " |\n|---|"),
     "td": ("| ", " |\n|---|"),
     "dt": ("", "\n: x"),
     "image alt": ("![", "](x)"),
+    "note": ("^[", "]"),
 }
 """What makes a text stand as it does: before and behind it."""
+_MOST_CHANGES = 30
+"""Texts of a document that may change the blocks around them; with more, it stays as it was."""
 _UNPLACED = "text with markup that is not known"
 _UNWRITTEN = "text whose translation would change the markup"
 
@@ -128,8 +130,8 @@ class _Text:
         """Yields the kinds of pieces and what is written, for a translation."""
         for one in self.pieces[: self.first]:
             yield one.kind, one.raw if one.kind == "text" else one.markup
-        assert self.own is not None
-        yield "blank", self.own.before
+        own = self.own or given
+        yield "blank", own.before
         for part in walked(given):
             if isinstance(part, str):
                 yield "text", part
@@ -139,7 +141,7 @@ class _Text:
                     yield ("void" if span.opening else "text"), span.opening
                 else:
                     yield ("close", span.closing) if is_end else ("open", span.opening)
-        yield "blank", self.own.after
+        yield "blank", own.after
         for one in self.pieces[self.last :]:
             yield one.kind, one.raw if one.kind == "text" else one.markup
 
@@ -161,14 +163,15 @@ class _Value(Slot):
         if self.style == "single":
             return text.replace("'", "''")
         if self.style == "lines":
-            return "".join(
-                f"{self.indent}{one}\n" if one else "\n" for one in text.split("\n")
-            ) if self.raw.endswith("\n") else self.indent + text.replace("\n", "\n" + self.indent)
+            return (
+                "".join(f"{self.indent}{one}\n" if one else "\n" for one in text.split("\n"))
+                if self.raw.endswith("\n")
+                else self.indent + text.replace("\n", "\n" + self.indent)
+            )
         quoted = json.dumps(text, ensure_ascii=False)
         if self.style == "double":
             return quoted[1:-1]
-        is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
-        return text if is_plain else quoted
+        return text if _yaml(text) == text else quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +200,8 @@ class MarkdownDocument:
         self._parser = parser(is_mdx=settings.name.lower().endswith(".mdx"))
         self._document = text
         self._ends = [
-            place - number for number, place in enumerate(
-                found.start() for found in re.finditer("\r\n", text)
-            )
+            place - number
+            for number, place in enumerate(found.start() for found in re.finditer("\r\n", text))
         ]
         self._parts: list[_Part | _Block] = []
         self._inner: dict[str, tuple[_Part, ...]] = {}
@@ -219,6 +221,8 @@ class MarkdownDocument:
         self._lines.append(len(self._body))
         for number, token in enumerate(tokens):
             self._add(token, tokens[number - 1])
+        if any(one.level >= DEEPEST - 1 for one in tokens):
+            self._read["block within too many others"] += 1
         self._parts.append(self._raw(self._done, len(plain)))
         for part in self._parts:
             for one in part.pieces if isinstance(part, _Text) else ():
@@ -243,21 +247,16 @@ class MarkdownDocument:
     def _add_front(self, front: str) -> None:
         for found in _FRONT_VALUE.finditer(front):
             style = next(one for one in ("double", "single", "lines", "plain") if found[one])
-            text = raw = found[style]
-            indent = ""
-            if style == "double":
-                try:
-                    text = json.loads(f'"{raw}"')
-                except ValueError:
-                    self._read["value of front matter"] += 1
-                    continue
-            elif style == "single":
-                text = raw.replace("''", "'")
-            elif style == "lines":
+            raw = found[style]
+            marks = {"double": '"', "single": "'"}.get(style, "")
+            text, indent = _yaml(marks + raw + marks), ""
+            if style == "lines":
                 lines = raw.removesuffix("\n").split("\n")
                 indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
                 glue = " " if found["folded"] == ">" else "\n"
                 text = glue.join(one.strip() for one in lines)
+            if not isinstance(text, str) or (style == "plain" and found["mark"] == "="):
+                continue
             start, end = found.span(style)
             segment = Segment(text, context="front matter")
             self._put(start, end, _Value(segment, self._raw(start, end), str, style, indent))
@@ -300,7 +299,10 @@ class MarkdownDocument:
                 self._read["HTML block"] += 1
                 return
             marks.append(line[: len(line) - len(content)])
-        start, end = self._front + self._lines[first] + len(marks[0]), self._front + self._lines[last]
+        start, end = (
+            self._front + self._lines[first] + len(marks[0]),
+            self._front + self._lines[last],
+        )
         raw = self._raw(start, end)
         if any(marks):
             page = HtmlDocument("\n".join(contents[: len(marks)]), Encoding(), self._settings)
@@ -339,7 +341,9 @@ class MarkdownDocument:
         given = list(translated)
         self._unwritten.clear()
         written = self._written(given)
-        while written != self._document and not self._is_kept(written):
+        for _ in range(_MOST_CHANGES):
+            if written == self._document or self._is_kept(written):
+                break
             # The first that changes the blocks around it stays as it was
             good, bad = 0, len(given)
             while bad - good > 1:
@@ -352,6 +356,9 @@ class MarkdownDocument:
             self._unwritten[_UNWRITTEN] += sum(
                 new is None and old is not None for new, old in zip(given, translated, strict=True)
             )
+        else:
+            self._unwritten[_UNWRITTEN] += len(given)
+            written = self._document
         return self._encoding.mark + written.encode(self._encoding.name)
 
     def _is_kept(self, written: str) -> bool:
@@ -384,9 +391,7 @@ class MarkdownDocument:
             return part.write(given).decode()
         return part.written(given[0]) if isinstance(part, Slot) else part.written(given)
 
-    def _written_text(
-        self, text: _Text, given: Segment | None, names: Mapping[str, str]
-    ) -> str:
+    def _written_text(self, text: _Text, given: Segment | None, names: Mapping[str, str]) -> str:
         if given is not None and _is_changed(text, [given]):
             items = list(text.items(given))
             meant = _meaning(items)
@@ -406,14 +411,13 @@ class MarkdownDocument:
         plain = _CONTINUED.sub("\n", written)
         tokens = self._parser.parse(before + plain + behind, env)
         if _stream(tokens) != _stream(self._parser.parse(before + "x" + behind)):
-            if text.context != "image alt":
-                return None
+            return None
         token = next((one for one in tokens if one.type == "inline"), None)
         if token is None or not token.meta["places"]:
             return None
-        if text.context == "image alt":
+        if text.context in ("image alt", "note"):
             children = token.children or []
-            if len(children) != 1 or children[0].type != "image":
+            if len(children) != 1 or children[0].type not in ("image", "note"):
                 return None
             token = children[0]
 
@@ -425,8 +429,9 @@ class MarkdownDocument:
         found = reader.read(token.children or [], text.context, text.frame)
         if found is None:
             return None
-        return _meaning([(one.kind, one.text if one.kind == "text" else one.markup)
-                         for one in found.pieces])
+        return _meaning(
+            [(one.kind, one.text if one.kind == "text" else one.markup) for one in found.pieces]
+        )
 
 
 class _Reader:
@@ -439,9 +444,7 @@ class _Reader:
         self._is_cell = is_cell
         self._open: list[_Piece] = []
 
-    def read(
-        self, tokens: Sequence[Token], context: str, frame: tuple[str, str]
-    ) -> _Text | None:
+    def read(self, tokens: Sequence[Token], context: str, frame: tuple[str, str]) -> _Text | None:
         text = _Text([], context, self._raw(0, len(self._content)), frame)
         text.escaped |= {"|"} if self._is_cell else set()
         place = done = 0
@@ -487,13 +490,17 @@ class _Reader:
             pieces += _Piece("text", "", 0, 0, " "), _Piece("void", own, 0, 0, markup=own)
         elif kind == "image":
             pieces.append(_Piece("void", own, 0, 0, markup=own, inner=self._image(token, inner)))
+        elif kind == "note":
+            note = self._inner(token, "note")
+            pieces.append(_Piece("void", own, 0, 0, markup=own, inner=("^[", note, "]")))
         elif kind == "html_inline":
             parts = (own,) if "{" in own or "\n" in own else (_page(own, self._settings),)
             pieces.append(_Piece("void", own, 0, 0, markup=own, inner=parts, key="tag"))
         elif kind == "link_open" and token.markup == "autolink":
             pieces.append(_Piece("protected", own, 0, 0, inner[1:-1], markup=own))
         elif kind.endswith("_open"):
-            behavior = {"link_open": "once", "marked_open": token.info}.get(kind, "repeat")
+            is_once = kind == "link_open" or token.info == "once"
+            behavior: Behavior = "once" if is_once else "repeat"
             piece = _Piece("open", own, start, end, behavior=behavior, markup=own)
             piece.key = str(token.attrs.get("title", ""))
             self._open.append(piece)
@@ -536,13 +543,29 @@ class _Reader:
     def _image(self, token: Token, inner: str) -> tuple[_Part, ...]:
         content = token.content
         target = inner[2 + len(content) :]
-        reader = _Reader(content, lambda a, b: content[a:b], self._settings, is_cell=self._is_cell)
-        alt = reader.read(token.children or [], "image alt", _FRAMES["image alt"])
         if target in ("]", "][]"):
             parts: tuple[_Part, ...] = (f"][{self._in_row(content)}]",)
         else:
             parts = self._target(target, str(token.attrs.get("title", "")))
-        return ("![", self._in_row(content) if alt is None or alt.own is None else alt, *parts)
+        return ("![", self._inner(token, "image alt"), *parts)
+
+    def _inner(self, token: Token, context: str) -> _Text | str:
+        """Reads the text of a token within this text."""
+        content = token.content
+        reader = _Reader(content, lambda a, b: content[a:b], self._settings, is_cell=self._is_cell)
+        text = reader.read(token.children or [], context, _FRAMES[context])
+        return self._in_row(content) if text is None or text.own is None else text
+
+
+def _yaml(value: str) -> object:
+    """Reads a value of YAML; None: it is none by itself."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(f"value: {value}")
+    except yaml.YAMLError:
+        return None
+    return found.get("value") if isinstance(found, dict) and len(found) == 1 else None
 
 
 def _moved(places: Sequence[tuple[int, int]], place: int) -> int:
@@ -594,8 +617,12 @@ def _title(raw: str, title: str, *, is_cell: bool = False) -> tuple[int, int, Sl
     if found is None or unescapeAll(found[1][1:-1]) != title or is_blank(title):
         return None
     mark = found[1][-1]
-    special = re.compile(r"\\(?=[!-/:-@\[-`{-~]|$)|&(?=#?\w+;)|" + re.escape(mark) + (
-        "|\\(" if mark == ")" else "") + ("|\\|" if is_cell else ""))
+    special = re.compile(
+        r"\\(?=[!-/:-@\[-`{-~]|$)|&(?=#?\w+;)|"
+        + re.escape(mark)
+        + ("|\\(" if mark == ")" else "")
+        + ("|\\|" if is_cell else "")
+    )
     builder = SegmentBuilder("link title", joins_blanks=True)
     builder.text(title)
     start, end = found.start(1) + 1, found.end(1) - 1
@@ -682,12 +709,12 @@ def _joined(
     text: _Text, items: Sequence[tuple[str, str]], escape: _Escape, names: Mapping[str, str]
 ) -> str:
     """Writes the pieces of a translation."""
-    written = ""
+    written, starts_line = "", True
     opened: list[int] = []
     for number, (kind, one) in enumerate(items):
         if kind in ("text", "blank"):
-            starts_line = not written.strip() or bool(re.search(r"\n[ \t>]*\Z", written))
-            one = _escaped(text, one, escape, starts_line=starts_line)
+            shown, starts_line = starts_line, starts_line and is_blank(one)
+            one = _escaped(text, one, escape, starts_line=shown)
             if escape.as_reference and kind == "text":
                 if number and items[number - 1][0] == "close" and one[:1].isalpha():
                     one = f"&#{ord(one[0])};{one[1:]}"
@@ -701,6 +728,7 @@ def _joined(
             if kind == "close":
                 opened.pop()
             name = one.rstrip(" ")
+            starts_line = bool(_BREAK.match(one)) or (starts_line and is_blank(one))
             written = written.rstrip(" ") if _BREAK.match(one) else written
             written += names[name] + one[len(name) :] if name in names else names.get(one, one)
             if kind == "open":
@@ -711,14 +739,14 @@ def _joined(
 def _escaped(text: _Text, written: str, escape: _Escape, *, starts_line: bool) -> str:
     def backslash(found: re.Match[str]) -> str:
         is_own = found[0] in text.escaped
-        is_wanted = escape.special is not None and escape.special is not _OF_DIALECTS
+        is_wanted = escape.special is not None
         return "\\" + found[0] if is_own or is_wanted else found[0]
 
     def escape_some(some: str) -> str:
         if escape.special is _PUNCTUATION:
             return _PUNCTUATION.sub(r"\\\g<0>", some)
         some = _SPECIAL.sub(backslash, some)
-        own = "".join(text.escaped & set("$~^=:{}@+%"))
+        own = "".join(text.escaped & set("$@"))
         return re.sub(f"[{re.escape(own)}]", r"\\\g<0>", some) if own else some
 
     first = ""

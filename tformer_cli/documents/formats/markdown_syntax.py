@@ -7,9 +7,8 @@ the constructs of the tables below, which it would take for prose.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
@@ -22,16 +21,28 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from markdown_it.parser_block import RuleFuncBlockType
+    from markdown_it.parser_inline import RuleFuncInlineType
+    from markdown_it.ruler import RuleOptionsType
     from markdown_it.rules_core import StateCore
     from markdown_it.token import Token
+    from markdown_it.utils import EnvType
 
-DEEPEST = 100
+DEEPEST = 50
 """Blocks and marks in each other; what lies deeper is not read."""
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _ATTRIBUTE = rf"""\s+(?:[\w.:-]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|{_BRACES}))?|{_BRACES})"""
-_ELEMENT = rf"<(?:/?[A-Za-z][\w.:-]*(?:{_ATTRIBUTE})*\s*/?|/)?>"
-_COMPONENT = rf"<(?:/?[A-Z]\w*[a-z][\w.]*(?:{_ATTRIBUTE})*\s*/?|/)?>"
-_TAGS = r"(?:\{%(?:(?!%\}).)*%\}|\{\{(?:(?!\}\}).)*\}\}|\{#(?:(?!#\}).)*#\})"
+_ELEMENT = rf"<(?:/?[A-Za-z][\w.:-]*(?:{_ATTRIBUTE})*+\s*/?|/)?>"
+_COMPONENT = rf"<(?:/?[A-Z]\w*[a-z][\w.]*(?:{_ATTRIBUTE})*+\s*/?|/)?>"
+_NO_END = r"(?!\\[\[\]()])"
+_FORMULA = rf"(?=(?:{_NO_END}.)*?{_NO_END}[\\^_=<>+])(?:{_NO_END}.)*+"
+"""What tells a formula from words in brackets with backslashes."""
+_TAGS = r"(?:\{%(?:(?!%\}).){0,999}%\}|\{\{(?:(?!\}\}).){0,999}\}\}|\{#(?:(?!#\}).){0,999}#\})"
+_NAME = r"(?:\{[^{}\n]*\}|[\w-]+)"
+_FROM = r"""(?:[\w*$][^'"\n]*\s+from\s+|\{[^{}'"]*\}\s+from\s+)"""
+_BLANK_LINE = "blank"
 _VERBATIM = r"(highlight|raw|comment|mermaid|math|katex|code|verbatim)\b"
 
 
@@ -43,7 +54,7 @@ class Block(NamedTuple):
     start: str
     """Its first line, or all its lines. Group `text` is translated."""
     end: str = ""
-    """Found in its last line; a blank line: "$^"."""
+    """Found in its last line; or it is the name of a blank line."""
     indents: bool = False
     """Its content is indented by four columns."""
     options: str = ""
@@ -56,13 +67,13 @@ class Block(NamedTuple):
 
 BLOCKS = (
     Block("GitHub, Obsidian", "> [!NOTE]", r"\[![\w-]+\][+-]?(?!\()[ \t]*(?P<text>.*)"),
-    Block("Pandoc, VitePress", "::: tip", r":{3,}[ \t]*(?:\{[^{}\n]*\}|[\w-]+)?[ \t]*:*[ \t]*",
+    Block("Pandoc, VitePress", "::: tip", rf":{{3,}}[ \t]*{_NAME}?[ \t]*:*[ \t]*",
           options=r":[\w-]+:(?:[ \t].*)?"),
     Block("Docusaurus", ":::tip[The title]",
           r":{2,}[ \t]*[\w-]+\[(?P<text>.*)\](?:\{[^{}\n]*\})?[ \t]*"),
     Block("directives", "::name{id=x}", r"::[\w-]+(?:\{[^{}\n]*\})?[ \t]*"),
     Block("VitePress, MyST", "::: tip The title",
-          r":{3,}[ \t]*(?:\{[^{}\n]*\}|[\w-]+)[ \t]+(?P<text>[^{\n]*?)(?:[ \t]*\{[^{}\n]*\})?[ \t]*",
+          rf":{{3,}}[ \t]*{_NAME}[ \t]+(?P<text>[^{{\n]*?)(?:[ \t]*\{{[^{{}}\n]*\}})?[ \t]*",
           options=r":[\w-]+:(?:[ \t].*)?"),
     Block("MkDocs", '!!! note "The title"',
           r'(?:!!!|\?\?\?\+?)[ \t]*\w[\w \t-]*(?:"(?P<text>.*)")?[ \t]*', indents=True),
@@ -70,7 +81,7 @@ BLOCKS = (
     Block("MkDocs", "/// note | The title", r"///[ \t]*[\w-]*(?:[ \t]*\|[ \t]*(?P<text>.*))?"),
     Block("GitHub", "$$ x $$", r"\$\$(?!.*\$\$.*\S)",
           end=r"\$\$[ \t]*(?:\([^()\s]*\)|\{[^{}]*\})?[ \t]*$"),
-    Block("TeX", r"\[ x \]", r"\\{1,2}\[.*\\{1,2}\][ \t]*"),
+    Block("TeX", r"\[ x = 1 \]", rf"\\{{1,2}}\[{_FORMULA}\\{{1,2}}\][ \t]*"),
     Block("TeX", "\\[\nx\n\\]", r"\\{1,2}\[[ \t]*$", end=r"\\{1,2}\][ \t]*$"),
     Block("TeX", r"\begin{align}x\end{align}", r"\\begin\{(\w+\*?)\}", end=r"\\end\{\1\}"),
     Block("Pandoc", r"\newpage", r"\\[a-z]{2,}(?:\{[^{}\n]*\}|\[[^\[\]\n]*\])*[ \t]*"),
@@ -85,18 +96,20 @@ BLOCKS = (
     Block("Liquid", "{% include\n a %}", r"\{%(?!.*%\})", end=r"%\}[ \t]*$"),
     Block("Hugo", "{{< figure\n a >}}", r"\{\{[<%](?!.*\}\})", end=r"[%>]\}\}[ \t]*$"),
     Block("MDX", "import A from 'a'",
-          r"""import\s+(?:[\w*$][^'"\n]*\s+from\s+|\{[^{}'"]*\}\s+from\s+)?(['"])[^'"\n]+\1;?[ \t]*"""),
+          rf"""import\s+{_FROM}?(['"])[^'"\n]+\1;?[ \t]*"""),
     Block("MDX", "export const a = 1",
           r"export\s+(?:(?:const|let|var)\s+[\w${\[].*=|default\b.*[(){};]|(?:async\s+)?function\b"
-          r"|class\s+\w|[{*])", end="$^"),
+          r"|class\s+\w|[{*])", end=_BLANK_LINE),
     Block("MDX", "{/* a */}", r"\{/\*", end=r"\*/\}[ \t]*$"),
     Block("MDX", "<Tabs>", rf"(?P<tags>(?:{_COMPONENT}[ \t]*)+)"),
     Block("MkDocs, VitePress", "--8<-- 'a.md'", r"(?:-+8<-+|<<<)[ \t]*\S.*|\{!.*!\}[ \t]*"),
     Block("Obsidian", "%%\nx\n%%", r"%%", end=r"%%[ \t]*$"),
-    Block("Pandoc", "+---+\n| x |\n+---+", r"\+(?:[-=:]+\+)+[ \t]*", end="$^",
+    Block("Pandoc", "+---+\n| x |\n+---+", r"\+(?:[-=:]+\+)+[ \t]*", end=_BLANK_LINE,
           skipped="grid table"),
     Block("Pandoc", "| A line", r"\|[ \t]+(?P<text>.*)", is_late=True),
     Block("PHP Markdown", ": A definition", r":[ \t]+(?P<text>.*)", is_late=True),
+    Block("PHP Markdown", "A term\nAnother term\n: A definition",
+          r"(?P<text>\S.*)(?=(?:\n[ \t]*[^\s:].*){1,4}\n[ \t]*:[ \t]+\S)", is_late=True),
 )  # fmt: skip
 
 
@@ -105,8 +118,10 @@ class Inline(NamedTuple):
 
     dialect: str
     example: str
+    starts: str
+    """Characters with which it may begin."""
     pattern: str
-    """Group `text` is translated, as text of CommonMark."""
+    """Group `text` is translated, as text of CommonMark; `note` apart from what is around it."""
     kind: Literal["void", "protected"] = "protected"
     """How it is copied, unless it has text."""
     repeats: bool = False
@@ -114,29 +129,31 @@ class Inline(NamedTuple):
 
 
 INLINES = (
-    Inline("GitHub", "- [ ] a", r"\A\[[ xX]\](?=[ \t])", "void"),
-    Inline("footnotes", "a[^1]", r"\[\^[^\]\s]+\]", "void"),
-    Inline("footnotes", "a^[b]", r"\^\[(?P<text>[^\[\]]*)\]"),
-    Inline("wiki links", "[[a|b]]", r"!?\[\[[^\[\]|\n]*\|(?P<text>[^\[\]|\n]+)\]\]"),
-    Inline("wiki links", "[[a]]", r"!?\[\[(?P<label>[^\[\]\n]+)\]\]"),
-    Inline("Pandoc", "[a]{.b}", r"\[(?P<text>[^\[\]]+)\]\{[#.:][^{}\n]*\}"),
-    Inline("TeX", r"\(x\)",
-           r"\\{1,2}\((?:.{1,3}|[^()\n]*[\\^_=<>+][^\n]*?)(?<!\\)\\{1,2}\)"),
-    Inline("TeX", r"\[x\]", r"\\{1,2}\[[^\[\]\n]*[\\^_=<>+][^\n]*?(?<!\\)\\{1,2}\](?!\()"),
-    Inline("Liquid, Hugo", "{{ a }}", _TAGS),
-    Inline("MDX", "{/* a */}", r"\{/\*(?:(?!\*/).)*\*/\}", "void"),
-    Inline("kramdown, Pandoc", "a{: .b}",
+    Inline("GitHub", "- [ ] a", "[", r"\A\[[ xX]\](?=[ \t])", "void"),
+    Inline("footnotes", "a[^1]", "[", r"\[\^[^\]\s]{1,99}\]", "void"),
+    Inline("footnotes", "a^[b]", "^", r"\^\[(?P<note>(?:[^\[\]]|\[[^\[\]]*\])+)\]", "void"),
+    Inline("wiki links", "[[a|b]]", "![", r"!?\[\[[^\[\]|\n]*\|(?P<text>[^\[\]|\n]+)\]\]"),
+    Inline("wiki links", "[[a]]", "![", r"!?\[\[(?P<label>[^\[\]\n]+)\]\]"),
+    Inline("Pandoc", "[a]{.b}", "[", r"\[(?P<text>[^\[\]]+)\]\{[#.:][^{}\n]*\}"),
+    Inline("TeX", r"\(x\)", "\\", rf"\\{{1,2}}\((?:[^\\]{{1,3}}|{_FORMULA})\\{{1,2}}\)"),
+    Inline("TeX", r"a \[x^2\] b", "\\", rf"\\{{1,2}}\[{_FORMULA}\\{{1,2}}\](?!\()"),
+    Inline("Liquid, Hugo", "{{ a }}", "{", _TAGS),
+    Inline("MDX", "{/* a */}", "{", r"\{/\*(?:(?!\*/).){0,999}\*/\}", "void"),
+    Inline("kramdown, Pandoc", "a{: .b}", "{",
            r"\{(?:[:#.][^{}\n]*|[\w-]+=(?:\"[^\"\n]*\"|[^\s{}\"]+)[^{}\n]*)\}", "void"),
-    Inline("MyST", "{ref}`a`", r"(?:\{[\w:+.-]+\}|(?<!\w):[a-z][\w:+.-]*:)(`+)(?!`).+?(?<!`)\1(?!`)"),
-    Inline("MDX", "<A b={c}>", _ELEMENT, "void"),
-    Inline("marks", "==a==", r"==(?=[^\s=])(?P<text>[^\n]*?[^\s=])==(?!=)", repeats=True),
-    Inline("marks", "++a++", r"\+\+(?=[^\s+])(?P<text>[^\n]*?[^\s+])\+\+(?!\+)", repeats=True),
-    Inline("marks", "a^b^", r"\^(?P<text>[^\s^\[\]]+)\^", repeats=True),
-    Inline("marks", "a~b~", r"(?<!~)~(?P<text>[^\s~](?:[^~\n]*[^\s~])?)~(?!~)", repeats=True),
-    Inline("Obsidian", "%%a%%", r"%%(?:(?!%%).)+%%", "void"),
-    Inline("Obsidian", "a ^b", r"(?<=\s)\^[\w-]+\Z", "void"),
+    Inline("MyST", "{ref}`a`", "{:",
+           r"(?:\{[\w:+.-]+\}|(?<!\w):[a-z][\w:+.-]*:)(`+)(?!`).{1,999}?(?<!`)\1(?!`)"),
+    Inline("MDX", "<A b={c}>", "<", _ELEMENT, "void"),
+    Inline("marks", "==a==", "=", r"==(?=[^\s=])(?P<text>[^\n]{0,999}?[^\s=])==(?!=)",
+           repeats=True),
+    Inline("marks", "++a++", "+", r"\+\+(?=[^\s+])(?P<text>[^\n]{0,999}?[^\s+])\+\+(?!\+)",
+           repeats=True),
+    Inline("marks", "a^b^", "^", r"\^(?P<text>[^\s^\[\]]+)\^", repeats=True),
+    Inline("marks", "a~b~", "~", r"(?<!~)~(?P<text>[^\s~](?:[^~\n]*[^\s~])?)~(?!~)", repeats=True),
+    Inline("Obsidian", "%%a%%", "%", r"%%(?:(?!%%).){1,999}%%", "void"),
+    Inline("Obsidian", "a ^b", "^", r"(?<=\s)\^[\w-]+\Z", "void"),
 )  # fmt: skip
-_EXPRESSION = Inline("MDX", "{a.b}", _BRACES)
+_EXPRESSION = Inline("MDX", "{a.b}", "{", _BRACES)
 _ADDRESS = re.compile(
     r"(?<!\w)(?:(?:https?|ftps?)://|www\.(?=\w))"
     r"(?:[^\s<>\[\]`()|\"]|\((?:[^\s<>\[\]`()|\"])*\))*[^\s<>\[\]`()|\"*_~.,:;!?'\\]"
@@ -161,7 +178,8 @@ class _InlineParser(ParserInline):
     """Reads texts; `at` of a token's `meta` are its characters."""
 
     def tokenize(self, state: StateInline) -> None:
-        assert isinstance(state, _InlineState)
+        if not isinstance(state, _InlineState):
+            raise TypeError(state)
         rules = self.ruler.getRules("")
         end = state.posMax
         while state.pos < end:
@@ -178,7 +196,7 @@ class _InlineParser(ParserInline):
         if state.pending:
             state.pushPending()
 
-    def parse(self, src: str, md: MarkdownIt, env: Any, tokens: list[Token]) -> list[Token]:
+    def parse(self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]) -> list[Token]:
         state = _InlineState(src, md, env, tokens)
         self.tokenize(state)
         for rule in self.ruler2.getRules(""):
@@ -205,15 +223,21 @@ def _locate(tokens: Sequence[Token], start: int, end: int) -> None:
             start += len(one.content)
 
 
-def _read_text(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - as rules are called
+def _read_text(state: StateInline, silent: bool) -> bool:
     """Reads text up to what may be markup; a bare address is copied."""
     start, src, end = state.pos, state.src, state.posMax
     address = _ADDRESS.match(src, start, end) if src[start] in "hfw" else None
     if address is not None:
-        if not silent:
-            token = state.push("copied", "", 0)
-            token.content = address[0]
         state.pos = address.end()
+        # Behind an underscore that opens, this one closes
+        if (
+            state.pos < end
+            and src[state.pos] == "_"
+            and not any(one.open and one.marker == ord("_") for one in state.delimiters)
+        ):
+            state.pos += 1
+        if not silent:
+            state.push("copied", "", 0)
         return True
     found = state.md.inline.terminator_re.search(src, start)
     stop = min(found.start(), end) if found is not None else end
@@ -230,14 +254,14 @@ def _read_text(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - as r
 _ADDRESS_START = re.compile(r"(?<!\w)(?:(?:https?|ftps?):|www\.)")
 
 
-def _inline_rule(rows: Sequence[Inline]) -> Any:
-    table = [(row, re.compile(row.pattern)) for row in rows]
-    starts = frozenset("[!^{\\=+~<%:")
+def _inline_rule(rows: Sequence[Inline]) -> RuleFuncInlineType:
+    table: dict[str, list[tuple[Inline, re.Pattern[str]]]] = {}
+    for row in rows:
+        for character in row.starts:
+            table.setdefault(character, []).append((row, re.compile(row.pattern)))
 
-    def rule(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - as rules are called
-        if state.src[state.pos] not in starts:
-            return False
-        for row, pattern in table:
+    def rule(state: StateInline, silent: bool) -> bool:
+        for row, pattern in table.get(state.src[state.pos], ()):
             found = pattern.match(state.src, state.pos, state.posMax)
             if found is None or _is_reference(state, found):
                 continue
@@ -252,7 +276,7 @@ def _inline_rule(rows: Sequence[Inline]) -> Any:
 
 def _is_reference(state: StateInline, found: re.Match[str]) -> bool:
     """Returns whether a link that CommonMark knows stands in what looks like that of a wiki."""
-    label = found.groupdict().get("label")
+    label = found.groupdict().get("label") or ""
     return bool(label) and normalizeReference(label) in state.env.get("references", ())
 
 
@@ -261,6 +285,9 @@ def _push(state: StateInline, row: Inline, found: re.Match[str]) -> None:
         is_tag = found[0].startswith("<")
         token = state.push("html_inline" if is_tag else "copied", "", 0)
         token.content, token.info = found[0], row.kind
+        if (note := found.groupdict().get("note")) is not None:
+            token.type, token.content, token.children = "note", note, []
+            state.md.inline.parse(note, state.md, state.env, token.children)
         return
     end = state.posMax
     token = state.push("marked_open", "", 1)
@@ -275,11 +302,15 @@ def _push(state: StateInline, row: Inline, found: re.Match[str]) -> None:
 class _BlockState(StateBlock):
     """Blocks that are read; a token tells where its lines begin, behind the marks of containers."""
 
+    _parent: Token
+
     def push(self, ttype: str, tag: str, nesting: Literal[-1, 0, 1]) -> Token:
         token = super().push(ttype, tag, nesting)
+        if nesting == 1 and tag not in ("th", "td"):
+            self._parent = token
         if ttype == "inline":
-            parent = next(one for one in reversed(self.tokens) if one.map and one.nesting)
-            first, last = parent.map  # type: ignore[misc]  # it has one
+            parent = self._parent
+            first, last = parent.map or (0, 0)
             lines = range(first, max(last, first + 1))
             token.meta["lines"] = [
                 (self.bMarks[n] + self.tShift[n], self.eMarks[n])
@@ -291,7 +322,9 @@ class _BlockState(StateBlock):
 
 
 class _BlockParser(ParserBlock):
-    def parse(self, src: str, md: MarkdownIt, env: Any, tokens: list[Token]) -> list[Token] | None:
+    def parse(
+        self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]
+    ) -> list[Token] | None:
         if not src:
             return None
         state = _BlockState(src, md, env, tokens)
@@ -299,12 +332,16 @@ class _BlockParser(ParserBlock):
         return state.tokens
 
 
-def _block_rule(rows: Sequence[Block]) -> Any:
-    table = [(row, re.compile(rf"(?:{row.start}){'' if row.end else '$'}", re.M)) for row in rows]
+def _block_rule(rows: Sequence[Block]) -> RuleFuncBlockType:
+    table = [
+        (row, re.compile(rf"(?:{row.start}){'' if row.end else '$'}", re.MULTILINE)) for row in rows
+    ]
+    starts = None if rows[0].is_late else _BLOCK_STARTS
 
-    def rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001
+    def rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         place = state.bMarks[start] + state.tShift[start]
-        if state.src[place : place + 1] not in _BLOCK_STARTS or state.is_code_block(start):
+        is_start = starts is None or state.src[place : place + 1] in starts
+        if not is_start or state.is_code_block(start):
             return False
         for row, pattern in table:
             found = pattern.match(state.src, place, state.eMarks[end - 1])
@@ -325,51 +362,47 @@ def _last_line(
     """Finds the line behind a construct; None: it has no end, and is none."""
     if not row.end:
         line = start + found[0].count("\n") + 1
-        options = re.compile(rf"{row.options}$", re.M)
+        options = re.compile(rf"{row.options}$", re.MULTILINE)
         while row.options and "{" in found[0] and line < end:
             if not options.match(state.src, state.bMarks[line] + state.tShift[line]):
                 break
             line += 1
         return line
-    # Many beginnings without an end would each search all that follows
-    key = (found.expand(row.end) if row.end != "$^" else row.end, end)
-    missing = state.env.setdefault("unclosed", set())
-    if key in missing:
+    if row.end == _BLANK_LINE:
+        return next((line for line in range(start, end) if state.isEmpty(line)), end)
+    # Of many beginnings without an end, each would search all that follows
+    wanted = row.end.replace("\\1", re.escape(found[1])) if found.re.groups else row.end
+    missing = state.env.setdefault("missing", set())
+    if (wanted, end) in missing:
         return None
-    pattern = re.compile(key[0].replace("{end}", ""), re.M)
-    place = found.end()
+    pattern = re.compile(wanted)
     for line in range(start, end):
-        stop = state.eMarks[line]
-        if line > start:
-            place = state.bMarks[line] + state.tShift[line]
-            if row.end == "$^" and state.isEmpty(line):
-                return line
-            if state.sCount[line] < state.blkIndent and not state.isEmpty(line):
-                break
-        if row.end != "$^" and pattern.search(state.src[place:stop]):
+        place = state.bMarks[line] + state.tShift[line] if line > start else found.end()
+        if state.sCount[line] < state.blkIndent and not state.isEmpty(line):
+            break
+        if pattern.search(state.src[place : state.eMarks[line]]):
             return line + 1
-    if row.end == "$^":
-        return end
-    missing.add(key)
+    missing.add((wanted, end))
     return None
 
 
-def _push_block(
-    state: StateBlock, row: Block, found: re.Match[str], start: int, end: int
-) -> None:
+def _push_block(state: StateBlock, row: Block, found: re.Match[str], start: int, end: int) -> None:
     groups = found.groupdict()
     state.line = end
     token = state.push("line_open", "title", 1)
     token.map, token.info = [start, end], row.skipped
-    token.markup = found[0] if not groups.get("text") else ""
+    # Values of attributes may be translated
+    token.markup = "" if groups.get("text") else re.sub(r"\"[^\"]*\"|'[^']*'", "", found[0])
     token.meta["tags"] = found.span("tags") if groups.get("tags") else None
     if groups.get("text"):
         inline = state.push("inline", "", 0)
         inline.map, inline.children = [start, start + 1], []
         inline.content = groups["text"]
         inline.meta["lines"] = [found.span("text")]
-        inline.meta["frame"] = (found[0][: found.start("text") - found.start()],
-                                found[0][found.end("text") - found.start() :])
+        inline.meta["frame"] = (
+            found[0][: found.start("text") - found.start()],
+            found[0][found.end("text") - found.start() :],
+        )
     state.push("line_close", "title", -1)
     if not row.indents:
         return
@@ -394,28 +427,22 @@ def _place_texts(state: StateCore) -> None:
     for token in state.tokens:
         if token.type != "inline":
             continue
-        lines = token.meta["lines"]
-        parent = token.meta.get("parent")
+        lines, parent = token.meta["lines"], token.meta.get("parent")
         if parent is not None and parent.type == "tr_open":
             _place_cell(state.src, token, parent)
             continue
-        if parent is not None and parent.type == "heading_open" and len(lines) and "#" in parent.markup:
+        if parent is not None and parent.markup.startswith("#"):
             start, end = lines[0]
-            start += len(parent.markup)
-            lines = [(state.src.index(token.content, start, end),) * 2] if token.content else []
-            lines = [(one, one + len(token.content)) for one, _ in lines]
+            start = state.src.find(token.content, start + len(parent.markup), end)
+            lines = [(start, start + len(token.content))]
+        # A heading has a line more than its text
+        lines = lines[: token.content.count("\n") + 1]
         content, places = "", []
-        kept = [(a + len(t) - len(t.lstrip(" \t")), t.strip(" \t"))
-                for a, t in ((a, state.src[a:b]) for a, b in lines)]
-        n_lines = token.content.count("\n") + 1
-        for number, (start, _) in enumerate(kept[:n_lines]):
-            a, b = lines[number]
-            text = state.src[start:b]
-            if number + 1 == n_lines:
-                text = text.rstrip(" \t")
+        for start, end in lines:
+            content += "\n" if content else ""
             places.append((len(content), start))
-            content += text + ("\n" if number + 1 < n_lines else "")
-        token.content = content
+            content += state.src[start:end]
+        token.content = content.rstrip(" \t")
         token.meta["places"] = places
 
 
@@ -453,7 +480,7 @@ def parser(*, is_mdx: bool = False) -> MarkdownIt:
     made.inline.ruler.after("text", "dialects", _inline_rule(rows))
     if is_mdx:
         made.disable(["code"])
-    around = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    around: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     early = [one for one in BLOCKS if not one.is_late]
     if is_mdx:
         early.append(Block("MDX", "{a.map(b)}", rf"{_BRACES}[ \t]*"))
