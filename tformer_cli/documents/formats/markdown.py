@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*\n.*?^\1[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _FRONT_KEYS = "title|description|subtitle|summary|excerpt|linkTitle|sidebar_label|pagination_label"
 _FRONT_VALUE = re.compile(
-    rf"^(?:{_FRONT_KEYS})[ \t]*(?P<mark>[:=])[ \t]*(?:"
+    rf"^(?:{_FRONT_KEYS})[ \t]*(?P<mark>[:=])[ \t]*(?:(?:"
     r'"(?P<double>(?:[^"\\\n]|\\.)*)"|\'(?P<single>(?:[^\'\n]|\'\')*)\''
-    r"|(?P<folded>[>|])[-+]?[ \t]*\n(?P<lines>(?:[ \t]+\S.*(?:\n|\Z)|[ \t]*\n(?=[ \t]+\S))+)"
     r"|(?P<plain>[^\s\"'>|&*!%@`#\[\]{},?-](?:[^\n#:]|(?<!\s)#|:(?!\s))*?))"
-    r"[ \t]*(?:#.*)?$",
+    r"[ \t]*(?:#.*)?$"
+    r"|(?P<folded>[>|])[-+]?[ \t]*\n(?P<lines>(?:[ \t]+\S.*\n|[ \t]*\n(?=[ \t]+\S))+))",
     re.MULTILINE,
 )
 # An underscore within a word marks nothing
@@ -129,7 +129,7 @@ class _Text:
     def items(self, given: Segment) -> Iterator[tuple[str, str]]:
         """Yields the kinds of pieces and what is written, for a translation."""
         for one in self.pieces[: self.first]:
-            yield one.kind, one.raw if one.kind == "text" else one.markup
+            yield ("raw", one.raw) if one.kind == "text" else (one.kind, one.markup)
         own = self.own or given
         yield "blank", own.before
         for part in walked(given):
@@ -143,7 +143,7 @@ class _Text:
                     yield ("close", span.closing) if is_end else ("open", span.opening)
         yield "blank", own.after
         for one in self.pieces[self.last :]:
-            yield one.kind, one.raw if one.kind == "text" else one.markup
+            yield ("raw", one.raw) if one.kind == "text" else (one.kind, one.markup)
 
 
 _Part = str | Slot | _Text | HtmlDocument
@@ -160,18 +160,13 @@ class _Value(Slot):
         if translated is None or translated.text == self.segment.text:
             return self.raw
         text = translated.text
-        if self.style == "single":
-            return text.replace("'", "''")
         if self.style == "lines":
-            return (
-                "".join(f"{self.indent}{one}\n" if one else "\n" for one in text.split("\n"))
-                if self.raw.endswith("\n")
-                else self.indent + text.replace("\n", "\n" + self.indent)
-            )
-        quoted = json.dumps(text, ensure_ascii=False)
-        if self.style == "double":
-            return quoted[1:-1]
-        return text if _yaml(text) == text else quoted
+            made = "".join(f"{self.indent}{one}\n" if one else "\n" for one in text.split("\n"))
+            return made.replace("\n", "\r\n") if "\r\n" in self.raw else made
+        if self.style == "single" and "'" not in text:
+            return f"'{text}'"
+        is_plain = self.style == "plain" and _yaml(text) == text
+        return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +182,8 @@ class _Block:
         if all(one is None or one == two for one, two in zip(translated, own, strict=True)):
             return self.raw
         text = self.page.write(translated).decode()
-        return re.sub(r"\n(?=.)", "\n" + self.mark, text, flags=re.DOTALL)
+        end = "\r\n" if "\r\n" in self.raw else "\n"
+        return text.replace("\n", end + self.mark)
 
 
 class MarkdownDocument:
@@ -247,17 +243,18 @@ class MarkdownDocument:
     def _add_front(self, front: str) -> None:
         for found in _FRONT_VALUE.finditer(front):
             style = next(one for one in ("double", "single", "lines", "plain") if found[one])
-            raw = found[style]
-            marks = {"double": '"', "single": "'"}.get(style, "")
-            text, indent = _yaml(marks + raw + marks), ""
+            start, end = found.span(style)
+            if style in ("double", "single"):
+                start, end = start - 1, end + 1
+            raw = front[start:end]
+            text, indent = _yaml(raw), ""
             if style == "lines":
-                lines = raw.removesuffix("\n").split("\n")
-                indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
-                glue = " " if found["folded"] == ">" else "\n"
-                text = glue.join(one.strip() for one in lines)
+                indent = raw[: len(raw) - len(raw.lstrip(" \t"))]
+                text = "\n".join(one.strip() for one in raw.removesuffix("\n").split("\n"))
+                if found["folded"] == ">":
+                    text = re.sub(r"(?<!\n)\n(?!\n)", " ", text)
             if not isinstance(text, str) or (style == "plain" and found["mark"] == "="):
                 continue
-            start, end = found.span(style)
             segment = Segment(text, context="front matter")
             self._put(start, end, _Value(segment, self._raw(start, end), str, style, indent))
 
@@ -299,20 +296,16 @@ class MarkdownDocument:
                 self._read["HTML block"] += 1
                 return
             marks.append(line[: len(line) - len(content)])
-        start, end = (
-            self._front + self._lines[first] + len(marks[0]),
-            self._front + self._lines[last],
-        )
-        raw = self._raw(start, end)
+        start = self._front + self._lines[first] + len(marks[0])
+        end = self._front + self._lines[last]
         if any(marks):
+            end -= self._body.endswith("\n", 0, self._lines[last])
             page = HtmlDocument("\n".join(contents[: len(marks)]), Encoding(), self._settings)
-            raw = raw.rstrip("\r\n")
-            self._put(start, end, _Block(page, raw, marks[-1] if len(marks) > 1 else ""))
-            self._done -= end - start - len(raw) if "\r" not in self._document else 0
-            if "\r" in self._document:
-                self._parts.append(self._raw(start, end)[len(raw) :])
+            mark = marks[1] if len(marks) > 1 else ""
+            self._put(start, end, _Block(page, self._raw(start, end), mark))
         else:
-            self._put(start, end, HtmlDocument(raw, Encoding(), self._settings))
+            page = HtmlDocument(self._raw(start, end), Encoding(), self._settings)
+            self._put(start, end, page)
 
     def _text(
         self, token: Token, places: Sequence[tuple[int, int]], context: str, frame: tuple[str, str]
@@ -421,10 +414,12 @@ class MarkdownDocument:
                 return None
             token = children[0]
 
-        def raw(start: int, end: int) -> str:
-            return token.content[start:end]
-
         is_cell = text.context in ("th", "td")
+
+        def raw(start: int, end: int) -> str:
+            own = token.content[start:end]
+            return own.replace("|", "\\|") if is_cell else own
+
         reader = _Reader(token.content, raw, self._settings, is_cell=is_cell)
         found = reader.read(token.children or [], text.context, text.frame)
         if found is None:
@@ -514,7 +509,8 @@ class _Reader:
         elif token.info == "void":
             pieces.append(_Piece("void", own, 0, 0, markup=own))
         else:
-            shown = " ".join((token.content if kind == "code_inline" else inner).split())
+            shown = token.content if kind == "code_inline" else token.meta.get("shown", inner)
+            shown = " ".join(shown.split())
             line = _CONTINUED.sub(" ", own)
             kept: Literal["protected", "void"] = "protected" if shown else "void"
             pieces.append(_Piece(kept, own, 0, 0, shown, markup=line))
@@ -552,7 +548,11 @@ class _Reader:
     def _inner(self, token: Token, context: str) -> _Text | str:
         """Reads the text of a token within this text."""
         content = token.content
-        reader = _Reader(content, lambda a, b: content[a:b], self._settings, is_cell=self._is_cell)
+
+        def raw(start: int, end: int) -> str:
+            return self._in_row(content[start:end])
+
+        reader = _Reader(content, raw, self._settings, is_cell=self._is_cell)
         text = reader.read(token.children or [], context, _FRAMES[context])
         return self._in_row(content) if text is None or text.own is None else text
 
@@ -729,6 +729,7 @@ def _joined(
                 opened.pop()
             name = one.rstrip(" ")
             starts_line = bool(_BREAK.match(one)) or (starts_line and is_blank(one))
+            starts_line |= kind == "raw" and "\n" in one
             written = written.rstrip(" ") if _BREAK.match(one) else written
             written += names[name] + one[len(name) :] if name in names else names.get(one, one)
             if kind == "open":
@@ -768,7 +769,9 @@ def _meaning(items: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Lists text and markup, without blanks and what lines it stands in."""
     found: list[tuple[str, str]] = []
     for kind, one in items:
-        is_text = kind in ("text", "blank")
+        is_text = kind in ("text", "blank", "raw")
+        if kind == "raw":
+            continue  # blanks
         shown = "".join(one.split()) if is_text else " ".join(_CONTINUED.sub("\n", one).split(" "))
         if is_text and found and found[-1][0] == "text":
             found[-1] = ("text", found[-1][1] + shown)

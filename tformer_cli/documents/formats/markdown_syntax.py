@@ -154,10 +154,13 @@ INLINES = (
     Inline("Obsidian", "a ^b", "^", r"(?<=\s)\^[\w-]+\Z", "void"),
 )  # fmt: skip
 _EXPRESSION = Inline("MDX", "{a.b}", "{", _BRACES)
-_ADDRESS = re.compile(
-    r"(?<!\w)(?:(?:https?|ftps?)://|www\.(?=\w))"
-    r"(?:[^\s<>\[\]`()|\"]|\((?:[^\s<>\[\]`()|\"])*\))*[^\s<>\[\]`()|\"*_~.,:;!?'\\]"
+_IN_ADDRESS = r"[^\s<>\[\]`()|\"]"
+_WHOLE = re.compile(
+    rf"(?<!\w)(?:(?:(?:https?|ftps?)://|www\.(?=\w))(?:{_IN_ADDRESS}|\({_IN_ADDRESS}*\))*"
+    rf"(?:(?![*_~.,:;!?'\\]){_IN_ADDRESS}|\({_IN_ADDRESS}*\))"
+    r"|\w+(?:\^[^\s^\[\]]+\^|~[^\s~]+~(?!~))\w*)"
 )
+"""Addresses without marks around them, and words with a part above or below their line."""
 _BLOCK_STARTS = frozenset("[:!?=/$\\{*<-+%|ie")
 
 
@@ -224,34 +227,33 @@ def _locate(tokens: Sequence[Token], start: int, end: int) -> None:
 
 
 def _read_text(state: StateInline, silent: bool) -> bool:
-    """Reads text up to what may be markup; a bare address is copied."""
+    """Reads text up to what may be markup; what has no inner marks of its own is copied."""
     start, src, end = state.pos, state.src, state.posMax
-    address = _ADDRESS.match(src, start, end) if src[start] in "hfw" else None
-    if address is not None:
-        state.pos = address.end()
-        # Behind an underscore that opens, this one closes
-        if (
-            state.pos < end
-            and src[state.pos] == "_"
-            and not any(one.open and one.marker == ord("_") for one in state.delimiters)
-        ):
-            state.pos += 1
-        if not silent:
-            state.push("copied", "", 0)
-        return True
     found = state.md.inline.terminator_re.search(src, start)
     stop = min(found.start(), end) if found is not None else end
-    if stop > start and (found_word := _ADDRESS_START.search(src, start + 1, stop + 1)):
-        stop = found_word.start()
-    if stop == start:
+    whole = _WHOLE.search(src, start, end) if stop > start else None
+    if whole is None or whole.start() > stop:
+        whole = None
+    elif whole.start() > start:
+        stop, whole = whole.start(), None
+    if whole is not None:
+        stop = whole.end()
+        # Behind an underscore that opens, this one closes
+        if src[stop : stop + 1] == "_" and not any(
+            one.open and one.marker == ord("_") for one in state.delimiters
+        ):
+            stop += 1
+        if not silent:
+            shown = src[start:stop]
+            is_address = "/" in shown or shown.startswith("www.")
+            token = state.push("copied", "", 0)
+            token.meta["shown"] = shown if is_address else re.sub("[~^]", "", shown)
+    elif stop == start:
         return False
-    if not silent:
+    elif not silent:
         state.append_pending(src[start:stop])
     state.pos = stop
     return True
-
-
-_ADDRESS_START = re.compile(r"(?<!\w)(?:(?:https?|ftps?):|www\.)")
 
 
 def _inline_rule(rows: Sequence[Inline]) -> RuleFuncInlineType:
