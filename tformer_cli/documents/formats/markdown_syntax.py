@@ -161,6 +161,7 @@ _WHOLE = re.compile(
     r"|\w+(?:\^[^\s^\[\]]+\^|~[^\s~]+~(?!~))\w*)"
 )
 """Addresses without marks around them, and words with a part above or below their line."""
+_MAY_BE_WHOLE = re.compile(r"(?<!\w)(?:(?:https?|ftps?):|www\.|\w+[~^](?=[^\s~^]))")
 _BLOCK_STARTS = frozenset("[:!?=/$\\{*<-+%|ie")
 
 
@@ -231,10 +232,11 @@ def _read_text(state: StateInline, silent: bool) -> bool:
     start, src, end = state.pos, state.src, state.posMax
     found = state.md.inline.terminator_re.search(src, start)
     stop = min(found.start(), end) if found is not None else end
-    whole = _WHOLE.search(src, start, end) if stop > start else None
-    if whole is None or whole.start() > stop:
-        whole = None
-    elif whole.start() > start:
+    begins = _MAY_BE_WHOLE.search(src, start, min(stop + 4, end)) if stop > start else None
+    whole = None
+    if begins is not None and begins.start() < stop:
+        whole = _WHOLE.match(src, begins.start(), end)
+    if whole is not None and whole.start() > start:
         stop, whole = whole.start(), None
     if whole is not None:
         stop = whole.end()
