@@ -1,5 +1,6 @@
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,7 @@ def test_the_marks_of_dialects_stay(row):
         ("\\$5 a \\$6\n", "\\$5 A \\$6\n"),
         ("a 2 * 3 < 4 b_c ] d\n", "A 2 * 3 < 4 B_C ] D\n"),
         ("&nbsp;a&#32;b\n", "&nbsp;A &#32;B\n"),
+        ("a \\_\\_b\\_\\_ c\n", "A \\_\\_B\\_\\_ C\n"),
         # Continuation lines
         ("> a\nb\n> c\n", "> A B C\n"),
         ("- a\nb\n   c\n", "- A B C\n"),
@@ -273,6 +275,15 @@ def test_marks_beside_letters_without_spaces_stay_marks():
     made = translated("a **bold** text\n", lambda _: answer)
     assert [one[0] for one in structure(made)].count("strong_open") == 1
     assert "**" in made
+
+
+def test_marks_that_come_together_stay_two():
+    document = read("**a** and `b` or `c` and **d**\n")
+    (segment,) = document.segments
+    spans = [replace(one, start=n, end=n + 1) for n, one in enumerate(segment.spans)]
+    made = document.write([replace(segment, text="abcd", spans=tuple(spans))]).decode()
+    assert made == "**a**`b` `c`**d**\n"
+    assert not document.skipped
 
 
 def test_what_cannot_be_written_stays_and_is_counted():

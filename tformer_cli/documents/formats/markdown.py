@@ -50,7 +50,7 @@ _FRONT_VALUE = re.compile(
     re.MULTILINE,
 )
 # An underscore within a word marks nothing
-_SPECIAL = re.compile(r"[\\*`\[\]|]|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|!$")
+_SPECIAL = re.compile(r"[\\*`\[\]|]|(?<![^\W_])_|_(?![^\W_])|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|!$")
 _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
 _NUMBER = re.compile(r"\d{1,9}(?=[.)](?:\s|$))")
 _BREAK = re.compile(r"(?: {2,}|\\)\r?\n")
@@ -386,7 +386,7 @@ class MarkdownDocument:
 
     def _written_text(self, text: _Text, given: Segment | None, names: Mapping[str, str]) -> str:
         if given is not None and _is_changed(text, [given]):
-            items = list(text.items(given))
+            items = [one for one in text.items(given) if one[1]]
             meant = _meaning(items)
             for escape in _ESCAPES:
                 shown = _joined(text, items, escape, {})
@@ -709,17 +709,17 @@ def _joined(
     text: _Text, items: Sequence[tuple[str, str]], escape: _Escape, names: Mapping[str, str]
 ) -> str:
     """Writes the pieces of a translation."""
-    written, starts_line = "", True
+    written, starts_line, last = "", True, ""
     opened: list[int] = []
     for number, (kind, one) in enumerate(items):
         if kind in ("text", "blank"):
             shown, starts_line = starts_line, starts_line and is_blank(one)
             one = _escaped(text, one, escape, starts_line=shown)
             if escape.as_reference and kind == "text":
-                if number and items[number - 1][0] == "close" and one[:1].isalpha():
+                if last == "close" and one[0].isalpha():
                     one = f"&#{ord(one[0])};{one[1:]}"
                 if items[number + 1 : number + 2] and items[number + 1][0] == "open":
-                    one = one[:-1] + f"&#{ord(one[-1])};" if one[-1:].isalpha() else one
+                    one = one[:-1] + f"&#{ord(one[-1])};" if one[-1].isalpha() else one
             written += one
         elif kind == "close" and one in text.labels:
             end, label = text.labels[one]
@@ -731,9 +731,13 @@ def _joined(
             starts_line = bool(_BREAK.match(one)) or (starts_line and is_blank(one))
             starts_line |= kind == "raw" and "\n" in one
             written = written.rstrip(" ") if _BREAK.match(one) else written
+            is_behind = last in ("close", "void", "protected") and kind != "close"
+            if is_behind and one[0] in "`*_~=+" and written.endswith(one[0]):
+                written += " "  # or two marks would become one
             written += names[name] + one[len(name) :] if name in names else names.get(one, one)
             if kind == "open":
                 opened.append(len(written))
+        last = kind
     return written
 
 
