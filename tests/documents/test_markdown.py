@@ -109,7 +109,7 @@ def test_what_a_translation_has_is_no_markup():
     assert made == "A\\*B\\_ \\_C \\[D\\] \\<E> \\`F\\` G_H \\&LT; X\\|Y \\\\\n"
 
 
-@given(st.text("ab *_[]()<>!`#->|\\&;\n1.", max_size=50))
+@given(st.text("ab *_[]()<>!`#->|\\&;\n1.$~^=+:%{}\"'\t\r\xa0\x0c\0", max_size=50))
 def test_markdown_that_nobody_translates_is_as_it_was(text):
     document = read(text)
     assert document.write(document.segments) == text.encode()
@@ -167,6 +167,10 @@ def test_the_marks_of_dialects_stay(row):
         ("\\$5 a \\$6\n", "\\$5 A \\$6\n"),
         ("a 2 * 3 < 4 b_c ] d\n", "A 2 * 3 < 4 B_C ] D\n"),
         ("&nbsp;a&#32;b\n", "&nbsp;A &#32;B\n"),
+        ("\\#12 \\@a \\:tada: # 1\n", "\\#12 \\@A \\:TADA: # 1\n"),
+        ("[[1]](b) [[2]][c] [[3]]\n\n[c]: d\n", "[[1]](b) [[2]][c] [[3]]\n\n[c]: d\n"),
+        ("> <pre>\n>\n>  a\n> </pre>\n> <p>b\n> c</p>\n",
+         "> <pre>\n>\n>  a\n> </pre>\n> <p>B C</p>\n"),
         ("a \\_\\_b\\_\\_ c\n", "A \\_\\_B\\_\\_ C\n"),
         # Continuation lines
         ("> a\nb\n> c\n", "> A B C\n"),

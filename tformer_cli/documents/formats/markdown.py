@@ -14,6 +14,7 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections import ChainMap, Counter
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from markdown_it.common.utils import unescapeAll
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 
     from markdown_it.token import Token
 
-_FRONT = re.compile(r"(---|\+\+\+)[ \t]*\n.*?^\1[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_FRONT = re.compile(
+    r"(---|\+\+\+)[ \t]*\n.*?^(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE
+)
 _FRONT_KEYS = "title|description|subtitle|summary|excerpt|linkTitle|sidebar_label|pagination_label"
 _FRONT_VALUE = re.compile(
     rf"^(?:{_FRONT_KEYS})[ \t]*(?P<mark>[:=])[ \t]*(?:(?:"
@@ -51,6 +54,9 @@ _FRONT_VALUE = re.compile(
 )
 # An underscore within a word marks nothing
 _SPECIAL = re.compile(r"[\\*`\[\]|]|(?<![^\W_])_|_(?![^\W_])|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|!$")
+# What programs read besides: formulas, names of people, numbers of issues, pictures
+_OWN = re.compile(rf"{_SPECIAL.pattern}|[$@]|#(?=\d)|:(?=\w+:)")
+_OF_DIALECTS = re.compile(r"[$~^={}:+%\[\]]")
 _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
 _NUMBER = re.compile(r"\d{1,9}(?=[.)](?:\s|$))")
 _BREAK = re.compile(r"(?: {2,}|\\)\r?\n")
@@ -301,7 +307,9 @@ class MarkdownDocument:
         if any(marks):
             end -= self._body.endswith("\n", 0, self._lines[last])
             page = HtmlDocument("\n".join(contents[: len(marks)]), Encoding(), self._settings)
-            mark = marks[1] if len(marks) > 1 else ""
+            # A line without text may lack the blank behind a mark
+            of_text = [mark for mark, one in zip(marks, contents, strict=False) if one.strip()]
+            mark = (of_text[1:] or marks[1:] or [""])[0]
             self._put(start, end, _Block(page, self._raw(start, end), mark))
         else:
             page = HtmlDocument(self._raw(start, end), Encoding(), self._settings)
@@ -699,6 +707,7 @@ _ESCAPES = (
     _Escape(at_start=True),
     _Escape(_SPECIAL),
     _Escape(_SPECIAL, at_start=True),
+    _Escape(_OF_DIALECTS, at_start=True),
     _Escape(_PUNCTUATION, at_start=True),
     _Escape(_SPECIAL, at_start=True, as_reference=True),
 )
@@ -742,17 +751,12 @@ def _joined(
 
 
 def _escaped(text: _Text, written: str, escape: _Escape, *, starts_line: bool) -> str:
-    def backslash(found: re.Match[str]) -> str:
-        is_own = found[0] in text.escaped
-        is_wanted = escape.special is not None
-        return "\\" + found[0] if is_own or is_wanted else found[0]
-
     def escape_some(some: str) -> str:
-        if escape.special is _PUNCTUATION:
-            return _PUNCTUATION.sub(r"\\\g<0>", some)
-        some = _SPECIAL.sub(backslash, some)
-        own = "".join(text.escaped & set("$@"))
-        return re.sub(f"[{re.escape(own)}]", r"\\\g<0>", some) if own else some
+        places = {found.start() for found in _OWN.finditer(some) if found[0] in text.escaped}
+        if escape.special is not None:
+            places |= {found.start() for found in escape.special.finditer(some)}
+        cuts = [0, *sorted(places), len(some)]
+        return "\\".join(some[start:end] for start, end in pairwise(cuts)) if places else some
 
     first = ""
     if starts_line and escape.at_start and written:
