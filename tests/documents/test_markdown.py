@@ -197,6 +197,9 @@ def test_the_marks_of_dialects_stay(row):
         ('![a *b*](c "d \\"e\\"")\n', '![A *B*](c "D \\"E\\"")\n'),
         ("[a](b (c))\n\n[d]: e\n   'f'\n", "[A](b (C))\n\n[d]: e\n   'F'\n"),
         ("a <img src='b' alt='c d'> e\n", "A <img src='b' alt='C D'> E\n"),
+        ("a^[b [c](d 'e')] [![f](g 'h')](i 'j')\n", "A^[B [C](d 'E')] [![F](g 'H')](i 'J')\n"),
+        ("a<br>b <code>c d</code> <a title='e'><i></i></a>\n",
+         "A <br>B <code>c d</code> <a title='E'><i></i></a>\n"),
         # Cells
         ("| a \\| b | c |\n|---|---|\n| `d \\| e` f | |\n| ![g \\| h](i) | **j** [k](l) |\n",
          "| A \\| B | C |\n|---|---|\n| `d \\| e` F | |\n| ![G \\| H](i) | **J** [K](l) |\n"),

@@ -60,6 +60,7 @@ _OF_DIALECTS = re.compile(r"[$~^={}:+%\[\]]")
 _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
 _NUMBER = re.compile(r"\d{1,9}(?=[.)](?:\s|$))")
 _BREAK = re.compile(r"(?: {2,}|\\)\r?\n")
+_LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
 _CONTINUED = re.compile(r"\r?\n[ \t>]*")
 _TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*|(?=>))")
 _COPIED = frozenset(("code", "kbd", "samp", "var", "math", "script", "style", "svg"))
@@ -207,6 +208,7 @@ class MarkdownDocument:
         ]
         self._parts: list[_Part | _Block] = []
         self._inner: dict[str, tuple[_Part, ...]] = {}
+        self._frames: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
         plain = re.sub("\r\n?", "\n", text)
         found = _FRONT.match(plain)
         self._front = found.end() if found is not None else 0
@@ -227,9 +229,17 @@ class MarkdownDocument:
             self._read["block within too many others"] += 1
         self._parts.append(self._raw(self._done, len(plain)))
         for part in self._parts:
-            for one in part.pieces if isinstance(part, _Text) else ():
-                if any(not isinstance(inner, str) for inner in one.inner):
-                    self._inner.setdefault(one.markup, one.inner)
+            self._add_inner(part)
+            if isinstance(part, HtmlDocument):
+                self._read.update(part.skipped)
+
+    def _add_inner(self, part: _Part | _Block) -> None:
+        """Remembers the texts in markup, the innermost first; equal markup has the same."""
+        for one in part.pieces if isinstance(part, _Text) else ():
+            for inner in one.inner:
+                self._add_inner(inner)
+            if any(not isinstance(inner, str) for inner in one.inner):
+                self._inner.setdefault(one.markup, one.inner)
 
     @property
     def skipped(self) -> Mapping[str, int]:
@@ -371,11 +381,12 @@ class MarkdownDocument:
     def _written(self, given: Sequence[Segment | None]) -> str:
         left = iter(given)
         parts = [(one, [next(left) for _ in _segments(one)]) for one in self._parts]
-        names = {}
+        names: dict[str, str] = {}
         for raw, some in self._inner.items():
             inner = [(one, [next(left) for _ in _segments(one)]) for one in some]
-            if any(_is_changed(one, own) for one, own in inner):
-                names[raw] = "".join(self._part(one, own, {}) for one, own in inner)
+            made = "".join(self._part(one, own, names) for one, own in inner)
+            if made != "".join(self._part(one, [None] * len(own), {}) for one, own in inner):
+                names[raw] = made
         return "".join(self._part(one, own, names) for one, own in parts)
 
     def _part(
@@ -411,7 +422,9 @@ class MarkdownDocument:
         env = {"references": ChainMap({}, self._references)}
         plain = _CONTINUED.sub("\n", written)
         tokens = self._parser.parse(before + plain + behind, env)
-        if _stream(tokens) != _stream(self._parser.parse(before + "x" + behind)):
+        if text.frame not in self._frames:
+            self._frames[text.frame] = _stream(self._parser.parse(before + "x" + behind))
+        if _stream(tokens) != self._frames[text.frame]:
             return None
         token = next((one for one in tokens if one.type == "inline"), None)
         if token is None or not token.meta["places"]:
@@ -469,7 +482,7 @@ class _Reader:
         if self._open or place < len(self._content):
             return None
         _pair_tags(text.pieces)
-        text.pieces = _collapsed(_copied(text.pieces))
+        text.pieces = _closed(text.pieces)
         text.build()
         return text
 
@@ -497,6 +510,8 @@ class _Reader:
             note = self._inner(token, "note")
             pieces.append(_Piece("void", own, 0, 0, markup=own, inner=("^[", note, "]")))
         elif kind == "html_inline":
+            if _LINE_BREAK.match(own):
+                pieces.append(_Piece("text", "", 0, 0, " "))  # words on both sides stay two
             parts = (own,) if "{" in own or "\n" in own else (_page(own, self._settings),)
             pieces.append(_Piece("void", own, 0, 0, markup=own, inner=parts, key="tag"))
         elif kind == "link_open" and token.markup == "autolink":
@@ -653,41 +668,26 @@ def _pair_tags(pieces: Sequence[_Piece]) -> None:
             opened.kind, opened.behavior, one.kind = "open", "once", "close"
 
 
-def _copied(pieces: list[_Piece]) -> list[_Piece]:
-    """Makes one piece of an element whose text is no prose."""
+def _closed(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Makes one piece of an element whose text is no prose, and of marks around no text."""
     made: list[_Piece] = []
     opened: list[int] = []
     for one in pieces:
         made.append(one)
         if one.kind == "open":
             opened.append(len(made) - 1)
-        elif one.kind == "close":
-            start = opened.pop()
-            found = _TAG.match(made[start].markup) if made[start].key == "tag" else None
-            if found and found[2].lower() in _COPIED:
-                some = made[start:]
-                raw, markup = "".join(x.raw for x in some), "".join(x.markup or x.raw for x in some)
-                shown = "".join(x.text for x in some)
-                made[start:] = [_Piece("protected", raw, 0, 0, shown, markup=markup)]
-    return made
-
-
-def _collapsed(pieces: list[_Piece]) -> list[_Piece]:
-    """Makes one piece without text of a mark around nothing but pieces without text."""
-    made: list[_Piece] = []
-    opened: list[int] = []
-    for one in pieces:
-        made.append(one)
-        if one.kind == "open":
-            opened.append(len(made) - 1)
-        elif one.kind == "close":
-            some = made[(start := opened.pop()) :]
-            if all(x.kind == "void" or is_blank(x.text) for x in some[1:-1]) and not any(
-                x.kind == "protected" for x in some
-            ):
-                raw, markup = "".join(x.raw for x in some), "".join(x.markup or x.raw for x in some)
-                inner = tuple(part for x in some for part in x.inner or (x.markup or x.raw,))
-                made[start:] = [_Piece("void", raw, 0, 0, markup=markup, inner=inner)]
+        if one.kind != "close":
+            continue
+        some = made[(start := opened.pop()) :]
+        tag = _TAG.match(some[0].markup) if some[0].key == "tag" else None
+        shown = "".join(x.text for x in some)
+        if is_blank(shown) or (tag is not None and tag[2].lower() in _COPIED):
+            parts = [x.inner or (x.markup or x.raw,) for x in some]
+            whole = _Piece("void" if is_blank(shown) else "protected", "", 0, 0, shown.strip())
+            whole.raw = "".join(x.raw for x in some)
+            whole.markup = "".join(x.markup or x.raw for x in some)
+            whole.inner = tuple(part for inner in parts for part in inner)
+            made[start:] = [whole]
     return made
 
 
@@ -777,12 +777,12 @@ def _meaning(items: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Lists text and markup, without blanks and what lines it stands in."""
     found: list[tuple[str, str]] = []
     for kind, one in items:
-        is_text = kind in ("text", "blank", "raw")
-        if kind == "raw":
-            continue  # blanks
-        shown = "".join(one.split()) if is_text else " ".join(_CONTINUED.sub("\n", one).split(" "))
-        if is_text and found and found[-1][0] == "text":
-            found[-1] = ("text", found[-1][1] + shown)
-        elif shown:
-            found.append(("text" if is_text else "markup", shown if is_text else shown.strip(" ")))
+        if kind in ("text", "blank"):
+            shown = "".join(one.split())
+            if found and found[-1][0] == "text":
+                found[-1] = ("text", found[-1][1] + shown)
+            elif shown:
+                found.append(("text", shown))
+        elif kind != "raw":
+            found.append(("markup", _CONTINUED.sub("\n", one).strip(" ")))
     return found
