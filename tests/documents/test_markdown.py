@@ -23,22 +23,22 @@ def read(text, **options):
     return format_named("markdown").read(text.encode(), ReadSettings(**options))
 
 
-def written(document, answer=upper):
+def write_translation(document, answer=upper):
     job = translating(document.segments, protects=False)
     requests = next(job)
     while True:
         try:
-            requests = job.send([answer(one.text) for one in requests])
+            requests = job.send([answer(request.text) for request in requests])
         except StopIteration as end:
             return document.write(end.value.segments).decode()
 
 
 def translated(text, answer=upper, **options):
-    return written(read(text, **options), answer)
+    return write_translation(read(text, **options), answer)
 
 
-def longer(text):
-    """A translation with longer words."""
+def lengthen_words(text):
+    """Translates by longer words."""
     made, place, links = "", 0, []
     for start, end in words_of(text):
         made += text[place:start]
@@ -50,18 +50,20 @@ def longer(text):
 
 
 def structure(text):
-    """What CommonMark reads, without text: blocks, markup, targets and code."""
+    """Lists what CommonMark reads, without text: blocks, markup, targets and code."""
     found = []
 
     def add(tokens):
-        for one in tokens:
-            if one.type == "inline":
-                add(one.children or [])
-            elif one.type not in ("text", "text_special", "softbreak"):
-                code = one.content if one.type in ("code_inline", "fence", "code_block") else ""
-                targets = [one.attrs.get(name) for name in ("href", "src")]
-                found.append((one.type, one.tag, one.nesting, one.hidden, code.split(), targets))
-                add(one.children or [] if one.type == "image" else [])
+        for token in tokens:
+            if token.type == "inline":
+                add(token.children or [])
+            elif token.type not in ("text", "text_special", "softbreak"):
+                code = token.content if token.type in ("code_inline", "fence", "code_block") else ""
+                targets = [token.attrs.get(name) for name in ("href", "src")]
+                found.append(
+                    (token.type, token.tag, token.nesting, token.hidden, code.split(), targets)
+                )
+                add(token.children or [] if token.type == "image" else [])
 
     add(MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text))
     return found
@@ -236,7 +238,7 @@ def test_the_marks_of_dialects_stay(row):
 )  # fmt: skip
 def test_markdown_as_people_write_it(source, target):
     document = read(source)
-    assert written(document) == target
+    assert write_translation(document) == target
     assert not document.skipped
     assert document.write(document.segments) == source.encode()
     # What was translated has the same constructs
@@ -265,7 +267,10 @@ def test_mdx_has_expressions_and_no_indented_code():
 def test_text_that_becomes_markup_is_escaped(frame, text):
     source = frame.format("word")
     document = read(source)
-    made = written(document, lambda one: Answer(one.replace("word", text), [Link((0, 1), (0, 1))]))
+    made = write_translation(
+        document,
+        lambda source_text: Answer(source_text.replace("word", text), [Link((0, 1), (0, 1))]),
+    )
     assert structure(made) == structure(source)
     if not document.skipped:
         (segment,) = read(made).segments
@@ -280,14 +285,14 @@ def test_nothing_is_escaped_without_need(text):
 def test_marks_beside_letters_without_spaces_stay_marks():
     answer = Answer("这是“粗体”文字", [Link((2, 6), (2, 6)), Link((6, 8), (7, 11))])
     made = translated("a **bold** text\n", lambda _: answer)
-    assert [one[0] for one in structure(made)].count("strong_open") == 1
+    assert [token[0] for token in structure(made)].count("strong_open") == 1
     assert "**" in made
 
 
 def test_marks_that_come_together_stay_two():
     document = read("**a** and `b` or `c` and **d**\n")
     (segment,) = document.segments
-    spans = [replace(one, start=n, end=n + 1) for n, one in enumerate(segment.spans)]
+    spans = [replace(span, start=n, end=n + 1) for n, span in enumerate(segment.spans)]
     made = document.write([replace(segment, text="abcd", spans=tuple(spans))]).decode()
     assert made == "**a**`b` `c`**d**\n"
     assert not document.skipped
@@ -295,9 +300,9 @@ def test_marks_that_come_together_stay_two():
 
 def test_what_cannot_be_written_stays_and_is_counted():
     document = read("<div id='a'\n*b*\n\nc\n")
-    assert written(document) == "<div id='a'\n*b*\n\nC\n"
+    assert write_translation(document) == "<div id='a'\n*b*\n\nC\n"
     assert document.skipped == {KEPT: 1}
-    assert written(document) == "<div id='a'\n*b*\n\nC\n"
+    assert write_translation(document) == "<div id='a'\n*b*\n\nC\n"
     assert document.skipped == {KEPT: 1}
     assert read("> " * 60 + "a\n").skipped == {"block within too many others": 1}
 
@@ -377,9 +382,14 @@ def documents(draw):
 def check_structure(text):
     document = read(text)
     assert document.write(document.segments) == text.encode()
-    for answer in (upper, longer, lambda one: Answer(one[::-1]), lambda one: Answer(f"- {one}")):
-        made = written(document, answer)
-        if answer in (upper, longer):
+    for answer in (
+        upper,
+        lengthen_words,
+        lambda line: Answer(line[::-1]),
+        lambda line: Answer(f"- {line}"),
+    ):
+        made = write_translation(document, answer)
+        if answer in (upper, lengthen_words):
             assert structure(made) == structure(text)
             assert not document.skipped
         assert len(read(made).segments) == len(document.segments)
@@ -404,8 +414,8 @@ def test_examples_of_commonmark_keep_their_structure():
     text = Path(SPEC).read_text(encoding="utf-8").replace("→", "\t")
     examples = re.findall(r"^`{32} example\n(.*?)^\.\n", text, re.DOTALL | re.MULTILINE)
     assert len(examples) >= 652
-    for one in examples:
-        document = read(one)
-        assert document.write(document.segments) == one.encode()
-        for answer in (upper, longer):
-            assert structure(written(document, answer)) == structure(one)
+    for example in examples:
+        document = read(example)
+        assert document.write(document.segments) == example.encode()
+        for answer in (upper, lengthen_words):
+            assert structure(write_translation(document, answer)) == structure(example)

@@ -116,27 +116,27 @@ class _Text:
 
     def build(self) -> None:
         """Makes the segment; markup at the ends of the text stays outside of it."""
-        if all(is_blank(one.text) for one in self.pieces if one.kind == "text"):
+        if all(is_blank(piece.text) for piece in self.pieces if piece.kind == "text"):
             return
         self.first, self.last = peeled(self.pieces)
         builder = SegmentBuilder(self.context, joins_blanks=True)
-        for one in self.pieces[self.first : self.last]:
-            if one.kind == "text":
-                builder.text(one.text)
-            elif one.kind == "protected":
-                builder.protected(one.text, one.markup)
-            elif one.kind == "void":
-                builder.void(one.markup)
-            elif one.kind == "open":
-                builder.open(one.markup, one.behavior)
+        for piece in self.pieces[self.first : self.last]:
+            if piece.kind == "text":
+                builder.text(piece.text)
+            elif piece.kind == "protected":
+                builder.protected(piece.text, piece.markup)
+            elif piece.kind == "void":
+                builder.void(piece.markup)
+            elif piece.kind == "open":
+                builder.open(piece.markup, piece.behavior)
             else:
-                builder.close(one.markup)
+                builder.close(piece.markup)
         self.own = builder.build()
 
     def items(self, given: Segment) -> Iterator[tuple[str, str]]:
         """Yields the kinds of pieces and what is written, for a translation."""
-        for one in self.pieces[: self.first]:
-            yield ("raw", one.raw) if one.kind == "text" else (one.kind, one.markup)
+        for piece in self.pieces[: self.first]:
+            yield ("raw", piece.raw) if piece.kind == "text" else (piece.kind, piece.markup)
         own = self.own or given
         yield "blank", own.before
         for part in walked(given):
@@ -149,8 +149,8 @@ class _Text:
                 else:
                     yield ("close", span.closing) if is_end else ("open", span.opening)
         yield "blank", own.after
-        for one in self.pieces[self.last :]:
-            yield ("raw", one.raw) if one.kind == "text" else (one.kind, one.markup)
+        for piece in self.pieces[self.last :]:
+            yield ("raw", piece.raw) if piece.kind == "text" else (piece.kind, piece.markup)
 
 
 _Part = str | Slot | _Text | HtmlDocument
@@ -168,11 +168,11 @@ class _Value(Slot):
             return self.raw
         text = translated.text
         if self.style == "lines":
-            made = "".join(f"{self.indent}{one}\n" if one else "\n" for one in text.split("\n"))
+            made = "".join(f"{self.indent}{line}\n" if line else "\n" for line in text.split("\n"))
             return made.replace("\n", "\r\n") if "\r\n" in self.raw else made
         if self.style == "single" and "'" not in text:
             return f"'{text}'"
-        is_plain = self.style == "plain" and _yaml(text) == text
+        is_plain = self.style == "plain" and _read_yaml(text) == text
         return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
@@ -186,7 +186,7 @@ class _Block:
 
     def written(self, translated: Sequence[Segment | None]) -> str:
         own = self.page.segments
-        if all(one is None or one == two for one, two in zip(translated, own, strict=True)):
+        if all(new is None or new == old for new, old in zip(translated, own, strict=True)):
             return self.raw
         text = self.page.write(translated).decode()
         end = "\r\n" if "\r\n" in self.raw else "\n"
@@ -197,7 +197,7 @@ class MarkdownDocument:
     """Markdown as parts: what is copied, texts, and blocks of HTML."""
 
     def __init__(self, text: str, encoding: Encoding, settings: ReadSettings) -> None:
-        self._read: Counter[str] = Counter()
+        self._unread: Counter[str] = Counter()
         self._unwritten: Counter[str] = Counter()
         self._encoding, self._settings = encoding, settings
         self._parser = parser(is_mdx=settings.name.lower().endswith(".mdx"))
@@ -218,32 +218,32 @@ class MarkdownDocument:
         env: dict[str, Any] = {}
         tokens = self._parser.parse(plain[self._front :], env)
         self._references = env.get("references", {})
-        self._stream = _stream(tokens)
+        self._blocks = _list_blocks(tokens)
         self._lines = [0]
         self._body = plain[self._front :]
         self._lines += [found.end() for found in re.finditer("\n", self._body)]
         self._lines.append(len(self._body))
         for number, token in enumerate(tokens):
             self._add(token, tokens[number - 1])
-        if any(one.level >= DEEPEST - 1 for one in tokens):
-            self._read["block within too many others"] += 1
+        if any(token.level >= DEEPEST - 1 for token in tokens):
+            self._unread["block within too many others"] += 1
         self._parts.append(self._raw(self._done, len(plain)))
         for part in self._parts:
             self._add_inner(part)
             if isinstance(part, HtmlDocument):
-                self._read.update(part.skipped)
+                self._unread.update(part.skipped)
 
     def _add_inner(self, part: _Part | _Block) -> None:
         """Remembers the texts in markup, the innermost first; equal markup has the same."""
-        for one in part.pieces if isinstance(part, _Text) else ():
-            for inner in one.inner:
+        for piece in part.pieces if isinstance(part, _Text) else ():
+            for inner in piece.inner:
                 self._add_inner(inner)
-            if any(not isinstance(inner, str) for inner in one.inner):
-                self._inner.setdefault(one.markup, one.inner)
+            if any(not isinstance(inner, str) for inner in piece.inner):
+                self._inner.setdefault(piece.markup, piece.inner)
 
     @property
     def skipped(self) -> Mapping[str, int]:
-        return self._read + self._unwritten
+        return self._unread + self._unwritten
 
     def _raw(self, start: int, end: int) -> str:
         """Returns what the document has between places of the text with plain line ends."""
@@ -258,15 +258,15 @@ class MarkdownDocument:
 
     def _add_front(self, front: str) -> None:
         for found in _FRONT_VALUE.finditer(front):
-            style = next(one for one in ("double", "single", "lines", "plain") if found[one])
+            style = next(name for name in ("double", "single", "lines", "plain") if found[name])
             start, end = found.span(style)
             if style in ("double", "single"):
                 start, end = start - 1, end + 1
             raw = front[start:end]
-            text, indent = _yaml(raw), ""
+            text, indent = _read_yaml(raw), ""
             if style == "lines":
                 indent = raw[: len(raw) - len(raw.lstrip(" \t"))]
-                text = "\n".join(one.strip() for one in raw.removesuffix("\n").split("\n"))
+                text = "\n".join(line.strip() for line in raw.removesuffix("\n").split("\n"))
                 if found["folded"] == ">":
                     text = re.sub(r"(?<!\n)\n(?!\n)", " ", text)
             if not isinstance(text, str) or (style == "plain" and found["mark"] == "="):
@@ -280,26 +280,28 @@ class MarkdownDocument:
             self._add_html(token)
         elif token.type == "definition" and token.meta["title"]:
             start, end = (self._lines[n] for n in token.map or (0, 0))
-            title = _title(self._body[start:end], token.meta["title"])
+            title = _find_title(self._body[start:end], token.meta["title"])
             if title is not None:
                 self._put(front + start + title[0], front + start + title[1], title[2])
         elif token.type == "line_open":
             if token.info:
-                self._read[token.info] += 1
+                self._unread[token.info] += 1
             start, end = token.meta["tags"] or (0, 0)
             if start < end and "{" not in self._body[start:end]:
-                self._put(front + start, front + end, _page(self._body[start:end], self._settings))
+                self._put(
+                    front + start, front + end, _read_page(self._body[start:end], self._settings)
+                )
         elif token.type == "inline" and token.content:
             frame = token.meta.get("frame") or _FRAMES.get(before.tag)
             if frame is None:
                 is_line = before.markup in ("=", "-")
                 frame = ("", "\n===") if is_line else (before.markup + " ", "")
             places = token.meta["places"]
-            text = places and self._text(token, places, before.tag, frame)
+            text = places and self._read_text(token, places, before.tag, frame)
             if not text:
-                self._read[_UNPLACED] += 1
+                self._unread[_UNPLACED] += 1
                 return
-            start, end = (front + _moved(places, n) for n in (0, len(token.content)))
+            start, end = (front + _place_of(places, n) for n in (0, len(token.content)))
             self._put(start, end, text)
 
     def _add_html(self, token: Token) -> None:
@@ -309,7 +311,7 @@ class MarkdownDocument:
         for number, content in zip(range(first, last), contents, strict=False):
             line = self._body[self._lines[number] : self._lines[number + 1]].removesuffix("\n")
             if not line.endswith(content):
-                self._read["HTML block"] += 1
+                self._unread["HTML block"] += 1
                 return
             marks.append(line[: len(line) - len(content)])
         start = self._front + self._lines[first] + len(marks[0])
@@ -318,14 +320,14 @@ class MarkdownDocument:
             end -= self._body.endswith("\n", 0, self._lines[last])
             page = HtmlDocument("\n".join(contents[: len(marks)]), Encoding(), self._settings)
             # A line without text may lack the blank behind a mark
-            of_text = [mark for mark, one in zip(marks, contents, strict=False) if one.strip()]
+            of_text = [mark for mark, line in zip(marks, contents, strict=False) if line.strip()]
             mark = (of_text[1:] or marks[1:] or [""])[0]
             self._put(start, end, _Block(page, self._raw(start, end), mark))
         else:
             page = HtmlDocument(self._raw(start, end), Encoding(), self._settings)
             self._put(start, end, page)
 
-    def _text(
+    def _read_text(
         self, token: Token, places: Sequence[tuple[int, int]], context: str, frame: tuple[str, str]
     ) -> _Text | None:
         """Reads the text of a token; None: what is in it does not lead through it."""
@@ -333,7 +335,7 @@ class MarkdownDocument:
         is_cell = context in ("th", "td")
 
         def raw(start: int, end: int) -> str:
-            return self._raw(front + _moved(places, start), front + _moved(places, end))
+            return self._raw(front + _place_of(places, start), front + _place_of(places, end))
 
         reader = _Reader(token.content, raw, self._settings, is_cell=is_cell)
         return reader.read(token.children or [], context, frame)
@@ -346,12 +348,12 @@ class MarkdownDocument:
 
     @property
     def segments(self) -> list[Segment]:
-        return [one for part in self._all_parts for one in _segments(part)]
+        return [segment for part in self._all_parts for segment in _segments_of(part)]
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         given = list(translated)
         self._unwritten.clear()
-        written = self._written(given)
+        written = self._write_parts(given)
         for _ in range(_MOST_CHANGES):
             if written == self._document or self._is_kept(written):
                 break
@@ -360,10 +362,12 @@ class MarkdownDocument:
             while bad - good > 1:
                 middle = (good + bad) // 2
                 some = given[:middle] + [None] * (len(given) - middle)
-                good, bad = (middle, bad) if self._is_kept(self._written(some)) else (good, middle)
+                good, bad = (
+                    (middle, bad) if self._is_kept(self._write_parts(some)) else (good, middle)
+                )
             given[good] = None
             self._unwritten.clear()
-            written = self._written(given)
+            written = self._write_parts(given)
             self._unwritten[_UNWRITTEN] += sum(
                 new is None and old is not None for new, old in zip(given, translated, strict=True)
             )
@@ -376,20 +380,22 @@ class MarkdownDocument:
         plain = re.sub("\r\n?", "\n", written)
         found = _FRONT.match(plain)
         body = plain[found.end() if found is not None else 0 :]
-        return _stream(self._parser.parse(body)) == self._stream
+        return _list_blocks(self._parser.parse(body)) == self._blocks
 
-    def _written(self, given: Sequence[Segment | None]) -> str:
+    def _write_parts(self, given: Sequence[Segment | None]) -> str:
         left = iter(given)
-        parts = [(one, [next(left) for _ in _segments(one)]) for one in self._parts]
+        parts = [(part, [next(left) for _ in _segments_of(part)]) for part in self._parts]
         names: dict[str, str] = {}
         for raw, some in self._inner.items():
-            inner = [(one, [next(left) for _ in _segments(one)]) for one in some]
-            made = "".join(self._part(one, own, names) for one, own in inner)
-            if made != "".join(self._part(one, [None] * len(own), {}) for one, own in inner):
+            inner = [(part, [next(left) for _ in _segments_of(part)]) for part in some]
+            made = "".join(self._write_part(part, own, names) for part, own in inner)
+            if made != "".join(
+                self._write_part(part, [None] * len(own), {}) for part, own in inner
+            ):
                 names[raw] = made
-        return "".join(self._part(one, own, names) for one, own in parts)
+        return "".join(self._write_part(part, own, names) for part, own in parts)
 
-    def _part(
+    def _write_part(
         self,
         part: _Part | _Block,
         given: Sequence[Segment | None],
@@ -398,23 +404,23 @@ class MarkdownDocument:
         if isinstance(part, str):
             return part
         if isinstance(part, _Text):
-            return self._written_text(part, given[0] if given else None, names)
+            return self._write_text(part, given[0] if given else None, names)
         if isinstance(part, HtmlDocument):
             return part.write(given).decode()
         return part.written(given[0]) if isinstance(part, Slot) else part.written(given)
 
-    def _written_text(self, text: _Text, given: Segment | None, names: Mapping[str, str]) -> str:
+    def _write_text(self, text: _Text, given: Segment | None, names: Mapping[str, str]) -> str:
         if given is not None and _is_changed(text, [given]):
-            items = [one for one in text.items(given) if one[1]]
-            meant = _meaning(items)
+            items = [item for item in text.items(given) if item[1]]
+            meant = _list_meaning(items)
             for escape in _ESCAPES:
-                shown = _joined(text, items, escape, {})
+                shown = _write_items(text, items, escape, {})
                 if self._meaning_of(text, shown) == meant:
-                    return _joined(text, items, escape, names)
+                    return _write_items(text, items, escape, names)
             self._unwritten[_UNWRITTEN] += 1
         if not names:
             return text.raw
-        return "".join(names.get(one.markup, one.raw) for one in text.pieces)
+        return "".join(names.get(piece.markup, piece.raw) for piece in text.pieces)
 
     def _meaning_of(self, text: _Text, written: str) -> list[tuple[str, str]] | None:
         """Reads what was written for a text; None: it is no such text any more."""
@@ -423,10 +429,10 @@ class MarkdownDocument:
         plain = _CONTINUED.sub("\n", written)
         tokens = self._parser.parse(before + plain + behind, env)
         if text.frame not in self._frames:
-            self._frames[text.frame] = _stream(self._parser.parse(before + "x" + behind))
-        if _stream(tokens) != self._frames[text.frame]:
+            self._frames[text.frame] = _list_blocks(self._parser.parse(before + "x" + behind))
+        if _list_blocks(tokens) != self._frames[text.frame]:
             return None
-        token = next((one for one in tokens if one.type == "inline"), None)
+        token = next((token for token in tokens if token.type == "inline"), None)
         if token is None or not token.meta["places"]:
             return None
         if text.context in ("image alt", "note"):
@@ -445,8 +451,11 @@ class MarkdownDocument:
         found = reader.read(token.children or [], text.context, text.frame)
         if found is None:
             return None
-        return _meaning(
-            [(one.kind, one.text if one.kind == "text" else one.markup) for one in found.pieces]
+        return _list_meaning(
+            [
+                (piece.kind, piece.text if piece.kind == "text" else piece.markup)
+                for piece in found.pieces
+            ]
         )
 
 
@@ -482,7 +491,7 @@ class _Reader:
         if self._open or place < len(self._content):
             return None
         _pair_tags(text.pieces)
-        text.pieces = _closed(text.pieces)
+        text.pieces = _merge_closed(text.pieces)
         text.build()
         return text
 
@@ -505,14 +514,16 @@ class _Reader:
             # Words on both sides stay two; more blanks before the end of a line change nothing
             pieces += _Piece("text", "", 0, 0, " "), _Piece("void", own, 0, 0, markup=own)
         elif kind == "image":
-            pieces.append(_Piece("void", own, 0, 0, markup=own, inner=self._image(token, inner)))
+            pieces.append(
+                _Piece("void", own, 0, 0, markup=own, inner=self._cut_image(token, inner))
+            )
         elif kind == "note":
-            note = self._inner(token, "note")
+            note = self._read_inner(token, "note")
             pieces.append(_Piece("void", own, 0, 0, markup=own, inner=("^[", note, "]")))
         elif kind == "html_inline":
             if _LINE_BREAK.match(own):
                 pieces.append(_Piece("text", "", 0, 0, " "))  # words on both sides stay two
-            parts = (own,) if "{" in own or "\n" in own else (_page(own, self._settings),)
+            parts = (own,) if "{" in own or "\n" in own else (_read_page(own, self._settings),)
             pieces.append(_Piece("void", own, 0, 0, markup=own, inner=parts, key="tag"))
         elif kind == "link_open" and token.markup == "autolink":
             pieces.append(_Piece("protected", own, 0, 0, inner[1:-1], markup=own))
@@ -544,31 +555,31 @@ class _Reader:
             piece.markup = f"][{self._in_row(label)}]"
             text.labels[piece.markup] = (piece.raw, label)
         else:
-            piece.inner = self._target(inner, opened.key)
+            piece.inner = self._cut_target(inner, opened.key)
             piece.markup = _CONTINUED.sub(" ", piece.raw)
 
     def _in_row(self, text: str) -> str:
         text = " ".join(text.split("\n"))
         return text.replace("|", "\\|") if self._is_cell else text
 
-    def _target(self, target: str, title: str) -> tuple[_Part, ...]:
+    def _cut_target(self, target: str, title: str) -> tuple[_Part, ...]:
         """Cuts the end of a link into what is copied and its title."""
         target = self._in_row(target)
-        found = _title(target, title, is_cell=self._is_cell) if title else None
+        found = _find_title(target, title, is_cell=self._is_cell) if title else None
         if found is None or not target.startswith("]("):
             return (target,)
         return target[: found[0]], found[2], target[found[1] :]
 
-    def _image(self, token: Token, inner: str) -> tuple[_Part, ...]:
+    def _cut_image(self, token: Token, inner: str) -> tuple[_Part, ...]:
         content = token.content
         target = inner[2 + len(content) :]
         if target in ("]", "][]"):
             parts: tuple[_Part, ...] = (f"][{self._in_row(content)}]",)
         else:
-            parts = self._target(target, str(token.attrs.get("title", "")))
-        return ("![", self._inner(token, "image alt"), *parts)
+            parts = self._cut_target(target, str(token.attrs.get("title", "")))
+        return ("![", self._read_inner(token, "image alt"), *parts)
 
-    def _inner(self, token: Token, context: str) -> _Text | str:
+    def _read_inner(self, token: Token, context: str) -> _Text | str:
         """Reads the text of a token within this text."""
         content = token.content
 
@@ -580,7 +591,7 @@ class _Reader:
         return self._in_row(content) if text is None or text.own is None else text
 
 
-def _yaml(value: str) -> object:
+def _read_yaml(value: str) -> object:
     """Reads a value of YAML; None: it is none by itself."""
     import yaml
 
@@ -591,29 +602,29 @@ def _yaml(value: str) -> object:
     return found.get("value") if isinstance(found, dict) and len(found) == 1 else None
 
 
-def _moved(places: Sequence[tuple[int, int]], place: int) -> int:
+def _place_of(places: Sequence[tuple[int, int]], place: int) -> int:
     """Returns where a character of a text stands in the document."""
     start, moved = places[max(0, bisect_right(places, (place, sys.maxsize)) - 1)]
     return moved + place - start
 
 
-def _stream(tokens: Sequence[Token]) -> list[tuple[Any, ...]]:
+def _list_blocks(tokens: Sequence[Token]) -> list[tuple[Any, ...]]:
     """Lists what a translation must not change in blocks."""
     return [
         (
-            one.type,
-            one.tag,
-            one.nesting,
-            one.hidden,
-            one.markup,
-            "" if one.type in ("inline", "html_block") else one.content,
-            one.meta.get("url"),
+            token.type,
+            token.tag,
+            token.nesting,
+            token.hidden,
+            token.markup,
+            "" if token.type in ("inline", "html_block") else token.content,
+            token.meta.get("url"),
         )
-        for one in tokens
+        for token in tokens
     ]
 
 
-def _segments(part: _Part | _Block) -> Sequence[Segment]:
+def _segments_of(part: _Part | _Block) -> Sequence[Segment]:
     if isinstance(part, Slot):
         return [part.segment]
     if isinstance(part, _Text):
@@ -625,16 +636,16 @@ def _segments(part: _Part | _Block) -> Sequence[Segment]:
 
 def _is_changed(part: _Part | _Block, given: Sequence[Segment | None]) -> bool:
     return any(
-        one is not None and (one.text, one.spans) != (own.text, own.spans)
-        for one, own in zip(given, _segments(part), strict=True)
+        new is not None and (new.text, new.spans) != (own.text, own.spans)
+        for new, own in zip(given, _segments_of(part), strict=True)
     )
 
 
-def _page(raw: str, settings: ReadSettings) -> HtmlDocument:
+def _read_page(raw: str, settings: ReadSettings) -> HtmlDocument:
     return HtmlDocument(raw, Encoding(), replace(settings, target_language=""))
 
 
-def _title(raw: str, title: str, *, is_cell: bool = False) -> tuple[int, int, Slot] | None:
+def _find_title(raw: str, title: str, *, is_cell: bool = False) -> tuple[int, int, Slot] | None:
     """Finds the title at the end of a link, in its marks; None: it is written otherwise."""
     found = _TITLE.search(raw)
     if found is None or unescapeAll(found[1][1:-1]) != title or is_blank(title):
@@ -656,36 +667,36 @@ def _title(raw: str, title: str, *, is_cell: bool = False) -> tuple[int, int, Sl
 def _pair_tags(pieces: Sequence[_Piece]) -> None:
     """Makes pairs of the tags that open and close an element within the same markup."""
     around: list[tuple[str, _Piece]] = []
-    for one in pieces:
-        found = _TAG.match(one.markup) if one.key == "tag" else None
-        if one.kind == "open" or (found and not found[1]):
-            around.append((found[2] if found else "", one))
-        elif one.kind == "close":
+    for piece in pieces:
+        found = _TAG.match(piece.markup) if piece.key == "tag" else None
+        if piece.kind == "open" or (found and not found[1]):
+            around.append((found[2] if found else "", piece))
+        elif piece.kind == "close":
             while around.pop()[1].kind != "open":
                 pass
         elif found and around and around[-1][1].key == "tag" and around[-1][0] == found[2]:
             opened = around.pop()[1]
-            opened.kind, opened.behavior, one.kind = "open", "once", "close"
+            opened.kind, opened.behavior, piece.kind = "open", "once", "close"
 
 
-def _closed(pieces: Sequence[_Piece]) -> list[_Piece]:
+def _merge_closed(pieces: Sequence[_Piece]) -> list[_Piece]:
     """Makes one piece of an element whose text is no prose, and of marks around no text."""
     made: list[_Piece] = []
     opened: list[int] = []
-    for one in pieces:
-        made.append(one)
-        if one.kind == "open":
+    for piece in pieces:
+        made.append(piece)
+        if piece.kind == "open":
             opened.append(len(made) - 1)
-        if one.kind != "close":
+        if piece.kind != "close":
             continue
         some = made[(start := opened.pop()) :]
         tag = _TAG.match(some[0].markup) if some[0].key == "tag" else None
-        shown = "".join(x.text for x in some)
+        shown = "".join(member.text for member in some)
         if is_blank(shown) or (tag is not None and tag[2].lower() in _COPIED):
-            parts = [x.inner or (x.markup or x.raw,) for x in some]
+            parts = [member.inner or (member.markup or member.raw,) for member in some]
             whole = _Piece("void" if is_blank(shown) else "protected", "", 0, 0, shown.strip())
-            whole.raw = "".join(x.raw for x in some)
-            whole.markup = "".join(x.markup or x.raw for x in some)
+            whole.raw = "".join(member.raw for member in some)
+            whole.markup = "".join(member.markup or member.raw for member in some)
             whole.inner = tuple(part for inner in parts for part in inner)
             made[start:] = [whole]
     return made
@@ -714,43 +725,43 @@ _ESCAPES = (
 """The first that keeps the meaning is taken."""
 
 
-def _joined(
+def _write_items(
     text: _Text, items: Sequence[tuple[str, str]], escape: _Escape, names: Mapping[str, str]
 ) -> str:
     """Writes the pieces of a translation."""
     written, starts_line, last = "", True, ""
     opened: list[int] = []
-    for number, (kind, one) in enumerate(items):
+    for number, (kind, raw) in enumerate(items):
         if kind in ("text", "blank"):
-            shown, starts_line = starts_line, starts_line and is_blank(one)
-            one = _escaped(text, one, escape, starts_line=shown)
+            shown, starts_line = starts_line, starts_line and is_blank(raw)
+            raw = _escape_text(text, raw, escape, starts_line=shown)
             if escape.as_reference and kind == "text":
-                if last == "close" and one[0].isalpha():
-                    one = f"&#{ord(one[0])};{one[1:]}"
+                if last == "close" and raw[0].isalpha():
+                    raw = f"&#{ord(raw[0])};{raw[1:]}"
                 if items[number + 1 : number + 2] and items[number + 1][0] == "open":
-                    one = one[:-1] + f"&#{ord(one[-1])};" if one[-1].isalpha() else one
-            written += one
-        elif kind == "close" and one in text.labels:
-            end, label = text.labels[one]
-            written += end if written[opened.pop() :] == label else one
+                    raw = raw[:-1] + f"&#{ord(raw[-1])};" if raw[-1].isalpha() else raw
+            written += raw
+        elif kind == "close" and raw in text.labels:
+            end, label = text.labels[raw]
+            written += end if written[opened.pop() :] == label else raw
         else:
             if kind == "close":
                 opened.pop()
-            name = one.rstrip(" ")
-            starts_line = bool(_BREAK.match(one)) or (starts_line and is_blank(one))
-            starts_line |= kind == "raw" and "\n" in one
-            written = written.rstrip(" ") if _BREAK.match(one) else written
+            name = raw.rstrip(" ")
+            starts_line = bool(_BREAK.match(raw)) or (starts_line and is_blank(raw))
+            starts_line |= kind == "raw" and "\n" in raw
+            written = written.rstrip(" ") if _BREAK.match(raw) else written
             is_behind = last in ("close", "void", "protected") and kind != "close"
-            if is_behind and one[0] in "`*_~=+" and written.endswith(one[0]):
-                written += " "  # or two marks would become one
-            written += names[name] + one[len(name) :] if name in names else names.get(one, one)
+            if is_behind and raw[0] in "`*_~=+" and written.endswith(raw[0]):
+                written += " "  # or two marks would become raw
+            written += names[name] + raw[len(name) :] if name in names else names.get(raw, raw)
             if kind == "open":
                 opened.append(len(written))
         last = kind
     return written
 
 
-def _escaped(text: _Text, written: str, escape: _Escape, *, starts_line: bool) -> str:
+def _escape_text(text: _Text, written: str, escape: _Escape, *, starts_line: bool) -> str:
     def escape_some(some: str) -> str:
         places = {found.start() for found in _OWN.finditer(some) if found[0] in text.escaped}
         if escape.special is not None:
@@ -770,19 +781,19 @@ def _escaped(text: _Text, written: str, escape: _Escape, *, starts_line: bool) -
     if not text.references:
         return first + escape_some(written)
     pieces = re.split(f"([{re.escape(''.join(text.references))}])", written)
-    return first + "".join(text.references.get(one) or escape_some(one) for one in pieces)
+    return first + "".join(text.references.get(part) or escape_some(part) for part in pieces)
 
 
-def _meaning(items: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _list_meaning(items: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Lists text and markup, without blanks and what lines it stands in."""
     found: list[tuple[str, str]] = []
-    for kind, one in items:
+    for kind, raw in items:
         if kind in ("text", "blank"):
-            shown = "".join(one.split())
+            shown = "".join(raw.split())
             if found and found[-1][0] == "text":
                 found[-1] = ("text", found[-1][1] + shown)
             elif shown:
                 found.append(("text", shown))
         elif kind != "raw":
-            found.append(("markup", _CONTINUED.sub("\n", one).strip(" ")))
+            found.append(("markup", _CONTINUED.sub("\n", raw).strip(" ")))
     return found

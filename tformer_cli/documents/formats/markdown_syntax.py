@@ -215,21 +215,21 @@ class _InlineParser(ParserInline):
 
 def _locate(tokens: Sequence[Token], start: int, end: int) -> None:
     """Tells the tokens that a rule has made where they stand."""
-    new = [one for one in tokens if "at" not in one.meta]
+    new = [token for token in tokens if "at" not in token.meta]
     if len(new) == 1:
         new[0].meta["at"] = (start, end)
     elif new and new[0].nesting == 1 and new[-1].nesting == -1:
-        inner = [one.meta["at"] for one in tokens[tokens.index(new[0]) :] if "at" in one.meta]
+        inner = [token.meta["at"] for token in tokens[tokens.index(new[0]) :] if "at" in token.meta]
         is_address = new[0].markup == "autolink"
         first = end if is_address else new[0].meta.get("inner", start + 1)
         last = new[-1].meta.get("inner", inner[-1][1] if inner else first)
         new[0].meta["at"], new[-1].meta["at"] = (start, first), (end if is_address else last, end)
-        for one in new[1:-1]:
-            one.meta["at"] = (end, end)
+        for token in new[1:-1]:
+            token.meta["at"] = (end, end)
     else:
-        for one in new:
-            one.meta["at"] = (start, start + len(one.content))
-            start += len(one.content)
+        for token in new:
+            token.meta["at"] = (start, start + len(token.content))
+            start += len(token.content)
 
 
 def _read_text(state: StateInline, silent: bool) -> bool:
@@ -247,7 +247,7 @@ def _read_text(state: StateInline, silent: bool) -> bool:
         stop = whole.end()
         # Behind an underscore that opens, this one closes
         if src[stop : stop + 1] == "_" and not any(
-            one.open and one.marker == ord("_") for one in state.delimiters
+            delimiter.open and delimiter.marker == ord("_") for delimiter in state.delimiters
         ):
             stop += 1
         if not silent:
@@ -263,7 +263,7 @@ def _read_text(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _inline_rule(rows: Sequence[Inline]) -> RuleFuncInlineType:
+def _make_inline_rule(rows: Sequence[Inline]) -> RuleFuncInlineType:
     table: dict[str, list[tuple[Inline, re.Pattern[str]]]] = {}
     for row in rows:
         for character in row.starts:
@@ -341,7 +341,7 @@ class _BlockParser(ParserBlock):
         return state.tokens
 
 
-def _block_rule(rows: Sequence[Block]) -> RuleFuncBlockType:
+def _make_block_rule(rows: Sequence[Block]) -> RuleFuncBlockType:
     table = [
         (row, re.compile(rf"(?:{row.start}){'' if row.end else '$'}", re.MULTILINE)) for row in rows
     ]
@@ -354,7 +354,7 @@ def _block_rule(rows: Sequence[Block]) -> RuleFuncBlockType:
             return False
         for row, pattern in table:
             found = pattern.match(state.src, place, state.eMarks[end - 1])
-            last = found and _last_line(state, row, found, start, end)
+            last = found and _find_end(state, row, found, start, end)
             if found is None or not last:
                 continue
             if not silent:
@@ -365,7 +365,7 @@ def _block_rule(rows: Sequence[Block]) -> RuleFuncBlockType:
     return rule
 
 
-def _last_line(
+def _find_end(
     state: StateBlock, row: Block, found: re.Match[str], start: int, end: int
 ) -> int | None:
     """Finds the line behind a construct; None: it has no end, and is none."""
@@ -486,17 +486,17 @@ def parser(*, is_mdx: bool = False) -> MarkdownIt:
     made.inline.ruler.disable("linkify")
     made.inline.ruler.at("text", _read_text)
     rows = (*INLINES, _EXPRESSION) if is_mdx else INLINES
-    made.inline.ruler.after("text", "dialects", _inline_rule(rows))
+    made.inline.ruler.after("text", "dialects", _make_inline_rule(rows))
     if is_mdx:
         made.disable(["code"])
     around: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
-    early = [one for one in BLOCKS if not one.is_late]
+    early = [row for row in BLOCKS if not row.is_late]
     if is_mdx:
         early.append(Block("MDX", "{a.map(b)}", rf"{_BRACES}[ \t]*"))
-    made.block.ruler.before("table", "dialects", _block_rule(early), around)
-    late = [one for one in BLOCKS if one.is_late]
+    made.block.ruler.before("table", "dialects", _make_block_rule(early), around)
+    late = [row for row in BLOCKS if row.is_late]
     made.block.ruler.before(
-        "paragraph", "late_dialects", _block_rule(late), {"alt": ["paragraph", "reference"]}
+        "paragraph", "late_dialects", _make_block_rule(late), {"alt": ["paragraph", "reference"]}
     )
     made.core.ruler.before("inline", "places", _place_texts)
     return made
