@@ -54,7 +54,7 @@ class Format(NamedTuple):
 _TABLE = ("column", "no_header")
 FORMATS = (
     Format("html", (".html", ".htm", ".xhtml"), "html:read"),
-    Format("markdown", (".md", ".markdown"), "markdown:read"),
+    Format("markdown", (".md", ".markdown", ".mdx"), "markdown:read"),
     Format("text", (".txt",), "text:read"),
     Format("docx", (".docx", ".docm", ".dotx", ".dotm"), "office:read_open_xml"),
     Format(
@@ -121,7 +121,7 @@ REFUSED_TEXTS = {
 TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".parquet", ".arrow")
 """Files whose lines are rows of several columns, and no sentences."""
 NAMED = frozenset(
-    {*BY_EXTENSION, *REFUSED, *REFUSED_TEXTS, *TABLES, ".mdx", ".zip"}
+    {*BY_EXTENSION, *REFUSED, *REFUSED_TEXTS, *TABLES, ".zip"}
     | {".png", ".jpg", ".jpeg", ".gif", ".webp"}
 )
 """Endings by which a word without blanks is the name of a file: `e.g.` and `Node.js` are words."""

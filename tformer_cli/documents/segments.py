@@ -101,6 +101,8 @@ class ReadSettings:
     """Translates again what is marked as doubtful."""
     unwraps: bool = False
     """Joins the lines of a paragraph."""
+    front_matter: bool = False
+    """Reads title and description of what stands before a page of Markdown."""
     encoding: str = ""
     """Encoding of a file of text, as Python names it; empty: what the file says, or UTF-8."""
     most_segments: int | None = None

@@ -385,7 +385,11 @@ class DocumentOptions:
     no_header: bool = option_field(
         False, "The first row of a table is no header: translate it, too.", panel="Documents"
     )
-
+    front_matter: bool = option_field(
+        False,
+        "Translate title and description in the front matter of Markdown, too.",
+        panel="Documents",
+    )
     encoding: str | None = option_field(
         None,
         "Encoding of a document that is text, such as windows-1252; the translation has it, too.",
@@ -414,6 +418,7 @@ class DocumentOptions:
             "has_header": not self.no_header,
             "fills_fuzzy": self.fuzzy,
             "unwraps": self.unwrap,
+            "front_matter": self.front_matter,
             "encoding": encoding,
         }
 
@@ -434,6 +439,7 @@ class DocumentOptions:
             "encoding": self.encoding,
             "column": self.column,
             "no_header": self.no_header or None,
+            "front_matter": self.front_matter or None,
         }
         refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
 

@@ -1,18 +1,28 @@
 """Markdown: the text of paragraphs, headings, list items and cells; code and targets of links stay.
 
-CommonMark with tables, read by markdown-it: its blocks tell the lines of a text, and its inline
-tokens, walked beside the text, what of it is markup. HTML blocks are read as pages are.
+A text is read as pieces, markup and words, each with its characters in the document. What is
+written is read again: a text whose markup would not come back as it was meant is escaped more, and
+one that cannot be written so stays as it was. HTML blocks are read as pages are.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections import Counter
+import string
+import sys
+from bisect import bisect_left, bisect_right
+from collections import ChainMap, Counter
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
+
+from markdown_it.common.utils import unescapeAll
 
 from tformer_cli.documents.formats.html import HtmlDocument
+from tformer_cli.documents.formats.markdown_syntax import DEEPEST, parser
 from tformer_cli.documents.segments import (
+    Behavior,
     Document,
     Encoding,
     ReadSettings,
@@ -20,273 +30,770 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Slot,
     decoded,
+    walked,
 )
+from tformer_cli.documents.xml_text import Piece, peeled
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from markdown_it.token import Token
 
-_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
-_LINE_END = re.compile(r" *\n")
-_FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
-_HIDDEN = "\ue000"
-_NOTE_START = re.compile(r"^( {0,3})\[(?=\^[^\]\s]+\]:)", re.MULTILINE)
-"""Text of a note, which would be a target of links; its bracket is hidden from the parser."""
-_NOTE = re.compile(rf"([\[{_HIDDEN}]\^[^\]\s]+\]:?|^\[[ xX]\](?= ))")
-"""Notes and boxes of task lists, which plain CommonMark takes for text."""
+_FRONT = re.compile(
+    r"(---|\+\+\+)[ \t]*\n.*?^(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE
+)
+_FRONT_KEYS = "title|description|subtitle|summary|excerpt|linkTitle|sidebar_label|pagination_label"
+_FRONT_VALUE = re.compile(
+    rf"^(?:{_FRONT_KEYS})[ \t]*(?P<mark>[:=])[ \t]*(?:(?:"
+    r'"(?P<double>(?:[^"\\\n]|\\.)*)"|\'(?P<single>(?:[^\'\n]|\'\')*)\''
+    r"|(?P<plain>[^\s\"'>|&*!%@`#\[\]{},?-](?:[^\n#:]|(?<!\s)#|:(?!\s))*?))"
+    r"[ \t]*(?:#.*)?$"
+    r"|(?P<folded>[>|])[-+]?[ \t]*\n(?P<lines>(?:[ \t]+\S.*\n|[ \t]*\n(?=[ \t]+\S))+))",
+    re.MULTILINE,
+)
 # An underscore within a word marks nothing
-_SPECIAL = re.compile(r"[\\*`\[\]|]|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|&(?=#?\w+;)")
-_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)")
-
-
-class _OtherMarkup(Exception):  # noqa: N818 - within this file
-    """The tokens of a text do not lead through it; it is read without them."""
+_SPECIAL = re.compile(r"[\\*`\[\]|]|(?<![^\W_])_|_(?![^\W_])|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|!$")
+# What programs read besides: formulas, names of people, numbers of issues, pictures
+_OWN = re.compile(rf"{_SPECIAL.pattern}|[$@]|#(?=\d)|:(?=\w+:)")
+_OF_DIALECTS = re.compile(r"[$~^={}:+%\[\]]")
+_PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
+_NUMBER = re.compile(r"\d{1,9}(?=[.)](?:\s|$))")
+_BREAK = re.compile(r"(?: {2,}|\\)\r?\n")
+_LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
+_CONTINUED = re.compile(r"\r?\n[ \t>]*")
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*|(?=>))")
+_COPIED = frozenset(("code", "kbd", "samp", "var", "math", "script", "style", "svg"))
+_TITLE = re.compile(
+    r"""(?<=\s)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\))\s*\)?\s*\Z"""
+)
+_FRAMES = {
+    "p": ("", ""),
+    "th": ("| ", " |\n|---|"),
+    "td": ("| ", " |\n|---|"),
+    "dt": ("", "\n: x"),
+    "image alt": ("![", "](x)"),
+    "note": ("^[", "]"),
+}
+"""What makes a text stand as it does: before and behind it."""
+_MOST_CHANGES = 30
+"""Texts of a document that may change the blocks around them; with more, it stays as it was."""
+_UNPLACED = "text with markup that is not known"
+_UNWRITTEN = "text whose translation would change the markup"
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
     return MarkdownDocument(*decoded(data, settings), settings)
 
 
+@dataclass(slots=True)
+class _Piece(Piece):
+    """A piece of a text."""
+
+    markup: str = ""
+    """What a translation has for it, where this differs from the document."""
+    inner: tuple[_Part, ...] = ()
+    """Its parts, if some of them are text, such as that of an image."""
+
+
+@dataclass(slots=True)
+class _Text:
+    """The text of a block, or of an image."""
+
+    pieces: list[_Piece]
+    context: str
+    raw: str
+    frame: tuple[str, str]
+    escaped: set[str] = field(default_factory=set)
+    """Characters before which the document has a backslash."""
+    references: dict[str, str] = field(default_factory=dict)
+    """Characters that the document writes otherwise."""
+    labels: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The ends of links whose text is their label: what the document has, and the label."""
+    first: int = 0
+    last: int = 0
+    own: Segment | None = None
+
+    def build(self) -> None:
+        """Makes the segment; markup at the ends of the text stays outside of it."""
+        if all(is_blank(piece.text) for piece in self.pieces if piece.kind == "text"):
+            return
+        self.first, self.last = peeled(self.pieces)
+        builder = SegmentBuilder(self.context, joins_blanks=True)
+        for piece in self.pieces[self.first : self.last]:
+            if piece.kind == "text":
+                builder.text(piece.text)
+            elif piece.kind == "protected":
+                builder.protected(piece.text, piece.markup)
+            elif piece.kind == "void":
+                builder.void(piece.markup)
+            elif piece.kind == "open":
+                builder.open(piece.markup, piece.behavior)
+            else:
+                builder.close(piece.markup)
+        self.own = builder.build()
+
+    def items(self, given: Segment) -> Iterator[tuple[str, str]]:
+        """Yields the kinds of pieces and what is written, for a translation."""
+        for piece in self.pieces[: self.first]:
+            yield ("raw", piece.raw) if piece.kind == "text" else (piece.kind, piece.markup)
+        own = self.own or given
+        yield "blank", own.before
+        for part in walked(given):
+            if isinstance(part, str):
+                yield "text", part
+            else:
+                span, is_end = part
+                if span.behavior in ("void", "protected"):
+                    yield ("void" if span.opening else "text"), span.opening
+                else:
+                    yield ("close", span.closing) if is_end else ("open", span.opening)
+        yield "blank", own.after
+        for piece in self.pieces[self.last :]:
+            yield ("raw", piece.raw) if piece.kind == "text" else (piece.kind, piece.markup)
+
+
+_Part = str | Slot | _Text | HtmlDocument
+
+
+@dataclass(frozen=True, slots=True)
+class _Value(Slot):
+    """The value of a key in front matter."""
+
+    style: str = "plain"
+    indent: str = ""
+
+    def written(self, translated: Segment | None) -> str:
+        if translated is None or translated.text == self.segment.text:
+            return self.raw
+        text = translated.text
+        if self.style == "lines":
+            made = "".join(f"{self.indent}{line}\n" if line else "\n" for line in text.split("\n"))
+            return made.replace("\n", "\r\n") if "\r\n" in self.raw else made
+        if self.style == "single" and "'" not in text:
+            return f"'{text}'"
+        is_plain = self.style == "plain" and _read_yaml(text) == text
+        return text if is_plain else json.dumps(text, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block of HTML in a container, whose marks stand before its lines."""
+
+    page: HtmlDocument
+    raw: str
+    mark: str
+
+    def written(self, translated: Sequence[Segment | None]) -> str:
+        own = self.page.segments
+        if all(new is None or new == old for new, old in zip(translated, own, strict=True)):
+            return self.raw
+        text = self.page.write(translated).decode()
+        end = "\r\n" if "\r\n" in self.raw else "\n"
+        return text.replace("\n", end + self.mark)
+
+
 class MarkdownDocument:
     """Markdown as parts: what is copied, texts, and blocks of HTML."""
 
     def __init__(self, text: str, encoding: Encoding, settings: ReadSettings) -> None:
-        from markdown_it import MarkdownIt
+        self._unread: Counter[str] = Counter()
+        self._unwritten: Counter[str] = Counter()
+        self._encoding, self._settings = encoding, settings
+        self._parser = parser(is_mdx=settings.name.lower().endswith(".mdx"))
+        self._document = text
+        self._ends = [
+            place - number
+            for number, place in enumerate(found.start() for found in re.finditer("\r\n", text))
+        ]
+        self._parts: list[_Part | _Block] = []
+        self._inner: dict[str, tuple[_Part, ...]] = {}
+        self._frames: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+        plain = re.sub("\r\n?", "\n", text)
+        found = _FRONT.match(plain)
+        self._front = found.end() if found is not None else 0
+        self._done = 0
+        if settings.front_matter:
+            self._add_front(plain[: self._front])
+        env: dict[str, Any] = {}
+        tokens = self._parser.parse(plain[self._front :], env)
+        self._references = env.get("references", {})
+        self._blocks = _list_blocks(tokens)
+        self._lines = [0]
+        self._body = plain[self._front :]
+        self._lines += [found.end() for found in re.finditer("\n", self._body)]
+        self._lines.append(len(self._body))
+        for number, token in enumerate(tokens):
+            self._add(token, tokens[number - 1])
+        if any(token.level >= DEEPEST - 1 for token in tokens):
+            self._unread["block within too many others"] += 1
+        self._parts.append(self._raw(self._done, len(plain)))
+        for part in self._parts:
+            self._add_inner(part)
+            if isinstance(part, HtmlDocument):
+                self._unread.update(part.skipped)
 
-        self.skipped: Counter[str] = Counter()
-        self._encoding = encoding
-        self._parts: list[str | Slot | HtmlDocument] = []
-        found = _FRONT.match(text)
-        front = found.end() if found is not None else 0
-        parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
-        lines = [front]
-        lines += [front + one.end() for one in _LINE.finditer(text[front:])]
-        done, kind = 0, "p"
-        shown = text[:front] + _NOTE_START.sub(rf"\1{_HIDDEN}", text[front:])
-        for token in parser.parse(shown[front:]):
-            if token.type.endswith("_open"):
-                kind = token.tag
-            if token.map is None:
+    def _add_inner(self, part: _Part | _Block) -> None:
+        """Remembers the texts in markup, the innermost first; equal markup has the same."""
+        for piece in part.pieces if isinstance(part, _Text) else ():
+            for inner in piece.inner:
+                self._add_inner(inner)
+            if any(not isinstance(inner, str) for inner in piece.inner):
+                self._inner.setdefault(piece.markup, piece.inner)
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        return self._unread + self._unwritten
+
+    def _raw(self, start: int, end: int) -> str:
+        """Returns what the document has between places of the text with plain line ends."""
+        ends = self._ends
+        if ends:
+            start, end = start + bisect_left(ends, start), end + bisect_left(ends, end)
+        return self._document[start:end]
+
+    def _put(self, start: int, end: int, part: _Part | _Block) -> None:
+        self._parts += [self._raw(self._done, start), part]
+        self._done = end
+
+    def _add_front(self, front: str) -> None:
+        for found in _FRONT_VALUE.finditer(front):
+            style = next(name for name in ("double", "single", "lines", "plain") if found[name])
+            start, end = found.span(style)
+            if style in ("double", "single"):
+                start, end = start - 1, end + 1
+            raw = front[start:end]
+            text, indent = _read_yaml(raw), ""
+            if style == "lines":
+                indent = raw[: len(raw) - len(raw.lstrip(" \t"))]
+                text = "\n".join(line.strip() for line in raw.removesuffix("\n").split("\n"))
+                if found["folded"] == ">":
+                    text = re.sub(r"(?<!\n)\n(?!\n)", " ", text)
+            if not isinstance(text, str) or (style == "plain" and found["mark"] == "="):
                 continue
-            start, end = lines[token.map[0]], lines[min(token.map[1], len(lines) - 1)]
-            if token.type == "html_block":
-                self._parts += [
-                    text[done:start],
-                    HtmlDocument(text[start:end], Encoding(), settings),
-                ]
-                done = end
-            elif token.type == "inline" and not is_blank(token.content):
-                places = _places(shown, token, lines, max(done, start))
-                if places is None:
-                    continue
-                self._parts.append(text[done : places[0][0]])
-                done = places[-1][1]
-                slot = _slot(text, token, places, kind)
-                self._parts.append(slot or text[places[0][0] : done])
-        self._parts.append(text[done:])
+            segment = Segment(text, context="front matter")
+            self._put(start, end, _Value(segment, self._raw(start, end), str, style, indent))
+
+    def _add(self, token: Token, before: Token) -> None:
+        front = self._front
+        if token.type == "html_block":
+            self._add_html(token)
+        elif token.type == "definition" and token.meta["title"]:
+            start, end = (self._lines[n] for n in token.map or (0, 0))
+            title = _find_title(self._body[start:end], token.meta["title"])
+            if title is not None:
+                self._put(front + start + title[0], front + start + title[1], title[2])
+        elif token.type == "line_open":
+            if token.info:
+                self._unread[token.info] += 1
+            start, end = token.meta["tags"] or (0, 0)
+            if start < end and "{" not in self._body[start:end]:
+                self._put(
+                    front + start, front + end, _read_page(self._body[start:end], self._settings)
+                )
+        elif token.type == "inline" and token.content:
+            frame = token.meta.get("frame") or _FRAMES.get(before.tag)
+            if frame is None:
+                is_line = before.markup in ("=", "-")
+                frame = ("", "\n===") if is_line else (before.markup + " ", "")
+            places = token.meta["places"]
+            text = places and self._read_text(token, places, before.tag, frame)
+            if not text:
+                self._unread[_UNPLACED] += 1
+                return
+            start, end = (front + _place_of(places, n) for n in (0, len(token.content)))
+            self._put(start, end, text)
+
+    def _add_html(self, token: Token) -> None:
+        first, last = token.map or (0, 0)
+        marks = []
+        contents = token.content.split("\n")
+        for number, content in zip(range(first, last), contents, strict=False):
+            line = self._body[self._lines[number] : self._lines[number + 1]].removesuffix("\n")
+            if not line.endswith(content):
+                self._unread["HTML block"] += 1
+                return
+            marks.append(line[: len(line) - len(content)])
+        start = self._front + self._lines[first] + len(marks[0])
+        end = self._front + self._lines[last]
+        if any(marks):
+            end -= self._body.endswith("\n", 0, self._lines[last])
+            page = HtmlDocument("\n".join(contents[: len(marks)]), Encoding(), self._settings)
+            # A line without text may lack the blank behind a mark
+            of_text = [mark for mark, line in zip(marks, contents, strict=False) if line.strip()]
+            mark = (of_text[1:] or marks[1:] or [""])[0]
+            self._put(start, end, _Block(page, self._raw(start, end), mark))
+        else:
+            page = HtmlDocument(self._raw(start, end), Encoding(), self._settings)
+            self._put(start, end, page)
+
+    def _read_text(
+        self, token: Token, places: Sequence[tuple[int, int]], context: str, frame: tuple[str, str]
+    ) -> _Text | None:
+        """Reads the text of a token; None: what is in it does not lead through it."""
+        front = self._front
+        is_cell = context in ("th", "td")
+
+        def raw(start: int, end: int) -> str:
+            return self._raw(front + _place_of(places, start), front + _place_of(places, end))
+
+        reader = _Reader(token.content, raw, self._settings, is_cell=is_cell)
+        return reader.read(token.children or [], context, frame)
+
+    @property
+    def _all_parts(self) -> Iterator[_Part | _Block]:
+        yield from self._parts
+        for some in self._inner.values():
+            yield from some
 
     @property
     def segments(self) -> list[Segment]:
-        found: list[Segment] = []
-        for one in self._parts:
-            if isinstance(one, Slot):
-                found.append(one.segment)
-            elif isinstance(one, HtmlDocument):
-                found += one.segments
-        return found
+        return [segment for part in self._all_parts for segment in _segments_of(part)]
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
-        written, place = "", 0
-        for one in self._parts:
-            if isinstance(one, Slot):
-                written += one.written(translated[place])
-                place += 1
-            elif isinstance(one, HtmlDocument):
-                end = place + len(one.segments)
-                written += one.write(translated[place:end]).decode()
-                place = end
-            else:
-                written += one
+        given = list(translated)
+        self._unwritten.clear()
+        written = self._write_parts(given)
+        for _ in range(_MOST_CHANGES):
+            if written == self._document or self._is_kept(written):
+                break
+            # The first that changes the blocks around it stays as it was
+            good, bad = 0, len(given)
+            while bad - good > 1:
+                middle = (good + bad) // 2
+                some = given[:middle] + [None] * (len(given) - middle)
+                good, bad = (
+                    (middle, bad) if self._is_kept(self._write_parts(some)) else (good, middle)
+                )
+            given[good] = None
+            self._unwritten.clear()
+            written = self._write_parts(given)
+            self._unwritten[_UNWRITTEN] += sum(
+                new is None and old is not None for new, old in zip(given, translated, strict=True)
+            )
+        else:
+            self._unwritten[_UNWRITTEN] += len(given)
+            written = self._document
         return self._encoding.mark + written.encode(self._encoding.name)
 
+    def _is_kept(self, written: str) -> bool:
+        plain = re.sub("\r\n?", "\n", written)
+        found = _FRONT.match(plain)
+        body = plain[found.end() if found is not None else 0 :]
+        return _list_blocks(self._parser.parse(body)) == self._blocks
 
-def _places(
-    text: str, token: Token, lines: Sequence[int], start: int
-) -> list[tuple[int, int]] | None:
-    """Finds the lines of a text in the document; None: they are written otherwise."""
-    found: list[tuple[int, int]] = []
-    first = token.map[0] if token.map else 0
-    for number, line in enumerate(token.content.split("\n"), first):
-        if number + 1 >= len(lines):
+    def _write_parts(self, given: Sequence[Segment | None]) -> str:
+        left = iter(given)
+        parts = [(part, [next(left) for _ in _segments_of(part)]) for part in self._parts]
+        names: dict[str, str] = {}
+        for raw, some in self._inner.items():
+            inner = [(part, [next(left) for _ in _segments_of(part)]) for part in some]
+            made = "".join(self._write_part(part, own, names) for part, own in inner)
+            if made != "".join(
+                self._write_part(part, [None] * len(own), {}) for part, own in inner
+            ):
+                names[raw] = made
+        return "".join(self._write_part(part, own, names) for part, own in parts)
+
+    def _write_part(
+        self,
+        part: _Part | _Block,
+        given: Sequence[Segment | None],
+        names: Mapping[str, str],
+    ) -> str:
+        if isinstance(part, str):
+            return part
+        if isinstance(part, _Text):
+            return self._write_text(part, given[0] if given else None, names)
+        if isinstance(part, HtmlDocument):
+            return part.write(given).decode()
+        return part.written(given[0]) if isinstance(part, Slot) else part.written(given)
+
+    def _write_text(self, text: _Text, given: Segment | None, names: Mapping[str, str]) -> str:
+        if given is not None and _is_changed(text, [given]):
+            items = [item for item in text.items(given) if item[1]]
+            meant = _list_meaning(items)
+            for escape in _ESCAPES:
+                shown = _write_items(text, items, escape, {})
+                if self._meaning_of(text, shown) == meant:
+                    return _write_items(text, items, escape, names)
+            self._unwritten[_UNWRITTEN] += 1
+        if not names:
+            return text.raw
+        return "".join(names.get(piece.markup, piece.raw) for piece in text.pieces)
+
+    def _meaning_of(self, text: _Text, written: str) -> list[tuple[str, str]] | None:
+        """Reads what was written for a text; None: it is no such text any more."""
+        before, behind = text.frame
+        env = {"references": ChainMap({}, self._references)}
+        plain = _CONTINUED.sub("\n", written)
+        tokens = self._parser.parse(before + plain + behind, env)
+        if text.frame not in self._frames:
+            self._frames[text.frame] = _list_blocks(self._parser.parse(before + "x" + behind))
+        if _list_blocks(tokens) != self._frames[text.frame]:
             return None
-        # Marks of quotes and lists stand before it
-        place = text.find(line, max(start, lines[number]), lines[number + 1])
-        if place < 0:
+        token = next((token for token in tokens if token.type == "inline"), None)
+        if token is None or not token.meta["places"]:
             return None
-        found.append((place, place + len(line)))
-        start = place + len(line)
-    return found
+        if text.context in ("image alt", "note"):
+            children = token.children or []
+            if len(children) != 1 or children[0].type not in ("image", "note"):
+                return None
+            token = children[0]
 
+        is_cell = text.context in ("th", "td")
 
-def _slot(text: str, token: Token, places: Sequence[tuple[int, int]], kind: str) -> Slot | None:
-    """Makes the slot of a text; None: there is nothing to read."""
-    between = [text[a[1] : b[0]] for a, b in pairwise(places)]
-    try:
-        builder = _Walk(token.content, between, kind).built(token.children or [])
-    except _OtherMarkup:
-        builder = SegmentBuilder(kind, joins_blanks=True)
-        builder.text(token.content.replace(_HIDDEN, "["))
-    if builder.is_blank:
-        return None
-    return Slot(builder.build(), text[places[0][0] : places[-1][1]], _escaped)
+        def raw(start: int, end: int) -> str:
+            own = token.content[start:end]
+            return own.replace("|", "\\|") if is_cell else own
 
-
-def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\g<0>", text)
-
-
-class _Walk:
-    """A walk through a text beside its tokens."""
-
-    def __init__(self, content: str, between: Sequence[str], kind: str) -> None:
-        self._content, self._between = content, between
-        self._place = self._line = 0
-        self._builder = SegmentBuilder(kind, joins_blanks=True)
-        self._open: list[str] = []
-
-    def built(self, tokens: Sequence[Token]) -> SegmentBuilder:
-        closed = _closed_tags(tokens)
-        for number, token in enumerate(tokens):
-            self._token(token, is_paired=number in closed)
-        if self._place != len(self._content) or self._builder.depth:
-            raise _OtherMarkup
-        return self._builder
-
-    def _take(self, raw: str) -> str:
-        if not self._content.startswith(raw, self._place):
-            raise _OtherMarkup
-        self._place += len(raw)
-        return raw
-
-    def _token(self, token: Token, *, is_paired: bool) -> None:
-        builder, kind = self._builder, token.type
-        if kind == "text":
-            for n, piece in enumerate(_NOTE.split(self._take(token.content))):
-                if n % 2:
-                    note = piece.replace(_HIDDEN, "[")
-                    builder.protected(note, note)
-                else:
-                    builder.text(piece)
-        elif kind == "text_special":
-            self._take(token.markup)
-            builder.text(token.content)
-        elif kind == "softbreak":
-            self._newline()
-            builder.text(" ")
-        elif kind == "hardbreak":
-            start = self._place
-            self._place = self._content.index("\n", start)
-            # Words on both sides stay two; more blanks before the end of a line change nothing
-            builder.text(" ")
-            builder.void(self._content[start : self._place] + self._newline())
-        elif kind == "code_inline":
-            ticks = self._take(token.markup)
-            end = re.compile(rf"(?<!`){ticks}(?!`)").search(self._content, self._place)
-            if end is None:
-                raise _OtherMarkup
-            raw = ticks + self._content[self._place : end.end()]
-            self._place = end.end()
-            builder.protected(token.content, raw.replace("\n", " "))
-        elif kind == "image":
-            start = self._place
-            self._take("![")
-            self._place = _bracket_end(self._content, start + 1)
-            builder.void(self._content[start : self._target_end()])
-            self._place = self._target_end()
-        elif kind in ("link_open", "link_close"):
-            self._link(token, opens=kind == "link_open")
-        elif kind == "html_inline":
-            raw = self._take(token.content)
-            if not is_paired:
-                builder.void(raw)
-            elif raw.startswith("</"):
-                builder.close(raw)
-            else:
-                builder.open(raw, "once")
-        elif kind.endswith("_open"):
-            builder.open(self._take(token.markup))
-        elif kind.endswith("_close"):
-            builder.close(self._take(token.markup))
-        else:
-            raise _OtherMarkup
-
-    def _newline(self) -> str:
-        """Passes the end of a line, and blanks before it; returns it as the document has it."""
-        found = _LINE_END.match(self._content, self._place)
+        reader = _Reader(token.content, raw, self._settings, is_cell=is_cell)
+        found = reader.read(token.children or [], text.context, text.frame)
         if found is None:
-            raise _OtherMarkup
-        self._place = found.end()
-        self._line += 1
-        return self._between[self._line - 1]
+            return None
+        return _list_meaning(
+            [
+                (piece.kind, piece.text if piece.kind == "text" else piece.markup)
+                for piece in found.pieces
+            ]
+        )
 
-    def _link(self, token: Token, *, opens: bool) -> None:
-        if opens:
-            is_address = token.markup == "autolink"
-            self._builder.open(self._take("<" if is_address else "["), "once")
-        elif token.markup == "autolink":
-            self._builder.close(self._take(">"))
+
+class _Reader:
+    """Reads the tokens of a text as pieces."""
+
+    def __init__(
+        self, content: str, raw: Callable[[int, int], str], settings: ReadSettings, *, is_cell: bool
+    ) -> None:
+        self._content, self._raw, self._settings = content, raw, settings
+        self._is_cell = is_cell
+        self._open: list[_Piece] = []
+
+    def read(self, tokens: Sequence[Token], context: str, frame: tuple[str, str]) -> _Text | None:
+        text = _Text([], context, self._raw(0, len(self._content)), frame)
+        text.escaped |= {"|"} if self._is_cell else set()
+        place = done = 0
+        for number, token in enumerate(tokens):
+            start, end = token.meta["at"]
+            if start < done or not is_blank(self._content[done:start]):
+                return None
+            done = end
+            is_half = token.type == "text" and not token.content and start < end
+            if is_half and number + 1 < len(tokens) and tokens[number + 1].type.endswith("_open"):
+                continue  # the first character of a mark that has two
+            own = self._raw(place, end)
+            place = end
+            if is_half and text.pieces and text.pieces[-1].kind == "close":
+                text.pieces[-1].raw += own
+                text.pieces[-1].markup += own
+            elif start < end:
+                self._add(text, token, own)
+        if self._open or place < len(self._content):
+            return None
+        _pair_tags(text.pieces)
+        text.pieces = _merge_closed(text.pieces)
+        text.build()
+        return text
+
+    def _add(self, text: _Text, token: Token, own: str) -> None:
+        kind, pieces = token.type, text.pieces
+        start, end = token.meta["at"]
+        inner = self._content[start:end]
+        if kind in ("text", "softbreak"):
+            pieces.append(_Piece("text", own, 0, 0, token.content or " "))
+        elif kind == "text_special":
+            if token.content in " \t\r\n\f":
+                pieces += _Piece("text", "", 0, 0, " "), _Piece("void", own, 0, 0, markup=own)
+                return
+            if token.info == "escape":
+                text.escaped.add(token.content)
+            elif len(token.content) == 1 and not token.content.isalnum() and token.content != "&":
+                text.references[token.content] = token.markup
+            pieces.append(_Piece("text", own, 0, 0, token.content))
+        elif kind == "hardbreak":
+            # Words on both sides stay two; more blanks before the end of a line change nothing
+            pieces += _Piece("text", "", 0, 0, " "), _Piece("void", own, 0, 0, markup=own)
+        elif kind == "image":
+            pieces.append(
+                _Piece("void", own, 0, 0, markup=own, inner=self._cut_image(token, inner))
+            )
+        elif kind == "note":
+            note = self._read_inner(token, "note")
+            pieces.append(_Piece("void", own, 0, 0, markup=own, inner=("^[", note, "]")))
+        elif kind == "html_inline":
+            if _LINE_BREAK.match(own):
+                pieces.append(_Piece("text", "", 0, 0, " "))  # words on both sides stay two
+            parts = (own,) if "{" in own or "\n" in own else (_read_page(own, self._settings),)
+            pieces.append(_Piece("void", own, 0, 0, markup=own, inner=parts, key="tag"))
+        elif kind == "link_open" and token.markup == "autolink":
+            pieces.append(_Piece("protected", own, 0, 0, inner[1:-1], markup=own))
+        elif kind.endswith("_open"):
+            is_once = kind == "link_open" or token.info == "once"
+            behavior: Behavior = "once" if is_once else "repeat"
+            piece = _Piece("open", own, start, end, behavior=behavior, markup=own)
+            piece.key = str(token.attrs.get("title", ""))
+            self._open.append(piece)
+            pieces.append(piece)
+        elif kind.endswith("_close"):
+            piece = _Piece("close", own, start, end, markup=own)
+            opened = self._open.pop()
+            if kind == "link_close":
+                self._add_link_end(text, piece, opened, inner)
+            pieces.append(piece)
+        elif token.info == "void":
+            pieces.append(_Piece("void", own, 0, 0, markup=own))
         else:
-            start = self._place
-            self._take("]")
-            self._place = self._target_end()
-            self._builder.close(self._content[start : self._place])
+            shown = token.content if kind == "code_inline" else token.meta.get("shown", inner)
+            shown = " ".join(shown.split())
+            line = _CONTINUED.sub(" ", own)
+            kept: Literal["protected", "void"] = "protected" if shown else "void"
+            pieces.append(_Piece(kept, own, 0, 0, shown, markup=line))
 
-    def _target_end(self) -> int:
-        """Finds the end of the target that follows the text of a link."""
-        text, place = self._content, self._place
-        if text.startswith("[", place):
-            return _bracket_end(text, place)
-        if not text.startswith("(", place):
-            return place
-        depth, quote = 0, ""
-        for n in range(place, len(text)):
-            one = text[n]
-            if text[n - 1] == "\\":
-                continue
-            if quote:
-                quote = "" if one == quote else quote
-            elif one in "\"'<" and text[n - 1] in " \n(":
-                quote = ">" if one == "<" else one
-            else:
-                depth += (one == "(") - (one == ")")
-            if depth == 0:
-                return n + 1
-        raise _OtherMarkup
+    def _add_link_end(self, text: _Text, piece: _Piece, opened: _Piece, inner: str) -> None:
+        if inner in ("]", "][]"):
+            label = self._content[opened.end : piece.start]
+            piece.markup = f"][{self._in_row(label)}]"
+            text.labels[piece.markup] = (piece.raw, label)
+        else:
+            piece.inner = self._cut_target(inner, opened.key)
+            piece.markup = _CONTINUED.sub(" ", piece.raw)
+
+    def _in_row(self, text: str) -> str:
+        text = " ".join(text.split("\n"))
+        return text.replace("|", "\\|") if self._is_cell else text
+
+    def _cut_target(self, target: str, title: str) -> tuple[_Part, ...]:
+        """Cuts the end of a link into what is copied and its title."""
+        target = self._in_row(target)
+        found = _find_title(target, title, is_cell=self._is_cell) if title else None
+        if found is None or not target.startswith("]("):
+            return (target,)
+        return target[: found[0]], found[2], target[found[1] :]
+
+    def _cut_image(self, token: Token, inner: str) -> tuple[_Part, ...]:
+        content = token.content
+        target = inner[2 + len(content) :]
+        if target in ("]", "][]"):
+            parts: tuple[_Part, ...] = (f"][{self._in_row(content)}]",)
+        else:
+            parts = self._cut_target(target, str(token.attrs.get("title", "")))
+        return ("![", self._read_inner(token, "image alt"), *parts)
+
+    def _read_inner(self, token: Token, context: str) -> _Text | str:
+        """Reads the text of a token within this text."""
+        content = token.content
+
+        def raw(start: int, end: int) -> str:
+            return self._in_row(content[start:end])
+
+        reader = _Reader(content, raw, self._settings, is_cell=self._is_cell)
+        text = reader.read(token.children or [], context, _FRAMES[context])
+        return self._in_row(content) if text is None or text.own is None else text
 
 
-def _bracket_end(text: str, place: int) -> int:
-    """Returns where brackets that open at a place have closed."""
-    depth = 0
-    for n in range(place, len(text)):
-        if text[n - 1] != "\\":
-            depth += (text[n] == "[") - (text[n] == "]")
-        if depth == 0:
-            return n + 1
-    raise _OtherMarkup
+def _read_yaml(value: str) -> object:
+    """Reads a value of YAML; None: it is none by itself."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(f"value: {value}")
+    except yaml.YAMLError:
+        return None
+    return found.get("value") if isinstance(found, dict) and len(found) == 1 else None
 
 
-def _closed_tags(tokens: Sequence[Token]) -> set[int]:
-    """Finds the tags of HTML in a text that open and close an element within the same markup."""
-    found: set[int] = set()
-    open_tags: list[tuple[str, int, int]] = []
-    for number, token in enumerate(tokens):
-        match = _TAG.match(token.content) if token.type == "html_inline" else None
-        if match is None:
+def _place_of(places: Sequence[tuple[int, int]], place: int) -> int:
+    """Returns where a character of a text stands in the document."""
+    start, moved = places[max(0, bisect_right(places, (place, sys.maxsize)) - 1)]
+    return moved + place - start
+
+
+def _list_blocks(tokens: Sequence[Token]) -> list[tuple[Any, ...]]:
+    """Lists what a translation must not change in blocks."""
+    return [
+        (
+            token.type,
+            token.tag,
+            token.nesting,
+            token.hidden,
+            token.markup,
+            "" if token.type in ("inline", "html_block") else token.content,
+            token.meta.get("url"),
+        )
+        for token in tokens
+    ]
+
+
+def _segments_of(part: _Part | _Block) -> Sequence[Segment]:
+    if isinstance(part, Slot):
+        return [part.segment]
+    if isinstance(part, _Text):
+        return [part.own] if part.own is not None else []
+    if isinstance(part, str):
+        return []
+    return part.page.segments if isinstance(part, _Block) else part.segments
+
+
+def _is_changed(part: _Part | _Block, given: Sequence[Segment | None]) -> bool:
+    return any(
+        new is not None and (new.text, new.spans) != (own.text, own.spans)
+        for new, own in zip(given, _segments_of(part), strict=True)
+    )
+
+
+def _read_page(raw: str, settings: ReadSettings) -> HtmlDocument:
+    return HtmlDocument(raw, Encoding(), replace(settings, target_language=""))
+
+
+def _find_title(raw: str, title: str, *, is_cell: bool = False) -> tuple[int, int, Slot] | None:
+    """Finds the title at the end of a link, in its marks; None: it is written otherwise."""
+    found = _TITLE.search(raw)
+    if found is None or unescapeAll(found[1][1:-1]) != title or is_blank(title):
+        return None
+    mark = found[1][-1]
+    special = re.compile(
+        r"\\(?=[!-/:-@\[-`{-~]|$)|&(?=#?\w+;)|"
+        + re.escape(mark)
+        + ("|\\(" if mark == ")" else "")
+        + ("|\\|" if is_cell else "")
+    )
+    builder = SegmentBuilder("link title", joins_blanks=True)
+    builder.text(title)
+    start, end = found.start(1) + 1, found.end(1) - 1
+    slot = Slot(builder.build(), raw[start:end], lambda text: special.sub(r"\\\g<0>", text))
+    return start, end, slot
+
+
+def _pair_tags(pieces: Sequence[_Piece]) -> None:
+    """Makes pairs of the tags that open and close an element within the same markup."""
+    around: list[tuple[str, _Piece]] = []
+    for piece in pieces:
+        found = _TAG.match(piece.markup) if piece.key == "tag" else None
+        if piece.kind == "open" or (found and not found[1]):
+            around.append((found[2] if found else "", piece))
+        elif piece.kind == "close":
+            while around.pop()[1].kind != "open":
+                pass
+        elif found and around and around[-1][1].key == "tag" and around[-1][0] == found[2]:
+            opened = around.pop()[1]
+            opened.kind, opened.behavior, piece.kind = "open", "once", "close"
+
+
+def _merge_closed(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Makes one piece of an element whose text is no prose, and of marks around no text."""
+    made: list[_Piece] = []
+    opened: list[int] = []
+    for piece in pieces:
+        made.append(piece)
+        if piece.kind == "open":
+            opened.append(len(made) - 1)
+        if piece.kind != "close":
             continue
-        if not match[1]:
-            open_tags.append((match[2], token.level, number))
-        elif open_tags and open_tags[-1][:2] == (match[2], token.level):
-            found |= {open_tags.pop()[2], number}
+        some = made[(start := opened.pop()) :]
+        tag = _TAG.match(some[0].markup) if some[0].key == "tag" else None
+        shown = "".join(member.text for member in some)
+        if is_blank(shown) or (tag is not None and tag[2].lower() in _COPIED):
+            parts = [member.inner or (member.markup or member.raw,) for member in some]
+            whole = _Piece("void" if is_blank(shown) else "protected", "", 0, 0, shown.strip())
+            whole.raw = "".join(member.raw for member in some)
+            whole.markup = "".join(member.markup or member.raw for member in some)
+            whole.inner = tuple(part for inner in parts for part in inner)
+            made[start:] = [whole]
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Escape:
+    """What of a text is escaped, besides what the document escapes itself."""
+
+    special: re.Pattern[str] | None = None
+    at_start: bool = False
+    """The first character of a line, which might begin a block."""
+    as_reference: bool = False
+    """Letters there, and those at marks, are written as references."""
+
+
+_ESCAPES = (
+    _Escape(),
+    _Escape(at_start=True),
+    _Escape(_SPECIAL),
+    _Escape(_SPECIAL, at_start=True),
+    _Escape(_OF_DIALECTS, at_start=True),
+    _Escape(_PUNCTUATION, at_start=True),
+    _Escape(_SPECIAL, at_start=True, as_reference=True),
+)
+"""The first that keeps the meaning is taken."""
+
+
+def _write_items(
+    text: _Text, items: Sequence[tuple[str, str]], escape: _Escape, names: Mapping[str, str]
+) -> str:
+    """Writes the pieces of a translation."""
+    written, starts_line, last = "", True, ""
+    opened: list[int] = []
+    for number, (kind, raw) in enumerate(items):
+        if kind in ("text", "blank"):
+            shown, starts_line = starts_line, starts_line and is_blank(raw)
+            raw = _escape_text(text, raw, escape, starts_line=shown)
+            if escape.as_reference and kind == "text":
+                if last == "close" and raw[0].isalpha():
+                    raw = f"&#{ord(raw[0])};{raw[1:]}"
+                if items[number + 1 : number + 2] and items[number + 1][0] == "open":
+                    raw = raw[:-1] + f"&#{ord(raw[-1])};" if raw[-1].isalpha() else raw
+            written += raw
+        elif kind == "close" and raw in text.labels:
+            end, label = text.labels[raw]
+            written += end if written[opened.pop() :] == label else raw
+        else:
+            if kind == "close":
+                opened.pop()
+            name = raw.rstrip(" ")
+            starts_line = bool(_BREAK.match(raw)) or (starts_line and is_blank(raw))
+            starts_line |= kind == "raw" and "\n" in raw
+            written = written.rstrip(" ") if _BREAK.match(raw) else written
+            is_behind = last in ("close", "void", "protected") and kind != "close"
+            if is_behind and raw[0] in "`*_~=+" and written.endswith(raw[0]):
+                written += " "  # or two marks would become raw
+            written += names[name] + raw[len(name) :] if name in names else names.get(raw, raw)
+            if kind == "open":
+                opened.append(len(written))
+        last = kind
+    return written
+
+
+def _escape_text(text: _Text, written: str, escape: _Escape, *, starts_line: bool) -> str:
+    def escape_some(some: str) -> str:
+        places = {found.start() for found in _OWN.finditer(some) if found[0] in text.escaped}
+        if escape.special is not None:
+            places |= {found.start() for found in escape.special.finditer(some)}
+        cuts = [0, *sorted(places), len(some)]
+        return "\\".join(some[start:end] for start, end in pairwise(cuts)) if places else some
+
+    first = ""
+    if starts_line and escape.at_start and written:
+        found = _NUMBER.match(written)
+        if found is not None:
+            first, written = found[0] + "\\" + written[found.end()], written[found.end() + 1 :]
+        elif written[0] in string.punctuation:
+            first, written = "\\" + written[0], written[1:]
+        elif escape.as_reference:
+            first, written = f"&#{ord(written[0])};", written[1:]
+    if not text.references:
+        return first + escape_some(written)
+    pieces = re.split(f"([{re.escape(''.join(text.references))}])", written)
+    return first + "".join(text.references.get(part) or escape_some(part) for part in pieces)
+
+
+def _list_meaning(items: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Lists text and markup, without blanks and what lines it stands in."""
+    found: list[tuple[str, str]] = []
+    for kind, raw in items:
+        if kind in ("text", "blank"):
+            shown = "".join(raw.split())
+            if found and found[-1][0] == "text":
+                found[-1] = ("text", found[-1][1] + shown)
+            elif shown:
+                found.append(("text", shown))
+        elif kind != "raw":
+            found.append(("markup", _CONTINUED.sub("\n", raw).strip(" ")))
     return found

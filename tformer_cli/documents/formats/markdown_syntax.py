@@ -1,0 +1,502 @@
+"""The syntax of Markdown: CommonMark with the dialects of GitHub and of sites of documentation.
+
+markdown-it reads it. What its tokens do not tell is added here: the characters of each token, and
+the constructs of the tables below, which it would take for prose.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import normalizeReference
+from markdown_it.parser_block import ParserBlock
+from markdown_it.parser_inline import ParserInline
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_inline import StateInline
+from mdit_py_plugins.deflist import deflist_plugin
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.footnote import footnote_plugin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from markdown_it.parser_block import RuleFuncBlockType
+    from markdown_it.parser_inline import RuleFuncInlineType
+    from markdown_it.ruler import RuleOptionsType
+    from markdown_it.rules_core import StateCore
+    from markdown_it.token import Token
+    from markdown_it.utils import EnvType
+
+DEEPEST = 50
+"""Blocks and marks in each other; what lies deeper is not read."""
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+_ATTRIBUTE = rf"""\s+(?:[\w.:-]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|{_BRACES}))?|{_BRACES})"""
+_ELEMENT = rf"<(?:/?[A-Za-z][\w.:-]*(?:{_ATTRIBUTE})*+\s*/?|/)?>"
+_COMPONENT = rf"<(?:/?[A-Z]\w*[a-z][\w.]*(?:{_ATTRIBUTE})*+\s*/?|/)?>"
+_NO_END = r"(?!\\[\[\]()])"
+_FORMULA = rf"(?=(?:{_NO_END}.)*?{_NO_END}[\\^_=<>+])(?:{_NO_END}.)*+"
+"""What tells a formula from words in brackets with backslashes."""
+_TAGS = r"(?:\{%(?:(?!%\}).){0,999}%\}|\{\{(?:(?!\}\}).){0,999}\}\}|\{#(?:(?!#\}).){0,999}#\})"
+_NAME = r"(?:\{[^{}\n]*\}|[\w-]+)"
+_FROM = r"""(?:[\w*$][^'"\n]*\s+from\s+|\{[^{}'"]*\}\s+from\s+)"""
+_BLANK_LINE = "blank"
+_VERBATIM = r"(highlight|raw|comment|mermaid|math|katex|code|verbatim)\b"
+
+
+class Block(NamedTuple):
+    """A construct of lines that a dialect has besides CommonMark."""
+
+    dialect: str
+    example: str
+    start: str
+    """Its first line, or all its lines. Group `text` is translated."""
+    end: str = ""
+    """Found in its last line; or it is the name of a blank line."""
+    indents: bool = False
+    """Its content is indented by four columns."""
+    options: str = ""
+    """Lines that may follow the first."""
+    skipped: str = ""
+    """Name of a construct whose text is not read."""
+    is_late: bool = False
+    """Read only where nothing else is."""
+
+
+BLOCKS = (
+    Block("GitHub, Obsidian", "> [!NOTE]", r"\[![\w-]+\][+-]?(?!\()[ \t]*(?P<text>.*)"),
+    Block("Pandoc, VitePress", "::: tip", rf":{{3,}}[ \t]*{_NAME}?[ \t]*:*[ \t]*",
+          options=r":[\w-]+:(?:[ \t].*)?"),
+    Block("Docusaurus", ":::tip[The title]",
+          r":{2,}[ \t]*[\w-]+\[(?P<text>.*)\](?:\{[^{}\n]*\})?[ \t]*"),
+    Block("directives", "::name{id=x}", r"::[\w-]+(?:\{[^{}\n]*\})?[ \t]*"),
+    Block("VitePress, MyST", "::: tip The title",
+          rf":{{3,}}[ \t]*{_NAME}[ \t]+(?P<text>[^{{\n]*?)(?:[ \t]*\{{[^{{}}\n]*\}})?[ \t]*",
+          options=r":[\w-]+:(?:[ \t].*)?"),
+    Block("MkDocs", '!!! note "The title"',
+          r'(?:!!!|\?\?\?\+?)[ \t]*\w[\w \t-]*(?:"(?P<text>.*)")?[ \t]*', indents=True),
+    Block("MkDocs", '=== "The tab"', r'===[!+]*[ \t]+"(?P<text>.*)"[ \t]*', indents=True),
+    Block("MkDocs", "/// note | The title", r"///[ \t]*[\w-]*(?:[ \t]*\|[ \t]*(?P<text>.*))?"),
+    Block("GitHub", "$$ x $$", r"\$\$(?!.*\$\$.*\S)",
+          end=r"\$\$[ \t]*(?:\([^()\s]*\)|\{[^{}]*\})?[ \t]*$"),
+    Block("TeX", r"\[ x = 1 \]", rf"\\{{1,2}}\[{_FORMULA}\\{{1,2}}\][ \t]*"),
+    Block("TeX", "\\[\nx\n\\]", r"\\{1,2}\[[ \t]*$", end=r"\\{1,2}\][ \t]*$"),
+    Block("TeX", r"\begin{align}x\end{align}", r"\\begin\{(\w+\*?)\}", end=r"\\end\{\1\}"),
+    Block("Pandoc", r"\newpage", r"\\[a-z]{2,}(?:\{[^{}\n]*\}|\[[^\[\]\n]*\])*[ \t]*"),
+    Block("kramdown", "{: .class}", r"\{[:#.][^{}\n]*\}[ \t]*"),
+    Block("PHP Markdown", "[TOC]", r"\[\[?_?(?:TOC|toc)_?\]?\][ \t]*"),
+    Block("PHP Markdown", "*[HTML]: The language", r"\*\[[^\]\n]+\]:[ \t]*(?P<text>.+)"),
+    Block("Liquid", "{% raw %}\nx\n{% endraw %}", rf"\{{%-?[ \t]*{_VERBATIM}",
+          end=r"\{%-?[ \t]*end\1\b"),
+    Block("Hugo", "{{< math >}}\nx\n{{< /math >}}", rf"\{{\{{[<%][ \t]*{_VERBATIM}",
+          end=r"\{\{[<%][ \t]*/[ \t]*\1\b"),
+    Block("Liquid, Hugo", "{{< figure >}}", rf"(?:{_TAGS}[ \t]*)+"),
+    Block("Liquid", "{% include\n a %}", r"\{%(?!.*%\})", end=r"%\}[ \t]*$"),
+    Block("Hugo", "{{< figure\n a >}}", r"\{\{[<%](?!.*\}\})", end=r"[%>]\}\}[ \t]*$"),
+    Block("MDX", "import A from 'a'",
+          rf"""import\s+{_FROM}?(['"])[^'"\n]+\1;?[ \t]*"""),
+    Block("MDX", "export const a = 1",
+          r"export\s+(?:(?:const|let|var)\s+[\w${\[].*=|default\b.*[(){};]|(?:async\s+)?function\b"
+          r"|class\s+\w|[{*])", end=_BLANK_LINE),
+    Block("MDX", "{/* a */}", r"\{/\*", end=r"\*/\}[ \t]*$"),
+    Block("MDX", "<Tabs>", rf"(?P<tags>(?:{_COMPONENT}[ \t]*)+)"),
+    Block("MkDocs", '<div markdown="1">',
+          r"<[a-z]\w*\b[^<>]*\smarkdown(?:=[^\s<>]*)?(?:\s[^<>]*)?>[ \t]*"),
+    Block("MkDocs, VitePress", "--8<-- 'a.md'",
+          r"-+8<-+[ \t]*\S.*|<<<[ \t]*[@./]\S.*|\{!.*!\}[ \t]*"),
+    Block("Obsidian", "%%\nx\n%%", r"%%", end=r"%%[ \t]*$"),
+    Block("Pandoc", "+---+\n| x |\n+---+", r"\+(?:[-=:]+\+)+[ \t]*", end=_BLANK_LINE,
+          skipped="grid table"),
+    Block("Pandoc", "| A line", r"\|[ \t]+(?P<text>.*)", is_late=True),
+    Block("PHP Markdown", ": A definition", r":[ \t]+(?P<text>.*)", is_late=True),
+    Block("PHP Markdown", "A term\nAnother term\n: A definition",
+          r"(?P<text>\S.*)(?=(?:\n[ \t]*[^\s:].*){1,4}\n[ \t]*:[ \t]+\S)", is_late=True),
+)  # fmt: skip
+
+
+class Inline(NamedTuple):
+    """A construct within a text that a dialect has besides CommonMark."""
+
+    dialect: str
+    example: str
+    starts: str
+    """Characters with which it may begin."""
+    pattern: str
+    """Group `text` is translated, as text of CommonMark; `note` apart from what is around it."""
+    kind: Literal["void", "protected"] = "protected"
+    """How it is copied, unless it has text."""
+    repeats: bool = False
+    """Its marks may stand around several runs of words."""
+
+
+INLINES = (
+    Inline("GitHub", "- [ ] a", "[", r"\A\[[ xX]\](?=[ \t])", "void"),
+    Inline("footnotes", "a[^1]", "[", r"\[\^[^\]\s]{1,99}\]", "void"),
+    Inline("footnotes", "a^[b]", "^", r"\^\[(?P<note>(?:[^\[\]]|\[[^\[\]]*\])+)\](?![(\[])",
+           "void"),
+    Inline("wiki links", "[[a|b]]", "![", r"!?\[\[[^\[\]|\n]*\|(?P<text>[^\[\]|\n]+)\]\](?![(\[])"),
+    Inline("wiki links", "[[a]]", "![", r"!?\[\[(?P<label>[^\[\]\n]+)\]\](?![(\[])"),
+    Inline("Pandoc", "[a]{.b}", "[", r"\[(?P<text>[^\[\]]+)\]\{[#.:][^{}\n]*\}"),
+    Inline("TeX", r"\(x\)", "\\", rf"\\{{1,2}}\((?:[^\\]{{1,3}}|{_FORMULA})\\{{1,2}}\)"),
+    Inline("TeX", r"a \[x^2\] b", "\\", rf"\\{{1,2}}\[{_FORMULA}\\{{1,2}}\](?!\()"),
+    Inline("Liquid, Hugo", "{{ a }}", "{", _TAGS),
+    Inline("MDX", "{/* a */}", "{", r"\{/\*(?:(?!\*/).){0,999}\*/\}", "void"),
+    Inline("kramdown, Pandoc", "a{: .b}", "{",
+           r"\{(?:[:#.][^{}\n]*|[\w-]+=(?:\"[^\"\n]*\"|[^\s{}\"]+)[^{}\n]*)\}", "void"),
+    Inline("MyST", "{ref}`a`", "{:",
+           r"(?:\{[\w:+.-]+\}|(?<!\w):[a-z][\w:+.-]*:)(`+)(?!`).{1,999}?(?<!`)\1(?!`)"),
+    Inline("MDX", "<A b={c}>", "<", _ELEMENT, "void"),
+    Inline("marks", "==a==", "=", r"(?<![\w=])==(?=[^\s=])(?P<text>[^\n]{0,999}?[^\s=])==(?!=)",
+           repeats=True),
+    Inline("marks", "++a++", "+",
+           r"(?<![\w+])\+\+(?=[^\s+])(?P<text>[^\n]{0,999}?[^\s+])\+\+(?!\+)",
+           repeats=True),
+    Inline("marks", "a^b^", "^", r"\^(?P<text>[^\s^\[\]]+)\^", repeats=True),
+    Inline("marks", "a~b~", "~", r"(?<!~)~(?P<text>[^\s~](?:[^~\n]*[^\s~])?)~(?!~)", repeats=True),
+    Inline("Obsidian", "%%a%%", "%", r"(?<!\d)%%(?:(?!%%).){1,999}%%", "void"),
+    Inline("Obsidian", "a ^b", "^", r"(?<=\s)\^[\w-]+\Z", "void"),
+)  # fmt: skip
+_EXPRESSION = Inline("MDX", "{a.b}", "{", _BRACES)
+_IN_ADDRESS = r"[^\s<>\[\]`()|\"]"
+_WHOLE = re.compile(
+    rf"(?<!\w)(?:(?:(?:https?|ftps?)://|www\.(?=\w))(?:{_IN_ADDRESS}|\({_IN_ADDRESS}*\))*"
+    rf"(?:(?![*_~.,:;!?'\\]){_IN_ADDRESS}|\({_IN_ADDRESS}*\))"
+    r"|\w+(?:\^[^\s^\[\]]+\^|~[^\s~]+~(?!~))\w*)"
+)
+"""Addresses without marks around them, and words with a part above or below their line."""
+_MAY_BE_WHOLE = re.compile(r"(?<!\w)(?:(?:https?|ftps?):|www\.|\w+[~^](?=[^\s~^]))")
+_BLOCK_STARTS = frozenset("[:!?=/$\\{*<-+%|ie")
+
+
+class _InlineState(StateInline):
+    """A text that is read; its tokens know their characters."""
+
+    text_start: int | None = None
+
+    def pushPending(self) -> Token:  # noqa: N802
+        token = super().pushPending()
+        start = self.text_start or 0
+        token.meta["at"] = (start, start + len(token.content))
+        self.text_start = None
+        return token
+
+
+class _InlineParser(ParserInline):
+    """Reads texts; `at` of a token's `meta` are its characters."""
+
+    def tokenize(self, state: StateInline) -> None:
+        if not isinstance(state, _InlineState):
+            raise TypeError(state)
+        rules = self.ruler.getRules("")
+        end = state.posMax
+        while state.pos < end:
+            start, n_tokens = state.pos, len(state.tokens)
+            is_read = state.level < state.md.options["maxNesting"]
+            if not (is_read and any(rule(state, False) for rule in rules)):
+                state.append_pending(state.src[state.pos])
+                state.pos += 1
+            if len(state.tokens) > n_tokens:
+                _locate(state.tokens[n_tokens:], start, state.pos)
+                state.text_start = None
+            elif state.text_start is None:
+                state.text_start = start
+        if state.pending:
+            state.pushPending()
+
+    def parse(self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]) -> list[Token]:
+        state = _InlineState(src, md, env, tokens)
+        self.tokenize(state)
+        for rule in self.ruler2.getRules(""):
+            rule(state)
+        return state.tokens
+
+
+def _locate(tokens: Sequence[Token], start: int, end: int) -> None:
+    """Tells the tokens that a rule has made where they stand."""
+    new = [token for token in tokens if "at" not in token.meta]
+    if len(new) == 1:
+        new[0].meta["at"] = (start, end)
+    elif new and new[0].nesting == 1 and new[-1].nesting == -1:
+        inner = [token.meta["at"] for token in tokens[tokens.index(new[0]) :] if "at" in token.meta]
+        is_address = new[0].markup == "autolink"
+        first = end if is_address else new[0].meta.get("inner", start + 1)
+        last = new[-1].meta.get("inner", inner[-1][1] if inner else first)
+        new[0].meta["at"], new[-1].meta["at"] = (start, first), (end if is_address else last, end)
+        for token in new[1:-1]:
+            token.meta["at"] = (end, end)
+    else:
+        for token in new:
+            token.meta["at"] = (start, start + len(token.content))
+            start += len(token.content)
+
+
+def _read_text(state: StateInline, silent: bool) -> bool:
+    """Reads text up to what may be markup; what has no inner marks of its own is copied."""
+    start, src, end = state.pos, state.src, state.posMax
+    found = state.md.inline.terminator_re.search(src, start)
+    stop = min(found.start(), end) if found is not None else end
+    begins = _MAY_BE_WHOLE.search(src, start, min(stop + 4, end)) if stop > start else None
+    whole = None
+    if begins is not None and begins.start() < stop:
+        whole = _WHOLE.match(src, begins.start(), end)
+    if whole is not None and whole.start() > start:
+        stop, whole = whole.start(), None
+    if whole is not None:
+        stop = whole.end()
+        # Behind an underscore that opens, this one closes
+        if src[stop : stop + 1] == "_" and not any(
+            delimiter.open and delimiter.marker == ord("_") for delimiter in state.delimiters
+        ):
+            stop += 1
+        if not silent:
+            shown = src[start:stop]
+            is_address = "/" in shown or shown.startswith("www.")
+            token = state.push("copied", "", 0)
+            token.meta["shown"] = shown if is_address else re.sub("[~^]", "", shown)
+    elif stop == start:
+        return False
+    elif not silent:
+        state.append_pending(src[start:stop])
+    state.pos = stop
+    return True
+
+
+def _make_inline_rule(rows: Sequence[Inline]) -> RuleFuncInlineType:
+    table: dict[str, list[tuple[Inline, re.Pattern[str]]]] = {}
+    for row in rows:
+        for character in row.starts:
+            table.setdefault(character, []).append((row, re.compile(row.pattern)))
+
+    def rule(state: StateInline, silent: bool) -> bool:
+        for row, pattern in table.get(state.src[state.pos], ()):
+            found = pattern.match(state.src, state.pos, state.posMax)
+            if found is None or _is_reference(state, found):
+                continue
+            if not silent:
+                _push(state, row, found)
+            state.pos = found.end()
+            return True
+        return False
+
+    return rule
+
+
+def _is_reference(state: StateInline, found: re.Match[str]) -> bool:
+    """Returns whether a link that CommonMark knows stands in what looks like that of a wiki."""
+    label = found.groupdict().get("label") or ""
+    return bool(label) and normalizeReference(label) in state.env.get("references", ())
+
+
+def _push(state: StateInline, row: Inline, found: re.Match[str]) -> None:
+    if not found.groupdict().get("text"):
+        is_tag = found[0].startswith("<")
+        token = state.push("html_inline" if is_tag else "copied", "", 0)
+        token.content, token.info = found[0], row.kind
+        if (note := found.groupdict().get("note")) is not None:
+            token.type, token.content, token.children = "note", note, []
+            state.md.inline.parse(note, state.md, state.env, token.children)
+        return
+    end = state.posMax
+    token = state.push("marked_open", "", 1)
+    token.info, token.meta["inner"] = "repeat" if row.repeats else "once", found.start("text")
+    state.pos, state.posMax = found.span("text")
+    state.md.inline.tokenize(state)
+    token = state.push("marked_close", "", -1)
+    token.meta["inner"] = found.end("text")
+    state.posMax = end
+
+
+class _BlockState(StateBlock):
+    """Blocks that are read; a token tells where its lines begin, behind the marks of containers."""
+
+    _parent: Token
+
+    def push(self, ttype: str, tag: str, nesting: Literal[-1, 0, 1]) -> Token:
+        token = super().push(ttype, tag, nesting)
+        if nesting == 1 and tag not in ("th", "td"):
+            self._parent = token
+        if ttype == "inline":
+            parent = self._parent
+            first, last = parent.map or (0, 0)
+            lines = range(first, max(last, first + 1))
+            token.meta["lines"] = [
+                (self.bMarks[n] + self.tShift[n], self.eMarks[n])
+                for n in lines
+                if n < len(self.eMarks)
+            ]
+            token.meta["parent"] = parent
+        return token
+
+
+class _BlockParser(ParserBlock):
+    def parse(
+        self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]
+    ) -> list[Token] | None:
+        if not src:
+            return None
+        state = _BlockState(src, md, env, tokens)
+        self.tokenize(state, state.line, state.lineMax)
+        return state.tokens
+
+
+def _make_block_rule(rows: Sequence[Block]) -> RuleFuncBlockType:
+    table = [
+        (row, re.compile(rf"(?:{row.start}){'' if row.end else '$'}", re.MULTILINE)) for row in rows
+    ]
+    starts = None if rows[0].is_late else _BLOCK_STARTS
+
+    def rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+        place = state.bMarks[start] + state.tShift[start]
+        is_start = starts is None or state.src[place : place + 1] in starts
+        if not is_start or state.is_code_block(start):
+            return False
+        for row, pattern in table:
+            found = pattern.match(state.src, place, state.eMarks[end - 1])
+            last = found and _find_end(state, row, found, start, end)
+            if found is None or not last:
+                continue
+            if not silent:
+                _push_block(state, row, found, start, last)
+            return True
+        return False
+
+    return rule
+
+
+def _find_end(
+    state: StateBlock, row: Block, found: re.Match[str], start: int, end: int
+) -> int | None:
+    """Finds the line behind a construct; None: it has no end, and is none."""
+    if not row.end:
+        line = start + found[0].count("\n") + 1
+        options = re.compile(rf"{row.options}$", re.MULTILINE)
+        while row.options and "{" in found[0] and line < end:
+            if not options.match(state.src, state.bMarks[line] + state.tShift[line]):
+                break
+            line += 1
+        return line
+    if row.end == _BLANK_LINE:
+        return next((line for line in range(start, end) if state.isEmpty(line)), end)
+    # Of many beginnings without an end, each would search all that follows
+    wanted = row.end.replace("\\1", re.escape(found[1])) if found.re.groups else row.end
+    missing = state.env.setdefault("missing", set())
+    if (wanted, end) in missing:
+        return None
+    pattern = re.compile(wanted)
+    for line in range(start, end):
+        place = state.bMarks[line] + state.tShift[line] if line > start else found.end()
+        if state.sCount[line] < state.blkIndent and not state.isEmpty(line):
+            break
+        if pattern.search(state.src[place : state.eMarks[line]]):
+            return line + 1
+    missing.add((wanted, end))
+    return None
+
+
+def _push_block(state: StateBlock, row: Block, found: re.Match[str], start: int, end: int) -> None:
+    groups = found.groupdict()
+    state.line = end
+    token = state.push("line_open", "title", 1)
+    token.map, token.info = [start, end], row.skipped
+    # Values of attributes may be translated
+    token.markup = "" if groups.get("text") else re.sub(r"\"[^\"]*\"|'[^']*'", "", found[0])
+    token.meta["tags"] = found.span("tags") if groups.get("tags") else None
+    if groups.get("text"):
+        inline = state.push("inline", "", 0)
+        inline.map, inline.children = [start, start + 1], []
+        inline.content = groups["text"]
+        inline.meta["lines"] = [found.span("text")]
+        inline.meta["frame"] = (
+            found[0][: found.start("text") - found.start()],
+            found[0][found.end("text") - found.start() :],
+        )
+    state.push("line_close", "title", -1)
+    if not row.indents:
+        return
+    line = end
+    while line < state.lineMax and (
+        state.isEmpty(line) or state.sCount[line] >= state.blkIndent + 4
+    ):
+        line += 1
+    before = state.parentType, state.lineMax
+    state.parentType, state.lineMax = "admonition", line
+    state.blkIndent += 4
+    token = state.push("content_open", "div", 1)
+    state.md.block.tokenize(state, end, line)
+    state.push("content_close", "div", -1)
+    state.blkIndent -= 4
+    state.parentType, state.lineMax = before
+    state.line = line
+
+
+def _place_texts(state: StateCore) -> None:
+    """Takes the texts as the document has them, and tells where their characters stand."""
+    for token in state.tokens:
+        if token.type != "inline":
+            continue
+        lines, parent = token.meta["lines"], token.meta.get("parent")
+        if parent is not None and parent.type == "tr_open":
+            _place_cell(state.src, token, parent)
+            continue
+        if parent is not None and parent.markup.startswith("#"):
+            start, end = lines[0]
+            start = state.src.find(token.content, start + len(parent.markup), end)
+            lines = [(start, start + len(token.content))]
+        # A heading has a line more than its text
+        lines = lines[: token.content.count("\n") + 1]
+        content, places = "", []
+        for start, end in lines:
+            content += "\n" if content else ""
+            places.append((len(content), start))
+            content += state.src[start:end]
+        token.content = content.rstrip(" \t")
+        token.meta["places"] = places
+
+
+def _place_cell(src: str, token: Token, row: Token) -> None:
+    """Finds a cell in its row; a bar in it has a backslash in the document only."""
+    start, end = token.meta["lines"][0]
+    start = row.meta.get("done", start)
+    raw = token.content.replace("|", "\\|")
+    place = src.find(raw, start, end) if raw else start
+    if place < 0:
+        token.meta["places"] = None
+        return
+    row.meta["done"] = place + len(raw)
+    places = [(0, place)]
+    n_bars = 0
+    for number, character in enumerate(token.content):
+        if character == "|":
+            places += [(number, place + number + n_bars), (number + 1, place + number + n_bars + 2)]
+            n_bars += 1
+    token.meta["places"] = places
+
+
+@cache
+def parser(*, is_mdx: bool = False) -> MarkdownIt:
+    """Makes the parser of a dialect: what is written in all of them, or MDX."""
+    made = MarkdownIt("commonmark", {"maxNesting": DEEPEST, "inline_definitions": True})
+    made.inline, made.block = _InlineParser(), _BlockParser()
+    made.use(deflist_plugin)
+    made.use(footnote_plugin, inline=False, move_to_end=False)
+    made.use(dollarmath_plugin, allow_space=False, allow_digits=False, double_inline=True)
+    made.disable(["footnote_ref", "math_block", "text_join", "fragments_join"])
+    made.inline.ruler.disable("linkify")
+    made.inline.ruler.at("text", _read_text)
+    rows = (*INLINES, _EXPRESSION) if is_mdx else INLINES
+    made.inline.ruler.after("text", "dialects", _make_inline_rule(rows))
+    if is_mdx:
+        made.disable(["code"])
+    around: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    early = [row for row in BLOCKS if not row.is_late]
+    if is_mdx:
+        early.append(Block("MDX", "{a.map(b)}", rf"{_BRACES}[ \t]*"))
+    made.block.ruler.before("table", "dialects", _make_block_rule(early), around)
+    late = [row for row in BLOCKS if row.is_late]
+    made.block.ruler.before(
+        "paragraph", "late_dialects", _make_block_rule(late), {"alt": ["paragraph", "reference"]}
+    )
+    made.core.ruler.before("inline", "places", _place_texts)
+    return made
