@@ -48,6 +48,7 @@ def test_equal_lines_are_asked_once_and_marks_never():
         "segments": 6,
         "translated": 4,
         "kept": 2,
+        "kept_reasons": {"no words": 2},
         "spans": {"placed": 2, "guessed": 0},
         "protected": {"copied": 0, "restored": 0},
         "doubtful": [],

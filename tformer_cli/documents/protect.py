@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
+from tformer_cli.documents.placeholders import COPIED
 from tformer_cli.documents.projection import Link, Range, project, with_all_copied
 from tformer_cli.documents.segments import Segment, Span
 from tformer_cli.wording import is_blank
@@ -20,38 +21,6 @@ from tformer_cli.wording import is_blank
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# Not "20th", "1990s", "3 p.m.": their letters are translated, and often the number with them. And
-# not the first sign of a placeholder, as in "10 %(name)s"
-_UNIT = (
-    r"(?:[kMGTP]i?B|[kMG]?[Hh]z|[kMm]?[WVA]|[kcmµn]?m|[kmµ]?g|[mcd]?[lL]|ms|px|pt|°[CF]?|"
-    r"%(?!\([^()\s]*\)[-+#0]*[\d.]*[a-zA-Z]|[-+#.]*\d))"
-)
-_NUMBER = (
-    r"(?<![\w.,])\d(?:[\d.,:/'’\u00a0\u202f-]*\d)(?:\s?" + _UNIT + r"(?![\w])|(?![\w]))"
-    r"(?!\s?[ap]\.?m\b)"
-)
-_PICTURES = (
-    r"[\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
-    r"[\u200d\u20e3\ufe0f\u2600-\u27bf\U0001f000-\U0001faff\U000e0020-\U000e007f]*"
-)
-_COPIED = re.compile(
-    "|".join(
-        (
-            r"`[^`\n]+`",
-            r"\b(?:https?|ftps?|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+\.[^\s<>\"'`]*[\w/]",
-            r"(?:\bmailto:)?\b[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+",
-            r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#]?\{[\w.!:#,\[\]-]*\}|\$[A-Za-z_]\w*",
-            r"%\([^()\s]*\)[-+#0]*\d*(?:\.\d+)?[a-zA-Z]",
-            r"(?<![\d%])%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|L|z|j|t)?[diouxXeEfFgGcrsap@](?!\w)",
-            r"(?<![\d%])%L?\d{1,2}(?!\w)",
-            r"(?<![\w/])(?:~?/[\w.-]*\w){2,}/?|\b[A-Z]:\\[^\s<>\"'`]+",
-            r"(?<![\w-])--[a-zA-Z][\w-]*|(?<!\w)[@#][A-Za-z_]\w*",
-            r"(?<![\w.])v?\d+(?:\.\d+){2,}(?![\w])",
-            rf"(?P<number>{_NUMBER})",
-            _PICTURES,
-        )
-    )
-)
 _ANY_NUMBER = re.compile(r"\d[\d.,:/'’\u00a0\u202f -]*\d|\d")
 _ELIDED = re.compile(r"['’]\w+")
 
@@ -70,7 +39,7 @@ def _found(segment: Segment) -> Iterator[Range]:
     kept = sorted((one.start, one.end) for one in spans if one.behavior == "protected")
     reached = [0, *accumulate((end for _, end in kept), max)]
     edges = sorted({place for one in spans for place in (one.start, one.end)})
-    for match in _COPIED.finditer(segment.text):
+    for match in COPIED[segment.is_message].finditer(segment.text):
         start, end = match.span()
         is_copied = start < reached[bisect_left(kept, (end,))]
         is_cut = bisect_right(edges, start) < bisect_left(edges, end)

@@ -52,6 +52,8 @@ class Segment:
     before: str = ""
     """Blanks around it, which are copied."""
     after: str = ""
+    is_message: bool = False
+    """True for a text of a program: it may have syntax that prose has not."""
 
 
 def with_copied(spans: Sequence[Span], copied: Span) -> list[Span]:
@@ -104,6 +106,7 @@ class SegmentBuilder:
 
     def __init__(self, context: str = "", *, joins_blanks: bool = False) -> None:
         self.context = context
+        self.is_message = False
         self._joins_blanks = joins_blanks
         self._text = ""
         self._spans: list[Span] = []
@@ -163,10 +166,12 @@ class SegmentBuilder:
             return places[min(max(place, start), end) - start]
 
         spans = (replace(s, start=moved(s.start), end=moved(s.end)) for s in self._spans)
-        return Segment(inner, tuple(spans), self.context, text[:start], text[end:])
+        around = text[:start], text[end:]
+        return Segment(inner, tuple(spans), self.context, *around, self.is_message)
 
 
-_TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]*+)(?:\s[^<>]*)?/?>")
+# A number names a component of i18next
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]*+|\d+)(?:\s[^<>]*)?/?>")
 
 _VOID = {"br", "hr", "img", "input", "wbr"}
 
@@ -177,13 +182,22 @@ def partners(tags: Sequence[re.Match[str]]) -> dict[int, Literal["open", "close"
     Groups 1 and 2 of a match are the slash of a closing tag and the name.
     """
     kinds: dict[int, Literal["open", "close"]] = {}
-    opened: list[int] = []
+    opened: list[tuple[int, str]] = []
+    numbers_open = Counter[str]()
     for number, tag in enumerate(tags):
-        if tag[2] and not tag[1]:
-            opened.append(number)
-        elif tag[2] and opened and tags[opened[-1]][2].lower() == tag[2].lower():
-            kinds[opened.pop()] = "open"
-            kinds[number] = "close"
+        name = tag[2] and tag[2].lower()
+        if name and not tag[1]:
+            if not tag[0].endswith("/>") and name not in _VOID:
+                opened.append((number, name))
+                numbers_open[name] += 1
+        elif name and numbers_open[name]:
+            # What is still open in it, as in "<b>open <file></b>", is closed by nothing
+            while True:
+                opener, inner = opened.pop()
+                numbers_open[inner] -= 1
+                if inner == name:
+                    break
+            kinds[opener], kinds[number] = "open", "close"
     return kinds
 
 
@@ -197,14 +211,17 @@ def add_message(
 
     `add` takes the text between, and `written` gives what the document has for a tag.
     """
+    builder.is_message = True
     place = 0
     tags = list(_TAG.finditer(text))
     kinds = partners(tags)
     for number, tag in enumerate(tags):
         add(text[place : tag.start()])
-        if number in kinds:
-            (builder.open if kinds[number] == "open" else builder.close)(written(tag[0]))
-        elif tag[2].lower() in _VOID:
+        if kinds.get(number) == "open":
+            builder.open(written(tag[0]), "once" if tag[2].isdecimal() else "repeat")
+        elif number in kinds:
+            builder.close(written(tag[0]))
+        elif tag[2].lower() in _VOID or tag[0].endswith("/>"):
             builder.void(written(tag[0]))
         else:  # as in "open <file>", where a word stands for another
             builder.protected(tag[0], written(tag[0]))

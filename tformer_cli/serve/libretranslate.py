@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from tformer_cli.documents.answers import links_of
 from tformer_cli.documents.known_formats import BY_EXTENSION, format_named
+from tformer_cli.documents.messages import LanguagePair
 from tformer_cli.documents.segments import Document, ReadSettings, Segment
 from tformer_cli.documents.translating import Answer, Translated, translating
 from tformer_cli.documents.translating import Request as Line
@@ -114,7 +115,7 @@ async def translate(site: Site, request: Request) -> Response:
     if text_format == "html":
         deadline = site.deadline(fields)
         pages = await site.apart(_pages, texts)
-        written = await _documents(site, way, pages, deadline)
+        written = await _documents(site, way, pages, LanguagePair(source, target), deadline)
         found = [[one.decode()] for one in written]
     else:
         found = await _translated(site, way, texts, 1 + n_more, site.deadline(fields))
@@ -130,12 +131,14 @@ async def _documents(
     site: Site,
     way: Way,
     documents: Sequence[Document],
+    languages: LanguagePair,
     deadline: float,
     priority: Priority | None = None,
 ) -> list[bytes]:
     """Translates documents; their lines are one request, in which equal ones are sent once."""
     segments = [document.segments for document in documents]
-    job = translating([one for some in segments for one in some], protects=True)
+    all_segments = [one for some in segments for one in some]
+    job = translating(all_segments, protects=True, languages=languages)
     lines, made = await site.apart(_next, job, None)
     while made is None:
         answers = await _lines(site, way, lines, deadline, priority)
@@ -291,7 +294,8 @@ async def translate_file(site: Site, request: Request) -> Response:
     else:
         source = _language(served, fields.text("source"))
     way = served.checked_way(source, target)
-    (written,) = await _documents(site, way, [document], site.deadline(fields), "bulk")
+    pair = LanguagePair(source, target)
+    (written,) = await _documents(site, way, [document], pair, site.deadline(fields), "bulk")
     place = site.downloads.add(file.name, written)
     url = request.url.replace(path=f"/download_file/{place}", query="", fragment="")
     return JSONResponse({"translatedFileUrl": str(url)})

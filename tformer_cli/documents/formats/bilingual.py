@@ -6,6 +6,7 @@ is added where there is none; what has a translation stays, and so do states and
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html import escape
 
 from tformer_cli.documents.segments import Behavior, Document, ReadSettings
@@ -202,6 +203,7 @@ class _Reader:
         unit = build_unit(pieces, origin.name, joins_blanks=not keeps_blanks)
         if unit is None:
             return None
+        unit.segment = replace(unit.segment, is_message=origin.name == "source")
         text = self._source.text
         # Markup around all of the source is no part of the segment, but of the target
         lead, tail = text[origin.inner : unit.start], text[unit.end : origin.inner_end]
