@@ -87,7 +87,7 @@ def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
         return (Text(segment),)
     bars = _bars(text)
     if not bars:
-        return (_plain_text(segment),)
+        return _peeled(_plain_text(segment))
     frame: list[Segment | Text] = []
     place = 0
     try:
@@ -95,8 +95,8 @@ def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
             frame += _peeled(_plain_text(_part_of(segment, place, start)))
             frame.append(Segment(text[start:end]))
             place = end
-    except MessageError:
-        return (_plain_text(segment),)
+    except MessageError:  # markup around both sides of a bar
+        return _peeled(_plain_text(segment))
     return tuple(frame)
 
 

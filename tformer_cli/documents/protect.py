@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING
 
 from tformer_cli.documents.placeholders import COPIED
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _ANY_NUMBER = re.compile(r"\d[\d.,:/'’\u00a0\u202f -]*\d|\d")
+_MOST = 50
+"""Places of a mark that are compared."""
 _ELIDED = re.compile(r"['’]\w+")
 
 
@@ -68,7 +70,7 @@ def restored(source: Segment, text: str, links: Sequence[Link]) -> Restored:
     }
     if not wanted:
         return Restored(text, links, {}, 0)
-    found = _copied(wanted, text)
+    found = _copied(source, wanted, text, links)
     missing = wanted.keys() - found.keys()
     if not missing:
         return Restored(text, links, found, 0)
@@ -159,7 +161,9 @@ class _Edits:
         self.links, self._edits = links, []
 
 
-def _copied(wanted: Mapping[int, str], text: str) -> dict[int, Range]:
+def _copied(
+    source: Segment, wanted: Mapping[int, str], text: str, links: Sequence[Link]
+) -> dict[int, Range]:
     """Finds the protected spans that a translation has, each once; numbers in any notation."""
     found: dict[int, Range] = {}
     taken: list[Range] = []
@@ -178,13 +182,24 @@ def _copied(wanted: Mapping[int, str], text: str) -> dict[int, Range]:
             else:
                 places[copied] = iter(())
         # What is taken stays so: of the same text, the search goes on
-        for start, end in places[copied]:
+        candidates = places[copied]
+        span = source.spans[number]
+        if span.opening and not any(map(str.isalnum, copied)):
+            # What stands for syntax may be a mark of something else, too
+            candidates = iter(_linked_first(span, [*islice(_whole(copied, text), _MOST)], links))
+        for start, end in candidates:
             index = bisect_left(taken, (end,))
             if index == 0 or taken[index - 1][1] <= start:
                 found[number] = (start, end)
                 insort(taken, (start, end))
                 break
     return found
+
+
+def _linked_first(span: Span, places: Sequence[Range], links: Sequence[Link]) -> list[Range]:
+    """Sorts places of a mark: first those that are due to a span."""
+    due = [target for target, (a, b) in links if a < span.end and span.start < b]
+    return sorted(places, key=lambda one: not any(a < one[1] and one[0] < b for a, b in due))
 
 
 def _numbers(text: str) -> dict[tuple[str, int], list[Range]]:

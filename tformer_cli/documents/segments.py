@@ -157,6 +157,9 @@ class SegmentBuilder:
         text = self._text
         start = len(text) - len(text.lstrip())
         end = max(start, len(text.rstrip()))
+        if self.is_message:  # "<1/> new": the blank stays behind the tag
+            voids = [span.start for span in self._spans if span.behavior == "void"]
+            start, end = min([start, *voids]), max([end, *voids])
         inner = text[start:end]
         places: Sequence[int] = range(end - start + 1)
         if self._joins_blanks:
