@@ -71,8 +71,8 @@ _ACCELERATORS = {
     for mark, letter in (("&", r"[^\W_](?!\w*[;=])"), ("_", r"[^\W_]"), ("~", r"[A-Z](?=\w)"))
 }
 """Marks of keys in menus, with their letters."""
-_STAND_IN = "\0"
-"""First character of the markup of what stands for syntax; no document has it in a tag."""
+_STAND_IN, _RANGE = "\0", "\1"
+"""First characters of the markup of what stands for syntax, or is replaced; no tag has them."""
 
 
 def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
@@ -489,11 +489,11 @@ def with_ranges(segment: Segment, ranges: Sequence[Range]) -> Segment:
 
     kept = [span for span in segment.spans if is_outside(span)]
     places = [
-        Span(start, end, "protected", f"{_STAND_IN}{n}") for n, (start, end, _) in enumerate(ranges)
+        Span(start, end, "protected", f"{_RANGE}{n}") for n, (start, end, _) in enumerate(ranges)
     ]
     spans: list[Span] = []
     for span in with_all_copied(kept, places):
-        if span.opening.startswith(_STAND_IN):
+        if span.opening.startswith(_RANGE):
             number = int(span.opening[1:])
             first = ranges[number].start + moves[number]
             spans += (
