@@ -10,11 +10,12 @@ from __future__ import annotations
 import html
 import re
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from tformer_cli.documents.placeholders import COPIED
+from tformer_cli.documents.placeholders import COPIED, placeholders_differ
 from tformer_cli.documents.plurals import plural_samples, sample_number
 from tformer_cli.documents.projection import with_all_copied
 from tformer_cli.documents.segments import Segment, Span
@@ -64,6 +65,14 @@ _QUOTATION = re.compile(r"'((?:[^']|'')*+)'")
 _OFFSET = re.compile(r"\s*offset:\s*\d+")
 _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=]+)\s*\{")
 _CLOSE = re.compile(r"\s*\}")
+_MOST_VALUES = 100
+# What is no value in a sentence
+_STATEMENT = re.compile(
+    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-])|<\?(?!=)|\[(?!\[)|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
+)
+_JOINT = re.compile(r"[/:.,×x-]?")
+_CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")
+"""The number before a form of Laravel's."""
 _ENTITY = re.compile(r"&#?\w+;")
 _ACCELERATORS = {
     # In parentheses, behind words of another script; before a word; in one with a capital
@@ -244,22 +253,24 @@ class _Icu:
         part = _part_of(self._segment, start, end)
         if re.search(rf"(?<!\d){re.escape(number)}(?!\d)", part.text):
             number = ""
-        ranges: list[Range] = []
-        inserts: list[Frame] = []
+        draft = _Draft(part)
         for item in content:
-            raw = self._segment.text[item.start : item.end]
+            raw, place = self._segment.text[item.start : item.end], item.start - start
+            is_shown = True
             if isinstance(item, _Argument):
                 self._check_markup(item)
-                shown, insert = f"{{{item.name}}}", self._frame(item, number, in_plural=in_plural)
+                insert = self._frame(item, number, in_plural=in_plural)
+                is_shown = draft.show_number(place, item.end - start, insert, has_markup=True)
+            elif item.literal == "'":  # written as any other apostrophe
+                draft.show(place, item.end - start, "'", None)
             else:
-                shown, insert = item.literal or number or raw, (Segment(raw),)
-            # An apostrophe is written as any other
-            is_letter = shown == "'"
-            inner = Segment(shown) if is_letter else _stand_in(shown, len(inserts))
-            ranges.append(Range(item.start - start, item.end - start, inner))
-            inserts += [] if is_letter else [insert]
+                shown = item.literal or number or raw
+                is_shown = draft.show(place, item.end - start, shown, (Segment(raw),))
+            if not is_shown:
+                raise MessageError
+        draft.show_values()
         quotes = "{}#" if in_plural else "{}"
-        return Text(with_ranges(part, ranges), tuple(inserts), quotes, self._doubles_quotes)
+        return replace(draft.text(), quotes=quotes, doubles_quotes=self._doubles_quotes)
 
     def _check_markup(self, argument: _Argument) -> None:
         """Refuses markup that stands between branches, or begins or ends in one only."""
@@ -352,6 +363,12 @@ def _bars(text: str) -> list[tuple[int, int]]:
         bars.append((len(before.rstrip()), len(free) - len(behind.lstrip())))
     places = [0, *(place for bar in bars for place in bar), len(free)]
     parts = [free[a:b] for a, b in zip(places[::2], places[1::2], strict=True)]
+    heads = [_CHOICE.match(part) for part in parts]
+    if all(heads):
+        cut = [head.end() for head in heads if head]
+        starts = [0, *(end for _, end in bars)]
+        ends = [0, *(start for start, _ in bars)]
+        return [(end, start + head) for end, start, head in zip(ends, starts, cut, strict=True)]
     # "[a|b]", "(yes|no)" are no forms
     are_whole = all(part.count(a) == part.count(b) for part in parts for a, b in ("()", "[]", "<>"))
     return bars if are_whole else []
@@ -359,30 +376,76 @@ def _bars(text: str) -> list[tuple[int, int]]:
 
 def _plain_text(segment: Segment) -> Text:
     """Makes a text of a message: the model reads "%" for "%%", and no mark of a key."""
-    text = segment.text
-    ranges: list[Range] = []
-    inserts: list[Frame] = []
+    draft, text = _Draft(segment), segment.text
     for found in COPIED[True].finditer(text):
         raw, (start, end) = found[0], found.span()
         shown = "%" if raw == "%%" else html.unescape(raw) if _ENTITY.fullmatch(raw) else raw
-        if shown == raw or not shown.strip() or not _is_free(segment, start, end):
-            continue
-        # As in "don&rsquo;t"
-        is_in_word = text[:start][-1:].isalpha() and text[end : end + 1].isalpha()
-        if is_in_word and shown not in "<>&":
-            ranges.append(Range(start, end, Segment(shown)))
-        else:
-            ranges.append(Range(start, end, _stand_in(shown, len(inserts))))
-            inserts.append((Segment(raw),))
+        if shown != raw and shown.strip():
+            # As in "don&rsquo;t"
+            is_in_word = text[:start][-1:].isalpha() and text[end : end + 1].isalpha()
+            is_letter = is_in_word and shown not in "<>&"
+            draft.show(start, end, shown, None if is_letter else (Segment(raw),))
+    draft.show_values()
     accelerator = ""
     for mark, pattern in _ACCELERATORS.items():
         key = pattern.search(text) if text.count(mark) == 1 else None
-        if key is not None and _is_free(segment, *key.span(2 if key[2] else 0)):
+        if key is not None and draft.show(*key.span(2 if key[2] else 0), "", None):
             accelerator = mark + (key[3] or key[1])
-            ranges.append(Range(*key.span(2 if key[2] else 0), Segment("")))
             break
-    ranges.sort(key=lambda one: one.start)
-    return Text(with_ranges(segment, ranges), tuple(inserts), accelerator=accelerator)
+    return replace(draft.text(), accelerator=accelerator)
+
+
+class _Draft:
+    """Collects what the model reads instead of characters."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._ranges: list[Range] = []
+        self._inserts: list[Frame] = []
+        self._numbers = (str(1000 + (6351 + 1109 * n) % 9000) for n in range(_MOST_VALUES))
+
+    def show(
+        self, start: int, end: int, shown: str, insert: Frame | None, *, has_markup: bool = False
+    ) -> bool:
+        """Shows other characters; `insert` is written in their place, or the translation of them.
+
+        False: markup, or what stands for others already, is in the way.
+        """
+        is_taken = any(one.start < end and start < one.end for one in self._ranges)
+        if is_taken or not (has_markup or _is_free(self._segment, start, end)):
+            return False
+        content = Segment(shown) if insert is None else _stand_in(shown, len(self._inserts))
+        self._ranges.append(Range(start, end, content))
+        self._inserts += [] if insert is None else [insert]
+        return True
+
+    def show_number(self, start: int, end: int, insert: Frame, *, has_markup: bool = False) -> bool:
+        """Shows a number that the text has not, which models copy better than any syntax."""
+        text = self._segment.text
+        is_in_number = text[:start][-1:].isdigit() or text[end : end + 1].isdigit()
+        number = next((one for one in self._numbers if one not in text), None)
+        return (
+            number is not None
+            and not is_in_number
+            and self.show(start, end, number, insert, has_markup=has_markup)
+        )
+
+    def show_values(self) -> None:
+        """Shows numbers for placeholders; those that nothing but marks divides have one."""
+        text, values = self._segment.text, list[list[int]]()
+        for found in COPIED[True].finditer(text):
+            if not found.lastgroup or _STATEMENT.match(found[0]):
+                continue
+            if values and _JOINT.fullmatch(text, values[-1][1], found.start()):
+                values[-1][1] = found.end()
+            else:
+                values.append([*found.span()])
+        for start, end in values:
+            self.show_number(start, end, (Segment(text[start:end]),))
+
+    def text(self) -> Text:
+        ranges = sorted(self._ranges, key=lambda one: one.start)
+        return Text(with_ranges(self._segment, ranges), tuple(self._inserts))
 
 
 def _with_accelerator(segment: Segment, accelerator: str) -> Segment:
@@ -428,6 +491,28 @@ def _filled(part: Text, translated: Iterator[Segment | None]) -> Segment:
 def stand_ins(segment: Segment) -> list[Span]:
     """Returns the spans of what the model reads instead of syntax."""
     return [span for span in segment.spans if span.opening.startswith(_STAND_IN)]
+
+
+def syntax_differs(part: Text, source: Segment, translation: Segment) -> bool:
+    """Tests whether a translation lacks a placeholder, broke it, or has it too often."""
+    ours, theirs = (_with_placeholders(part, segment) for segment in (source, translation))
+    shown = {source.text[span.start : span.end] for span in stand_ins(source)}
+    new = Counter(re.findall(r"\d+", theirs)) - Counter(re.findall(r"\d+", ours))
+    return bool(shown & new.keys()) or placeholders_differ(
+        ours, theirs, is_message=source.is_message
+    )
+
+
+def _with_placeholders(part: Text, segment: Segment) -> str:
+    """Writes the placeholders of a text into it, and a sign for other syntax."""
+    ranges = []
+    for span in sorted(stand_ins(segment), key=lambda span: span.start):
+        raw = "".join(
+            one.text for one in part.inserts[int(span.opening[1:])] if isinstance(one, Segment)
+        )
+        is_placeholder = COPIED[True].fullmatch(raw) is not None
+        ranges.append(Range(span.start, span.end, Segment(raw if is_placeholder else "\ufffc")))
+    return with_ranges(replace(segment, spans=()), ranges).text
 
 
 def _peeled(text: Text) -> Frame:

@@ -22,10 +22,10 @@ from tformer_cli.documents.messages import (
     Text,
     assemble,
     frame_of,
-    stand_ins,
+    syntax_differs,
     texts_of,
 )
-from tformer_cli.documents.placeholders import is_code, placeholders_differ
+from tformer_cli.documents.placeholders import is_code
 from tformer_cli.documents.projection import Link, Range, project
 from tformer_cli.documents.protect import protected, restored
 from tformer_cli.search.formats import TSV_ENDS
@@ -130,7 +130,7 @@ def translating(
     names that are no words stay.
     """
     messages = [_message(one, languages, protects=protects) for one in segments]
-    parts = [text.segment for one in messages for text in texts_of(one.frame)]
+    parts = [text for one in messages for text in texts_of(one.frame)]
     made = iter((yield from _translating_parts(parts, protects=protects)))
     summary = Summary(n_segments=len(segments))
     written: list[Segment | None] = []
@@ -211,10 +211,10 @@ def _written(
 
 
 def _translating_parts(
-    segments: Sequence[Segment], *, protects: bool
+    texts: Sequence[Text], *, protects: bool
 ) -> Generator[list[Request], Sequence[Answer], list[_Part | None]]:
     """Yields lines, is sent their translations, and returns the parts; None: it has no words."""
-    given = [protected(one) if protects else one for one in segments]
+    given = [protected(one.segment) if protects else one.segment for one in texts]
     chosen = {n: one for n, one in enumerate(given) if any(is_text for _, is_text in _pieces(one))}
     lines: dict[str, Request] = {}
     for one in chosen.values():
@@ -232,7 +232,7 @@ def _translating_parts(
     )
     answers = (yield [Request(one, is_piece=True) for one in pieces]) if pieces else ()
     by_piece = dict(zip(pieces, answers, strict=True))
-    made: list[_Part | None] = [None] * len(segments)
+    made: list[_Part | None] = [None] * len(texts)
     for n, one in chosen.items():
         if n in cut:
             translation, doubts = _in_pieces(one, cut[n], by_piece), Counter[str]()
@@ -241,20 +241,11 @@ def _translating_parts(
         else:
             translation, doubts = _placed(one, joined[n])
             parts = [joined[n]]
-        texts = _without_stand_ins(one), _without_stand_ins(translation)
-        if protects and placeholders_differ(*texts, is_message=one.is_message):
+        if protects and syntax_differs(texts[n], one, translation):
             doubts["placeholders"] = 1
         counts = Counter(dict.fromkeys(joined[n].flags, 1)) + doubts
         made[n] = _Part(one, translation, counts, parts)
     return made
-
-
-def _without_stand_ins(segment: Segment) -> str:
-    text, place = "", 0
-    for span in sorted(stand_ins(segment), key=lambda span: span.start):
-        text += segment.text[place : span.start] + "\ufffc"
-        place = span.end
-    return text + segment.text[place:]
 
 
 def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ...]]:
