@@ -65,10 +65,12 @@ _QUOTATION = re.compile(r"'((?:[^']|'')*+)'")
 _OFFSET = re.compile(r"\s*offset:\s*\d+")
 _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=]+)\s*\{")
 _CLOSE = re.compile(r"\s*\}")
-_MOST_VALUES = 100
+_MOST_RANGES, _MOST_VALUES, _MOST_BARS = 200, 100, 20
+_LONGEST, _LONGEST_LABEL = 50_000, 100
+"""Characters of a message with branches, and of one with the mark of a key."""
 # What is no value in a sentence
 _STATEMENT = re.compile(
-    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-])|<\?(?!=)|\[(?!\[)|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
+    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-])|<\?(?!=)|\[[/\d]|\[\w+=|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
 )
 _JOINT = re.compile(r"[/:.,×x-]?")
 _CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")
@@ -84,10 +86,20 @@ _STAND_IN, _RANGE = "\0", "\1"
 """First characters of the markup of what stands for syntax, or is replaced; no tag has them."""
 
 
-def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
-    """Divides a message; a text without syntax is one part."""
+def has_branches(text: str) -> bool:
+    """Tests whether a text has an argument of ICU's with branches: plural or select."""
+    return _COMPLEX.search(text) is not None
+
+
+def frame_of(segment: Segment, languages: LanguagePair, *, is_icu: bool = False) -> Frame:
+    """Divides a message; a text without syntax is one part.
+
+    `is_icu`: its file is of ICU's messages, so that an apostrophe may be syntax in all of them.
+    """
     text = segment.text
-    if _COMPLEX.search(text):
+    if has_branches(text):
+        if len(text) > _LONGEST:
+            raise MessageError
         content, end = _Parser(text).content(0, "", 0)
         if end != len(text):
             raise MessageError
@@ -95,18 +107,29 @@ def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
     if not segment.is_message:
         return (Text(segment),)
     bars = _bars(text)
-    if not bars:
-        return _peeled(_plain_text(segment))
-    frame: list[Segment | Text] = []
-    place = 0
     try:
-        for start, end in [*bars, (len(text), len(text))]:
-            frame += _peeled(_plain_text(_part_of(segment, place, start)))
-            frame.append(Segment(text[start:end]))
-            place = end
-    except MessageError:  # markup around both sides of a bar
-        return _peeled(_plain_text(segment))
+        parts = [*_divided(segment, bars)]
+    except MessageError:
+        parts = []
+    # Markup may stand around both sides of a bar, or within it
+    if sum(len(part.spans) for part in parts) != len(segment.spans):
+        parts = [segment]
+    quotes = "{" if is_icu and "'{" not in text else ""
+    frame: list[Segment | Text] = []
+    for number, part in enumerate(parts):
+        is_bar = number % 2 == 1
+        frame += (part,) if is_bar else _peeled(replace(_plain_text(part), quotes=quotes))
     return tuple(frame)
+
+
+def _divided(segment: Segment, bars: Sequence[tuple[int, int]]) -> Iterator[Segment]:
+    """Yields the forms of a message, and the bars between them."""
+    place = 0
+    for start, behind in bars:
+        yield _part_of(segment, place, start)
+        yield Segment(segment.text[start:behind])
+        place = behind
+    yield _part_of(segment, place, len(segment.text))
 
 
 def texts_of(frame: Frame) -> Iterator[Text]:
@@ -335,6 +358,7 @@ def _with_quotes(segment: Segment, part: Text) -> Segment:
     """Writes apostrophes so that they do not quote what follows them."""
     copied = [(s.start, s.end) for s in segment.spans if s.behavior == "protected"]
     starts = {s.start for s in segment.spans if s.opening.startswith(_STAND_IN)}
+    ends = ("", "'") if "}" in part.quotes else ()
     ranges: list[Range] = []
     for found in re.finditer("'", segment.text):
         place = found.start()
@@ -343,7 +367,7 @@ def _with_quotes(segment: Segment, part: Text) -> Segment:
             continue
         if part.doubles_quotes:
             ranges.append(Range(place, place + 1, Segment("''")))
-        elif not follower or follower in part.quotes or follower == "'" or place + 1 in starts:
+        elif place + 1 in starts or follower in ends or (follower and follower in part.quotes):
             ranges.append(Range(place, place + 1, Segment("\u2019")))
     return with_ranges(segment, ranges)
 
@@ -357,18 +381,15 @@ def _bars(text: str) -> list[tuple[int, int]]:
         return []
     # What is copied may have bars of its own
     free = COPIED[True].sub(lambda found: "x" * len(found[0]), text)
-    bars = []
-    for found in re.finditer(r"\|", free):
-        before, behind = free[: found.start()], free[found.end() :]
-        bars.append((len(before.rstrip()), len(free) - len(behind.lstrip())))
+    bars = [found.span() for found in re.finditer(r"(?<!\s)\s*\|\s*", free)]
+    if not bars or len(bars) > _MOST_BARS:
+        return []
     places = [0, *(place for bar in bars for place in bar), len(free)]
     parts = [free[a:b] for a, b in zip(places[::2], places[1::2], strict=True)]
-    heads = [_CHOICE.match(part) for part in parts]
+    bars_before = [(0, 0), *bars]
+    heads = [_CHOICE.match(text, end) for _, end in bars_before]
     if all(heads):
-        cut = [head.end() for head in heads if head]
-        starts = [0, *(end for _, end in bars)]
-        ends = [0, *(start for start, _ in bars)]
-        return [(end, start + head) for end, start, head in zip(ends, starts, cut, strict=True)]
+        return [(bar[0], head.end()) for bar, head in zip(bars_before, heads, strict=True) if head]
     # "[a|b]", "(yes|no)" are no forms
     are_whole = all(part.count(a) == part.count(b) for part in parts for a, b in ("()", "[]", "<>"))
     return bars if are_whole else []
@@ -382,13 +403,14 @@ def _plain_text(segment: Segment) -> Text:
         shown = "%" if raw == "%%" else html.unescape(raw) if _ENTITY.fullmatch(raw) else raw
         if shown != raw and shown.strip():
             # As in "don&rsquo;t"
-            is_in_word = text[:start][-1:].isalpha() and text[end : end + 1].isalpha()
+            is_in_word = text[max(0, start - 1) : start].isalpha() and text[end : end + 1].isalpha()
             is_letter = is_in_word and shown not in "<>&"
             draft.show(start, end, shown, None if is_letter else (Segment(raw),))
     draft.show_values()
     accelerator = ""
     for mark, pattern in _ACCELERATORS.items():
-        key = pattern.search(text) if text.count(mark) == 1 else None
+        is_label = len(text) <= _LONGEST_LABEL and text.count(mark) == 1
+        key = pattern.search(text) if is_label else None
         if key is not None and draft.show(*key.span(2 if key[2] else 0), "", None):
             accelerator = mark + (key[3] or key[1])
             break
@@ -402,7 +424,7 @@ class _Draft:
         self._segment = segment
         self._ranges: list[Range] = []
         self._inserts: list[Frame] = []
-        self._numbers = (str(1000 + (6351 + 1109 * n) % 9000) for n in range(_MOST_VALUES))
+        self._numbers = (str(100 + (635 + 109 * n) % 900) for n in range(_MOST_VALUES))
 
     def show(
         self, start: int, end: int, shown: str, insert: Frame | None, *, has_markup: bool = False
@@ -411,7 +433,9 @@ class _Draft:
 
         False: markup, or what stands for others already, is in the way.
         """
-        is_taken = any(one.start < end and start < one.end for one in self._ranges)
+        is_taken = len(self._ranges) == _MOST_RANGES or any(
+            one.start < end and start < one.end for one in self._ranges
+        )
         if is_taken or not (has_markup or _is_free(self._segment, start, end)):
             return False
         content = Segment(shown) if insert is None else _stand_in(shown, len(self._inserts))
@@ -422,7 +446,7 @@ class _Draft:
     def show_number(self, start: int, end: int, insert: Frame, *, has_markup: bool = False) -> bool:
         """Shows a number that the text has not, which models copy better than any syntax."""
         text = self._segment.text
-        is_in_number = text[:start][-1:].isdigit() or text[end : end + 1].isdigit()
+        is_in_number = text[max(0, start - 1) : start].isdigit() or text[end : end + 1].isdigit()
         number = next((one for one in self._numbers if one not in text), None)
         return (
             number is not None
@@ -434,7 +458,9 @@ class _Draft:
         """Shows numbers for placeholders; those that nothing but marks divides have one."""
         text, values = self._segment.text, list[list[int]]()
         for found in COPIED[True].finditer(text):
-            if not found.lastgroup or _STATEMENT.match(found[0]):
+            # As in [b]bold[/b]
+            is_tag = found[0][0] == "[" and f"[/{found[0][1:]}" in text
+            if not found.lastgroup or is_tag or _STATEMENT.match(found[0]):
                 continue
             if values and _JOINT.fullmatch(text, values[-1][1], found.start()):
                 values[-1][1] = found.end()

@@ -302,6 +302,8 @@ def placeholders_differ(source: str, translation: str, *, is_message: bool) -> b
     """Tests whether a translation lacks a placeholder, broke it, or has it too often."""
     ours, theirs = (_placeholders(text, is_message=is_message) for text in (source, translation))
     known = Counter(ours.found)
+    if not (known or is_message):
+        return False
     if any(
         number != known[text] for text, number in Counter(theirs.found).items() if text in known
     ):

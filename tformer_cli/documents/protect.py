@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _ANY_NUMBER = re.compile(r"\d[\d.,:/'’\u00a0\u202f -]*\d|\d")
 _MOST = 50
 """Places of a mark that are compared."""
+_OPENING = "{%$@~:<[(&#"
+"""First characters of what a blank keeps apart from a text before it."""
 _ELIDED = re.compile(r"['’]\w+")
 
 
@@ -249,6 +251,7 @@ def _with_blanks(source: Segment, span: Span, before: str, behind: str) -> str:
         before.strip() and not own_before.strip()
     ):
         copied = " " + copied
-    if behind.isalnum() and not own_behind.isalnum():
+    is_opened = behind in _OPENING and bool(behind) and not own_behind.strip()
+    if is_opened or (behind.isalnum() and not own_behind.isalnum()):
         copied += " "
     return copied

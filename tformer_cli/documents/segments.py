@@ -122,7 +122,8 @@ class SegmentBuilder:
         return is_blank(self._text)
 
     def text(self, text: str) -> None:
-        last = self._spans[-1] if self._spans and self._joins_blanks else None
+        joins = self._joins_blanks or self.is_message
+        last = self._spans[-1] if self._spans and joins else None
         # An image between two blanks keeps both, of which the text has one
         if last is not None and (last.behavior, last.start) == ("void", len(self._text)):
             rest = text.lstrip(_BLANKS)
