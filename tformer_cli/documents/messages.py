@@ -161,7 +161,9 @@ class _Token(NamedTuple):
     start: int
     end: int
     literal: str = ""
-    """What a quotation says; empty: the number that a plural counts."""
+    """What a quotation says; empty: an argument."""
+    is_counted: bool = False
+    """True for the number that a plural counts."""
 
 
 class _Branch(NamedTuple):
@@ -201,6 +203,7 @@ class _Parser:
         content: _Content = []
         while found := _SYNTAX.search(self._text, place):
             place = found.start()
+            item: _Token | _Argument | None
             if found[0] == "}":
                 return content, place
             if found[0] == "{":
@@ -208,7 +211,8 @@ class _Parser:
             elif found[0] == "'":
                 item, place = self._quotation(place, counted)
             else:
-                item, place = _Token(place, place + 1) if counted else None, place + 1
+                item = _Token(place, place + 1, is_counted=True) if counted else None
+                place += 1
             if item is not None:
                 content.append(item)
         return content, len(self._text)
@@ -224,9 +228,7 @@ class _Parser:
             raise MessageError
         return _Token(place, found.end(), found[1].replace("''", "'")), found.end()
 
-    def _argument(
-        self, start: int, counted: str, depth: int
-    ) -> tuple[_Token | _Argument | None, int]:
+    def _argument(self, start: int, counted: str, depth: int) -> tuple[_Token | _Argument, int]:
         head = _ARGUMENT.match(self._text, start)
         if head is None:
             raise MessageError
@@ -243,8 +245,8 @@ class _Parser:
                 break
         else:
             raise MessageError
-        is_number = name == counted and kind in (None, "number")
-        return _Token(start, place) if is_number else None, place
+        is_counted = bool(counted) and name == counted and kind in (None, "number")
+        return _Token(start, place, is_counted=is_counted), place
 
     def _branches(self, place: int, counted: str, depth: int) -> tuple[list[_Branch], int]:
         branches: list[_Branch] = []
@@ -286,9 +288,14 @@ class _Icu:
                 is_shown = draft.show_number(place, item.end - start, insert, has_markup=True)
             elif item.literal == "'":  # written as any other apostrophe
                 draft.show(place, item.end - start, "'", None)
-            else:
+            elif item.literal or item.is_counted:
                 shown = item.literal or number or raw
                 is_shown = draft.show(place, item.end - start, shown, (Segment(raw),))
+            else:
+                insert = (Segment(raw),)
+                is_shown = draft.show_number(place, item.end - start, insert) or draft.show(
+                    place, item.end - start, raw, insert
+                )
             if not is_shown:
                 raise MessageError
         draft.show_values()
@@ -336,7 +343,7 @@ class _Icu:
         selectors = [self._selector(branch) for branch in argument.branches]
         categories = (
             ()
-            if argument.kind == "select"
+            if argument.kind == "select" or "other" not in selectors
             else tuple(plural_samples(self._languages.target, is_ordinal=is_ordinal))
         )
         for branch, selector in zip(argument.branches, selectors, strict=True):
@@ -524,8 +531,11 @@ def syntax_differs(part: Text, source: Segment, translation: Segment) -> bool:
     ours, theirs = (_with_placeholders(part, segment) for segment in (source, translation))
     shown = {source.text[span.start : span.end] for span in stand_ins(source)}
     new = Counter(re.findall(r"\d+", theirs)) - Counter(re.findall(r"\d+", ours))
-    return bool(shown & new.keys()) or placeholders_differ(
-        ours, theirs, is_message=source.is_message
+    return (
+        bool(shown & new.keys())
+        # Of a part of ICU's, all syntax has been replaced
+        or any(theirs.count(mark) > ours.count(mark) for mark in part.quotes)
+        or placeholders_differ(ours, theirs, is_message=source.is_message)
     )
 
 
