@@ -285,7 +285,11 @@ class _Icu:
             if isinstance(item, _Argument):
                 self._check_markup(item)
                 insert = self._frame(item, number, in_plural=in_plural)
-                is_shown = draft.show_number(place, item.end - start, insert, has_markup=True)
+                end_of_item = item.end - start
+                is_shown = draft.show_number(place, end_of_item, insert, has_markup=True)
+                is_shown = is_shown or draft.show(
+                    place, end_of_item, f"{{{item.name}}}", insert, has_markup=True
+                )
             elif item.literal == "'":  # written as any other apostrophe
                 draft.show(place, item.end - start, "'", None)
             elif item.literal or item.is_counted:

@@ -186,7 +186,11 @@ def _copied(
         # What is taken stays so: of the same text, the search goes on
         candidates = places[copied]
         span = source.spans[number]
-        if span.opening and not any(map(str.isalnum, copied)):
+        if span.opening and copied.isdecimal():
+            # Letters may stand at it, as they do in the text
+            alone = re.finditer(rf"(?<!\d){copied}(?!\d)", text)
+            candidates = chain((one.span() for one in alone), candidates)
+        elif span.opening and not any(map(str.isalnum, copied)):
             # What stands for syntax may be a mark of something else, too
             candidates = iter(_linked_first(span, [*islice(_whole(copied, text), _MOST)], links))
         for start, end in candidates:
