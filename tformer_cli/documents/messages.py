@@ -48,7 +48,8 @@ class Text:
     """Written instead of these spans, by their numbers."""
     quotes: str = ""
     """Characters before which an apostrophe would begin a quotation."""
-    doubles_quotes: bool = False
+    apostrophe: str = ""
+    """Written for each apostrophe; empty: itself, where it quotes nothing."""
     accelerator: str = ""
     """The mark of a key, and its letter: "&O"."""
 
@@ -75,6 +76,7 @@ _STATEMENT = re.compile(
 _JOINT = re.compile(r"[/:.,×x-]?")
 _CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")
 """The number before a form of Laravel's."""
+_NUMBERED = re.compile(r"\{\d+[,}]")
 _ENTITY = re.compile(r"&#?\w+;")
 _ACCELERATORS = {
     # In parentheses, behind words of another script; before a word; in one with a capital
@@ -91,11 +93,8 @@ def has_branches(text: str) -> bool:
     return _COMPLEX.search(text) is not None
 
 
-def frame_of(segment: Segment, languages: LanguagePair, *, is_icu: bool = False) -> Frame:
-    """Divides a message; a text without syntax is one part.
-
-    `is_icu`: its file is of ICU's messages, so that an apostrophe may be syntax in all of them.
-    """
+def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
+    """Divides a message; a text without syntax is one part."""
     text = segment.text
     if has_branches(text):
         if len(text) > _LONGEST:
@@ -114,11 +113,10 @@ def frame_of(segment: Segment, languages: LanguagePair, *, is_icu: bool = False)
     # Markup may stand around both sides of a bar, or within it
     if sum(len(part.spans) for part in parts) != len(segment.spans):
         parts = [segment]
-    quotes = "{" if is_icu and "'{" not in text else ""
     frame: list[Segment | Text] = []
     for number, part in enumerate(parts):
         is_bar = number % 2 == 1
-        frame += (part,) if is_bar else _peeled(replace(_plain_text(part), quotes=quotes))
+        frame += (part,) if is_bar else _peeled(_plain_text(part))
     return tuple(frame)
 
 
@@ -269,7 +267,7 @@ class _Icu:
 
     def __init__(self, segment: Segment, languages: LanguagePair) -> None:
         self._segment, self._languages = segment, languages
-        self._doubles_quotes = "''" in segment.text
+        self._apostrophe = "''" if "''" in segment.text else ""
 
     def text(
         self, content: _Content, start: int, end: int, number: str = "", *, in_plural: bool = False
@@ -304,7 +302,7 @@ class _Icu:
                 raise MessageError
         draft.show_values()
         quotes = "{}#" if in_plural else "{}"
-        return replace(draft.text(), quotes=quotes, doubles_quotes=self._doubles_quotes)
+        return replace(draft.text(), quotes=quotes, apostrophe=self._apostrophe)
 
     def _check_markup(self, argument: _Argument) -> None:
         """Refuses markup that stands between branches, or begins or ends in one only."""
@@ -376,8 +374,8 @@ def _with_quotes(segment: Segment, part: Text) -> Segment:
         follower = segment.text[place + 1 : place + 2]
         if any(start <= place < end for start, end in copied):
             continue
-        if part.doubles_quotes:
-            ranges.append(Range(place, place + 1, Segment("''")))
+        if part.apostrophe:
+            ranges.append(Range(place, place + 1, Segment(part.apostrophe)))
         elif place + 1 in starts or follower in ends or (follower and follower in part.quotes):
             ranges.append(Range(place, place + 1, Segment("\u2019")))
     return with_ranges(segment, ranges)
@@ -417,6 +415,9 @@ def _plain_text(segment: Segment) -> Text:
             is_in_word = text[max(0, start - 1) : start].isalpha() and text[end : end + 1].isalpha()
             is_letter = is_in_word and shown not in "<>&"
             draft.show(start, end, shown, None if is_letter else (Segment(raw),))
+    if _NUMBERED.search(text):
+        for found in re.finditer("''", text):
+            draft.show(*found.span(), "'", None)
     draft.show_values()
     accelerator = ""
     for mark, pattern in _ACCELERATORS.items():
@@ -425,7 +426,12 @@ def _plain_text(segment: Segment) -> Text:
         if key is not None and draft.show(*key.span(2 if key[2] else 0), "", None):
             accelerator = mark + (key[3] or key[1])
             break
-    return replace(draft.text(), accelerator=accelerator)
+    # An apostrophe quotes in Java and in ICU
+    quotes = "" if "'{" in text else "{"
+    apostrophe = ""
+    if _NUMBERED.search(text):
+        apostrophe = "''" if "''" in text else "" if "'" in text else "\u2019"
+    return replace(draft.text(), accelerator=accelerator, quotes=quotes, apostrophe=apostrophe)
 
 
 class _Draft:
@@ -516,7 +522,7 @@ def _filled(part: Text, translated: Iterator[Segment | None]) -> Segment:
     segment = next(translated) or part.segment
     if part.accelerator:
         segment = _with_accelerator(segment, part.accelerator)
-    if part.quotes:
+    if part.quotes or part.apostrophe:
         segment = _with_quotes(segment, part)
     inserts = [assemble(inner, translated) for inner in part.inserts]
     marks = sorted(stand_ins(segment), key=lambda span: span.start)
@@ -547,11 +553,10 @@ def _with_placeholders(part: Text, segment: Segment) -> str:
     """Writes the placeholders of a text into it, and a sign for other syntax."""
     ranges = []
     for span in sorted(stand_ins(segment), key=lambda span: span.start):
-        raw = "".join(
-            one.text for one in part.inserts[int(span.opening[1:])] if isinstance(one, Segment)
-        )
-        is_placeholder = COPIED[True].fullmatch(raw) is not None
-        ranges.append(Range(span.start, span.end, Segment(raw if is_placeholder else "\ufffc")))
+        first, *others = part.inserts[int(span.opening[1:])]
+        if others or isinstance(first, Text):
+            first = Segment("\ufffc")
+        ranges.append(Range(span.start, span.end, first))
     return with_ranges(replace(segment, spans=()), ranges).text
 
 

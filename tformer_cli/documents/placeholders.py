@@ -259,7 +259,7 @@ def is_code(text: str) -> bool:
 _UNIT = (
     r"(?:[kMGTP]i?B|[kMG]?[Hh]z|[kMm]?[WVA]|[kcmµn]?m|[kmµ]?g|[mcd]?[lL]|ms|px|pt|°[CF]?|"
     # Not the first sign of a placeholder, as in "10 %(name)s"
-    r"%(?!%|\([^()\s]*\)[-+#0]*[\d.]*[a-zA-Z]|[-+#.]*\d))"
+    r"%(?=$|[\s,;:!?)\]}\"»’”…/]|[.'-](?:\s|$)))"
 )
 # Not "20th", "1990s", "3 p.m.": their letters are translated, and often the number with them
 _NUMBER = (
@@ -293,29 +293,26 @@ def _compiled(*, in_messages: bool) -> re.Pattern[str]:
 
 COPIED = {is_message: _compiled(in_messages=is_message) for is_message in (False, True)}
 """Texts that are copied in prose, and in messages."""
-_IN_ORDER = re.compile(r"%(?!\d+\$)[-+#0'\d.*]*[a-zA-Z@]+|\{(?:[:!][^{}]*)?\}")
+_IN_ORDER = re.compile(r"%(?!\d+\$)[-+#0'\d.*]*[a-zA-Z@]+|\{(?:[:!][^{}]*)?\}|~[\d,:@']*[a-zA-Z]")
 """Placeholders that are filled in the order in which they stand."""
-_MARKS = ("{", "}", "%")
+_MARKS = ("{", "}", "%", "~")
 
 
 def placeholders_differ(source: str, translation: str, *, is_message: bool) -> bool:
     """Tests whether a translation lacks a placeholder, broke it, or has it too often."""
     ours, theirs = (_placeholders(text, is_message=is_message) for text in (source, translation))
-    known = Counter(ours.found)
+    known, new = Counter(ours.found), Counter(theirs.found)
     if not (known or is_message):
         return False
-    if any(
-        number != known[text] for text, number in Counter(theirs.found).items() if text in known
-    ):
+    if any(new[text] != number for text, number in known.items()):
         return True
+    marks = [mark for mark in _MARKS if any(mark in text for text in known)]
     # ":name" and "[x]" may be marks of a translation; braces and conversions are none
-    if any(text not in known and text[0] in "{%" for text in theirs.found):
-        return True
-    if not known.keys() <= set(theirs.found):
-        return True
-    for mark in _MARKS:
-        if any(mark in text for text in known) and ours.rest.count(mark) != theirs.rest.count(mark):
+    for text in new.keys() - known.keys():
+        if text[0] in "{%" or any(mark in text for mark in marks):
             return True
+    if any(ours.rest.count(mark) != theirs.rest.count(mark) for mark in marks):
+        return True
     return [*filter(_IN_ORDER.fullmatch, ours.found)] != [
         *filter(_IN_ORDER.fullmatch, theirs.found)
     ]
@@ -324,10 +321,17 @@ def placeholders_differ(source: str, translation: str, *, is_message: bool) -> b
 class _Placeholders(NamedTuple):
     found: list[str]
     rest: str
-    """The text without what is copied."""
+    """The text without them."""
 
 
 def _placeholders(text: str, *, is_message: bool) -> _Placeholders:
-    copied = COPIED[is_message]
-    found = [match[0] for match in copied.finditer(text) if match.lastgroup]
-    return _Placeholders(found, copied.sub(" ", text))
+    found: list[str] = []
+
+    def take(match: re.Match[str]) -> str:
+        if not match.lastgroup:
+            return match[0]
+        found.append(match[0])
+        return " "
+
+    rest = COPIED[is_message].sub(take, text)
+    return _Placeholders(found, rest)

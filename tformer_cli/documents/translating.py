@@ -22,7 +22,6 @@ from tformer_cli.documents.messages import (
     Text,
     assemble,
     frame_of,
-    has_branches,
     syntax_differs,
     texts_of,
 )
@@ -130,11 +129,7 @@ def translating(
     With `protects`, placeholders are copied, messages of programs are divided into their texts, and
     names that are no words stay.
     """
-    is_icu = protects and any(has_branches(one.text) for one in segments)
-    messages = [
-        _message(one, languages, protects=protects, is_icu=is_icu and one.is_message)
-        for one in segments
-    ]
+    messages = [_message(one, languages, protects=protects) for one in segments]
     parts = [text for one in messages for text in texts_of(one.frame)]
     made = iter((yield from _translating_parts(parts, protects=protects)))
     summary = Summary(n_segments=len(segments))
@@ -165,15 +160,13 @@ class _Part:
     answers: Sequence[Answer]
 
 
-def _message(
-    segment: Segment, languages: LanguagePair, *, protects: bool, is_icu: bool
-) -> _Message:
+def _message(segment: Segment, languages: LanguagePair, *, protects: bool) -> _Message:
     if not protects:
         return _Message((Text(segment),))
     if is_code(segment.text):
         return _Message(kept=CODE)
     try:
-        return _Message(frame_of(segment, languages, is_icu=is_icu))
+        return _Message(frame_of(segment, languages))
     except MessageError:
         return _Message(kept=SYNTAX)
 
