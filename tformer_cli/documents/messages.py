@@ -66,6 +66,8 @@ _QUOTATION = re.compile(r"'((?:[^']|'')*+)'")
 _OFFSET = re.compile(r"\s*offset:\s*\d+")
 _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=]+)\s*\{")
 _CLOSE = re.compile(r"\s*\}")
+_VALUE_LENGTH = 3
+"""Digits of the numbers that stand for placeholders."""
 _MOST_RANGES, _MOST_VALUES, _MOST_BARS = 200, 100, 20
 _LONGEST, _LONGEST_LABEL = 50_000, 100
 """Characters of a message with branches, and of one with the mark of a key."""
@@ -366,7 +368,8 @@ class _Icu:
 def _with_quotes(segment: Segment, part: Text) -> Segment:
     """Writes apostrophes so that they do not quote what follows them."""
     copied = [(s.start, s.end) for s in segment.spans if s.behavior == "protected"]
-    starts = {s.start for s in segment.spans if s.opening.startswith(_STAND_IN)}
+    # FormatJS quotes tags, too
+    edges = {place for s in segment.spans if s.opening for place in (s.start, s.end)}
     ends = ("", "'") if "}" in part.quotes else ()
     ranges: list[Range] = []
     for found in re.finditer("'", segment.text):
@@ -376,7 +379,7 @@ def _with_quotes(segment: Segment, part: Text) -> Segment:
             continue
         if part.apostrophe:
             ranges.append(Range(place, place + 1, Segment(part.apostrophe)))
-        elif place + 1 in starts or follower in ends or (follower and follower in part.quotes):
+        elif place + 1 in edges or follower in ends or (follower and follower in part.quotes):
             ranges.append(Range(place, place + 1, Segment("\u2019")))
     return with_ranges(segment, ranges)
 
@@ -542,7 +545,8 @@ def syntax_differs(part: Text, source: Segment, translation: Segment) -> bool:
     shown = {source.text[span.start : span.end] for span in stand_ins(source)}
     new = Counter(re.findall(r"\d+", theirs)) - Counter(re.findall(r"\d+", ours))
     return (
-        bool(shown & new.keys())
+        any(number in shown for number in new)
+        or any(text in number for number in new for text in shown if len(text) >= _VALUE_LENGTH)
         # Of a part of ICU's, all syntax has been replaced
         or any(theirs.count(mark) > ours.count(mark) for mark in part.quotes)
         or placeholders_differ(ours, theirs, is_message=source.is_message)

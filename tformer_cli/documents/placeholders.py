@@ -295,7 +295,7 @@ COPIED = {is_message: _compiled(in_messages=is_message) for is_message in (False
 """Texts that are copied in prose, and in messages."""
 _IN_ORDER = re.compile(r"%(?!\d+\$)[-+#0'\d.*]*[a-zA-Z@]+|\{(?:[:!][^{}]*)?\}|~[\d,:@']*[a-zA-Z]")
 """Placeholders that are filled in the order in which they stand."""
-_MARKS = ("{", "}", "%", "~")
+_MARKS = ("{", "}", "%", "~", "$")
 
 
 def placeholders_differ(source: str, translation: str, *, is_message: bool) -> bool:

@@ -7,6 +7,8 @@ Babel's copy of CLDR, which a test compares it with; Babel itself would be 10 MB
 
 from functools import lru_cache
 
+from tformer_cli.text.languages import main_code
+
 _CARDINAL = {
     (
         "af an asa ast az bal bem bez bg brx ce cgg chr ckb da de dv ee el en eo et eu fi fo fur "
@@ -80,11 +82,33 @@ _ORDINAL = {
     "uk": "few 3 23; other 0-2 4-22 24-30",
 }
 
+_PAIRS_OF_CODES = (
+    "afr:af aka:ak fat:ak twi:ak amh:am arg:an ara:ar arb:ar asm:as aze:az azj:az bel:be "
+    "bul:bg bam:bm ben:bn bod:bo tib:bo bre:br bos:bs cat:ca che:ce ces:cs cze:cs cym:cy "
+    "wel:cy dan:da deu:de ger:de div:dv adp:dz dzo:dz ewe:ee ell:el gre:el eng:en epo:eo "
+    "spa:es ekk:et est:et baq:eu eus:eu fas:fa per:fa pes:fa fuc:ff ful:ff fin:fi fao:fo "
+    "fra:fr fre:fr fry:fy gle:ga gla:gd glg:gl guj:gu prp:gu glv:gv hau:ha heb:he hin:hi "
+    "hrv:hr scr:hr hat:ht hun:hu arm:hy hye:hy ina:ia ind:id ibo:ig iii:ii ido:io ice:is "
+    "isl:is ita:it ike:iu iku:iu jpn:ja jav:jv jaw:jv geo:ka kat:ka kaz:kk kal:kl khm:km "
+    "kan:kn kor:ko kas:ks kmr:ku kur:ku cor:kw kir:ky ltz:lb lug:lg lin:ln lao:lo lit:lt "
+    "lav:lv lvs:lv mlg:mg plt:mg mac:mk mkd:mk mal:ml drh:mn khk:mn mon:mn mar:mr may:ms "
+    "msa:ms zsm:ms mlt:mt bur:my mya:my nob:nb nde:nd nep:ne npi:ne dut:nl nld:nl nno:nn "
+    "nor:no nbl:nr nya:ny gaz:om orm:om ori:or ory:or oss:os pan:pa pol:pl pbu:ps pus:ps "
+    "por:pt roh:rm mol:ro ron:ro rum:ro rus:ru src:sc srd:sc snd:sd sme:se sag:sg sin:si "
+    "slk:sk slo:sk slv:sl sna:sn som:so alb:sq als:sq sqi:sq scc:sr srp:sr ssw:ss sot:st "
+    "sun:su swe:sv swa:sw swh:sw tam:ta tel:te tha:th tir:ti tuk:tk tsn:tn ton:to tur:tr "
+    "tso:ts uig:ug ukr:uk urd:ur uzb:uz uzn:uz ven:ve vie:vi vol:vo wln:wa wol:wo xho:xh "
+    "ydd:yi yid:yi yor:yo chi:zh cmn:zh zho:zh zul:zu"
+)
+_LONG_CODES = dict(pair.split(":") for pair in _PAIRS_OF_CODES.split())
+"""Codes of three letters, as NLLB's begin (fra_Latn), and those that CLDR has for them."""
+
 
 @lru_cache(maxsize=64)
 def plural_samples(language: str, *, is_ordinal: bool) -> dict[str, tuple[str, ...]]:
     """Returns the categories of a language, each with numbers in it; none: it is not known."""
-    code = language.lower().replace("_", "-").split("-")[0]
+    code = main_code(language)
+    code = _LONG_CODES.get(code, code)
     for languages, row in (_ORDINAL if is_ordinal else _CARDINAL).items():
         if code in languages.split():
             cells = (cell.split() for cell in row.split("; "))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import codecs
 import html
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal, Protocol
 
+from tformer_cli.documents.placeholders import COPIED
 from tformer_cli.errors import DataError
 from tformer_cli.wording import is_blank
 
@@ -217,7 +219,14 @@ def add_message(
     """
     builder.is_message = True
     place = 0
-    tags = list(_TAG.finditer(text))
+    # "%<city>s" has no tag
+    taken = [found.span() for found in COPIED[True].finditer(text) if found.lastgroup]
+    ends = [end for _, end in taken]
+    tags = [
+        tag
+        for tag in _TAG.finditer(text)
+        if (n := bisect_right(ends, tag.start())) == len(taken) or tag.end() <= taken[n][0]
+    ]
     kinds = partners(tags)
     for number, tag in enumerate(tags):
         add(text[place : tag.start()])
