@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tformer_cli.documents.messages import has_branches
+from tformer_cli.documents.placeholders import is_code
 from tformer_cli.documents.projection import Link
 from tformer_cli.documents.protect import protected, restored
 from tformer_cli.documents.segments import Segment
@@ -130,7 +132,10 @@ class ModelAnswers:
         made = []
         for one in buffer:
             segment, (best, *others) = segments[one.index], one.hypotheses
-            if segment.spans:
+            if is_code(one.source) or has_branches(one.source):
+                kept = replace(best, text=one.source)
+                one = replace(one, hypotheses=(kept, *others))
+            elif segment.spans:
                 self._uncount(one, [(span.start, span.end) for span in segment.spans])
                 text = restored(segment, best.text, links.get(one.index) or ()).text
                 one = replace(one, hypotheses=(replace(best, text=text), *others))

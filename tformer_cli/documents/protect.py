@@ -10,9 +10,10 @@ import re
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING
 
+from tformer_cli.documents.placeholders import COPIED
 from tformer_cli.documents.projection import Link, Range, project, with_all_copied
 from tformer_cli.documents.segments import Segment, Span
 from tformer_cli.wording import is_blank
@@ -20,39 +21,11 @@ from tformer_cli.wording import is_blank
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# Not "20th", "1990s", "3 p.m.": their letters are translated, and often the number with them. And
-# not the first sign of a placeholder, as in "10 %(name)s"
-_UNIT = (
-    r"(?:[kMGTP]i?B|[kMG]?[Hh]z|[kMm]?[WVA]|[kcmµn]?m|[kmµ]?g|[mcd]?[lL]|ms|px|pt|°[CF]?|"
-    r"%(?!\([^()\s]*\)[-+#0]*[\d.]*[a-zA-Z]|[-+#.]*\d))"
-)
-_NUMBER = (
-    r"(?<![\w.,])\d(?:[\d.,:/'’\u00a0\u202f-]*\d)(?:\s?" + _UNIT + r"(?![\w])|(?![\w]))"
-    r"(?!\s?[ap]\.?m\b)"
-)
-_PICTURES = (
-    r"[\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
-    r"[\u200d\u20e3\ufe0f\u2600-\u27bf\U0001f000-\U0001faff\U000e0020-\U000e007f]*"
-)
-_COPIED = re.compile(
-    "|".join(
-        (
-            r"`[^`\n]+`",
-            r"\b(?:https?|ftps?|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+\.[^\s<>\"'`]*[\w/]",
-            r"(?:\bmailto:)?\b[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+",
-            r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#]?\{[\w.!:#,\[\]-]*\}|\$[A-Za-z_]\w*",
-            r"%\([^()\s]*\)[-+#0]*\d*(?:\.\d+)?[a-zA-Z]",
-            r"(?<![\d%])%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|L|z|j|t)?[diouxXeEfFgGcrsap@](?!\w)",
-            r"(?<![\d%])%L?\d{1,2}(?!\w)",
-            r"(?<![\w/])(?:~?/[\w.-]*\w){2,}/?|\b[A-Z]:\\[^\s<>\"'`]+",
-            r"(?<![\w-])--[a-zA-Z][\w-]*|(?<!\w)[@#][A-Za-z_]\w*",
-            r"(?<![\w.])v?\d+(?:\.\d+){2,}(?![\w])",
-            rf"(?P<number>{_NUMBER})",
-            _PICTURES,
-        )
-    )
-)
 _ANY_NUMBER = re.compile(r"\d[\d.,:/'’\u00a0\u202f -]*\d|\d")
+_MOST = 50
+"""Places of a mark that are compared."""
+_OPENING = "{%$@~:<[(&#"
+"""First characters of what a blank keeps apart from a text before it."""
 _ELIDED = re.compile(r"['’]\w+")
 
 
@@ -70,7 +43,7 @@ def _found(segment: Segment) -> Iterator[Range]:
     kept = sorted((one.start, one.end) for one in spans if one.behavior == "protected")
     reached = [0, *accumulate((end for _, end in kept), max)]
     edges = sorted({place for one in spans for place in (one.start, one.end)})
-    for match in _COPIED.finditer(segment.text):
+    for match in COPIED[segment.is_message].finditer(segment.text):
         start, end = match.span()
         is_copied = start < reached[bisect_left(kept, (end,))]
         is_cut = bisect_right(edges, start) < bisect_left(edges, end)
@@ -99,7 +72,7 @@ def restored(source: Segment, text: str, links: Sequence[Link]) -> Restored:
     }
     if not wanted:
         return Restored(text, links, {}, 0)
-    found = _copied(wanted, text)
+    found = _copied(source, wanted, text, links)
     missing = wanted.keys() - found.keys()
     if not missing:
         return Restored(text, links, found, 0)
@@ -190,7 +163,9 @@ class _Edits:
         self.links, self._edits = links, []
 
 
-def _copied(wanted: Mapping[int, str], text: str) -> dict[int, Range]:
+def _copied(
+    source: Segment, wanted: Mapping[int, str], text: str, links: Sequence[Link]
+) -> dict[int, Range]:
     """Finds the protected spans that a translation has, each once; numbers in any notation."""
     found: dict[int, Range] = {}
     taken: list[Range] = []
@@ -209,13 +184,28 @@ def _copied(wanted: Mapping[int, str], text: str) -> dict[int, Range]:
             else:
                 places[copied] = iter(())
         # What is taken stays so: of the same text, the search goes on
-        for start, end in places[copied]:
+        candidates = places[copied]
+        span = source.spans[number]
+        if span.opening and copied.isdecimal():
+            # Letters may stand at it, as they do in the text
+            alone = re.finditer(rf"(?<!\d){copied}(?!\d)", text)
+            candidates = chain((one.span() for one in alone), candidates)
+        elif span.opening and not any(map(str.isalnum, copied)):
+            # What stands for syntax may be a mark of something else, too
+            candidates = iter(_linked_first(span, [*islice(_whole(copied, text), _MOST)], links))
+        for start, end in candidates:
             index = bisect_left(taken, (end,))
             if index == 0 or taken[index - 1][1] <= start:
                 found[number] = (start, end)
                 insort(taken, (start, end))
                 break
     return found
+
+
+def _linked_first(span: Span, places: Sequence[Range], links: Sequence[Link]) -> list[Range]:
+    """Sorts places of a mark: first those that are due to a span."""
+    due = [target for target, (a, b) in links if a < span.end and span.start < b]
+    return sorted(places, key=lambda one: not any(a < one[1] and one[0] < b for a, b in due))
 
 
 def _numbers(text: str) -> dict[tuple[str, int], list[Range]]:
@@ -265,6 +255,7 @@ def _with_blanks(source: Segment, span: Span, before: str, behind: str) -> str:
         before.strip() and not own_before.strip()
     ):
         copied = " " + copied
-    if behind.isalnum() and not own_behind.isalnum():
+    is_opened = behind in _OPENING and bool(behind) and not own_behind.strip()
+    if is_opened or (behind.isalnum() and not own_behind.isalnum()):
         copied += " "
     return copied

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from tformer_cli.documents.placeholders import COPIED
 from tformer_cli.errors import DataError
 from tformer_cli.wording import is_blank
 
@@ -53,6 +54,8 @@ class Segment:
     before: str = ""
     """Blanks around it, which are copied."""
     after: str = ""
+    is_message: bool = False
+    """True for a text of a program: it may have syntax that prose has not."""
 
 
 def with_copied(spans: Sequence[Span], copied: Span) -> list[Span]:
@@ -182,6 +185,7 @@ class SegmentBuilder:
 
     def __init__(self, context: str = "", *, joins_blanks: bool = False) -> None:
         self.context = context
+        self.is_message = False
         self._joins_blanks = joins_blanks
         self._text = ""
         self._spans: list[Span] = []
@@ -197,8 +201,9 @@ class SegmentBuilder:
         return is_blank(self._text)
 
     def text(self, text: str) -> None:
+        joins = self._joins_blanks or self.is_message
         # An image between two blanks keeps both, of which the text has one
-        if self._spans and self._joins_blanks and self._text[-1:] in _BLANKS:
+        if self._spans and joins and self._text[-1:] in _BLANKS:
             rest = text.lstrip(_BLANKS)
             number = self._void_here()
             if rest != text and number is not None:
@@ -244,6 +249,9 @@ class SegmentBuilder:
         text = self._text
         start = len(text) - len(text.lstrip())
         end = max(start, len(text.rstrip()))
+        if self.is_message:  # "<1/> new": the blank stays behind the tag
+            voids = [span.start for span in self._spans if span.behavior == "void"]
+            start, end = min([start, *voids]), max([end, *voids])
         inner = text[start:end]
         blanks = _Blanks(inner) if self._joins_blanks else None
         inner = blanks.joined if blanks else inner
@@ -254,11 +262,11 @@ class SegmentBuilder:
 
         before, after = text[:start], text[end:]
         if not self._spans:
-            return Segment(inner, (), self.context, before, after)
+            return Segment(inner, (), self.context, before, after, self.is_message)
         if self._joins_blanks and (before or after):
             before, after = self._move_blanks(start, end)
         spans = (replace(s, start=moved(s.start), end=moved(s.end)) for s in self._spans)
-        return Segment(inner, tuple(spans), self.context, before, after)
+        return Segment(inner, tuple(spans), self.context, before, after, self.is_message)
 
     def _move_blanks(self, start: int, end: int) -> tuple[str, str]:
         """Gives blanks between the text and an image at its end to the image.
@@ -280,7 +288,8 @@ class SegmentBuilder:
         return before, after
 
 
-_TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]*+)(?:\s[^<>]*)?/?>")
+# A number names a component of i18next
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]*+|\d+)(?:\s[^<>]*)?/?>")
 
 _VOID = {"br", "hr", "img", "input", "wbr"}
 
@@ -291,13 +300,22 @@ def partners(tags: Sequence[re.Match[str]]) -> dict[int, Literal["open", "close"
     Groups 1 and 2 of a match are the slash of a closing tag and the name.
     """
     kinds: dict[int, Literal["open", "close"]] = {}
-    opened: list[int] = []
+    opened: list[tuple[int, str]] = []
+    numbers_open = Counter[str]()
     for number, tag in enumerate(tags):
-        if tag[2] and not tag[1]:
-            opened.append(number)
-        elif tag[2] and opened and tags[opened[-1]][2].lower() == tag[2].lower():
-            kinds[opened.pop()] = "open"
-            kinds[number] = "close"
+        name = tag[2] and tag[2].lower()
+        if name and not tag[1]:
+            if not tag[0].endswith("/>") and name not in _VOID:
+                opened.append((number, name))
+                numbers_open[name] += 1
+        elif name and numbers_open[name]:
+            # What is still open in it, as in "<b>open <file></b>", is closed by nothing
+            while True:
+                opener, inner = opened.pop()
+                numbers_open[inner] -= 1
+                if inner == name:
+                    break
+            kinds[opener], kinds[number] = "open", "close"
     return kinds
 
 
@@ -311,14 +329,24 @@ def add_message(
 
     `add` takes the text between, and `written` gives what the document has for a tag.
     """
+    builder.is_message = True
     place = 0
-    tags = list(_TAG.finditer(text))
+    # "%<city>s" has no tag
+    taken = [found.span() for found in COPIED[True].finditer(text) if found.lastgroup]
+    ends = [end for _, end in taken]
+    tags = [
+        tag
+        for tag in _TAG.finditer(text)
+        if (n := bisect_right(ends, tag.start())) == len(taken) or tag.end() <= taken[n][0]
+    ]
     kinds = partners(tags)
     for number, tag in enumerate(tags):
         add(text[place : tag.start()])
-        if number in kinds:
-            (builder.open if kinds[number] == "open" else builder.close)(written(tag[0]))
-        elif tag[2].lower() in _VOID:
+        if kinds.get(number) == "open":
+            builder.open(written(tag[0]), "once" if tag[2].isdecimal() else "repeat")
+        elif number in kinds:
+            builder.close(written(tag[0]))
+        elif tag[2].lower() in _VOID or tag[0].endswith("/>"):
             builder.void(written(tag[0]))
         else:  # as in "open <file>", where a word stands for another
             builder.protected(tag[0], written(tag[0]))

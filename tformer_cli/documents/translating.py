@@ -11,9 +11,21 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
+from tformer_cli.documents.messages import (
+    UNKNOWN_PAIR,
+    Frame,
+    LanguagePair,
+    MessageError,
+    Text,
+    assemble,
+    frame_of,
+    syntax_differs,
+    texts_of,
+)
+from tformer_cli.documents.placeholders import is_code
 from tformer_cli.documents.projection import Link, Range, project
 from tformer_cli.documents.protect import protected, restored
 from tformer_cli.search.formats import TSV_ENDS
@@ -24,6 +36,11 @@ if TYPE_CHECKING:
 
     from tformer_cli.documents.segments import Segment, Span
     from tformer_cli.search.formats import OutputFormat
+
+
+CODE = "a name or a value, no words"
+PLACEHOLDERS, SYNTAX = "placeholders", "syntax of the message"
+"""Reasons for which a segment stays; of the last two it is doubtful."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +153,108 @@ class Translated:
 
 
 def translating(
-    segments: Sequence[Segment], *, protects: bool
+    segments: Sequence[Segment],
+    *,
+    protects: bool,
+    languages: LanguagePair = UNKNOWN_PAIR,
 ) -> Generator[list[Request], Sequence[Answer], Translated]:
-    """Yields lines, is sent their translations, and returns the segments."""
-    given = [protected(one) if protects else one for one in segments]
+    """Yields lines, is sent their translations, and returns the segments.
+
+    With `protects`, placeholders are copied, messages of programs are divided into their texts, and
+    names that are no words stay.
+    """
+    messages = [_message(one, languages, protects=protects) for one in segments]
+    parts = [text for one in messages for text in texts_of(one.frame)]
+    made = iter((yield from _translating_parts(parts, protects=protects)))
+    summary = Summary(n_segments=len(segments))
+    written: list[Segment | None] = []
+    for number, (segment, message) in enumerate(zip(segments, messages, strict=True)):
+        own = list(islice(made, sum(1 for _ in texts_of(message.frame))))
+        written.append(_written(number, segment, message, own, summary))
+    return Translated(written, summary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A segment as parts to translate."""
+
+    frame: Frame = ()
+    kept: str = ""
+    """The reason why it stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a segment and its translation."""
+
+    segment: Segment
+    translation: Segment
+    counts: Counter[str]
+    """Signs of doubt, and how often."""
+    answers: Sequence[Answer]
+
+
+def _message(segment: Segment, languages: LanguagePair, *, protects: bool) -> _Message:
+    if not protects:
+        return _Message((Text(segment),))
+    if is_code(segment.text):
+        return _Message(kept=CODE)
+    try:
+        return _Message(frame_of(segment, languages))
+    except MessageError:
+        return _Message(kept=SYNTAX)
+
+
+def _written(
+    number: int,
+    segment: Segment,
+    message: _Message,
+    parts: Sequence[_Part | None],
+    summary: Summary,
+) -> Segment | None:
+    """Makes a segment of its translated parts, and counts what became of it."""
+    done = [part for part in parts if part is not None]
+    about = {"segment": number, "context": segment.context, "source": segment.text}
+    kept = message.kept or ("" if done else NO_WORDS)
+    if any(part.counts["placeholders"] for part in done):
+        kept = PLACEHOLDERS
+    if kept:
+        summary.kept[kept] += 1
+        if kept in (PLACEHOLDERS, SYNTAX):
+            summary.doubtful.append({**about, "translation": segment.text, "reasons": [kept]})
+        return None
+    translation = assemble(
+        message.frame, (None if part is None else part.translation for part in parts)
+    )
+    translation = replace(segment, text=translation.text, spans=translation.spans)
+    counts = sum((part.counts for part in done), Counter[str]())
+    summary.n_translated += 1
+    for part in done:
+        copied = sum(span.behavior == "protected" for span in part.segment.spans)
+        summary.n_copied += copied
+        summary.n_spans += len(part.segment.spans) - copied
+    summary.n_guessed += counts["guessed"]
+    summary.n_restored += counts["restored"]
+    about["translation"] = translation.text
+    if counts:
+        summary.doubtful.append({**about, "reasons": list(counts)})
+    doubt, words = _most_doubtful([answer for part in done for answer in part.answers])
+    if doubt is not None:
+        summary.doubts.append({"doubt": doubt, **about, "doubtful_words": words})
+    return translation
+
+
+def _translating_parts(
+    texts: Sequence[Text], *, protects: bool
+) -> Generator[list[Request], Sequence[Answer], list[_Part | None]]:
+    """Yields lines, is sent their translations, and returns the parts; None: it has no words."""
+    given = [protected(one.segment) if protects else one.segment for one in texts]
     chosen = {n: one for n, one in enumerate(given) if any(is_text for _, is_text in _pieces(one))}
     lines: dict[str, Request] = {}
     for one in chosen.values():
         needs_links = any(0 < p < len(one.text) for s in one.spans for p in (s.start, s.end))
         for line, copied in _lines(one):
-            if _has_words(line):
+            if _has_words(line) and not (one.is_message and protects and is_code(line)):
                 asked = needs_links or (line in lines and lines[line].needs_links)
                 lines[line] = Request(line, asked, copied)
     answers = yield list(lines.values())
@@ -157,31 +266,20 @@ def translating(
     )
     answers = (yield [Request(one, is_piece=True) for one in pieces]) if pieces else ()
     by_piece = dict(zip(pieces, answers, strict=True))
-    summary = Summary(n_segments=len(segments), n_translated=len(chosen))
-    written: list[Segment | None] = [None] * len(segments)
+    made: list[_Part | None] = [None] * len(texts)
     for n, one in chosen.items():
         if n in cut:
-            made, doubts = _in_pieces(one, cut[n], by_piece), Counter[str]()
+            translation, doubts = _in_pieces(one, cut[n], by_piece), Counter[str]()
             # Its translation as a whole was thrown away
             parts = [by_piece[text.strip()] for text, is_text in cut[n] if is_text]
         else:
-            made, doubts = _placed(one, joined[n])
+            translation, doubts = _placed(one, joined[n])
             parts = [joined[n]]
-        summary.n_spans += sum(span.behavior != "protected" for span in one.spans)
-        summary.n_copied += sum(span.behavior == "protected" for span in one.spans)
-        summary.n_guessed += doubts["guessed"]
-        summary.n_restored += doubts["restored"]
-        reasons = [*joined[n].flags, *(name for name, number in doubts.items() if number)]
-        about = {"segment": n, "context": one.context, "source": one.text}
-        about["translation"] = made.text
-        if reasons:
-            summary.doubtful.append({**about, "reasons": reasons})
-        doubt, words = _most_doubtful(parts)
-        if doubt is not None:
-            summary.doubts.append({"doubt": doubt, **about, "doubtful_words": words})
-        written[n] = made
-    summary.n_translated -= summary.kept.total()
-    return Translated(written, summary)
+        if protects and syntax_differs(texts[n], one, translation):
+            doubts["placeholders"] = 1
+        counts = Counter(dict.fromkeys(joined[n].flags, 1)) + doubts
+        made[n] = _Part(one, translation, counts, parts)
+    return made
 
 
 def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ...]]:
@@ -190,11 +288,16 @@ def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ..
     return max((one.doubt for one in parts if one.doubt is not None), default=None), words
 
 
+def _lines_of(segment: Segment) -> list[str]:
+    """Cuts a text at its line ends, which are in the list, too; a message also at its tabs."""
+    return re.split(r"([\n\t])" if segment.is_message else r"(\n)", segment.text)
+
+
 def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
     """Yields the lines of a segment, without blanks around, and what is copied in each."""
     copied = [(one.start, one.end) for one in segment.spans if one.behavior == "protected"]
     place = done = 0
-    for line in segment.text.split("\n"):
+    for line in _lines_of(segment)[::2]:
         start = place + len(line) - len(line.lstrip())
         end = place + len(line.rstrip())
         found: list[Range] = []
@@ -217,10 +320,11 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
     text, links = "", []
     flags: dict[str, None] = {}
     is_linked, place, asked = True, 0, list[Answer]()
-    for number, line in enumerate(segment.text.split("\n")):
+    lines = _lines_of(segment)
+    for end, line in zip(["", *lines[1::2]], lines[::2], strict=True):
         inner = line.strip()
         answer = by_line.get(inner, Answer(inner, [Link((0, len(inner)), (0, len(inner)))]))
-        text += "\n" * (number > 0) + line[: len(line) - len(line.lstrip())]
+        text += end + line[: len(line) - len(line.lstrip())]
         start = place + len(line) - len(line.lstrip())
         if answer.links is None:
             is_linked = False

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tformer_cli.documents.known_formats import format_named
+from tformer_cli.documents.messages import LanguagePair
 from tformer_cli.documents.projection import Link
 from tformer_cli.documents.segments import ReadSettings, TooLargeError
 from tformer_cli.documents.translating import Answer, may_have_text, translating
@@ -85,7 +86,8 @@ class Session:
         self._has_text = not any(self._segments) and may_have_text(data)
         first = islice(self._all_segments(), LOOKED_AT)
         texts = [one.text[:LOOKED_AT_CHARACTERS] for one in first]
-        self._job = translating(list(self._all_segments()), protects=True)
+        pair = LanguagePair(target=settings.target_language)
+        self._job = translating(list(self._all_segments()), protects=True, languages=pair)
         self._lines = next(self._job)
         self._check_lines()
         return {"texts": texts}, []

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tformer_cli.documents.answers import ModelAnswers
-    from tformer_cli.documents.segments import Document
+    from tformer_cli.documents.segments import Document, ReadSettings
     from tformer_cli.documents.translating import Translated
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
@@ -135,7 +135,8 @@ def translate_document(
         told = outputs.enter_context(results(summary_file)) if summary_file else None
         name = "stdin" if chosen.file == STANDARD_STREAM else chosen.file
         # A document that cannot be read is an error before a model is loaded, too
-        document = chosen.format.read(data, ReadSettings(name=name, **languages(), **reading))
+        settings = ReadSettings(name=name, **languages(), **reading)
+        document = chosen.format.read(data, settings)
         _check_longest(document, name)
         opened, doubter = open_model(), None
         if doubt_format is not None:
@@ -146,7 +147,7 @@ def translate_document(
                 warn(different)
         answers = ModelAnswers(opened, glossary, doubter=doubter)
         is_hidden = quiet or shares_terminal(output)
-        made = _translated(document, answers, protects=protects, quiet=is_hidden)
+        made = _translated(document, settings, answers, protects=protects, quiet=is_hidden)
         stream.write(document.write(made.segments))
         summary = made.summary
         summary.skipped.update(document.skipped)
@@ -194,12 +195,19 @@ def _check_longest(document: "Document", name: str) -> None:
 
 
 def _translated(
-    document: "Document", answers: "ModelAnswers", *, protects: bool, quiet: bool
+    document: "Document",
+    settings: "ReadSettings",
+    answers: "ModelAnswers",
+    *,
+    protects: bool,
+    quiet: bool,
 ) -> "Translated":
     """Sends the lines of a document to a model."""
+    from tformer_cli.documents.messages import LanguagePair
     from tformer_cli.documents.translating import translating
 
-    job = translating(document.segments, protects=protects)
+    languages = LanguagePair(settings.source_language, settings.target_language)
+    job = translating(document.segments, protects=protects, languages=languages)
     requests = next(job)
     with line_progress(len(requests), "translating", quiet=quiet) as progress:
         while True:

@@ -8,6 +8,7 @@ waits for a review, where the format has a state for it.
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 
 from tformer_cli.documents.formats.inline_codes import (
@@ -294,6 +295,7 @@ class _Reader:
         )
         if unit is None:
             return None
+        unit.segment = replace(unit.segment, is_message=origin.name != "seg")
         texts = (self._source.content(one) for one in origin.walk() if one.name == "sub")
         if number := sum(not is_blank(text) for text in texts):
             self._skipped["text in a code (sub)"] += number

@@ -1,0 +1,674 @@
+"""Messages of programs: the texts in their syntax, each of which is translated by itself.
+
+ICU's plurals and choices have branches, other formats bars between forms. The frame around these
+texts is copied. A branch is translated with a number for its "#", by which the words around it get
+the form of the branch; the categories of a plural become those of the target language.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from tformer_cli.documents.placeholders import COPIED, placeholders_differ
+from tformer_cli.documents.plurals import plural_samples, sample_number
+from tformer_cli.documents.projection import with_all_copied
+from tformer_cli.documents.segments import Segment, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class MessageError(ValueError):
+    """A message whose syntax is not understood."""
+
+
+class LanguagePair(NamedTuple):
+    """The languages of a translation; empty: not known."""
+
+    source: str = ""
+    target: str = ""
+
+
+UNKNOWN_PAIR = LanguagePair()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A part of a message that is translated by itself."""
+
+    segment: Segment
+    """With spans for what the model reads instead of syntax."""
+    inserts: tuple[Frame, ...] = ()
+    """Written instead of these spans, by their numbers."""
+    quotes: str = ""
+    """Characters before which an apostrophe would begin a quotation."""
+    apostrophe: str = ""
+    """Written for each apostrophe; empty: itself, where it quotes nothing."""
+    accelerator: str = ""
+    """The mark of a key, and its letter: "&O"."""
+
+
+Frame = tuple[Segment | Text, ...]
+"""What is copied of a message, and its texts."""
+
+_COMPLEX = re.compile(r"\{\s*[^\s{},]+\s*,\s*(?:plural|selectordinal|select)\s*,")
+_DEEPEST = 20
+_CATEGORIES = ("zero", "one", "two", "few", "many", "other")
+_SYNTAX = re.compile(r"[{}'#]")
+_ARGUMENT = re.compile(r"\{\s*([^\s{},]+)\s*(?:,\s*(\w+)\s*)?([,}])")
+_QUOTATION = re.compile(r"'((?:[^']|'')*+)'")
+_OFFSET = re.compile(r"\s*offset:\s*\d+")
+_SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=]+)\s*\{")
+_CLOSE = re.compile(r"\s*\}")
+_VALUE_LENGTH = 3
+"""Digits of the numbers that stand for placeholders."""
+_MOST_RANGES, _MOST_VALUES, _MOST_BARS = 200, 100, 20
+_LONGEST, _LONGEST_LABEL = 50_000, 100
+"""Characters of a message with branches, and of one with the mark of a key."""
+# What is no value in a sentence
+_STATEMENT = re.compile(
+    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-])|<\?(?!=)|\[[/\d]|\[\w+=|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
+)
+_JOINT = re.compile(r"[/:.,×x-]?")
+_CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")
+"""The number before a form of Laravel's."""
+_NUMBERED = re.compile(r"\{\d+[,}]")
+_ENTITY = re.compile(r"&#?\w+;")
+_ACCELERATORS = {
+    # In parentheses, behind words of another script; before a word; in one with a capital
+    mark: re.compile(rf" ?\({mark}(\w)\)|(?:(?<!\w)|(?<![^\W_])[A-Z][a-z]*)({mark})({letter})")
+    for mark, letter in (("&", r"[^\W_](?!\w*[;=])"), ("_", r"[^\W_]"), ("~", r"[A-Z](?=\w)"))
+}
+"""Marks of keys in menus, with their letters."""
+_STAND_IN, _RANGE = "\0", "\1"
+"""First characters of the markup of what stands for syntax, or is replaced; no tag has them."""
+
+
+def has_branches(text: str) -> bool:
+    """Tests whether a text has an argument of ICU's with branches: plural or select."""
+    return _COMPLEX.search(text) is not None
+
+
+def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
+    """Divides a message; a text without syntax is one part."""
+    text = segment.text
+    if has_branches(text):
+        if len(text) > _LONGEST:
+            raise MessageError
+        content, end = _Parser(text).content(0, "", 0)
+        if end != len(text):
+            raise MessageError
+        return (_Icu(segment, languages).text(content, 0, end),)
+    if not segment.is_message:
+        return (Text(segment),)
+    bars = _bars(text)
+    try:
+        parts = [*_divided(segment, bars)]
+    except MessageError:
+        parts = []
+    # Markup may stand around both sides of a bar, or within it
+    if sum(len(part.spans) for part in parts) != len(segment.spans):
+        parts = [segment]
+    frame: list[Segment | Text] = []
+    for number, part in enumerate(parts):
+        is_bar = number % 2 == 1
+        frame += (part,) if is_bar else _peeled(_plain_text(part))
+    return tuple(frame)
+
+
+def _divided(segment: Segment, bars: Sequence[tuple[int, int]]) -> Iterator[Segment]:
+    """Yields the forms of a message, and the bars between them."""
+    place = 0
+    for start, behind in bars:
+        yield _part_of(segment, place, start)
+        yield Segment(segment.text[start:behind])
+        place = behind
+    yield _part_of(segment, place, len(segment.text))
+
+
+def texts_of(frame: Frame) -> Iterator[Text]:
+    """Yields the texts of a message, the inner ones behind those around them."""
+    for part in frame:
+        if isinstance(part, Text):
+            yield part
+            for inner in part.inserts:
+                yield from texts_of(inner)
+
+
+def assemble(frame: Frame, translated: Iterator[Segment | None]) -> Segment:
+    """Joins the translations of `texts_of`; None: a text stays."""
+    joined = Segment("")
+    for part in frame:
+        segment = part if isinstance(part, Segment) else _filled(part, translated)
+        size = len(joined.text)
+        moved = (replace(s, start=s.start + size, end=s.end + size) for s in segment.spans)
+        joined = replace(joined, text=joined.text + segment.text, spans=(*joined.spans, *moved))
+    return joined
+
+
+# --- ICU MessageFormat ---
+
+
+class _Token(NamedTuple):
+    """Characters for which the model reads others."""
+
+    start: int
+    end: int
+    literal: str = ""
+    """What a quotation says; empty: an argument."""
+    is_counted: bool = False
+    """True for the number that a plural counts."""
+
+
+class _Branch(NamedTuple):
+    """A text of an argument: SELECTOR {…}."""
+
+    start: int
+    selector: tuple[int, int]
+    inner: int
+    end: int
+    """The place of its closing brace."""
+    content: _Content
+
+
+class _Argument(NamedTuple):
+    """An argument with branches: {NAME, KIND, …}."""
+
+    start: int
+    end: int
+    name: str
+    kind: str
+    branches: Sequence[_Branch]
+
+
+_Content = list[_Token | _Argument]
+
+
+class _Parser:
+    """Reads the syntax as ICU4C does: an apostrophe quotes only before syntax."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def content(self, place: int, counted: str, depth: int) -> tuple[_Content, int]:
+        """Reads up to a closing brace; `counted` is the argument of the plural around it."""
+        if depth > _DEEPEST:
+            raise MessageError
+        content: _Content = []
+        while found := _SYNTAX.search(self._text, place):
+            place = found.start()
+            item: _Token | _Argument | None
+            if found[0] == "}":
+                return content, place
+            if found[0] == "{":
+                item, place = self._argument(place, counted, depth)
+            elif found[0] == "'":
+                item, place = self._quotation(place, counted)
+            else:
+                item = _Token(place, place + 1, is_counted=True) if counted else None
+                place += 1
+            if item is not None:
+                content.append(item)
+        return content, len(self._text)
+
+    def _quotation(self, place: int, counted: str) -> tuple[_Token | None, int]:
+        follower = self._text[place + 1 : place + 2]
+        if follower == "'":
+            return _Token(place, place + 2, "'"), place + 2
+        if not follower or follower not in ("{}#" if counted else "{}"):
+            return None, place + 1
+        found = _QUOTATION.match(self._text, place)
+        if found is None:
+            raise MessageError
+        return _Token(place, found.end(), found[1].replace("''", "'")), found.end()
+
+    def _argument(self, start: int, counted: str, depth: int) -> tuple[_Token | _Argument, int]:
+        head = _ARGUMENT.match(self._text, start)
+        if head is None:
+            raise MessageError
+        name, kind, sign = head.groups()
+        if kind in ("plural", "selectordinal", "select") and sign == ",":
+            branches, end = self._branches(head.end(), name if kind != "select" else counted, depth)
+            return _Argument(start, end, name, kind, branches), end
+        place = start
+        n_open = 0
+        for brace in re.compile(r"[{}]").finditer(self._text, start):
+            n_open += 1 if brace[0] == "{" else -1
+            if n_open == 0:
+                place = brace.end()
+                break
+        else:
+            raise MessageError
+        is_counted = bool(counted) and name == counted and kind in (None, "number")
+        return _Token(start, place, is_counted=is_counted), place
+
+    def _branches(self, place: int, counted: str, depth: int) -> tuple[list[_Branch], int]:
+        branches: list[_Branch] = []
+        if offset := _OFFSET.match(self._text, place):
+            place = offset.end()
+        while found := _SELECTOR.match(self._text, place):
+            content, end = self.content(found.end(), counted, depth + 1)
+            if self._text[end : end + 1] != "}":
+                raise MessageError
+            branches.append(_Branch(found.start(), found.span(1), found.end(), end, content))
+            place = end + 1
+        close = _CLOSE.match(self._text, place)
+        if close is None or not branches:
+            raise MessageError
+        return branches, close.end()
+
+
+class _Icu:
+    """Makes parts of a message with arguments that have branches."""
+
+    def __init__(self, segment: Segment, languages: LanguagePair) -> None:
+        self._segment, self._languages = segment, languages
+        self._apostrophe = "''" if "''" in segment.text else ""
+
+    def text(
+        self, content: _Content, start: int, end: int, number: str = "", *, in_plural: bool = False
+    ) -> Text:
+        """Makes a text of the characters up to an end; `number` is read for the counted one."""
+        part = _part_of(self._segment, start, end)
+        if re.search(rf"(?<!\d){re.escape(number)}(?!\d)", part.text):
+            number = ""
+        draft = _Draft(part)
+        for item in content:
+            raw, place = self._segment.text[item.start : item.end], item.start - start
+            is_shown = True
+            if isinstance(item, _Argument):
+                self._check_markup(item)
+                insert = self._frame(item, number, in_plural=in_plural)
+                end_of_item = item.end - start
+                is_shown = draft.show_number(place, end_of_item, insert, has_markup=True)
+                is_shown = is_shown or draft.show(
+                    place, end_of_item, f"{{{item.name}}}", insert, has_markup=True
+                )
+            elif item.literal == "'":  # written as any other apostrophe
+                draft.show(place, item.end - start, "'", None)
+            elif item.literal or item.is_counted:
+                shown = item.literal or number or raw
+                is_shown = draft.show(place, item.end - start, shown, (Segment(raw),))
+            else:
+                insert = (Segment(raw),)
+                is_shown = draft.show_number(place, item.end - start, insert) or draft.show(
+                    place, item.end - start, raw, insert
+                )
+            if not is_shown:
+                raise MessageError
+        draft.show_values()
+        quotes = "{}#" if in_plural else "{}"
+        return replace(draft.text(), quotes=quotes, apostrophe=self._apostrophe)
+
+    def _check_markup(self, argument: _Argument) -> None:
+        """Refuses markup that stands between branches, or begins or ends in one only."""
+        start, end = argument.start, argument.end
+        for span in self._segment.spans:
+            is_cut = span.start < start < span.end < end or start < span.start < end < span.end
+            is_between = _is_within(span, start, end) and not any(
+                one.inner <= span.start and span.end <= one.end for one in argument.branches
+            )
+            if is_cut or is_between:
+                raise MessageError
+
+    def _frame(self, argument: _Argument, number: str, *, in_plural: bool) -> Frame:
+        text = self._segment.text
+        is_plural = argument.kind != "select"
+        frame: list[Segment | Text] = [Segment(text[argument.start : argument.branches[0].start])]
+        for branch, selector in self._chosen(argument):
+            if is_plural:
+                number = self._number(argument, branch, selector)
+            before, behind = branch.selector
+            is_counted = in_plural or is_plural
+            inner = self.text(
+                branch.content, branch.inner, branch.end, number, in_plural=is_counted
+            )
+            head = text[branch.start : before] + selector + text[behind : branch.inner]
+            frame += Segment(head), *_peeled(inner), Segment("}")
+        frame.append(Segment(text[argument.branches[-1].end + 1 : argument.end]))
+        return tuple(frame)
+
+    def _selector(self, branch: _Branch) -> str:
+        return self._segment.text[slice(*branch.selector)]
+
+    def _chosen(self, argument: _Argument) -> Iterator[tuple[_Branch, str]]:
+        """Yields branches and their selectors in the target language.
+
+        A category that it lacks is never chosen there, so it goes; one that the source lacks is
+        translated from "other". Numbers ("=0") and the keywords of a choice stay.
+        """
+        is_ordinal = argument.kind == "selectordinal"
+        selectors = [self._selector(branch) for branch in argument.branches]
+        categories = (
+            ()
+            if argument.kind == "select" or "other" not in selectors
+            else tuple(plural_samples(self._languages.target, is_ordinal=is_ordinal))
+        )
+        for branch, selector in zip(argument.branches, selectors, strict=True):
+            if selector == "other":
+                yield from ((branch, name) for name in categories if name not in selectors)
+            if not categories or selector in categories or selector not in _CATEGORIES:
+                yield branch, selector
+
+    def _number(self, argument: _Argument, branch: _Branch, selector: str) -> str:
+        if selector.startswith("="):
+            return selector[1:]
+        source, target = self._languages
+        own = self._selector(branch)
+        is_ordinal = argument.kind == "selectordinal"
+        return sample_number(source, own, target, selector, is_ordinal=is_ordinal)
+
+
+def _with_quotes(segment: Segment, part: Text) -> Segment:
+    """Writes apostrophes so that they do not quote what follows them."""
+    copied = [(s.start, s.end) for s in segment.spans if s.behavior == "protected"]
+    # FormatJS quotes tags, too
+    edges = {place for s in segment.spans if s.opening for place in (s.start, s.end)}
+    ends = ("", "'") if "}" in part.quotes else ()
+    ranges: list[Range] = []
+    for found in re.finditer("'", segment.text):
+        place = found.start()
+        follower = segment.text[place + 1 : place + 2]
+        if any(start <= place < end for start, end in copied):
+            continue
+        if part.apostrophe:
+            ranges.append(Range(place, place + 1, Segment(part.apostrophe)))
+        elif place + 1 in edges or follower in ends or (follower and follower in part.quotes):
+            ranges.append(Range(place, place + 1, Segment("\u2019")))
+    return with_ranges(segment, ranges)
+
+
+# --- Other messages ---
+
+
+def _bars(text: str) -> list[tuple[int, int]]:
+    """Finds the bars between forms, "a house | {n} houses", with the blanks around them."""
+    if "|" not in text or "||" in text:
+        return []
+    # What is copied may have bars of its own
+    free = COPIED[True].sub(lambda found: "x" * len(found[0]), text)
+    bars = [found.span() for found in re.finditer(r"(?<!\s)\s*\|\s*", free)]
+    if not bars or len(bars) > _MOST_BARS:
+        return []
+    places = [0, *(place for bar in bars for place in bar), len(free)]
+    parts = [free[a:b] for a, b in zip(places[::2], places[1::2], strict=True)]
+    bars_before = [(0, 0), *bars]
+    heads = [_CHOICE.match(text, end) for _, end in bars_before]
+    if all(heads):
+        return [(bar[0], head.end()) for bar, head in zip(bars_before, heads, strict=True) if head]
+    # "[a|b]", "(yes|no)" are no forms
+    are_whole = all(part.count(a) == part.count(b) for part in parts for a, b in ("()", "[]", "<>"))
+    return bars if are_whole else []
+
+
+def _plain_text(segment: Segment) -> Text:
+    """Makes a text of a message: the model reads "%" for "%%", and no mark of a key."""
+    draft, text = _Draft(segment), segment.text
+    for found in COPIED[True].finditer(text):
+        raw, (start, end) = found[0], found.span()
+        shown = "%" if raw == "%%" else html.unescape(raw) if _ENTITY.fullmatch(raw) else raw
+        if shown != raw and shown.strip():
+            # As in "don&rsquo;t"
+            is_in_word = text[max(0, start - 1) : start].isalpha() and text[end : end + 1].isalpha()
+            is_letter = is_in_word and shown not in "<>&"
+            draft.show(start, end, shown, None if is_letter else (Segment(raw),))
+    if _NUMBERED.search(text):
+        for found in re.finditer("''", text):
+            draft.show(*found.span(), "'", None)
+    draft.show_values()
+    accelerator = ""
+    for mark, pattern in _ACCELERATORS.items():
+        is_label = len(text) <= _LONGEST_LABEL and text.count(mark) == 1
+        key = pattern.search(text) if is_label else None
+        if key is not None and draft.show(*key.span(2 if key[2] else 0), "", None):
+            accelerator = mark + (key[3] or key[1])
+            break
+    # An apostrophe quotes in Java and in ICU
+    quotes = "" if "'{" in text else "{"
+    apostrophe = ""
+    if _NUMBERED.search(text):
+        apostrophe = "''" if "''" in text else "" if "'" in text else "\u2019"
+    return replace(draft.text(), accelerator=accelerator, quotes=quotes, apostrophe=apostrophe)
+
+
+class _Draft:
+    """Collects what the model reads instead of characters."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._ranges: list[Range] = []
+        self._inserts: list[Frame] = []
+        self._numbers = (str(100 + (635 + 109 * n) % 900) for n in range(_MOST_VALUES))
+
+    def show(
+        self, start: int, end: int, shown: str, insert: Frame | None, *, has_markup: bool = False
+    ) -> bool:
+        """Shows other characters; `insert` is written in their place, or the translation of them.
+
+        False: markup, or what stands for others already, is in the way.
+        """
+        is_taken = len(self._ranges) == _MOST_RANGES or any(
+            one.start < end and start < one.end for one in self._ranges
+        )
+        if is_taken or not (has_markup or _is_free(self._segment, start, end)):
+            return False
+        content = Segment(shown) if insert is None else _stand_in(shown, len(self._inserts))
+        self._ranges.append(Range(start, end, content))
+        self._inserts += [] if insert is None else [insert]
+        return True
+
+    def show_number(self, start: int, end: int, insert: Frame, *, has_markup: bool = False) -> bool:
+        """Shows a number that the text has not, which models copy better than any syntax."""
+        text = self._segment.text
+        is_in_number = text[max(0, start - 1) : start].isdigit() or text[end : end + 1].isdigit()
+        number = next((one for one in self._numbers if one not in text), None)
+        return (
+            number is not None
+            and not is_in_number
+            and self.show(start, end, number, insert, has_markup=has_markup)
+        )
+
+    def show_values(self) -> None:
+        """Shows numbers for placeholders; those that nothing but marks divides have one."""
+        text, values = self._segment.text, list[list[int]]()
+        for found in COPIED[True].finditer(text):
+            # As in [b]bold[/b]
+            is_tag = found[0][0] == "[" and f"[/{found[0][1:]}" in text
+            if not found.lastgroup or is_tag or _STATEMENT.match(found[0]):
+                continue
+            if values and _JOINT.fullmatch(text, values[-1][1], found.start()):
+                values[-1][1] = found.end()
+            else:
+                values.append([*found.span()])
+        for start, end in values:
+            self.show_number(start, end, (Segment(text[start:end]),))
+
+    def text(self) -> Text:
+        ranges = sorted(self._ranges, key=lambda one: one.start)
+        return Text(with_ranges(self._segment, ranges), tuple(self._inserts))
+
+
+def _with_accelerator(segment: Segment, accelerator: str) -> Segment:
+    """Puts the mark of a key before its letter, at the first word that begins with it.
+
+    Else it goes into a word, else before the first letter. A script without capitals gets it behind
+    the words, in parentheses.
+    """
+    mark, letter = accelerator[0], accelerator[1]
+    copied = [(s.start, s.end) for s in segment.spans if s.behavior == "protected"]
+    places = [
+        place
+        for place, sign in enumerate(segment.text)
+        if sign.isalnum() and not any(start <= place < end for start, end in copied)
+    ]
+    cased = [
+        place for place in places if segment.text[place].lower() != segment.text[place].upper()
+    ]
+    if places and not cased:
+        end = len(segment.text.rstrip(" .…:"))
+        return with_ranges(segment, [Range(end, end, Segment(f"({mark}{letter.upper()})"))])
+    same = [place for place in places if segment.text[place].lower() == letter.lower()]
+    first = [place for place in same if not segment.text[:place][-1:].isalnum()]
+    for place in (first or same or cased)[:1]:
+        return with_ranges(segment, [Range(place, place, Segment(mark))])
+    return segment
+
+
+def _filled(part: Text, translated: Iterator[Segment | None]) -> Segment:
+    """Writes the syntax of a text into its translation."""
+    segment = next(translated) or part.segment
+    if part.accelerator:
+        segment = _with_accelerator(segment, part.accelerator)
+    if part.quotes or part.apostrophe:
+        segment = _with_quotes(segment, part)
+    inserts = [assemble(inner, translated) for inner in part.inserts]
+    marks = sorted(stand_ins(segment), key=lambda span: span.start)
+    spans = tuple(span for span in segment.spans if span not in marks)
+    ranges = [Range(one.start, one.end, inserts[int(one.opening[1:])]) for one in marks]
+    return with_ranges(replace(segment, spans=spans), ranges)
+
+
+def stand_ins(segment: Segment) -> list[Span]:
+    """Returns the spans of what the model reads instead of syntax."""
+    return [span for span in segment.spans if span.opening.startswith(_STAND_IN)]
+
+
+def syntax_differs(part: Text, source: Segment, translation: Segment) -> bool:
+    """Tests whether a translation lacks a placeholder, broke it, or has it too often."""
+    ours, theirs = (_with_placeholders(part, segment) for segment in (source, translation))
+    shown = {source.text[span.start : span.end] for span in stand_ins(source)}
+    new = Counter(re.findall(r"\d+", theirs)) - Counter(re.findall(r"\d+", ours))
+    return (
+        any(number in shown for number in new)
+        or any(text in number for number in new for text in shown if len(text) >= _VALUE_LENGTH)
+        # Of a part of ICU's, all syntax has been replaced
+        or any(theirs.count(mark) > ours.count(mark) for mark in part.quotes)
+        or placeholders_differ(ours, theirs, is_message=source.is_message)
+    )
+
+
+def _with_placeholders(part: Text, segment: Segment) -> str:
+    """Writes the placeholders of a text into it, and a sign for other syntax."""
+    ranges = []
+    for span in sorted(stand_ins(segment), key=lambda span: span.start):
+        first, *others = part.inserts[int(span.opening[1:])]
+        if others or isinstance(first, Text):
+            first = Segment("\ufffc")
+        ranges.append(Range(span.start, span.end, first))
+    return with_ranges(replace(segment, spans=()), ranges).text
+
+
+def _peeled(text: Text) -> Frame:
+    """Leaves blanks and empty tags at its ends outside of a text."""
+    segment = text.segment
+    end = len(segment.text.rstrip())
+    start = min(end, len(segment.text) - len(segment.text.lstrip()))
+    spans = segment.spans
+    first = next(
+        (n for n, s in enumerate(spans) if s.behavior != "void" or s.start > start), len(spans)
+    )
+    last = len(spans)
+    while last > first and (spans[last - 1].behavior, spans[last - 1].depth) == ("void", 0):
+        if spans[last - 1].start < end:
+            break
+        last -= 1
+    inner = (
+        replace(s, start=max(s.start, start) - start, end=min(s.end, end) - start)
+        for s in spans[first:last]
+    )
+    behind = (replace(s, start=s.start - end, end=s.end - end) for s in spans[last:])
+    return (
+        Segment(segment.text[:start], spans[:first]),
+        replace(text, segment=replace(segment, text=segment.text[start:end], spans=tuple(inner))),
+        Segment(segment.text[end:], tuple(behind)),
+    )
+
+
+# --- Parts of segments ---
+
+
+class Range(NamedTuple):
+    """Characters of a segment, and what is written instead of them."""
+
+    start: int
+    end: int
+    content: Segment
+
+
+def with_ranges(segment: Segment, ranges: Sequence[Range]) -> Segment:
+    """Writes other content into ranges, which are in order and apart; spans in these go."""
+    if not ranges:
+        return segment
+    pieces, place = list[str](), 0
+    for start, end, content in ranges:
+        pieces += segment.text[place:start], content.text
+        place = end
+    ends = [one.end for one in ranges]
+    longer = (len(one.content.text) - (one.end - one.start) for one in ranges)
+    moves = list(accumulate(longer, initial=0))
+    starts = [one.start for one in ranges]
+
+    def moved(place: int) -> int:
+        return place + moves[bisect_right(ends, place)]
+
+    def is_outside(span: Span) -> bool:
+        number = bisect_right(starts, span.start) - 1
+        return number < 0 or not _is_within(span, ranges[number].start, ranges[number].end)
+
+    kept = [span for span in segment.spans if is_outside(span)]
+    places = [
+        Span(start, end, "protected", f"{_RANGE}{n}") for n, (start, end, _) in enumerate(ranges)
+    ]
+    spans: list[Span] = []
+    for span in with_all_copied(kept, places):
+        if span.opening.startswith(_RANGE):
+            number = int(span.opening[1:])
+            first = ranges[number].start + moves[number]
+            spans += (
+                replace(s, start=s.start + first, end=s.end + first, depth=s.depth + span.depth)
+                for s in ranges[number].content.spans
+            )
+        else:
+            spans.append(replace(span, start=moved(span.start), end=moved(span.end)))
+    return replace(segment, text="".join([*pieces, segment.text[place:]]), spans=tuple(spans))
+
+
+def _is_within(span: Span, start: int, end: int) -> bool:
+    """Tests whether a span goes with characters; markup around them, or at an end, does not."""
+    if span.start == span.end:
+        return start < span.start < end
+    return start <= span.start and span.end <= end and (start, end) != (span.start, span.end)
+
+
+def _part_of(segment: Segment, start: int, end: int) -> Segment:
+    """Takes characters of a segment with the markup in them."""
+    spans, depth = list[Span](), 0
+    for span in segment.spans:
+        if start <= span.start and span.end <= end:
+            moved = replace(span, start=span.start - start, end=span.end - start)
+            spans.append(replace(moved, depth=span.depth - depth))
+        elif span.start < start and end < span.end:
+            depth += 1
+        elif start <= span.end and span.start <= end:
+            raise MessageError
+    return replace(segment, text=segment.text[start:end], spans=tuple(spans), before="", after="")
+
+
+def _stand_in(shown: str, number: int) -> Segment:
+    return Segment(shown, (Span(0, len(shown), "protected", f"{_STAND_IN}{number}"),))
+
+
+def _is_free(segment: Segment, start: int, end: int) -> bool:
+    """Tests whether no markup cuts characters, and nothing copies them."""
+    return not any(
+        start < span.start < end
+        or start < span.end < end
+        or (span.behavior == "protected" and span.start < end and start < span.end)
+        for span in segment.spans
+    )
