@@ -248,7 +248,8 @@ class PoDocument:
             check_target(settings, own, "Language")
         self._known_rule = plural_forms(own if is_code else settings.target_language)
         plural_rule = self._new_values(is_ascii=True).get("Plural-Forms")
-        if plural_rule == _LIKE_SOURCE and not self._known_rule:
+        has_rule = bool(told.get("Plural-Forms")) and plural_rule is None
+        if self._has_plurals and not (has_rule or self._known_rule):
             self.skipped["plural rule of an unknown language (--target-language)"] += 1
         self._plurals = _Plurals.parse(plural_rule or told.get("Plural-Forms", ""))
         self._fillings = [
