@@ -59,7 +59,7 @@ def reordered(segment, order, links_of=list):
     `order` makes an order of the numbers of words, and `links_of` takes some of the links.
     """
     segment = protected(segment)
-    copied = [(one.start, one.end) for one in segment.spans if one.behavior == "protected"]
+    copied = [(span.start, span.end) for span in segment.spans if span.behavior == "protected"]
     words = words_of(segment.text, [], copied)
     text, links = "", []
     for start, end in (words[number] for number in order(range(len(words)))):
@@ -72,4 +72,4 @@ def reordered(segment, order, links_of=list):
 
 def backward(document):
     """Writes a document whose texts have their words from the last to the first."""
-    return document.write([reordered(one, reversed) for one in document.segments]).decode()
+    return document.write([reordered(segment, reversed) for segment in document.segments]).decode()

@@ -337,7 +337,7 @@ def marks(*texts, between=" "):
 def test_targets_have_the_parts_of_their_sources(segmented, target, texts, expected):
     data = unit("a b", f"<seg-source>{segmented}</seg-source>{target or ''}").encode()
     document = read("xliff", data)
-    assert [one.text for one in document.segments] == texts
+    assert [segment.text for segment in document.segments] == texts
     assert document.write([None] * len(texts)) == data
     made = backward(document)
     assert target_of(made) == expected

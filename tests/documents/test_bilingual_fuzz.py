@@ -59,17 +59,19 @@ def translate(document, chance):
         return [link for link in links if chance.random() < linked]
 
     share, linked = chance.choice((1.0, 0.8)), chance.choice((1.0, 0.5))
-    return document.write([reordered(one, order, some) for one in document.segments])
+    return document.write([reordered(segment, order, some) for segment in document.segments])
 
 
 def codes(element):
-    return [(one.tag, tuple(one.attrib.items())) for one in element.iter() if one is not element]
+    return [
+        (code.tag, tuple(code.attrib.items())) for code in element.iter() if code is not element
+    ]
 
 
 def check_order(source, target):
     """Checks that all codes are there, and none closes before it opens."""
     assert Counter(codes(source)) == Counter(codes(target))
-    text, other = ("".join(one.itertext()) for one in (source, target))
+    text, other = ("".join(side.itertext()) for side in (source, target))
     assert Counter(TAG.findall(text)) <= Counter(TAG.findall(other))
     opened = []
     for tag in TAG.findall(other):
@@ -154,7 +156,9 @@ def test_polib_reads_the_same_messages(text):
     document = read("po", text.encode(), target_language="pl")
     made = translate(document, random.Random(1)).decode()
     before, after = polib.pofile(text), polib.pofile(made)
-    names = [[(one.msgctxt, one.msgid, one.obsolete) for one in file] for file in (before, after)]
+    names = [
+        [(entry.msgctxt, entry.msgid, entry.obsolete) for entry in file] for file in (before, after)
+    ]
     assert names[0] == names[1]
     assert not after.untranslated_entries()
     assert after.metadata["Content-Type"] == "text/plain; charset=UTF-8"

@@ -300,6 +300,9 @@ def test_a_template_without_a_language_is_told(monkeypatch):
     made = translated(document, WORDS).decode()
     assert 'msgstr[1] "%d Häuser"\n' in made
     check(made)
+    other = TEMPLATE[TEMPLATE.index('msgid "House"') :].encode()
+    assert read("po", other).skipped
+    assert not read("po", other, target_language="pl").skipped
     # a rule that nobody needs is left out
     single = TEMPLATE[: TEMPLATE.index("#, c-format")]
     document = read("po", single.encode())

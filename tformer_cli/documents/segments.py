@@ -487,7 +487,7 @@ class TextDocument:
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         given = iter(translated)
         texts = [one.written(next(given)) if isinstance(one, Slot) else one for one in self._parts]
-        is_translated = any(one is not None for one in translated)
+        is_translated = any(segment is not None for segment in translated)
         whole = self._relabel("".join(texts)) if is_translated else "".join(texts)
         return self._encoding.written(whole)
 

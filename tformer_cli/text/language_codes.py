@@ -26,7 +26,9 @@ def label_of(code: str) -> str:
     short = _SHORT.get(main.lower())
     # A script tells something of a language that has two of them; XX is no country
     scripts = ("Hans", "Hant") if short == "zh" else ()
-    kept = [one for one in rest if one != "XX" and (not short or len(one) != 4 or one in scripts)]
+    kept = [
+        part for part in rest if part != "XX" and (not short or len(part) != 4 or part in scripts)
+    ]
     return "-".join([short or main, *kept])
 
 

@@ -52,11 +52,11 @@ def read_xliff(data: bytes, settings: ReadSettings) -> Document:
     labels: list[Edit] = []
     if (source.attribute(root, "version") or "").startswith("2"):
         units = [*reader.xliff(root, "segment")]
-        labels += reader.labelled(root, "trgLang", "srcLang")
+        labels += reader.label_edits(root, "trgLang", "srcLang")
     else:
         units = [*reader.xliff(root, "trans-unit")]
         for file in (one for one in root.children if one.name == "file"):
-            labels += reader.labelled(file, "target-language", "source-language")
+            labels += reader.label_edits(file, "target-language", "source-language")
     return reader.document(data, [*units, *labels])
 
 
@@ -70,7 +70,7 @@ def read_tmx(data: bytes, settings: ReadSettings) -> Document:
     headers = [one for one in root.children if one.name == "header"]
     declared = source.attribute(headers[0], "srclang") if headers else None
     reader = _Reader(source, settings)
-    units = (reader.tmx(one, declared) for one in root.walk() if one.name == "tu")
+    units = (reader.tmx(element, declared) for element in root.walk() if element.name == "tu")
     return reader.document(data, [unit for unit in units if unit])
 
 
@@ -108,7 +108,9 @@ class _Reader:
         document.skipped.update(self._skipped)
         return document
 
-    def labelled(self, element: Element, attribute: str, source_attribute: str) -> Iterator[Edit]:
+    def label_edits(
+        self, element: Element, attribute: str, source_attribute: str
+    ) -> Iterator[Edit]:
         """Tells the target's language where a file does not; refuses a file for another."""
         language = self._settings.target_language
         told = self._source.attribute(element, attribute)
@@ -177,7 +179,7 @@ class _Reader:
                 origin
             )
             if not (is_open or is_blank(self._source.content(target))):
-                yield from self._filled_marks(marks, target, keeps_blanks)
+                yield from self._mark_units(marks, target, keeps_blanks)
                 return
             region, tags = (target.start, target.end), self._tags(target)
             told, label = attribute(target, "xml:lang"), self._settings.target_language
@@ -186,8 +188,8 @@ class _Reader:
             if is_old:
                 tags = _with_attribute(tags[0], "state", _TO_REVIEW), tags[1]
         if segmented and marks:
-            yield from self._group(segmented, marks, region, tags, keeps_blanks)
-        elif unit := self._filled(origin, region, tags, keeps_blanks):
+            yield from self._grouped_units(segmented, marks, region, tags, keeps_blanks)
+        elif unit := self._make_unit(origin, region, tags, keeps_blanks):
             yield unit
 
     def _marks(self, element: Element) -> Iterator[Element]:
@@ -198,7 +200,7 @@ class _Reader:
             else:
                 yield from self._marks(child)
 
-    def _filled_marks(
+    def _mark_units(
         self, marks: Sequence[Element], target: Element, keeps_blanks: bool
     ) -> Iterator[Unit]:
         """Fills the parts of a target that are empty beside others."""
@@ -208,11 +210,11 @@ class _Reader:
             empty = by_id.get(attribute(mark, "mid"))
             if empty is not None and is_blank(self._source.content(empty)):
                 region = empty.start, empty.end
-                unit = self._filled(mark, region, self._tags(empty), keeps_blanks)
+                unit = self._make_unit(mark, region, self._tags(empty), keeps_blanks)
                 if unit is not None:
                     yield unit
 
-    def _group(
+    def _grouped_units(
         self,
         segmented: Element,
         marks: Sequence[Element],
@@ -227,7 +229,7 @@ class _Reader:
         for mark in marks:
             # all of them stand in one place of the file, one behind the other
             start = region[1] if found else region[0]
-            unit = self._filled(mark, (start, region[1]), ("", ""), keeps_blanks)
+            unit = self._make_unit(mark, (start, region[1]), ("", ""), keeps_blanks)
             if unit is not None:
                 unit.group, unit.copied = self._n_groups, self._source.inside(mark)
                 unit.around = text[place : mark.inner], ""
@@ -244,8 +246,8 @@ class _Reader:
         target_language = self._settings.target_language
         variants = [(self._language(one), one) for one in element.children if one.name == "tuv"]
         origins = [
-            one
-            for code, one in variants
+            variant
+            for code, variant in variants
             if (_is_of(language, code) if language else not _is_of(target_language, code))
         ]
         origin = _child(origins[0], "seg") if origins else None
@@ -257,11 +259,11 @@ class _Reader:
                 if segment is None or not is_blank(self._source.content(segment)):
                     return None
                 region = segment.start, segment.end
-                return self._filled(origin, region, self._tags(segment), keeps_blanks=False)
+                return self._make_unit(origin, region, self._tags(segment), keeps_blanks=False)
         last = variants[-1][1]
         opening = f'<tuv xml:lang="{escape(target_language)}"><seg>'
         tags = self._indent(origins[0]) + opening, "</seg></tuv>"
-        return self._filled(origin, (last.end, last.end), tags, keeps_blanks=False)
+        return self._make_unit(origin, (last.end, last.end), tags, keeps_blanks=False)
 
     def _language(self, variant: Element) -> str:
         attribute = self._source.attribute
@@ -281,7 +283,7 @@ class _Reader:
             place -= 1
         return text[place : element.start]
 
-    def _filled(
+    def _make_unit(
         self,
         origin: Element,
         region: tuple[int, int],
@@ -296,7 +298,7 @@ class _Reader:
         if unit is None:
             return None
         unit.segment = replace(unit.segment, is_message=origin.name != "seg")
-        texts = (self._source.content(one) for one in origin.walk() if one.name == "sub")
+        texts = (self._source.content(code) for code in origin.walk() if code.name == "sub")
         if number := sum(not is_blank(text) for text in texts):
             self._skipped["text in a code (sub)"] += number
         if is_in_cdata(pieces):

@@ -66,13 +66,13 @@ class CodeReader:
         """The codes of XLIFF 2, which stand before the segments of a unit."""
 
     def keep_data(self, unit: Element) -> None:
-        named = (one for one in unit.walk() if one.name == "data")
+        named = (element for element in unit.walk() if element.name == "data")
         attribute, content = self._source.attribute, self._source.content
-        self._data = {attribute(one, "id") or "": content(one) for one in named}
+        self._data = {attribute(data, "id") or "": content(data) for data in named}
 
     def pieces(self, element: Element) -> list[Piece]:
-        pieces = self._with_tags(self._inline.single_pieces(element))
-        return list(_without_marked(_without_empty(pair(pieces))))
+        pieces = self._add_tags(self._inline.single_pieces(element))
+        return list(_join_marked_text(_join_empty_pairs(pair(pieces))))
 
     def _behavior(self, element: Element) -> Behavior:
         attribute = self._source.attribute
@@ -94,7 +94,7 @@ class CodeReader:
         else:
             return self._half_by_tag(element)
         ids = (attribute(element, name) for name in names)
-        return f"{side}{element.name[-1]} {next((one for one in ids if one is not None), None)}"
+        return f"{side}{element.name[-1]} {next((name for name in ids if name is not None), None)}"
 
     def _half_by_tag(self, element: Element) -> str:
         attribute = self._source.attribute
@@ -116,7 +116,7 @@ class CodeReader:
             return ""
         return f"{'end' if tag[1] else 'start'} <{tag[2].lower()}>"
 
-    def _with_tags(self, pieces: list[Piece]) -> list[Piece]:
+    def _add_tags(self, pieces: list[Piece]) -> list[Piece]:
         """Finds the markup of a message in the text between elements."""
         if all("<" not in piece.text for piece in pieces if piece.kind == "text"):
             return pieces
@@ -125,7 +125,7 @@ class CodeReader:
         for number, piece in enumerate(pieces):
             if piece.kind == "text":
                 found = list(_characters(piece))
-                characters += (one for _, one in found)
+                characters += (place for _, place in found)
                 text += "".join(character for character, _ in found)
             else:
                 characters.append(_Character(piece.start, piece.end, False, piece))
@@ -134,7 +134,7 @@ class CodeReader:
             return pieces
         builder = _MessageBuilder(self._source, text, characters)
         try:
-            add_message(builder, text, builder.text, builder.written)
+            add_message(builder, text, builder.text, builder.take_tag)
         except ValueError:
             return pieces
         return builder.pieces if builder.is_complete else pieces
@@ -169,7 +169,7 @@ class _MessageBuilder(SegmentBuilder):
     def is_complete(self) -> bool:
         return self._place == len(self._message)
 
-    def written(self, tag: str) -> str:
+    def take_tag(self, tag: str) -> str:
         """Takes a tag, and returns a name for its place."""
         start, end = self._take(tag)
         name = f"{start}-{end}"
@@ -205,7 +205,7 @@ class _MessageBuilder(SegmentBuilder):
 
     def protected(self, text: str, written: str = "") -> None:
         if written not in self._tags:
-            written = self.written(text)
+            written = self.take_tag(text)
         self.pieces.append(self._tag_piece("protected", written))
 
     def _take(self, text: str) -> tuple[int, int]:
@@ -230,14 +230,14 @@ class _MessageBuilder(SegmentBuilder):
         characters = self._characters[first:end]
         start, behind = characters[0].start, characters[-1].end
         raw = self._file[start:behind]
-        if len({one.in_cdata for one in characters if one.piece is None}) > 1:
+        if len({place.in_cdata for place in characters if place.piece is None}) > 1:
             raise ValueError(raw)
         if characters[0].in_cdata:
             raw = raw.join(_CDATA)
         return Piece(kind, raw, start, behind, self._message[first:end])  # type: ignore[arg-type]
 
 
-def _without_empty(pieces: Sequence[Piece]) -> list[Piece]:
+def _join_empty_pairs(pieces: Sequence[Piece]) -> list[Piece]:
     """Makes one code of a pair that has nothing but codes in it."""
     starts: dict[str, int] = {}
     first = list(range(len(pieces)))
@@ -272,7 +272,7 @@ def _is_void(piece: Piece) -> bool:
     return piece.kind == "void" or (piece.kind == "text" and is_blank(piece.text))
 
 
-def _without_marked(pieces: Sequence[Piece]) -> Iterator[Piece]:
+def _join_marked_text(pieces: Sequence[Piece]) -> Iterator[Piece]:
     """Makes one piece of what halves of a mark exclude from the translation."""
     left = iter(pieces)
     for piece in left:
@@ -280,7 +280,7 @@ def _without_marked(pieces: Sequence[Piece]) -> Iterator[Piece]:
             inner = [piece]
             while inner[-1].kind != "close" or inner[-1].key[3:] != piece.key[5:]:
                 inner.append(next(left))
-            raw, text = "".join(one.raw for one in inner), "".join(one.text for one in inner)
+            raw, text = "".join(part.raw for part in inner), "".join(part.text for part in inner)
             yield Piece("protected", raw, piece.start, inner[-1].end, text)
         else:
             yield piece

@@ -47,5 +47,5 @@ def plural_forms(label: str) -> str:
     code = label.lower().replace("-", "_")
     main = code.partition("_")[0]
     return next(
-        (PLURAL_FORMS[one] for one in (code, main, main_code(main)) if one in PLURAL_FORMS), ""
+        (PLURAL_FORMS[name] for name in (code, main, main_code(main)) if name in PLURAL_FORMS), ""
     )

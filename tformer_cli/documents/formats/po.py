@@ -244,9 +244,9 @@ class PoDocument:
         self._line_end = "\r\n" if "\r\n" in text else "\n"
         self._header = next((entry for entry in entries if entry.is_header), None)
         self._has_plurals = any(
-            one.keyword == "msgid_plural"
+            part.keyword == "msgid_plural"
             for entry in entries
-            for one in entry.fields
+            for part in entry.fields
             if not entry.is_obsolete
         )
         told = self._header_values()
@@ -255,7 +255,8 @@ class PoDocument:
             check_target(settings, own, "Language")
         self._known_rule = plural_forms(own if is_code else settings.target_language)
         plural_rule = self._new_values(is_ascii=True).get("Plural-Forms")
-        if plural_rule == _LIKE_SOURCE and not self._known_rule:
+        has_rule = bool(told.get("Plural-Forms")) and plural_rule is None
+        if self._has_plurals and not (has_rule or self._known_rule):
             self.skipped["plural rule of an unknown language (--target-language)"] += 1
         self._plurals = _Plurals.parse(plural_rule or told.get("Plural-Forms", ""))
         self._fillings = [
@@ -275,7 +276,7 @@ class PoDocument:
         for _, group in groupby(pairs, key=lambda pair: pair[0].entry.targets[0].start):
             filled = list(group)
             if any(given is not None for _, given in filled):
-                edits += self._filled(filled)
+                edits += self._message_edits(filled)
         if edits:
             edits += self._header_edits(is_ascii=all(content.isascii() for *_, content in edits))
         written: list[str] = []
@@ -294,7 +295,7 @@ class PoDocument:
                 "translation; convert it: msgconv -t UTF-8"
             ) from None
 
-    def _filled(
+    def _message_edits(
         self, filled: Sequence[tuple[_Filling, Segment | None]]
     ) -> Iterator[tuple[int, int, str]]:
         """Writes a message: its fields, others that the language needs, and the flag."""
@@ -309,7 +310,7 @@ class PoDocument:
             is_wrapped = len(filling.source.strings) > 1
             for keyword in filling.keywords:
                 texts[keyword] = _written(keyword, content, self._line_end, is_wrapped=is_wrapped)
-        is_open = not any(one.value for one in entry.targets)
+        is_open = not any(target.value for target in entry.targets)
         for target in entry.targets:
             if target.keyword in texts:
                 yield target.start, target.end, texts.pop(target.keyword)
@@ -422,14 +423,14 @@ def _fillings(entry: _Entry, plurals: _Plurals | None, *, refills: bool) -> Iter
     """Finds the source of each empty target: the singular for the form of one, else the plural."""
     sources = {one.keyword: one for one in entry.fields}
     refills = refills and entry.is_fuzzy
-    keywords = [one.keyword for one in entry.targets if refills or not one.value]
+    keywords = [target.keyword for target in entry.targets if refills or not target.value]
     if not keywords:
         return
     by_source = {"msgid": keywords}
     if "msgid_plural" in sources and entry.targets[0].keyword != "msgstr":
         count = plurals.count if plurals else len(entry.targets)
         if plurals:  # those that are missing, too
-            filled = {one.keyword for one in entry.targets} - {*keywords}
+            filled = {target.keyword for target in entry.targets} - {*keywords}
             forms = [f"msgstr[{number}]" for number in range(count)]
             keywords = [keyword for keyword in forms if keyword not in filled]
         form = plurals.rule(1) if plurals else 0
@@ -439,8 +440,8 @@ def _fillings(entry: _Entry, plurals: _Plurals | None, *, refills: bool) -> Iter
         hides = len(shows[0]) < len(shows[1]) and plurals is not None and plurals.is_common(form)
         singular = [] if count == 1 or hides else [f"msgstr[{form}]"]
         by_source = {
-            "msgid": [one for one in keywords if one in singular],
-            "msgid_plural": [one for one in keywords if one not in singular],
+            "msgid": [keyword for keyword in keywords if keyword in singular],
+            "msgid_plural": [keyword for keyword in keywords if keyword not in singular],
         }
     for name, some in by_source.items():
         segment = _segment(sources[name].value, name)

@@ -307,7 +307,7 @@ class SubtitleDocument:
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         written: list[str] = []
         place = 0
-        if self._label and any(one is not None for one in translated):
+        if self._label and any(segment is not None for segment in translated):
             written += self._label[1], self._language
             place = self._label.end()
         for group, given in zip(self._groups, translated, strict=True):
