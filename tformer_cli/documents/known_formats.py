@@ -43,7 +43,7 @@ class Format(NamedTuple):
     @property
     def tells_encoding(self) -> bool:
         """Returns whether each file of the format tells its encoding, as XML does."""
-        return self.reader.startswith(("office:", "epub:", "bilingual:", "xlsx:"))
+        return self.reader.startswith(("office:", "epub:", "bilingual:", "xlsx:", "ods:"))
 
 
 FORMATS = (
@@ -81,15 +81,7 @@ REFUSED = {
     ".wps": "a format that is not read; save it as .docx",
     ".sxw": "an old format; save it as .odt",
     ".sxi": "an old format; save it as .odp",
-    ".pages": "a format that is not read; export it as .docx",
     ".key": "a format that is not read; export it as .pptx",
-    ".numbers": "a table that is not read; export it as .csv",
-    ".fods": "a table that is not read; save it as .csv",
-    ".mobi": "a format that is not read; convert it to .epub with Calibre",
-    ".azw3": "a format that is not read; convert it to .epub with Calibre",
-    ".fb2": "a format that is not read; convert it to .epub with Calibre",
-    ".ass": "a format that is not read; convert it: ffmpeg -i FILE.ass FILE.srt",
-    ".ssa": "a format that is not read; convert it: ffmpeg -i FILE.ssa FILE.srt",
 }
 """Files that people try, and the way out."""
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow")

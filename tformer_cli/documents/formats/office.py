@@ -311,7 +311,7 @@ class _PartReader:
             source, self._behavior, dialect.breaks, lambda one: dialect.half(source, one)
         )
         self.skipped: Counter[str] = Counter()
-        self._runs = _RunReader(source, dialect, self.skipped)
+        self._runs = RunReader(source, dialect, self.skipped)
 
     def units(self) -> list[Unit]:
         return list(self._found(self._source.root))
@@ -331,7 +331,7 @@ class _PartReader:
     def has_text(self) -> bool:
         """Returns whether there is text outside of paragraphs."""
         counted: Counter[str] = Counter()
-        _RunReader(self._source, self._dialect, counted).count(self._source.root)
+        RunReader(self._source, self._dialect, counted).count(self._source.root)
         return bool(counted)
 
     def _is_prompt(self, element: Element) -> bool:
@@ -377,13 +377,15 @@ _NOT_SEEN = re.compile(
 """Properties of runs that a reader does not see: programs cut words in runs because of them."""
 
 
-class _RunReader:
+class RunReader:
     """Reads a paragraph of runs: neighbors that look the same are one."""
 
-    def __init__(self, source: Source, dialect: Dialect, skipped: Counter[str]) -> None:
+    def __init__(
+        self, source: Source, dialect: Dialect, skipped: Counter[str] | None = None
+    ) -> None:
         self._source = source
         self._dialect = dialect
-        self._skipped = skipped
+        self._skipped = Counter[str]() if skipped is None else skipped
         self._writers: dict[tuple[tuple[str, str], str, str], RunWriter] = {}
 
     def unit(self, paragraph: Element) -> Unit | None:
