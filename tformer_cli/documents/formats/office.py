@@ -384,10 +384,12 @@ _SPACED = ("w:p", "x:si", "x:is")
 class RunReader:
     """Reads a paragraph of runs: neighbors that look the same are one."""
 
-    def __init__(self, source: Source, dialect: Dialect, skipped: Counter[str]) -> None:
+    def __init__(
+        self, source: Source, dialect: Dialect, skipped: Counter[str] | None = None
+    ) -> None:
         self._source = source
         self._dialect = dialect
-        self._skipped = skipped
+        self._skipped = Counter[str]() if skipped is None else skipped
         self._writers: dict[tuple[tuple[str, str], str, str], RunWriter] = {}
 
     def unit(self, paragraph: Element) -> Unit | None:

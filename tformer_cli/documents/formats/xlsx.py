@@ -340,7 +340,7 @@ def _with_copies(source: Source, numbers: Sequence[int]) -> str:
 
 def _unit(source: Source, element: Element, context: str) -> Unit | None:
     if any(one.name == "x:r" for one in element.children):
-        unit = RunReader(source, _RUNS, Counter()).unit(element)
+        unit = RunReader(source, _RUNS).unit(element)
     else:
         holders = [one for one in element.children if one.name == "x:t"] or [element]
         unit = build_unit(list(_pieces(source, holders[0])), context)
