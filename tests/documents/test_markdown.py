@@ -138,6 +138,7 @@ def test_the_lines_of_dialects_stay(row):
 @pytest.mark.parametrize("row", INLINES, ids=lambda row: f"{row.dialect}-{row.example}")
 def test_the_marks_of_dialects_stay(row):
     made = translated(row.example + " then" * (not row.pattern.endswith("\\Z")) + "\n")
+    assert len(read(f"{row.example}\n").segments) <= 1 + ("note" in row.pattern)
     if "(?P<" in row.pattern and "label" not in row.pattern:
         meant = row.example if row.starts in "^~" and "text" in row.pattern else row.example.upper()
         assert made == f"{meant} THEN\n".replace("[A|", "[a|").replace(".B}", ".b}")
@@ -241,13 +242,16 @@ def test_markdown_as_people_write_it(source, target):
     assert write_translation(document) == target
     assert not document.skipped
     assert document.write(document.segments) == source.encode()
+    windows = read(source.replace("\n", "\r\n"))
+    assert write_translation(windows) == target.replace("\n", "\r\n")
     # What was translated has the same constructs
     assert len(read(target).segments) == len(document.segments)
 
 
 def test_mdx_has_expressions_and_no_indented_code():
-    text = "{a.map(b => <c/>)}\n\nd {e.f} g\n\n    h\n"
-    assert translated(text, name="a.mdx") == "{a.map(b => <c/>)}\n\nD {e.f} G\n\n    H\n"
+    text = "{a.map(b => <c/>)}\n\nd {e.f} g\n\n<Tab>\n    h\n    - i\n    - j\n</Tab>\n"
+    made = "{a.map(b => <c/>)}\n\nD {e.f} G\n\n<Tab>\n    H\n    - I\n    - J\n</Tab>\n"
+    assert translated(text, name="a.mdx") == made
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,11 @@ _NO_END = r"(?!\\[\[\]()])"
 _FORMULA = rf"(?=(?:{_NO_END}.)*?{_NO_END}[\\^_=<>+])(?:{_NO_END}.)*+"
 """What tells a formula from words in brackets with backslashes."""
 _TAGS = r"(?:\{%(?:(?!%\}).){0,999}%\}|\{\{(?:(?!\}\}).){0,999}\}\}|\{#(?:(?!#\}).){0,999}#\})"
+_KEY = (
+    "alt|backspace|cmd|command|control|ctrl|del|delete|end|enter|esc|escape|home|ins|insert|meta"
+    "|option|page-up|page-down|return|shift|space|super|tab|win|windows|(?:arrow-)?(?:up|down|left"
+    r"|right)|f\d\d?"
+)
 _NAME = r"(?:\{[^{}\n]*\}|[\w-]+)"
 _FROM = r"""(?:[\w*$][^'"\n]*\s+from\s+|\{[^{}'"]*\}\s+from\s+)"""
 _BLANK_LINE = "blank"
@@ -139,6 +144,8 @@ INLINES = (
     Inline("wiki links", "[[a|b]]", "![", r"!?\[\[[^\[\]|\n]*\|(?P<text>[^\[\]|\n]+)\]\](?![(\[])"),
     Inline("wiki links", "[[a]]", "![", r"!?\[\[(?P<label>[^\[\]\n]+)\]\](?![(\[])"),
     Inline("Pandoc", "[a]{.b}", "[", r"\[(?P<text>[^\[\]]+)\]\{[#.:][^{}\n]*\}"),
+    Inline("Pandoc", "[@a, 2]", "[", r"\[-?@[A-Za-z][^\[\]\n]*\](?![(\[])"),
+    Inline("GitHub, Pandoc", "@a-b", "@", r"(?<!\w)@[A-Za-z](?:[\w:./-]*\w)?"),
     Inline("TeX", r"\(x\)", "\\", rf"\\{{1,2}}\((?:[^\\]{{1,3}}|{_FORMULA})\\{{1,2}}\)"),
     Inline("TeX", r"a \[x^2\] b", "\\", rf"\\{{1,2}}\[{_FORMULA}\\{{1,2}}\](?!\()"),
     Inline("Liquid, Hugo", "{{ a }}", "{", _TAGS),
@@ -150,6 +157,8 @@ INLINES = (
     Inline("MDX", "<A b={c}>", "<", _ELEMENT, "void"),
     Inline("marks", "==a==", "=", r"(?<![\w=])==(?=[^\s=])(?P<text>[^\n]{0,999}?[^\s=])==(?!=)",
            repeats=True),
+    Inline("MkDocs", "++ctrl+a++", "+",
+           rf"\+\+(?:[\w-]+(?:\+(?:[\w-]+|\"[^\"\n]+\"))+|{_KEY})\+\+"),
     Inline("marks", "++a++", "+",
            r"(?<![\w+])\+\+(?=[^\s+])(?P<text>[^\n]{0,999}?[^\s+])\+\+(?!\+)",
            repeats=True),
@@ -413,22 +422,30 @@ def _push_block(state: StateBlock, row: Block, found: re.Match[str], start: int,
             found[0][found.end("text") - found.start() :],
         )
     state.push("line_close", "title", -1)
-    if not row.indents:
-        return
-    line = end
-    while line < state.lineMax and (
-        state.isEmpty(line) or state.sCount[line] >= state.blkIndent + 4
-    ):
-        line += 1
-    before = state.parentType, state.lineMax
-    state.parentType, state.lineMax = "admonition", line
-    state.blkIndent += 4
-    token = state.push("content_open", "div", 1)
-    state.md.block.tokenize(state, end, line)
+    if row.indents:
+        _read_content(state, end, state.blkIndent + 4)
+
+
+def _read_content(state: StateBlock, start: int, indent: int) -> None:
+    """Reads the lines from one on that are indented so far."""
+    end = start
+    while end < state.lineMax and (state.isEmpty(end) or state.sCount[end] >= indent):
+        end += 1
+    before = state.parentType, state.lineMax, state.blkIndent
+    state.parentType, state.lineMax, state.blkIndent = "root", end, indent
+    state.push("content_open", "div", 1)
+    state.md.block.tokenize(state, start, end)
     state.push("content_close", "div", -1)
-    state.blkIndent -= 4
-    state.parentType, state.lineMax = before
-    state.line = line
+    state.parentType, state.lineMax, state.blkIndent = before
+    state.line = end
+
+
+def _read_indented(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Reads what would be code: components of MDX indent their content."""
+    if silent or start >= end or not state.is_code_block(start):
+        return False
+    _read_content(state, start, state.sCount[start])
+    return True
 
 
 def _place_texts(state: StateCore) -> None:
@@ -488,7 +505,7 @@ def parser(*, is_mdx: bool = False) -> MarkdownIt:
     rows = (*INLINES, _EXPRESSION) if is_mdx else INLINES
     made.inline.ruler.after("text", "dialects", _make_inline_rule(rows))
     if is_mdx:
-        made.disable(["code"])
+        made.block.ruler.at("code", _read_indented)
     around: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     early = [row for row in BLOCKS if not row.is_late]
     if is_mdx:
