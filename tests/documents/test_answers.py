@@ -75,6 +75,14 @@ def test_lines_that_copy_count_the_same():
     assert answers.counts.unknown == 2
 
 
+def test_lines_without_words_and_with_branches_stay():
+    answers = answering()
+    lines = ["some.key", "{n, plural, other {a}}", "a b"]
+    (found,) = Words().buffers([(line, None) for line in lines], 3)
+    made = [one.hypotheses[0].text for one in answers.restored(found)]
+    assert made == [*lines[:2], "A B"]
+
+
 def test_a_search_listens_for_the_lines_that_need_it(model):
     answers = ModelAnswers(open_model(model))
     found = answers.copying.translate([LINES[0], f"{LINES[1]} {{x}}"])

@@ -58,7 +58,8 @@ Frame = tuple[Segment | Text, ...]
 """What is copied of a message, and its texts."""
 
 _COMPLEX = re.compile(r"\{\s*[^\s{},]+\s*,\s*(?:plural|selectordinal|select)\s*,")
-_DEEPEST = 20
+_DEEPEST, _MOST_TEXTS = 20, 1000
+"""Branches in each other, and texts of a message: six categories in each other are many."""
 _CATEGORIES = ("zero", "one", "two", "few", "many", "other")
 _SYNTAX = re.compile(r"[{}'#]")
 _ARGUMENT = re.compile(r"\{\s*([^\s{},]+)\s*(?:,\s*(\w+)\s*)?([,}])")
@@ -269,12 +270,16 @@ class _Icu:
 
     def __init__(self, segment: Segment, languages: LanguagePair) -> None:
         self._segment, self._languages = segment, languages
+        self._n_texts = 0
         self._apostrophe = "''" if "''" in segment.text else ""
 
     def text(
         self, content: _Content, start: int, end: int, number: str = "", *, in_plural: bool = False
     ) -> Text:
         """Makes a text of the characters up to an end; `number` is read for the counted one."""
+        self._n_texts += 1
+        if self._n_texts > _MOST_TEXTS:
+            raise MessageError
         part = _part_of(self._segment, start, end)
         if re.search(rf"(?<!\d){re.escape(number)}(?!\d)", part.text):
             number = ""

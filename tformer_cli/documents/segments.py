@@ -291,6 +291,8 @@ class SegmentBuilder:
 # A number names a component of i18next
 _TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]*+|\d+)(?:\s[^<>]*)?/?>")
 
+_DEEPEST = 50
+"""Tags in each other; what is deeper has no partner."""
 _VOID = {"br", "hr", "img", "input", "wbr"}
 
 
@@ -305,7 +307,8 @@ def partners(tags: Sequence[re.Match[str]]) -> dict[int, Literal["open", "close"
     for number, tag in enumerate(tags):
         name = tag[2] and tag[2].lower()
         if name and not tag[1]:
-            if not tag[0].endswith("/>") and name not in _VOID:
+            is_open = not tag[0].endswith("/>") and name not in _VOID
+            if is_open and len(opened) < _DEEPEST:
                 opened.append((number, name))
                 numbers_open[name] += 1
         elif name and numbers_open[name]:
