@@ -19,6 +19,7 @@ from tformer_cli.documents.segments import (
     Segment,
     SegmentBuilder,
     Slot,
+    check_parts,
     decoded,
 )
 from tformer_cli.wording import is_blank
@@ -46,7 +47,10 @@ class _OtherMarkup(Exception):  # noqa: N818 - within this file
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
-    return MarkdownDocument(*decoded(data, settings), settings)
+    text, encoding = decoded(data, settings)
+    # The parser takes a kilobyte for each line and each mark, and stops for nobody
+    check_parts(sum(map(text.count, "\n*_[<`\\&")), a_segment=20)
+    return MarkdownDocument(text, encoding, settings)
 
 
 class MarkdownDocument:
