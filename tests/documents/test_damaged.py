@@ -188,6 +188,10 @@ ODD = [
     ("po", f'msgid ""\nmsgstr "Plural-Forms: nplurals=2; plural=n%0;\\n"{MESSAGE}', ""),
     ("po", f'msgid ""\nmsgstr "Plural-Forms: nplurals=2; plural={MANY};\\n"{MESSAGE}', ""),
     *(
+        ("po", f'msgid "a {one} b"\nmsgstr ""\n', "")
+        for one in (r"\x", r"\8", r"\\9", r"\xg", r"\٣")
+    ),
+    *(
         ("po", CHARSET.format(name) + more, CHARSET_ERROR.format(name))
         for name, more in (
             *(("idna", ""), ("punycode", "é"), ("undefined", ""), ("rot13", "")),

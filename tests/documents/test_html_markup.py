@@ -1,5 +1,8 @@
 """HTML: regions that stay, notes, templates, and the elements and attributes that hold text."""
 
+import random
+import re
+
 import pytest
 
 from tests.documents.test_html import read, translated
@@ -230,6 +233,59 @@ def test_what_a_program_writes_is_copied_in_its_sentence():
     (segment,) = read("<p>Hello <%= user.name %>, <b>old</b> {{ friend }}").segments
     assert segment.text == "Hello <%= user.name %>, old {{ friend }}"
     assert [span.behavior for span in segment.spans] == ["protected", "repeat", "protected"]
+
+
+def a_page(chance, depth=0, *, in_sentence=False):
+    """Draws a page whose elements say whether they are translated, some without closing tags."""
+    text = ""
+    for _ in range(chance.randrange(1, 4)):
+        kind = chance.randrange(9)
+        inner = depth + 1
+        says = chance.choice(SAYING)
+        if depth > 4 or kind < 3:
+            text += f"w{chance.randrange(10**9)}x "
+        elif in_sentence or kind < 5:
+            name = chance.choice("bi")
+            text += f"<{name}{says}>{a_page(chance, inner, in_sentence=True)}</{name}> "
+        elif kind == 5:
+            text += f"<p{says}>{a_page(chance, inner, in_sentence=True)}"
+        elif kind == 6:
+            text += f"<div{says}>{a_page(chance, inner)}</div>"
+        elif kind == 7:
+            text += f"<ul><li{says}>{a_page(chance, inner)}<li>{a_page(chance, inner)}</ul>"
+        else:
+            row = f"<tr{says}><td{chance.choice(SAYING)}>{a_page(chance, inner)}"
+            text += f"<table>{row}<td>{a_page(chance, inner)}</td>{row}</table>"
+    return text
+
+
+SAYING = (
+    *("", "", " translate=no", " translate=yes", " translate", " translate=x", " TRANSLATE='No'"),
+    *(" class='a notranslate'", " class=notranslate-x", " data-translate=no"),
+)
+
+
+def translated_words(element, says=True):
+    """Finds the words that the tree of a page lets be translated."""
+    value = element.get("translate")
+    if value is not None and value.lower() in ("yes", "no", ""):
+        says = value.lower() != "no"
+    elif "notranslate" in element.get("class", "").split():
+        says = False
+    words = (element.text or "").split() if says else []
+    for child in element:
+        words += translated_words(child, says)
+        words += (child.tail or "").split() if says else []
+    return words
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_regions_are_those_of_a_browsers_parser(seed):
+    html5lib = pytest.importorskip("html5lib")
+    page = f"<!DOCTYPE html><body>{a_page(random.Random(seed))}"
+    tree = html5lib.parse(page, namespaceHTMLElements=False)
+    made = translated(page)
+    assert sorted(re.findall(r"W\d+X", made)) == sorted(map(str.upper, translated_words(tree)))
 
 
 def test_many_regions_in_each_other():

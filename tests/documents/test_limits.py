@@ -48,6 +48,18 @@ def test_too_many_tags_in_a_text(name):
         read(name, TAGS[name], most_segments=100)
 
 
+PARTS = {
+    "markdown": b"*a* " * 2000,
+    "srt": b"".join(b"%d\n00:00:01,000 --> 00:00:02,000\nA dog\n\n" % n for n in range(700)),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_too_many_parts(name):
+    with pytest.raises(DataError, match=r"has more than (600|2,000) parts; divide it$"):
+        read(name, PARTS[name], most_segments=100)
+
+
 def test_bytes():
     text = test_subtitles.SRT.encode()
     message = rf"^a\.srt: has more than {len(text) - 1} bytes; divide it$"

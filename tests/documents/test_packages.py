@@ -358,6 +358,41 @@ def test_other_attributes_with_text():
     assert shown(read("docx", data).segments) == ["Sales", "A cat", "DRAFT", "Top"]
 
 
+def test_forms():
+    entries = '<w:ddList><w:listEntry w:val="Red"/></w:ddList>'
+    field = f'<w:fldChar w:fldCharType="begin"><w:ffData>{entries}</w:ffData></w:fldChar>'
+    choice = '<w:sdt><w:sdtPr><w:listItem w:displayText="Green" w:value="1"/></w:sdtPr></w:sdt>'
+    data = word(part(f"A</w:t></w:r></w:p><w:p><w:r>{field}</w:r></w:p>{choice}<w:p><w:r><w:t>B"))
+    document = read("docx", data)
+    assert shown(document.segments) == ["A", "Red", "Green", "B", "Top"]
+    made = translated(document, {"Red": "Rouge", "Green": "Vert"})
+    expected = (
+        member(data, "word/document.xml").replace('"Red"', '"Rouge"').replace("Green", "Vert")
+    )
+    assert member(made, "word/document.xml") == expected
+    form = f'<form:button xmlns:form="{OFFICE}form:1.0" form:label="Send"/><text:p>A</text:p>'
+    assert shown(read("odt", odt(form)).segments) == ["Send", "A"]
+
+
+def test_attributes_in_a_sentence():
+    link = '<w:hyperlink w:tooltip="Go there"><w:r><w:t>there</w:t></w:r></w:hyperlink>'
+    choice = (
+        '<w:sdt><w:sdtPr><w:listItem w:displayText="Green"/></w:sdtPr><w:sdtContent><w:r><w:t>now'
+        "</w:t></w:r></w:sdtContent></w:sdt>"
+    )
+    data = word(part(f"Look </w:t></w:r>{link}{choice}<w:r><w:t>."))
+    document = read("docx", data)
+    texts = [one.text for one in document.segments]
+    assert texts == ["Look therenow.", "Go there", "Green", "Top"]
+    words = {"Look therenow.": "Lire iciicoui.", "Go there": "Va", "Green": "Vert"}
+    text = member(translated(document, words), "word/document.xml")
+    assert 'w:tooltip="Va"' in text
+    assert 'w:displayText="Vert"' in text
+    # nobody translated the sentence around them
+    text = member(translated(document, {"Green": "Vert"}), "word/document.xml")
+    assert text == member(data, "word/document.xml").replace("Green", "Vert")
+
+
 FLAT = (
     f'{HEAD}<office:document xmlns:office="{OFFICE}office:1.0" xmlns:text="{OFFICE}text:1.0" '
     'xmlns:dc="http://purl.org/dc/elements/1.1/"><office:meta><dc:title>Title</dc:title>'

@@ -29,6 +29,10 @@ _DAMAGES = (zipfile.BadZipFile, NotImplementedError, ValueError, IndexError, str
 """Errors of zipfile besides its own: places outside of the file, for example."""
 
 
+_SHOWN = 100
+"""Characters of an error of zipfile, which may quote a name of any length."""
+
+
 class Archive:
     """A zip archive in memory."""
 
@@ -43,7 +47,7 @@ class Archive:
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except _DAMAGES as error:
-            raise self.damaged(f"is damaged or not a zip archive ({error})") from None
+            raise self.damaged(f"is damaged or not a zip archive ({str(error)[:_SHOWN]})") from None
         self.members = {info.filename: info for info in self._zip.infolist()}
         if len(self._zip.infolist()) > MOST_MEMBERS:
             raise self.damaged(f"has more than {MOST_MEMBERS} members")
@@ -68,7 +72,7 @@ class Archive:
             # zipfile stops at the size that the directory tells, and compares the checksum
             content = self._zip.read(info)
         except (*_DAMAGES, zlib.error, EOFError, OSError, RuntimeError) as error:
-            raise self.damaged(f"{name} in it is damaged ({error})") from None
+            raise self.damaged(f"{name} in it is damaged ({str(error)[:_SHOWN]})") from None
         self._contents[name] = content
         return content
 
@@ -79,7 +83,7 @@ class Archive:
         try:
             return self._spliced(changed)
         except _DAMAGES as error:
-            raise self.damaged(f"has a damaged directory ({error})") from None
+            raise self.damaged(f"has a damaged directory ({str(error)[:_SHOWN]})") from None
 
     def _spliced(self, changed: Mapping[str, bytes]) -> bytes:
         data, members = self._data, self._zip.infolist()

@@ -142,6 +142,10 @@ class _Room:
         most = self._settings.most_segments
         self._check(number, most and most * _PIECES_A_SEGMENT, "tags in one text")
 
+    def check_parts(self, number: int, a_segment: int) -> None:
+        most = self._settings.most_segments
+        self._check(number, most and most * a_segment, "parts")
+
     def check_bytes(self, number: int) -> None:
         self._check(number, self._settings.most_bytes, "bytes")
 
@@ -173,6 +177,11 @@ def read_within_limits(reader: Reader, data: bytes, settings: ReadSettings) -> D
 def add_unpacked(n_bytes: int) -> None:
     """Counts what is unpacked of a document; refuses more than its settings allow."""
     _ROOM.get(_ENDLESS_ROOM).add_unpacked(n_bytes)
+
+
+def check_parts(n_parts: int, a_segment: int) -> None:
+    """Refuses a document with more parts than its segments can have, before they are made."""
+    _ROOM.get(_ENDLESS_ROOM).check_parts(n_parts, a_segment)
 
 
 def check_pieces(n_pieces: int) -> None:

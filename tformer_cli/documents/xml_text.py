@@ -616,7 +616,7 @@ class XmlDocument:
     def _item(self, piece: Piece, number: int) -> Item:
         if piece.kind == "text":
             return piece.text
-        if piece.kind in ("open", "close"):
+        if piece.kind == "close" or piece.level == "run":
             return piece, piece.raw
         number = bisect_left(self._starts, piece.start, number)
         if number == len(self._starts) or self._starts[number] >= piece.end:

@@ -344,6 +344,9 @@ def _pair(tokens: Sequence[_Token]) -> None:
 
 def _tokens(text: str, *, is_xml: bool = False) -> Iterator[_Token]:
     """Cuts HTML into text, tags and what is copied, of which elements are kept as they are."""
+    if "translate" not in text.lower():
+        yield from _all_tokens(text, is_xml=is_xml)
+        return
     regions = KeptRegions()
     kept: list[_Token] = []
     for token in _all_tokens(text, is_xml=is_xml):
@@ -371,11 +374,10 @@ def _pass(token: _Token, regions: KeptRegions) -> None:
     """Lets a tag change the region that the page is in."""
     if not token.name:
         return
-    is_block = token.kind == "block"
     if token.raw.startswith("</"):
-        regions.close(token.name, is_block=is_block)
+        regions.close(token.name)
     elif token.kind in ("open", "block") and not _is_empty(token.raw, token.name):
-        regions.open(token.name, token.raw, is_block=is_block)
+        regions.open(token.name, token.raw)
     elif (opening := TAG.match(token.raw)) and is_translated(opening[0]) is False:
         token.name = ""  # its attributes are not read
 

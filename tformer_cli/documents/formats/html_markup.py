@@ -10,14 +10,13 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.documents.segments import unescaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 _QUOTED = r""""[^"]*"|'[^']*'"""
 # In quotes and in templates a tag may hold > and <
@@ -125,21 +124,28 @@ def note_mark_at(text: str, place: int) -> str | None:
     return found[0] if is_note else None
 
 
-_CLOSERS = {
-    "p": "address article aside blockquote details div dl fieldset figure footer form h1 h2 h3 h4 "
-    "h5 h6 header hr main menu nav ol p pre section table ul",
-    "li": "li",
-    "dt": "dt dd",
-    "dd": "dt dd",
-    "tr": "tr tbody tfoot",
-    "td": "td th tr tbody tfoot",
-    "th": "td th tr tbody tfoot",
-    "thead": "tbody tfoot",
-    "tbody": "tbody tfoot",
-    "option": "option optgroup",
+_SCOPES = "caption html marquee object table td template th"
+_BLOCKS = (
+    "address article aside blockquote center details dir div dl dd dt fieldset figcaption figure "
+    "footer form h1 h2 h3 h4 h5 h6 header hgroup li main menu nav ol p section summary ul"
+)
+_FORMATS = "a b big code em font i nobr s small strike strong tt u"
+_BOUNDARIES = frozenset(_SCOPES.split())
+"""Elements out of which no tag in them closes anything."""
+_CLOSES_PARAGRAPH = frozenset((*_BLOCKS.split(), "dialog", "hr", "pre", "table"))
+_SPECIAL = _BOUNDARIES.union(_BLOCKS.split(), ("body", "button", "tbody", "tfoot", "thead", "tr"))
+_FORMATTING = frozenset(_FORMATS.split())
+_ITEMS = {"li": ("li",), "dd": ("dd", "dt"), "dt": ("dd", "dt")}
+_CELLS = ("td", "th")
+_GROUPS = ("tbody", "thead", "tfoot")
+_CONTEXTS = {
+    **dict.fromkeys(_CELLS, ("tr", "table", "template", "html")),
+    "tr": (*_GROUPS, "table", "template", "html"),
+    **dict.fromkeys((*_GROUPS, "caption", "colgroup"), ("table", "template", "html")),
 }
-_CLOSED_BY = {name: frozenset(names.split()) for name, names in _CLOSERS.items()}
-"""Elements that need no closing tag, and the elements before which they end."""
+"""Parts of tables, and the elements up to which one closes those before it."""
+_DEEPEST = 512
+"""Elements in each other, as browsers have them."""
 
 
 def is_translated(tag: str) -> bool | None:
@@ -153,63 +159,63 @@ def is_translated(tag: str) -> bool | None:
     return False if "notranslate" in values.get("class", "").split() else None
 
 
-@dataclass(slots=True)
-class _Region:
-    """An element that says whether it is translated."""
-
-    name: str
-    is_kept: bool
-    depth: int = 1
-    """Elements of this name that are open in it, itself included."""
-    inner: int = 0
-    """Elements that need a closing tag and are open in it."""
-
-
 class KeptRegions:
-    """The regions of a page that are not translated, as its tags pass by."""
+    """The elements that are open as the tags of a page pass by, and whether each is translated.
+
+    Elements without closing tags end as browsers end them (HTML standard 13.2.6.4.7), apart from
+    what these move or open again.
+    """
 
     def __init__(self) -> None:
-        self._regions: list[_Region] = []
-        self._named: defaultdict[str, list[_Region]] = defaultdict(list)
+        self._open: list[tuple[str, bool]] = []
+        self._counts: Counter[str] = Counter()
 
     @property
     def is_kept(self) -> bool:
-        return bool(self._regions) and self._regions[-1].is_kept
+        return bool(self._open) and self._open[-1][1]
 
-    def open(self, name: str, tag: str, *, is_block: bool) -> None:
-        top = self._regions[-1] if self._regions else None
-        if top and not top.inner and name in _CLOSED_BY.get(top.name, ()):
-            self._end(top)
+    def open(self, name: str, tag: str) -> None:
+        if name in _CLOSES_PARAGRAPH:
+            self._close_to(self._find(("p",), _BOUNDARIES | {"button"}))
+        if name in _ITEMS:
+            self._close_to(self._find(_ITEMS[name], _SPECIAL - {"address", "div", "p"}))
+        if name in _CONTEXTS and (context := self._find(_CONTEXTS[name], ())) is not None:
+            self._close_to(context + 1)
+        if name in ("option", "optgroup") and self._open and self._open[-1][0] == "option":
+            self._close_to(len(self._open) - 1)
         said = is_translated(tag)
-        if said is not None and said is self.is_kept:
-            region = _Region(name, not said)
-            self._regions.append(region)
-            self._named[name].append(region)
-            return
-        if self._regions and is_block and name not in _CLOSED_BY:
-            self._regions[-1].inner += 1
-        if self._named[name]:
-            self._named[name][-1].depth += 1
+        if len(self._open) < _DEEPEST:
+            self._open.append((name, self.is_kept if said is None else not said))
+            self._counts[name] += 1
 
-    def close(self, name: str, *, is_block: bool) -> None:
-        top = self._regions[-1] if self._regions else None
-        if top and is_block and name != top.name and name not in _CLOSED_BY:
-            if top.inner:
-                top.inner -= 1
-            elif top.name in _CLOSED_BY:  # its parent ends
-                self._end(top)
-        if self._named[name]:
-            region = self._named[name][-1]
-            region.depth -= 1
-            if region.depth == 0:
-                self._end(region)
+    def close(self, name: str) -> None:
+        if name == "table" or name in _CONTEXTS:
+            self._close_to(self._find((name,), ("html", "table", "template")))
+        elif name in _FORMATTING:  # what is open in it goes on
+            if (number := self._find((name,), _BOUNDARIES)) is not None:
+                del self._open[number]
+                self._counts[name] -= 1
+        elif name in _SPECIAL:
+            lists = ("ol", "ul") if name == "li" else ()
+            self._close_to(self._find((name,), _BOUNDARIES.union(lists)))
+        else:
+            self._close_to(self._find((name,), _SPECIAL))
 
-    def _end(self, region: _Region) -> None:
-        while True:
-            last = self._regions.pop()
-            self._named[last.name].pop()
-            if last is region:
-                return
+    def _find(self, names: Collection[str], ends: Collection[str]) -> int | None:
+        """Finds the innermost open element of some names, if no other one stands around it."""
+        if not any(self._counts[name] for name in names):
+            return None
+        for number in range(len(self._open) - 1, -1, -1):
+            if self._open[number][0] in names:
+                return number
+            if self._open[number][0] in ends:
+                return None
+        return None
+
+    def _close_to(self, number: int | None) -> None:
+        if number is not None:
+            self._counts.subtract(name for name, _ in self._open[number:])
+            del self._open[number:]
 
 
 _SKIPPED_IN_DRAWINGS = re.compile(r"(?is)<(style|script)\b.*?</\1\s*>|<!--.*?-->")

@@ -29,6 +29,7 @@ from tformer_cli.documents.segments import (
     Segment,
     SegmentBuilder,
     Slot,
+    check_parts,
     decoded,
     walked,
 )
@@ -83,7 +84,10 @@ _UNWRITTEN = "text whose translation would change the markup"
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
-    return MarkdownDocument(*decoded(data, settings), settings)
+    text, encoding = decoded(data, settings)
+    # The parser takes a kilobyte for each line and each mark, and stops for nobody
+    check_parts(sum(map(text.count, "\n*_[<`\\&")), a_segment=20)
+    return MarkdownDocument(text, encoding, settings)
 
 
 @dataclass(slots=True)

@@ -58,7 +58,8 @@ NAMESPACES = {
     "http://purl.org/dc/elements/1.1/": "dc",
     "urn:schemas-microsoft-com:vml": "v",
     **{
-        f"{_OASIS}:{name}:1.0": name for name in ("text", "table", "presentation", "office", "meta")
+        f"{_OASIS}:{name}:1.0": name
+        for name in ("text", "table", "presentation", "office", "meta", "form")
     },
     f"{_OASIS}:svg-compatible:1.0": "svg",
     f"{_OASIS}:manifest:1.0": "manifest",
@@ -110,12 +111,16 @@ OPEN_XML = Dialect(
     paragraphs=frozenset({"w:p", "a:p"}),
     plain=frozenset({"c:v", "p:text", "cx:v", *_PROPERTIES, "cp:keywords"}),
     skipped=frozenset(
-        {"w:del", "w:moveFrom", "w:pPr", "w:rPr", "a:pPr", "a:rPr", "c:numCache", "cx:numDim"}
+        {"w:del", "w:moveFrom", "w:pPr", "w:rPr", "a:pPr", "a:rPr", "c:numCache", "c:numLit"}
+        | {"cx:numDim"}
     ),
     described={
         # Word writes the same in two of them, and programs differ in which they read
         **dict.fromkeys(("wp:docPr", "pic:cNvPr", "p:cNvPr"), ("descr", "title")),
         **dict.fromkeys(("w:tblCaption", "w:tblDescription"), ("w:val",)),
+        **dict.fromkeys(("w:listEntry", "w:helpText", "w:statusText"), ("w:val",)),
+        "w:listItem": ("w:displayText",),
+        "w:hyperlink": ("w:tooltip",),
         "v:textpath": ("string",),
         "v:shape": ("alt",),
     },
@@ -148,6 +153,10 @@ OPEN_DOCUMENT = Dialect(
         | {"text:index-title-template", *_PROPERTIES, "meta:keyword"}
     ),
     skipped=frozenset({"text:tracked-changes"}),
+    described={
+        f"form:{name}": ("form:label",)
+        for name in ("button", "checkbox", "radio", "fixed-text", "frame")
+    },
     behaviors={
         **dict.fromkeys(("text:span", "text:meta"), "repeat"),
         **dict.fromkeys(("text:a", "text:ruby", "text:ruby-base"), "once"),

@@ -117,7 +117,7 @@ def _unescaped(found: re.Match[str]) -> str:
         return ""
     if name[0] == "x" and len(name) > 1:
         return chr(int(name[1:], 16))
-    return chr(int(name, 8)) if name.isdecimal() else _ESCAPED.get(name, name)
+    return chr(int(name, 8)) if name[0] in "01234567" else _ESCAPED.get(name, name)
 
 
 def _quoted(text: str) -> str:

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from tformer_cli.documents.segments import (
     Behavior,
@@ -19,6 +19,7 @@ from tformer_cli.documents.segments import (
     Segment,
     SegmentBuilder,
     Span,
+    check_parts,
     decoded,
     partners,
     rendered,
@@ -112,7 +113,11 @@ def _read(data: bytes, settings: ReadSettings, *, is_vtt: bool) -> Document:
         raise DataError(
             f"{settings.name}: has no times (00:00:01,000 --> 00:00:02,000); it is no .srt file"
         )
-    groups = list(_groups(list(_cues(text, is_vtt=is_vtt))))
+    cues: list[_Cue] = []
+    for cue in _cues(text, is_vtt=is_vtt):
+        cues.append(cue)
+        check_parts(len(cues), a_segment=_MOST_CUES)
+    groups = list(_groups(cues))
     return SubtitleDocument(text, encoding, groups, settings.target_language, is_vtt=is_vtt)
 
 
@@ -122,15 +127,16 @@ def _seconds(hours: str | None, minutes: str, seconds: str, fraction: str | None
 
 
 def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
-    timings = list(_TIMING.finditer(text))
-    limits = [timing.start() for timing in timings[1:]] + [len(text)]
-    for timing, limit in zip(timings, limits, strict=False):
+    for timing, following in pairwise(chain(_TIMING.finditer(text), (None,))):
+        if timing is None:
+            return
+        limit = len(text) if following is None else following.start()
         start, content = timing.end(), text[timing.end() : limit]
         if is_vtt and (blank := _BLANK_LINE.search(content)):
             content = content[: blank.start()]
-        elif not is_vtt and (following := _next_number(content)) is not None:
+        elif not is_vtt and (number := _next_number(content)) is not None:
             # A blank line alone ends nothing: many files have them in cues
-            content = content[:following]
+            content = content[:number]
         elif not is_vtt and limit < len(text):
             content = _NUMBER_LINE.sub("", content)
         lines = [(start + one.start(), start + one.end()) for one in _LINE.finditer(content)]
@@ -274,8 +280,9 @@ class SubtitleDocument:
         self._label = _LABEL.match(text) if is_vtt and language else None
         self._language = language
         self._line_end = next((end for end in ("\r\n", "\n", "\r") if end in text), "\n")
-        if n_damaged := len(_DAMAGED_TIMING.findall(text)) - len(_TIMING.findall(text)):
-            self.skipped["cue with damaged times"] += max(0, n_damaged)
+        n_read, n_like = (sum(1 for _ in p.finditer(text)) for p in (_TIMING, _DAMAGED_TIMING))
+        if n_like > n_read:
+            self.skipped["cue with damaged times"] = n_like - n_read
         numbers = {id(cue): number for number, cue in enumerate((c for g in groups for c in g), 1)}
         self._groups = [
             self._group(list(group), f"cue {numbers[id(group[0])]}") for group in groups
