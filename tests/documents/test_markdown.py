@@ -252,6 +252,10 @@ def test_mdx_has_expressions_and_no_indented_code():
     text = "{a.map(b => <c/>)}\n\nd {e.f} g\n\n<Tab>\n    h\n    - i\n    - j\n</Tab>\n"
     made = "{a.map(b => <c/>)}\n\nD {e.f} G\n\n<Tab>\n    H\n    - I\n    - J\n</Tab>\n"
     assert translated(text, name="a.mdx") == made
+    text = "<div a={b}>\n- *c*\n  <td>d</td>\n</div>\n\n<!-- e -->\n\n\\<3 and \\{ f\n"
+    made = "<div a={b}>\n- *C* <td>D</td>\n</div>\n\n<!-- e -->\n\n\\<3 AND \\{ F\n"
+    assert translated(text, name="a.mdx") == made
+    assert translated("word\n", lambda _: Answer("<3 {a"), name="a.mdx") == "\\<3 \\{a\n"
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ class MarkdownDocument:
         self._unread: Counter[str] = Counter()
         self._unwritten: Counter[str] = Counter()
         self._encoding, self._settings = encoding, settings
-        self._parser = parser(is_mdx=settings.name.lower().endswith(".mdx"))
+        self._parser = parser(is_mdx=_is_mdx(settings))
         self._document = text
         self._ends = [
             place - number
@@ -472,6 +472,7 @@ class _Reader:
     def read(self, tokens: Sequence[Token], context: str, frame: tuple[str, str]) -> _Text | None:
         text = _Text([], context, self._raw(0, len(self._content)), frame)
         text.escaped |= {"|"} if self._is_cell else set()
+        text.escaped |= {"<", "{"} if _is_mdx(self._settings) else set()
         place = done = 0
         for number, token in enumerate(tokens):
             start, end = token.meta["at"]
@@ -589,6 +590,10 @@ class _Reader:
         reader = _Reader(content, raw, self._settings, is_cell=self._is_cell)
         text = reader.read(token.children or [], context, _FRAMES[context])
         return self._in_row(content) if text is None or text.own is None else text
+
+
+def _is_mdx(settings: ReadSettings) -> bool:
+    return settings.name.lower().endswith(".mdx")
 
 
 def _read_yaml(value: str) -> object:
@@ -764,6 +769,8 @@ def _write_items(
 def _escape_text(text: _Text, written: str, escape: _Escape, *, starts_line: bool) -> str:
     def escape_some(some: str) -> str:
         places = {found.start() for found in _OWN.finditer(some) if found[0] in text.escaped}
+        if "{" in text.escaped:  # of MDX, where braces and brackets always mean something
+            places |= {found.start() for found in re.finditer("[<{]", some)}
         if escape.special is not None:
             places |= {found.start() for found in escape.special.finditer(some)}
         cuts = [0, *sorted(places), len(some)]

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
 from markdown_it.parser_block import ParserBlock
 from markdown_it.parser_inline import ParserInline
-from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block import StateBlock, html_block
 from markdown_it.rules_inline import StateInline
 from mdit_py_plugins.deflist import deflist_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
@@ -167,6 +167,11 @@ INLINES = (
     Inline("Obsidian", "%%a%%", "%", r"(?<!\d)%%(?:(?!%%).){1,999}%%", "void"),
     Inline("Obsidian", "a ^b", "^", r"(?<=\s)\^[\w-]+\Z", "void"),
 )  # fmt: skip
+_OF_MDX = (
+    Block("MDX", "{a.map(b)}", rf"{_BRACES}[ \t]*"),
+    Block("MDX", "<div>", rf"(?P<tags>(?:{_ELEMENT}[ \t]*)+)"),
+)
+"""There elements of HTML are components, with Markdown in them."""
 _EXPRESSION = Inline("MDX", "{a.b}", "{", _BRACES)
 _IN_ADDRESS = r"[^\s<>\[\]`()|\"]"
 _WHOLE = re.compile(
@@ -448,6 +453,12 @@ def _read_indented(state: StateBlock, start: int, end: int, silent: bool) -> boo
     return True
 
 
+def _read_comment(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Reads a comment of HTML."""
+    place = state.bMarks[start] + state.tShift[start]
+    return state.src.startswith("<!--", place) and html_block(state, start, end, silent)
+
+
 def _place_texts(state: StateCore) -> None:
     """Takes the texts as the document has them, and tells where their characters stand."""
     for token in state.tokens:
@@ -506,10 +517,12 @@ def parser(*, is_mdx: bool = False) -> MarkdownIt:
     made.inline.ruler.after("text", "dialects", _make_inline_rule(rows))
     if is_mdx:
         made.block.ruler.at("code", _read_indented)
+        chains = ["paragraph", "reference", "blockquote"]
+        made.block.ruler.at("html_block", _read_comment, {"alt": chains})
     around: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     early = [row for row in BLOCKS if not row.is_late]
     if is_mdx:
-        early.append(Block("MDX", "{a.map(b)}", rf"{_BRACES}[ \t]*"))
+        early += _OF_MDX
     made.block.ruler.before("table", "dialects", _make_block_rule(early), around)
     late = [row for row in BLOCKS if row.is_late]
     made.block.ruler.before(
