@@ -191,6 +191,10 @@ def test_the_marks_of_dialects_stay(row):
         ("![a b] ![c][]\n\n[a b]: x\n[c]: y\n", "![A B][a b] ![C][c]\n\n[a b]: x\n[c]: y\n"),
         ("[12] [`a`] b\n\n[12]: x\n[`a`]: y\n", "[12] [`a`] B\n\n[12]: x\n[`a`]: y\n"),
         ("> [a\n> b] c\n\n[a b]: x\n", "> [A B][a b] C\n\n[a b]: x\n"),
+        ("[a `b`]\n[c] [d] [c]\n\n[c]: e\n[d]: f\n",
+         "[A `b`] [c] [D][d] [C][c]\n\n[c]: e\n[d]: f\n"),
+        ("<div>\na [b]\n</div>\n  [b]: c\n\n[b] d\n",
+         "<div>\nA [B]\n</div>\n  [b]: c\n\n[B][b] D\n"),
         # Images, their blanks, and titles
         ("a ![b](c)\n", "A ![B](c)\n"),
         ("![b](c) a\n", "![B](c) A\n"),

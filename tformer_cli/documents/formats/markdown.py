@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from markdown_it.common.utils import unescapeAll
 
 from tformer_cli.documents.formats.html import HtmlDocument
-from tformer_cli.documents.formats.markdown_syntax import DEEPEST, parser
+from tformer_cli.documents.formats.markdown_syntax import DEEPEST, DEFINITIONS, parser
 from tformer_cli.documents.segments import (
     Behavior,
     Document,
@@ -324,8 +324,16 @@ class MarkdownDocument:
             mark = (of_text[1:] or marks[1:] or [""])[0]
             self._put(start, end, _Block(page, self._raw(start, end), mark))
         else:
-            page = HtmlDocument(self._raw(start, end), Encoding(), self._settings)
-            self._put(start, end, page)
+            self._add_page(start, token.content)
+
+    def _add_page(self, place: int, content: str) -> None:
+        """Adds HTML, but not the definitions of links in it."""
+        edges = [edge for found in DEFINITIONS.finditer(content) for edge in found.span()]
+        for start, end in zip([0, *edges[1::2]], [*edges[::2], len(content)], strict=True):
+            raw = self._raw(place + start, place + end)
+            if raw:
+                page = HtmlDocument(raw, Encoding(), self._settings)
+                self._put(place + start, place + end, page)
 
     def _read_text(
         self, token: Token, places: Sequence[tuple[int, int]], context: str, frame: tuple[str, str]
@@ -536,7 +544,7 @@ class _Reader:
             self._open.append(piece)
             pieces.append(piece)
         elif kind.endswith("_close"):
-            piece = _Piece("close", own, start, end, markup=own)
+            piece = _Piece("close", own, start, end, markup=_CONTINUED.sub(" ", own))
             opened = self._open.pop()
             if kind == "link_close":
                 self._add_link_end(text, piece, opened, inner)
@@ -557,7 +565,6 @@ class _Reader:
             text.labels[piece.markup] = (piece.raw, label)
         else:
             piece.inner = self._cut_target(inner, opened.key)
-            piece.markup = _CONTINUED.sub(" ", piece.raw)
 
     def _in_row(self, text: str) -> str:
         text = " ".join(text.split("\n"))

@@ -43,7 +43,7 @@ _TAGS = r"(?:\{%(?:(?!%\}).){0,999}%\}|\{\{(?:(?!\}\}).){0,999}\}\}|\{#(?:(?!#\}
 _KEY = (
     "alt|backspace|cmd|command|control|ctrl|del|delete|end|enter|esc|escape|home|ins|insert|meta"
     "|option|page-up|page-down|return|shift|space|super|tab|win|windows|(?:arrow-)?(?:up|down|left"
-    r"|right)|f\d\d?"
+    r"|right)|f\d\d?|\w"
 )
 _NAME = r"(?:\{[^{}\n]*\}|[\w-]+)"
 _FROM = r"""(?:[\w*$][^'"\n]*\s+from\s+|\{[^{}'"]*\}\s+from\s+)"""
@@ -143,6 +143,8 @@ INLINES = (
            "void"),
     Inline("wiki links", "[[a|b]]", "![", r"!?\[\[[^\[\]|\n]*\|(?P<text>[^\[\]|\n]+)\]\](?![(\[])"),
     Inline("wiki links", "[[a]]", "![", r"!?\[\[(?P<label>[^\[\]\n]+)\]\](?![(\[])"),
+    Inline("PHP Markdown", "[a] [b]", "[",
+           r"\[(?P<text>[^\[\]]+)\](?:[ \t]|[ \t]*\n[ \t]*)\[(?P<target>[^\[\]\n]+)\](?!\()"),
     Inline("Pandoc", "[a]{.b}", "[", r"\[(?P<text>[^\[\]]+)\]\{[#.:][^{}\n]*\}"),
     Inline("Pandoc", "[@a, 2]", "[", r"\[-?@[A-Za-z][^\[\]\n]*\](?![(\[])"),
     Inline("GitHub, Pandoc", "@a-b", "@", r"(?<!\w)@[A-Za-z](?:[\w:./-]*\w)?"),
@@ -159,7 +161,7 @@ INLINES = (
            repeats=True),
     Inline("MkDocs", "++ctrl+a++", "+",
            rf"\+\+(?:[\w-]+(?:\+(?:[\w-]+|\"[^\"\n]+\"))+|{_KEY})\+\+"),
-    Inline("marks", "++a++", "+",
+    Inline("marks", "++ab++", "+",
            r"(?<![\w+])\+\+(?=[^\s+])(?P<text>[^\n]{0,999}?[^\s+])\+\+(?!\+)",
            repeats=True),
     Inline("marks", "a^b^", "^", r"\^(?P<text>[^\s^\[\]]+)\^", repeats=True),
@@ -181,6 +183,8 @@ _WHOLE = re.compile(
 )
 """Addresses without marks around them, and words with a part above or below their line."""
 _MAY_BE_WHOLE = re.compile(r"(?<!\w)(?:(?:https?|ftps?):|www\.|\w+[~^](?=[^\s~^]))")
+DEFINITIONS = re.compile(r"^(?:[ \t]*\[[^\]\n]+\]:[ \t]+\S.*(?:\n|\Z))+", re.MULTILINE)
+"""Definitions of links in a block of HTML."""
 _BLOCK_STARTS = frozenset("[:!?=/$\\{*<-+%|ie")
 
 
@@ -286,7 +290,7 @@ def _make_inline_rule(rows: Sequence[Inline]) -> RuleFuncInlineType:
     def rule(state: StateInline, silent: bool) -> bool:
         for row, pattern in table.get(state.src[state.pos], ()):
             found = pattern.match(state.src, state.pos, state.posMax)
-            if found is None or _is_reference(state, found):
+            if found is None or _is_other_link(state, found):
                 continue
             if not silent:
                 _push(state, row, found)
@@ -297,10 +301,15 @@ def _make_inline_rule(rows: Sequence[Inline]) -> RuleFuncInlineType:
     return rule
 
 
-def _is_reference(state: StateInline, found: re.Match[str]) -> bool:
-    """Returns whether a link that CommonMark knows stands in what looks like that of a wiki."""
-    label = found.groupdict().get("label") or ""
-    return bool(label) and normalizeReference(label) in state.env.get("references", ())
+def _is_other_link(state: StateInline, found: re.Match[str]) -> bool:
+    """Returns whether labels say that CommonMark, or no dialect, has a link here."""
+
+    def is_known(group: str) -> bool:
+        label = normalizeReference(found.groupdict().get(group) or "")
+        return label in state.env.get("references", ())
+
+    is_apart = "target" in found.re.groupindex
+    return is_known("label") or (is_apart and (is_known("text") or not is_known("target")))
 
 
 def _push(state: StateInline, row: Inline, found: re.Match[str]) -> None:
@@ -461,7 +470,13 @@ def _read_comment(state: StateBlock, start: int, end: int, silent: bool) -> bool
 
 def _place_texts(state: StateCore) -> None:
     """Takes the texts as the document has them, and tells where their characters stand."""
+    references = state.env.setdefault("references", {})
     for token in state.tokens:
+        # Some read definitions of links there, too
+        for found in DEFINITIONS.finditer(token.content if token.type == "html_block" else ""):
+            for label, target in re.findall(r"\[([^\]\n]+)\]:[ \t]+(\S+)", found[0]):
+                known = {"href": target, "title": "", "map": token.map}
+                references.setdefault(normalizeReference(label), known)
         if token.type != "inline":
             continue
         lines, parent = token.meta["lines"], token.meta.get("parent")
