@@ -122,7 +122,7 @@ def test_markdown_that_nobody_translates_is_as_it_was(text):
 
 @pytest.mark.parametrize("row", BLOCKS, ids=lambda row: f"{row.dialect}-{row.example}")
 def test_the_lines_of_dialects_stay(row):
-    content = "\n    inside" if row.indents else ""
+    content = "\n\n    inside" if row.indents else ""
     text = f"before\n\n{row.example}{content}\n\nafter\n"
     made = translated(text)
     assert made.casefold() == text.casefold()
@@ -225,6 +225,11 @@ def test_the_marks_of_dialects_stay(row):
         ("a costs $5 and $6\n", "A COSTS $5 AND $6\n"),
         ("a\n: b\n\n    c\n", "A\n: B\n\n    C\n"),
         ("a\nb\n: c\n: d\n", "A\nB\n: C\n: D\n"),
+        ("<!-- a -->\n\n:   <!-- b -->\n    c\n", "<!-- a -->\n\n:   <!-- b -->\n    C\n"),
+        ("<!-- a -->\n\n:   <!-- b --> c\n    d\n\n    e\n\n    - f\n\ng\n",
+         "<!-- a -->\n\n:   <!-- b --> C D\n\n    E\n\n    - F\n\nG\n"),
+        ("{{< highlight a />}}\nb\n{{< highlight a >}}\nc\n{{< /highlight >}}\n",
+         "{{< highlight a />}}\nB\n{{< highlight a >}}\nc\n{{< /highlight >}}\n"),
         ('!!! note "a"\n    b\n\n    c\n\n    ```\n    d\n    ```\ne\n',
          '!!! note "A"\n    B\n\n    C\n\n    ```\n    d\n    ```\nE\n'),
         ("??? tip\n    a\n    - b\n", "??? tip\n    A\n    - B\n"),

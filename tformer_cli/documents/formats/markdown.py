@@ -434,7 +434,8 @@ class MarkdownDocument:
         """Reads what was written for a text; None: it is no such text any more."""
         before, behind = text.frame
         env = {"references": ChainMap({}, self._references)}
-        plain = _CONTINUED.sub("\n", written)
+        # The lines of a title stand behind no marks, but may have to be indented
+        plain = written if text.context == "title" else _CONTINUED.sub("\n", written)
         tokens = self._parser.parse(before + plain + behind, env)
         if text.frame not in self._frames:
             self._frames[text.frame] = _list_blocks(self._parser.parse(before + "x" + behind))

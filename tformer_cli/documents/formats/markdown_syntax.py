@@ -41,9 +41,9 @@ _FORMULA = rf"(?=(?:{_NO_END}.)*?{_NO_END}[\\^_=<>+])(?:{_NO_END}.)*+"
 """What tells a formula from words in brackets with backslashes."""
 _TAGS = r"(?:\{%(?:(?!%\}).){0,999}%\}|\{\{(?:(?!\}\}).){0,999}\}\}|\{#(?:(?!#\}).){0,999}#\})"
 _KEY = (
-    "alt|backspace|cmd|command|control|ctrl|del|delete|end|enter|esc|escape|home|ins|insert|meta"
-    "|option|page-up|page-down|return|shift|space|super|tab|win|windows|(?:arrow-)?(?:up|down|left"
-    r"|right)|f\d\d?|\w"
+    "alt|backslash|backspace|cmd|comma|command|control|ctrl|del|delete|dot|end|enter|equal|esc"
+    "|escape|home|ins|insert|meta|minus|option|page-up|page-down|period|plus|return|shift|slash"
+    r"|space|super|tab|win|windows|(?:arrow-)?(?:up|down|left|right)|f\d\d?|\w"
 )
 _NAME = r"(?:\{[^{}\n]*\}|[\w-]+)"
 _FROM = r"""(?:[\w*$][^'"\n]*\s+from\s+|\{[^{}'"]*\}\s+from\s+)"""
@@ -95,7 +95,8 @@ BLOCKS = (
     Block("PHP Markdown", "*[HTML]: The language", r"\*\[[^\]\n]+\]:[ \t]*(?P<text>.+)"),
     Block("Liquid", "{% raw %}\nx\n{% endraw %}", rf"\{{%-?[ \t]*{_VERBATIM}",
           end=r"\{%-?[ \t]*end\1\b"),
-    Block("Hugo", "{{< math >}}\nx\n{{< /math >}}", rf"\{{\{{[<%][ \t]*{_VERBATIM}",
+    Block("Hugo", "{{< math >}}\nx\n{{< /math >}}",
+          rf"\{{\{{[<%][ \t]*{_VERBATIM}(?!.*/[>%]\}}\}})",
           end=r"\{\{[<%][ \t]*/[ \t]*\1\b"),
     Block("Liquid, Hugo", "{{< figure >}}", rf"(?:{_TAGS}[ \t]*)+"),
     Block("Liquid", "{% include\n a %}", r"\{%(?!.*%\})", end=r"%\}[ \t]*$"),
@@ -115,7 +116,9 @@ BLOCKS = (
     Block("Pandoc", "+---+\n| x |\n+---+", r"\+(?:[-=:]+\+)+[ \t]*", end=_BLANK_LINE,
           skipped="grid table"),
     Block("Pandoc", "| A line", r"\|[ \t]+(?P<text>.*)", is_late=True),
-    Block("PHP Markdown", ": A definition", r":[ \t]+(?P<text>.*)", is_late=True),
+    Block("PHP Markdown", ": A definition",
+          r":[ \t]+(?P<text>\S.*(?:\n[ \t]+(?![-+*`~>#|:<]|\d+[.)])\S.*)*)", indents=True,
+          is_late=True),
     Block("PHP Markdown", "A term\nAnother term\n: A definition",
           r"(?P<text>\S.*)(?=(?:\n[ \t]*[^\s:].*){1,4}\n[ \t]*:[ \t]+\S)", is_late=True),
 )  # fmt: skip
@@ -430,7 +433,9 @@ def _push_block(state: StateBlock, row: Block, found: re.Match[str], start: int,
         inline = state.push("inline", "", 0)
         inline.map, inline.children = [start, start + 1], []
         inline.content = groups["text"]
-        inline.meta["lines"] = [found.span("text")]
+        place = found.start("text")
+        parts = re.finditer(r"[^ \t\n].*", groups["text"])
+        inline.meta["lines"] = [(place + part.start(), place + part.end()) for part in parts]
         inline.meta["frame"] = (
             found[0][: found.start("text") - found.start()],
             found[0][found.end("text") - found.start() :],
