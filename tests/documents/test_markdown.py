@@ -122,7 +122,7 @@ def test_markdown_that_nobody_translates_is_as_it_was(text):
 
 @pytest.mark.parametrize("row", BLOCKS, ids=lambda row: f"{row.dialect}-{row.example}")
 def test_the_lines_of_dialects_stay(row):
-    content = "\n    inside" if row.indents else ""
+    content = "\n\n    inside" if row.indents else ""
     text = f"before\n\n{row.example}{content}\n\nafter\n"
     made = translated(text)
     assert made.casefold() == text.casefold()
@@ -191,6 +191,10 @@ def test_the_marks_of_dialects_stay(row):
         ("![a b] ![c][]\n\n[a b]: x\n[c]: y\n", "![A B][a b] ![C][c]\n\n[a b]: x\n[c]: y\n"),
         ("[12] [`a`] b\n\n[12]: x\n[`a`]: y\n", "[12] [`a`] B\n\n[12]: x\n[`a`]: y\n"),
         ("> [a\n> b] c\n\n[a b]: x\n", "> [A B][a b] C\n\n[a b]: x\n"),
+        ("[a `b`]\n[c] [d] [c]\n\n[c]: e\n[d]: f\n",
+         "[A `b`] [c] [D][d] [C][c]\n\n[c]: e\n[d]: f\n"),
+        ("<div>\na [b]\n</div>\n  [b]: c\n\n[b] d\n",
+         "<div>\nA [B]\n</div>\n  [b]: c\n\n[B][b] D\n"),
         # Images, their blanks, and titles
         ("a ![b](c)\n", "A ![B](c)\n"),
         ("![b](c) a\n", "![B](c) A\n"),
@@ -221,6 +225,11 @@ def test_the_marks_of_dialects_stay(row):
         ("a costs $5 and $6\n", "A COSTS $5 AND $6\n"),
         ("a\n: b\n\n    c\n", "A\n: B\n\n    C\n"),
         ("a\nb\n: c\n: d\n", "A\nB\n: C\n: D\n"),
+        ("<!-- a -->\n\n:   <!-- b -->\n    c\n", "<!-- a -->\n\n:   <!-- b -->\n    C\n"),
+        ("<!-- a -->\n\n:   <!-- b --> c\n    d\n\n    e\n\n    - f\n\ng\n",
+         "<!-- a -->\n\n:   <!-- b --> C D\n\n    E\n\n    - F\n\nG\n"),
+        ("{{< highlight a />}}\nb\n{{< highlight a >}}\nc\n{{< /highlight >}}\n",
+         "{{< highlight a />}}\nB\n{{< highlight a >}}\nc\n{{< /highlight >}}\n"),
         ('!!! note "a"\n    b\n\n    c\n\n    ```\n    d\n    ```\ne\n',
          '!!! note "A"\n    B\n\n    C\n\n    ```\n    d\n    ```\nE\n'),
         ("??? tip\n    a\n    - b\n", "??? tip\n    A\n    - B\n"),
@@ -252,6 +261,10 @@ def test_mdx_has_expressions_and_no_indented_code():
     text = "{a.map(b => <c/>)}\n\nd {e.f} g\n\n<Tab>\n    h\n    - i\n    - j\n</Tab>\n"
     made = "{a.map(b => <c/>)}\n\nD {e.f} G\n\n<Tab>\n    H\n    - I\n    - J\n</Tab>\n"
     assert translated(text, name="a.mdx") == made
+    text = "<div a={b}>\n- *c*\n  <td>d</td>\n</div>\n\n<!-- e -->\n\n\\<3 and \\{ f\n"
+    made = "<div a={b}>\n- *C* <td>D</td>\n</div>\n\n<!-- e -->\n\n\\<3 AND \\{ F\n"
+    assert translated(text, name="a.mdx") == made
+    assert translated("word\n", lambda _: Answer("<3 {a"), name="a.mdx") == "\\<3 \\{a\n"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from markdown_it.common.utils import unescapeAll
 
 from tformer_cli.documents.formats.html import HtmlDocument
-from tformer_cli.documents.formats.markdown_syntax import DEEPEST, parser
+from tformer_cli.documents.formats.markdown_syntax import DEEPEST, DEFINITIONS, parser
 from tformer_cli.documents.segments import (
     Behavior,
     Document,
@@ -204,7 +204,7 @@ class MarkdownDocument:
         self._unread: Counter[str] = Counter()
         self._unwritten: Counter[str] = Counter()
         self._encoding, self._settings = encoding, settings
-        self._parser = parser(is_mdx=settings.name.lower().endswith(".mdx"))
+        self._parser = parser(is_mdx=_is_mdx(settings))
         self._document = text
         self._ends = [
             place - number
@@ -328,8 +328,16 @@ class MarkdownDocument:
             mark = (of_text[1:] or marks[1:] or [""])[0]
             self._put(start, end, _Block(page, self._raw(start, end), mark))
         else:
-            page = HtmlDocument(self._raw(start, end), Encoding(), self._settings)
-            self._put(start, end, page)
+            self._add_page(start, token.content)
+
+    def _add_page(self, place: int, content: str) -> None:
+        """Adds HTML, but not the definitions of links in it."""
+        edges = [edge for found in DEFINITIONS.finditer(content) for edge in found.span()]
+        for start, end in zip([0, *edges[1::2]], [*edges[::2], len(content)], strict=True):
+            raw = self._raw(place + start, place + end)
+            if raw:
+                page = HtmlDocument(raw, Encoding(), self._settings)
+                self._put(place + start, place + end, page)
 
     def _read_text(
         self, token: Token, places: Sequence[tuple[int, int]], context: str, frame: tuple[str, str]
@@ -430,7 +438,8 @@ class MarkdownDocument:
         """Reads what was written for a text; None: it is no such text any more."""
         before, behind = text.frame
         env = {"references": ChainMap({}, self._references)}
-        plain = _CONTINUED.sub("\n", written)
+        # The lines of a title stand behind no marks, but may have to be indented
+        plain = written if text.context == "title" else _CONTINUED.sub("\n", written)
         tokens = self._parser.parse(before + plain + behind, env)
         if text.frame not in self._frames:
             self._frames[text.frame] = _list_blocks(self._parser.parse(before + "x" + behind))
@@ -476,6 +485,7 @@ class _Reader:
     def read(self, tokens: Sequence[Token], context: str, frame: tuple[str, str]) -> _Text | None:
         text = _Text([], context, self._raw(0, len(self._content)), frame)
         text.escaped |= {"|"} if self._is_cell else set()
+        text.escaped |= {"<", "{"} if _is_mdx(self._settings) else set()
         place = done = 0
         for number, token in enumerate(tokens):
             start, end = token.meta["at"]
@@ -539,7 +549,7 @@ class _Reader:
             self._open.append(piece)
             pieces.append(piece)
         elif kind.endswith("_close"):
-            piece = _Piece("close", own, start, end, markup=own)
+            piece = _Piece("close", own, start, end, markup=_CONTINUED.sub(" ", own))
             opened = self._open.pop()
             if kind == "link_close":
                 self._add_link_end(text, piece, opened, inner)
@@ -560,7 +570,6 @@ class _Reader:
             text.labels[piece.markup] = (piece.raw, label)
         else:
             piece.inner = self._cut_target(inner, opened.key)
-            piece.markup = _CONTINUED.sub(" ", piece.raw)
 
     def _in_row(self, text: str) -> str:
         text = " ".join(text.split("\n"))
@@ -593,6 +602,10 @@ class _Reader:
         reader = _Reader(content, raw, self._settings, is_cell=self._is_cell)
         text = reader.read(token.children or [], context, _FRAMES[context])
         return self._in_row(content) if text is None or text.own is None else text
+
+
+def _is_mdx(settings: ReadSettings) -> bool:
+    return settings.name.lower().endswith(".mdx")
 
 
 def _read_yaml(value: str) -> object:
@@ -768,6 +781,8 @@ def _write_items(
 def _escape_text(text: _Text, written: str, escape: _Escape, *, starts_line: bool) -> str:
     def escape_some(some: str) -> str:
         places = {found.start() for found in _OWN.finditer(some) if found[0] in text.escaped}
+        if "{" in text.escaped:  # of MDX, where braces and brackets always mean something
+            places |= {found.start() for found in re.finditer("[<{]", some)}
         if escape.special is not None:
             places |= {found.start() for found in escape.special.finditer(some)}
         cuts = [0, *sorted(places), len(some)]

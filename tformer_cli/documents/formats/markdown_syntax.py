@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
 from markdown_it.parser_block import ParserBlock
 from markdown_it.parser_inline import ParserInline
-from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block import StateBlock, html_block
 from markdown_it.rules_inline import StateInline
 from mdit_py_plugins.deflist import deflist_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
@@ -41,9 +41,9 @@ _FORMULA = rf"(?=(?:{_NO_END}.)*?{_NO_END}[\\^_=<>+])(?:{_NO_END}.)*+"
 """What tells a formula from words in brackets with backslashes."""
 _TAGS = r"(?:\{%(?:(?!%\}).){0,999}%\}|\{\{(?:(?!\}\}).){0,999}\}\}|\{#(?:(?!#\}).){0,999}#\})"
 _KEY = (
-    "alt|backspace|cmd|command|control|ctrl|del|delete|end|enter|esc|escape|home|ins|insert|meta"
-    "|option|page-up|page-down|return|shift|space|super|tab|win|windows|(?:arrow-)?(?:up|down|left"
-    r"|right)|f\d\d?"
+    "alt|backslash|backspace|cmd|comma|command|control|ctrl|del|delete|dot|end|enter|equal|esc"
+    "|escape|home|ins|insert|meta|minus|option|page-up|page-down|period|plus|return|shift|slash"
+    r"|space|super|tab|win|windows|(?:arrow-)?(?:up|down|left|right)|f\d\d?|\w"
 )
 _NAME = r"(?:\{[^{}\n]*\}|[\w-]+)"
 _FROM = r"""(?:[\w*$][^'"\n]*\s+from\s+|\{[^{}'"]*\}\s+from\s+)"""
@@ -95,7 +95,8 @@ BLOCKS = (
     Block("PHP Markdown", "*[HTML]: The language", r"\*\[[^\]\n]+\]:[ \t]*(?P<text>.+)"),
     Block("Liquid", "{% raw %}\nx\n{% endraw %}", rf"\{{%-?[ \t]*{_VERBATIM}",
           end=r"\{%-?[ \t]*end\1\b"),
-    Block("Hugo", "{{< math >}}\nx\n{{< /math >}}", rf"\{{\{{[<%][ \t]*{_VERBATIM}",
+    Block("Hugo", "{{< math >}}\nx\n{{< /math >}}",
+          rf"\{{\{{[<%][ \t]*{_VERBATIM}(?!.*/[>%]\}}\}})",
           end=r"\{\{[<%][ \t]*/[ \t]*\1\b"),
     Block("Liquid, Hugo", "{{< figure >}}", rf"(?:{_TAGS}[ \t]*)+"),
     Block("Liquid", "{% include\n a %}", r"\{%(?!.*%\})", end=r"%\}[ \t]*$"),
@@ -115,7 +116,9 @@ BLOCKS = (
     Block("Pandoc", "+---+\n| x |\n+---+", r"\+(?:[-=:]+\+)+[ \t]*", end=_BLANK_LINE,
           skipped="grid table"),
     Block("Pandoc", "| A line", r"\|[ \t]+(?P<text>.*)", is_late=True),
-    Block("PHP Markdown", ": A definition", r":[ \t]+(?P<text>.*)", is_late=True),
+    Block("PHP Markdown", ": A definition",
+          r":[ \t]+(?P<text>\S.*(?:\n[ \t]+(?![-+*`~>#|:<]|\d+[.)])\S.*)*)", indents=True,
+          is_late=True),
     Block("PHP Markdown", "A term\nAnother term\n: A definition",
           r"(?P<text>\S.*)(?=(?:\n[ \t]*[^\s:].*){1,4}\n[ \t]*:[ \t]+\S)", is_late=True),
 )  # fmt: skip
@@ -143,6 +146,8 @@ INLINES = (
            "void"),
     Inline("wiki links", "[[a|b]]", "![", r"!?\[\[[^\[\]|\n]*\|(?P<text>[^\[\]|\n]+)\]\](?![(\[])"),
     Inline("wiki links", "[[a]]", "![", r"!?\[\[(?P<label>[^\[\]\n]+)\]\](?![(\[])"),
+    Inline("PHP Markdown", "[a] [b]", "[",
+           r"\[(?P<text>[^\[\]]+)\](?:[ \t]|[ \t]*\n[ \t]*)\[(?P<target>[^\[\]\n]+)\](?!\()"),
     Inline("Pandoc", "[a]{.b}", "[", r"\[(?P<text>[^\[\]]+)\]\{[#.:][^{}\n]*\}"),
     Inline("Pandoc", "[@a, 2]", "[", r"\[-?@[A-Za-z][^\[\]\n]*\](?![(\[])"),
     Inline("GitHub, Pandoc", "@a-b", "@", r"(?<!\w)@[A-Za-z](?:[\w:./-]*\w)?"),
@@ -159,7 +164,7 @@ INLINES = (
            repeats=True),
     Inline("MkDocs", "++ctrl+a++", "+",
            rf"\+\+(?:[\w-]+(?:\+(?:[\w-]+|\"[^\"\n]+\"))+|{_KEY})\+\+"),
-    Inline("marks", "++a++", "+",
+    Inline("marks", "++ab++", "+",
            r"(?<![\w+])\+\+(?=[^\s+])(?P<text>[^\n]{0,999}?[^\s+])\+\+(?!\+)",
            repeats=True),
     Inline("marks", "a^b^", "^", r"\^(?P<text>[^\s^\[\]]+)\^", repeats=True),
@@ -167,6 +172,11 @@ INLINES = (
     Inline("Obsidian", "%%a%%", "%", r"(?<!\d)%%(?:(?!%%).){1,999}%%", "void"),
     Inline("Obsidian", "a ^b", "^", r"(?<=\s)\^[\w-]+\Z", "void"),
 )  # fmt: skip
+_OF_MDX = (
+    Block("MDX", "{a.map(b)}", rf"{_BRACES}[ \t]*"),
+    Block("MDX", "<div>", rf"(?P<tags>(?:{_ELEMENT}[ \t]*)+)"),
+)
+"""There elements of HTML are components, with Markdown in them."""
 _EXPRESSION = Inline("MDX", "{a.b}", "{", _BRACES)
 _IN_ADDRESS = r"[^\s<>\[\]`()|\"]"
 _WHOLE = re.compile(
@@ -176,6 +186,8 @@ _WHOLE = re.compile(
 )
 """Addresses without marks around them, and words with a part above or below their line."""
 _MAY_BE_WHOLE = re.compile(r"(?<!\w)(?:(?:https?|ftps?):|www\.|\w+[~^](?=[^\s~^]))")
+DEFINITIONS = re.compile(r"^(?:[ \t]*\[[^\]\n]+\]:[ \t]+\S.*(?:\n|\Z))+", re.MULTILINE)
+"""Definitions of links in a block of HTML."""
 _BLOCK_STARTS = frozenset("[:!?=/$\\{*<-+%|ie")
 
 
@@ -281,7 +293,7 @@ def _make_inline_rule(rows: Sequence[Inline]) -> RuleFuncInlineType:
     def rule(state: StateInline, silent: bool) -> bool:
         for row, pattern in table.get(state.src[state.pos], ()):
             found = pattern.match(state.src, state.pos, state.posMax)
-            if found is None or _is_reference(state, found):
+            if found is None or _is_other_link(state, found):
                 continue
             if not silent:
                 _push(state, row, found)
@@ -292,10 +304,15 @@ def _make_inline_rule(rows: Sequence[Inline]) -> RuleFuncInlineType:
     return rule
 
 
-def _is_reference(state: StateInline, found: re.Match[str]) -> bool:
-    """Returns whether a link that CommonMark knows stands in what looks like that of a wiki."""
-    label = found.groupdict().get("label") or ""
-    return bool(label) and normalizeReference(label) in state.env.get("references", ())
+def _is_other_link(state: StateInline, found: re.Match[str]) -> bool:
+    """Returns whether labels say that CommonMark, or no dialect, has a link here."""
+
+    def is_known(group: str) -> bool:
+        label = normalizeReference(found.groupdict().get(group) or "")
+        return label in state.env.get("references", ())
+
+    is_apart = "target" in found.re.groupindex
+    return is_known("label") or (is_apart and (is_known("text") or not is_known("target")))
 
 
 def _push(state: StateInline, row: Inline, found: re.Match[str]) -> None:
@@ -416,7 +433,9 @@ def _push_block(state: StateBlock, row: Block, found: re.Match[str], start: int,
         inline = state.push("inline", "", 0)
         inline.map, inline.children = [start, start + 1], []
         inline.content = groups["text"]
-        inline.meta["lines"] = [found.span("text")]
+        place = found.start("text")
+        parts = re.finditer(r"[^ \t\n].*", groups["text"])
+        inline.meta["lines"] = [(place + part.start(), place + part.end()) for part in parts]
         inline.meta["frame"] = (
             found[0][: found.start("text") - found.start()],
             found[0][found.end("text") - found.start() :],
@@ -448,9 +467,21 @@ def _read_indented(state: StateBlock, start: int, end: int, silent: bool) -> boo
     return True
 
 
+def _read_comment(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Reads a comment of HTML."""
+    place = state.bMarks[start] + state.tShift[start]
+    return state.src.startswith("<!--", place) and html_block(state, start, end, silent)
+
+
 def _place_texts(state: StateCore) -> None:
     """Takes the texts as the document has them, and tells where their characters stand."""
+    references = state.env.setdefault("references", {})
     for token in state.tokens:
+        # Some read definitions of links there, too
+        for found in DEFINITIONS.finditer(token.content if token.type == "html_block" else ""):
+            for label, target in re.findall(r"\[([^\]\n]+)\]:[ \t]+(\S+)", found[0]):
+                known = {"href": target, "title": "", "map": token.map}
+                references.setdefault(normalizeReference(label), known)
         if token.type != "inline":
             continue
         lines, parent = token.meta["lines"], token.meta.get("parent")
@@ -506,10 +537,12 @@ def parser(*, is_mdx: bool = False) -> MarkdownIt:
     made.inline.ruler.after("text", "dialects", _make_inline_rule(rows))
     if is_mdx:
         made.block.ruler.at("code", _read_indented)
+        chains = ["paragraph", "reference", "blockquote"]
+        made.block.ruler.at("html_block", _read_comment, {"alt": chains})
     around: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     early = [row for row in BLOCKS if not row.is_late]
     if is_mdx:
-        early.append(Block("MDX", "{a.map(b)}", rf"{_BRACES}[ \t]*"))
+        early += _OF_MDX
     made.block.ruler.before("table", "dialects", _make_block_rule(early), around)
     late = [row for row in BLOCKS if row.is_late]
     made.block.ruler.before(
