@@ -182,6 +182,8 @@ def test_a_message_that_is_not_understood_stays(text):
          "A &amp; B DON’T &lt;X&gt; &nbsp;C"),
         # Columns
         ("Open\tCtrl+O\n  all", ["Open", "all"], "OPEN\tCtrl+O\n  ALL"),
+        ("Usage: %s\n  -a, --all      show all\n", ["Usage: 735", "show all"],
+         "USAGE: %s\n  -a, --all      SHOW ALL"),
         # Keys of menus
         ("&Open file...", ["Open file..."], "&OPEN FILE..."),
         ("Save _As", ["Save As"], "SAVE _AS"),

@@ -219,7 +219,7 @@ CODES = (
     ),
     Code(
         "paths",
-        r"[\w@.-]+(?:/[\w@.*+-]+)+\.\w{1,8}|(?:\.{1,2}|~)?/(?:[\w@.*+-]+/?)+",
+        r"[\w@.-]+(?:/[\w@.*+-]+)+\.\w{1,8}|(?:\.{1,2}|~)?/[\w@.*+-]+(?:/[\w@.*+-]+)*/?",
         ("src/main.py", "./a/b", "/usr/bin/", "~/x"),
     ),
     Code(
@@ -239,6 +239,11 @@ CODES = (
     ),
     Code(
         "keyboard shortcuts", r"(?:(?:Ctrl|Alt|Shift|Cmd|Meta|Super)\+)+\S{1,9}", ("Ctrl+Shift+O",)
+    ),
+    Code(
+        "options of commands",
+        r"(?:-{1,2}[A-Za-z\d][\w-]*(?:[ =]?\[?=?(?:<[\w-]+>|[A-Z][A-Z_]+)\]?)?(?:,\s*|\s+|$))+",
+        ("-a", "-a, --all", "-o FILE, --output=FILE", "--color[=WHEN]"),
     ),
     Code("colors", r"#[0-9a-fA-F]{3,8}", ("#ff00aa", "#fff")),
     Code(

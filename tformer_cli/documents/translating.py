@@ -255,15 +255,16 @@ def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ..
 
 
 def _lines_of(segment: Segment) -> list[str]:
-    """Cuts a text at its line ends, which are in the list, too; a message also at its tabs."""
-    return re.split(r"([\n\t])" if segment.is_message else r"(\n)", segment.text)
+    """Cuts a text at its line ends, which are in the list, too; a message also between columns."""
+    return re.split(r"(\n|\t| {3,})" if segment.is_message else r"(\n)", segment.text)
 
 
 def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
     """Yields the lines of a segment, without blanks around, and what is copied in each."""
     copied = [(one.start, one.end) for one in segment.spans if one.behavior == "protected"]
     place = done = 0
-    for line in _lines_of(segment)[::2]:
+    lines = _lines_of(segment)
+    for line, behind in zip(lines[::2], [*lines[1::2], ""], strict=True):
         start = place + len(line) - len(line.lstrip())
         end = place + len(line.rstrip())
         found: list[Range] = []
@@ -274,7 +275,7 @@ def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
             # What goes on in the next line is in that, too
             done += b <= end
         yield line.strip(), tuple(one for one in found if one[0] < one[1])
-        place += len(line) + 1
+        place += len(line) + len(behind)
 
 
 def _has_words(line: str) -> bool:
@@ -287,10 +288,11 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
     flags: dict[str, None] = {}
     is_linked, place, asked = True, 0, list[Answer]()
     lines = _lines_of(segment)
-    for end, line in zip(["", *lines[1::2]], lines[::2], strict=True):
+    for before, line in zip(["", *lines[1::2]], lines[::2], strict=True):
+        place += len(before)
         inner = line.strip()
         answer = by_line.get(inner, Answer(inner, [Link((0, len(inner)), (0, len(inner)))]))
-        text += end + line[: len(line) - len(line.lstrip())]
+        text += before + line[: len(line) - len(line.lstrip())]
         start = place + len(line) - len(line.lstrip())
         if answer.links is None:
             is_linked = False
@@ -304,7 +306,7 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
         text += answer.text + (line[len(line.rstrip()) :] if inner else "")
         flags |= dict.fromkeys(answer.flags)
         asked.append(answer)
-        place += len(line) + 1
+        place += len(line)
     known = links if is_linked or not segment.spans else None
     return Answer(text, known, tuple(flags), *_most_doubtful(asked))
 
