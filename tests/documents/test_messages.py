@@ -70,6 +70,11 @@ def translate(text, languages=("en", ""), answer=upper):
             ["a 735 d", "2 in 735", "his 2 b", "735 c"],
             "A {n, plural, other {# IN {sex, select, male {HIS # B} other {{x} C}}}} D",
         ),
+        (
+            "{n, plural, one {{shown} house} other {{shown} houses}}",
+            ["1 house", "2 houses"],
+            "{n, plural, one {{shown} HOUSE} other {{shown} HOUSES}}",
+        ),
         # Quotations, and a number that the text has
         (
             "{n, plural, other {it's '{x}' at '#' 2 don''t}}",
@@ -175,6 +180,7 @@ def test_a_message_that_is_not_understood_stays(text):
         ("%d/%d of {a}{b}", ["735 of 844"], "%d/%d OF {a}{b}"),
         ("735 of {a}, 8{b}", ["735 of 844, 8{b}"], "735 OF {a}, 8{b}"),
         ("{% if a %}yes{% endif %}", ["{% if a %}yes{% endif %}"], "{% if a %}YES{% endif %}"),
+        ("it is `%s` and `a' or `b'", ["it is 735 and `a' or `b'"], "IT IS `%s` AND `A' OR `B'"),
         ("[b]no[/b] [name]", ["[b]no[/b] 735"], "[b]NO[/b] [name]"),
         # Signs that are written twice, or by name
         ("%.1f%% of 5%", ["735% of 5%"], "%.1f%% OF 5%"),
@@ -218,6 +224,7 @@ def test_the_mark_of_a_key_goes_before_its_letter(text, translation, expected):
     ("text", "translation", "expected"),
     [
         ("of {x}", "d'735", "d’{x}"),
+        ("of '%s'", "d'735'", "d'%s'"),
         ("of {x}", "d'eau 735", "d'eau {x}"),
         ("of {0} water", "735 d'eau", "{0} d’eau"),
         ("it''s {0}", "735 l'a", "{0} l''a"),

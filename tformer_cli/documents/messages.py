@@ -64,6 +64,7 @@ _CATEGORIES = ("zero", "one", "two", "few", "many", "other")
 _SYNTAX = re.compile(r"[{}'#]")
 _ARGUMENT = re.compile(r"\{\s*([^\s{},]+)\s*(?:,\s*(\w+)\s*)?([,}])")
 _QUOTATION = re.compile(r"'((?:[^']|'')*+)'")
+_SIMPLE = re.compile(r"\{\s*\w+\s*\}")
 _OFFSET = re.compile(r"\s*offset:\s*\d+")
 _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=]+)\s*\{")
 _CLOSE = re.compile(r"\s*\}")
@@ -274,7 +275,14 @@ class _Icu:
         self._apostrophe = "''" if "''" in segment.text else ""
 
     def text(
-        self, content: _Content, start: int, end: int, number: str = "", *, in_plural: bool = False
+        self,
+        content: _Content,
+        start: int,
+        end: int,
+        number: str = "",
+        *,
+        in_plural: bool = False,
+        is_form: bool = False,
     ) -> Text:
         """Makes a text of the characters up to an end; `number` is read for the counted one."""
         self._n_texts += 1
@@ -284,6 +292,9 @@ class _Icu:
         if re.search(rf"(?<!\d){re.escape(number)}(?!\d)", part.text):
             number = ""
         draft = _Draft(part)
+        arguments = [one for one in content if isinstance(one, _Argument) or not one.literal]
+        # "{shown} houses": of one argument, it is the number, already formatted
+        is_alone = is_form and len(arguments) == 1
         for item in content:
             raw, place = self._segment.text[item.start : item.end], item.start - start
             is_shown = True
@@ -297,7 +308,9 @@ class _Icu:
                 )
             elif item.literal == "'":  # written as any other apostrophe
                 draft.show(place, item.end - start, "'", None)
-            elif item.literal or item.is_counted:
+            elif (
+                item.literal or item.is_counted or (is_alone and number and _SIMPLE.fullmatch(raw))
+            ):
                 shown = item.literal or number or raw
                 is_shown = draft.show(place, item.end - start, shown, (Segment(raw),))
             else:
@@ -332,7 +345,12 @@ class _Icu:
             before, behind = branch.selector
             is_counted = in_plural or is_plural
             inner = self.text(
-                branch.content, branch.inner, branch.end, number, in_plural=is_counted
+                branch.content,
+                branch.inner,
+                branch.end,
+                number,
+                in_plural=is_counted,
+                is_form=is_plural,
             )
             head = text[branch.start : before] + selector + text[behind : branch.inner]
             frame += Segment(head), *_peeled(inner), Segment("}")
@@ -373,9 +391,16 @@ class _Icu:
 def _with_quotes(segment: Segment, part: Text) -> Segment:
     """Writes apostrophes so that they do not quote what follows them."""
     copied = [(s.start, s.end) for s in segment.spans if s.behavior == "protected"]
-    # FormatJS quotes tags, too
-    edges = {place for s in segment.spans if s.opening for place in (s.start, s.end)}
-    ends = ("", "'") if "}" in part.quotes else ()
+    is_icu = "}" in part.quotes
+    edges: set[int] = set()
+    for span in segment.spans:
+        if is_icu and span.opening:  # FormatJS quotes tags, too
+            edges |= {span.start, span.end}
+        elif span.opening.startswith(_STAND_IN):
+            (insert, *_) = part.inserts[int(span.opening[1:])]
+            if isinstance(insert, Segment) and insert.text.startswith("{"):
+                edges.add(span.start)
+    ends = ("", "'") if is_icu else ()
     ranges: list[Range] = []
     for found in re.finditer("'", segment.text):
         place = found.start()
@@ -485,7 +510,10 @@ class _Draft:
         for found in COPIED[True].finditer(text):
             # As in [b]bold[/b]
             is_tag = found[0][0] == "[" and f"[/{found[0][1:]}" in text
-            if not found.lastgroup or is_tag or _STATEMENT.match(found[0]):
+            is_value = found[0][0] == "`" or (
+                found.lastgroup and not is_tag and not _STATEMENT.match(found[0])
+            )
+            if not is_value:
                 continue
             if values and _JOINT.fullmatch(text, values[-1][1], found.start()):
                 values[-1][1] = found.end()

@@ -181,7 +181,8 @@ _HASH = (
 )
 _ACCOUNT = r"[A-Z]{2}\d{2}[A-Z\d]{11,30}"
 _DATE_LETTERS = (
-    r"(?:y{1,4}|Y{1,4}|M{1,5}|d{1,4}|D{1,3}|H{1,2}|h{1,2}|m{1,2}|s{1,2}|S{1,6}|E{1,4}|a|A|z{1,4}|Z)"
+    r"(?:y{1,4}|Y{1,4}|M{1,5}|d{1,4}|D{1,3}|H{1,2}|h{1,2}|m{1,2}|s{1,2}|S{1,6}|E{1,4}|a|A|z{1,4}|Z|"
+    r"Do|LTS?)"
 )
 # Hyphens around them join words: "mother-in-law", "up-to-date"
 _SMALL_WORDS = (
@@ -230,7 +231,7 @@ CODES = (
     Code(
         "forms of dates",
         rf"(?=.*(?:yy|YY|MM|DD|dd|HH|hh|mm)){_DATE_LETTERS}(?:[-/:.,'\sT]+{_DATE_LETTERS})+",
-        ("yyyy-MM-dd", "DD/MM/YYYY", "HH:mm:ss", "d MMM yyyy"),
+        ("yyyy-MM-dd", "DD/MM/YYYY", "HH:mm:ss", "d MMM yyyy", "MMMM Do, h:mm a"),
     ),
     Code(
         "UUIDs, hashes, numbers to the base of 16",
@@ -276,7 +277,8 @@ _PICTURES = (
     r"[\u200d\u20e3\ufe0f\u2600-\u27bf\U0001f000-\U0001faff\U000e0020-\U000e007f]*"
 )
 _ADDRESSES = (
-    r"`[^`\n]+`",
+    # Not the quotes of `one' and `another'
+    r"`(?![^`'\s]+'(?!\w))[^`\n]+`",
     r"\b(?:https?|ftps?|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+\.[^\s<>\"'`]*[\w/]",
     r"(?:\bmailto:)?\b[\w.+-]{1,64}@\w[\w-]*(?:\.\w[\w-]*)+",
     r"(?<![\w/])(?:~?/[\w.-]*\w){2,}/?|\b[A-Z]:\\[^\s<>\"'`]+",
