@@ -293,12 +293,12 @@ _OTHERS = (
 )
 
 
-def _compiled(*, in_messages: bool) -> re.Pattern[str]:
+def _compile_rows(*, in_messages: bool) -> re.Pattern[str]:
     rows = (row.pattern for row in SYNTAXES if in_messages or not row.is_only_in_messages)
     return re.compile("|".join((*_ADDRESSES, f"(?P<placeholder>{'|'.join(rows)})", *_OTHERS)))
 
 
-COPIED = {is_message: _compiled(in_messages=is_message) for is_message in (False, True)}
+COPIED = {is_message: _compile_rows(in_messages=is_message) for is_message in (False, True)}
 """Texts that are copied in prose, and in messages."""
 _IN_ORDER = re.compile(r"%(?!\d+\$)[-+#0'\d.*]*[a-zA-Z@]+|\{(?:[:!][^{}]*)?\}|~[\d,:@']*[a-zA-Z]")
 """Placeholders that are filled in the order in which they stand."""
