@@ -180,6 +180,7 @@ _HASH = (
     r"0[xX][0-9a-fA-F]+"
 )
 _ACCOUNT = r"[A-Z]{2}\d{2}[A-Z\d]{11,30}"
+_CSS_PREFIX = r"(?:fa[bsrl]?|mdi|bi|glyphicon|btn|col|icon|ui)"
 _DATE_LETTERS = (
     r"(?:y{1,4}|Y{1,4}|M{1,5}|d{1,4}|D{1,3}|H{1,2}|h{1,2}|m{1,2}|s{1,2}|S{1,6}|E{1,4}|a|A|z{1,4}|Z|"
     r"Do|LTS?)"
@@ -211,6 +212,23 @@ CODES = (
         ("btn-primary-large", "card--wide"),
     ),
     Code("CSS selectors", r"(?:[.#][a-z][\w-]*)+", (".btn", "#main.wide")),
+    Code(
+        "CSS classes",
+        rf"(?:{_CSS_PREFIX}(?:-[\w-]+)?\s+)*{_CSS_PREFIX}-[\w-]+",
+        ("btn-primary", "btn btn-primary", "fa-solid fa-house", "col-6"),
+    ),
+    Code(
+        "CSS values",
+        r"(?:-?\d*\.?\d+(?:px|r?em|v[hwb]|pt|fr|deg|m?s|%)(?:\s+|$))+"
+        r"|(?:rgba?|hsla?|var|calc|url)\([^()]*\)",
+        ("1.5rem", "10px 2em", "rgba(0, 0, 0, .5)", "var(--wide)"),
+    ),
+    Code(
+        "versions",
+        r"[vV^~<>=]*\d+(?:\.\d+)+(?:[-+.][A-Za-z\d]+)*",
+        ("v1.2.3-beta.1", "2.0-rc1", "^1.4.0"),
+    ),
+    Code("regular expressions", r"\^\S*\$", ("^[a-z]+$",)),
     Code("languages", r"[a-z]{2,3}-(?:[A-Z]{2}|[A-Z][a-z]{3})", ("en-US", "zh-Hant")),
     Code(
         "MIME types",
@@ -249,7 +267,7 @@ CODES = (
     Code("colors", r"#[0-9a-fA-F]{3,8}", ("#ff00aa", "#fff")),
     Code(
         "accounts, tokens",
-        rf"{_ACCOUNT}|(?=\D*\d)(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[\w+/=-]{{16,}}",
+        rf"{_ACCOUNT}|(?=\D*\d)(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[\w+/=.-]{{16,}}",
         ("DE89370400440532013000", "dGhpcyBpcyBhIHRva2VuMQ=="),
     ),
 )
