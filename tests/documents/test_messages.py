@@ -1,3 +1,4 @@
+import io
 import re
 import shutil
 import subprocess
@@ -69,6 +70,11 @@ def translate(text, languages=("en", ""), answer=upper):
             "a {n, plural, other {# in {sex, select, male {his # b} other {{x} c}}}} d",
             ["a 735 d", "2 in 735", "his 2 b", "735 c"],
             "A {n, plural, other {# IN {sex, select, male {HIS # B} other {{x} C}}}} D",
+        ),
+        (
+            "{n, plural, one {{shown} house} other {{shown} houses}}",
+            ["1 house", "2 houses"],
+            "{n, plural, one {{shown} HOUSE} other {{shown} HOUSES}}",
         ),
         # Quotations, and a number that the text has
         (
@@ -175,6 +181,7 @@ def test_a_message_that_is_not_understood_stays(text):
         ("%d/%d of {a}{b}", ["735 of 844"], "%d/%d OF {a}{b}"),
         ("735 of {a}, 8{b}", ["735 of 844, 8{b}"], "735 OF {a}, 8{b}"),
         ("{% if a %}yes{% endif %}", ["{% if a %}yes{% endif %}"], "{% if a %}YES{% endif %}"),
+        ("it is `%s` and `a' or `b'", ["it is 735 and `a' or `b'"], "IT IS `%s` AND `A' OR `B'"),
         ("[b]no[/b] [name]", ["[b]no[/b] 735"], "[b]NO[/b] [name]"),
         # Signs that are written twice, or by name
         ("%.1f%% of 5%", ["735% of 5%"], "%.1f%% OF 5%"),
@@ -182,6 +189,8 @@ def test_a_message_that_is_not_understood_stays(text):
          "A &amp; B DON’T &lt;X&gt; &nbsp;C"),
         # Columns
         ("Open\tCtrl+O\n  all", ["Open", "all"], "OPEN\tCtrl+O\n  ALL"),
+        ("Usage: %s\n  -a, --all      show all\n", ["Usage: 735", "show all"],
+         "USAGE: %s\n  -a, --all      SHOW ALL"),
         # Keys of menus
         ("&Open file...", ["Open file..."], "&OPEN FILE..."),
         ("Save _As", ["Save As"], "SAVE _AS"),
@@ -216,6 +225,7 @@ def test_the_mark_of_a_key_goes_before_its_letter(text, translation, expected):
     ("text", "translation", "expected"),
     [
         ("of {x}", "d'735", "d’{x}"),
+        ("of '%s'", "d'735'", "d'%s'"),
         ("of {x}", "d'eau 735", "d'eau {x}"),
         ("of {0} water", "735 d'eau", "{0} d’eau"),
         ("it''s {0}", "735 l'a", "{0} l''a"),
@@ -372,7 +382,8 @@ HEADER = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("msgfmt") is None, reason="needs gettext")
 @pytest.mark.parametrize("kind", KINDS)
-def test_msgfmt_accepts_every_translation(kind):
+def test_msgfmt_and_babel_accept_every_translation(kind):
+    pofile = pytest.importorskip("babel.messages.pofile")
     texts = [
         (flag, " ".join(words))
         for flag, examples in FORMATS.items()
@@ -396,5 +407,7 @@ def test_msgfmt_accepts_every_translation(kind):
             capture_output=True,
         )
         assert check.returncode == 0, check.stderr.decode()
+        catalog = pofile.read_po(io.BytesIO(written))
+        assert [error for one in catalog for error in one.check(catalog)] == []
     if kind == "upper":
         assert made.summary.n_translated == len(texts)

@@ -64,6 +64,7 @@ _CATEGORIES = ("zero", "one", "two", "few", "many", "other")
 _SYNTAX = re.compile(r"[{}'#]")
 _ARGUMENT = re.compile(r"\{\s*([^\s{},]+)\s*(?:,\s*(\w+)\s*)?([,}])")
 _QUOTATION = re.compile(r"'((?:[^']|'')*+)'")
+_SIMPLE = re.compile(r"\{\s*\w+\s*\}")
 _OFFSET = re.compile(r"\s*offset:\s*\d+")
 _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=]+)\s*\{")
 _CLOSE = re.compile(r"\s*\}")
@@ -96,7 +97,7 @@ def has_branches(text: str) -> bool:
     return _COMPLEX.search(text) is not None
 
 
-def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
+def divide_message(segment: Segment, languages: LanguagePair) -> Frame:
     """Divides a message; a text without syntax is one part."""
     text = segment.text
     if has_branches(text):
@@ -108,9 +109,9 @@ def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
         return (_Icu(segment, languages).text(content, 0, end),)
     if not segment.is_message:
         return (Text(segment),)
-    bars = _bars(text)
+    bars = _find_bars(text)
     try:
-        parts = [*_divided(segment, bars)]
+        parts = [*_divide_forms(segment, bars)]
     except MessageError:
         parts = []
     # Markup may stand around both sides of a bar, or within it
@@ -119,34 +120,34 @@ def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
     frame: list[Segment | Text] = []
     for number, part in enumerate(parts):
         is_bar = number % 2 == 1
-        frame += (part,) if is_bar else _peeled(_plain_text(part))
+        frame += (part,) if is_bar else _peel_text(_make_plain_text(part))
     return tuple(frame)
 
 
-def _divided(segment: Segment, bars: Sequence[tuple[int, int]]) -> Iterator[Segment]:
+def _divide_forms(segment: Segment, bars: Sequence[tuple[int, int]]) -> Iterator[Segment]:
     """Yields the forms of a message, and the bars between them."""
     place = 0
     for start, behind in bars:
-        yield _part_of(segment, place, start)
+        yield _cut_part(segment, place, start)
         yield Segment(segment.text[start:behind])
         place = behind
-    yield _part_of(segment, place, len(segment.text))
+    yield _cut_part(segment, place, len(segment.text))
 
 
-def texts_of(frame: Frame) -> Iterator[Text]:
+def list_texts(frame: Frame) -> Iterator[Text]:
     """Yields the texts of a message, the inner ones behind those around them."""
     for part in frame:
         if isinstance(part, Text):
             yield part
             for inner in part.inserts:
-                yield from texts_of(inner)
+                yield from list_texts(inner)
 
 
-def assemble(frame: Frame, translated: Iterator[Segment | None]) -> Segment:
-    """Joins the translations of `texts_of`; None: a text stays."""
+def join_frame(frame: Frame, translated: Iterator[Segment | None]) -> Segment:
+    """Joins the translations of `list_texts`; None: a text stays."""
     joined = Segment("")
     for part in frame:
-        segment = part if isinstance(part, Segment) else _filled(part, translated)
+        segment = part if isinstance(part, Segment) else _fill_text(part, translated)
         size = len(joined.text)
         moved = (replace(s, start=s.start + size, end=s.end + size) for s in segment.spans)
         joined = replace(joined, text=joined.text + segment.text, spans=(*joined.spans, *moved))
@@ -274,16 +275,26 @@ class _Icu:
         self._apostrophe = "''" if "''" in segment.text else ""
 
     def text(
-        self, content: _Content, start: int, end: int, number: str = "", *, in_plural: bool = False
+        self,
+        content: _Content,
+        start: int,
+        end: int,
+        number: str = "",
+        *,
+        in_plural: bool = False,
+        is_form: bool = False,
     ) -> Text:
         """Makes a text of the characters up to an end; `number` is read for the counted one."""
         self._n_texts += 1
         if self._n_texts > _MOST_TEXTS:
             raise MessageError
-        part = _part_of(self._segment, start, end)
+        part = _cut_part(self._segment, start, end)
         if re.search(rf"(?<!\d){re.escape(number)}(?!\d)", part.text):
             number = ""
         draft = _Draft(part)
+        arguments = [item for item in content if isinstance(item, _Argument) or not item.literal]
+        # "{shown} houses": of one argument, it is the number, already formatted
+        is_alone = is_form and len(arguments) == 1
         for item in content:
             raw, place = self._segment.text[item.start : item.end], item.start - start
             is_shown = True
@@ -297,7 +308,9 @@ class _Icu:
                 )
             elif item.literal == "'":  # written as any other apostrophe
                 draft.show(place, item.end - start, "'", None)
-            elif item.literal or item.is_counted:
+            elif (
+                item.literal or item.is_counted or (is_alone and number and _SIMPLE.fullmatch(raw))
+            ):
                 shown = item.literal or number or raw
                 is_shown = draft.show(place, item.end - start, shown, (Segment(raw),))
             else:
@@ -316,8 +329,9 @@ class _Icu:
         start, end = argument.start, argument.end
         for span in self._segment.spans:
             is_cut = span.start < start < span.end < end or start < span.start < end < span.end
-            is_between = _is_within(span, start, end) and not any(
-                one.inner <= span.start and span.end <= one.end for one in argument.branches
+            is_between = _goes_with(span, start, end) and not any(
+                branch.inner <= span.start and span.end <= branch.end
+                for branch in argument.branches
             )
             if is_cut or is_between:
                 raise MessageError
@@ -326,23 +340,28 @@ class _Icu:
         text = self._segment.text
         is_plural = argument.kind != "select"
         frame: list[Segment | Text] = [Segment(text[argument.start : argument.branches[0].start])]
-        for branch, selector in self._chosen(argument):
+        for branch, selector in self._target_forms(argument):
             if is_plural:
                 number = self._number(argument, branch, selector)
             before, behind = branch.selector
             is_counted = in_plural or is_plural
             inner = self.text(
-                branch.content, branch.inner, branch.end, number, in_plural=is_counted
+                branch.content,
+                branch.inner,
+                branch.end,
+                number,
+                in_plural=is_counted,
+                is_form=is_plural,
             )
             head = text[branch.start : before] + selector + text[behind : branch.inner]
-            frame += Segment(head), *_peeled(inner), Segment("}")
+            frame += Segment(head), *_peel_text(inner), Segment("}")
         frame.append(Segment(text[argument.branches[-1].end + 1 : argument.end]))
         return tuple(frame)
 
     def _selector(self, branch: _Branch) -> str:
         return self._segment.text[slice(*branch.selector)]
 
-    def _chosen(self, argument: _Argument) -> Iterator[tuple[_Branch, str]]:
+    def _target_forms(self, argument: _Argument) -> Iterator[tuple[_Branch, str]]:
         """Yields branches and their selectors in the target language.
 
         A category that it lacks is never chosen there, so it goes; one that the source lacks is
@@ -370,12 +389,19 @@ class _Icu:
         return sample_number(source, own, target, selector, is_ordinal=is_ordinal)
 
 
-def _with_quotes(segment: Segment, part: Text) -> Segment:
+def _write_apostrophes(segment: Segment, part: Text) -> Segment:
     """Writes apostrophes so that they do not quote what follows them."""
     copied = [(s.start, s.end) for s in segment.spans if s.behavior == "protected"]
-    # FormatJS quotes tags, too
-    edges = {place for s in segment.spans if s.opening for place in (s.start, s.end)}
-    ends = ("", "'") if "}" in part.quotes else ()
+    is_icu = "}" in part.quotes
+    edges: set[int] = set()
+    for span in segment.spans:
+        if is_icu and span.opening:  # FormatJS quotes tags, too
+            edges |= {span.start, span.end}
+        elif span.opening.startswith(_STAND_IN):
+            (insert, *_) = part.inserts[int(span.opening[1:])]
+            if isinstance(insert, Segment) and insert.text.startswith("{"):
+                edges.add(span.start)
+    ends = ("", "'") if is_icu else ()
     ranges: list[Range] = []
     for found in re.finditer("'", segment.text):
         place = found.start()
@@ -386,13 +412,13 @@ def _with_quotes(segment: Segment, part: Text) -> Segment:
             ranges.append(Range(place, place + 1, Segment(part.apostrophe)))
         elif place + 1 in edges or follower in ends or (follower and follower in part.quotes):
             ranges.append(Range(place, place + 1, Segment("\u2019")))
-    return with_ranges(segment, ranges)
+    return replace_ranges(segment, ranges)
 
 
 # --- Other messages ---
 
 
-def _bars(text: str) -> list[tuple[int, int]]:
+def _find_bars(text: str) -> list[tuple[int, int]]:
     """Finds the bars between forms, "a house | {n} houses", with the blanks around them."""
     if "|" not in text or "||" in text:
         return []
@@ -412,7 +438,7 @@ def _bars(text: str) -> list[tuple[int, int]]:
     return bars if are_whole else []
 
 
-def _plain_text(segment: Segment) -> Text:
+def _make_plain_text(segment: Segment) -> Text:
     """Makes a text of a message: the model reads "%" for "%%", and no mark of a key."""
     draft, text = _Draft(segment), segment.text
     for found in COPIED[True].finditer(text):
@@ -459,7 +485,7 @@ class _Draft:
         False: markup, or what stands for others already, is in the way.
         """
         is_taken = len(self._ranges) == _MOST_RANGES or any(
-            one.start < end and start < one.end for one in self._ranges
+            taken.start < end and start < taken.end for taken in self._ranges
         )
         if is_taken or not (has_markup or _is_free(self._segment, start, end)):
             return False
@@ -472,7 +498,7 @@ class _Draft:
         """Shows a number that the text has not, which models copy better than any syntax."""
         text = self._segment.text
         is_in_number = text[max(0, start - 1) : start].isdigit() or text[end : end + 1].isdigit()
-        number = next((one for one in self._numbers if one not in text), None)
+        number = next((digits for digits in self._numbers if digits not in text), None)
         return (
             number is not None
             and not is_in_number
@@ -485,7 +511,10 @@ class _Draft:
         for found in COPIED[True].finditer(text):
             # As in [b]bold[/b]
             is_tag = found[0][0] == "[" and f"[/{found[0][1:]}" in text
-            if not found.lastgroup or is_tag or _STATEMENT.match(found[0]):
+            is_value = found[0][0] == "`" or (
+                found.lastgroup and not is_tag and not _STATEMENT.match(found[0])
+            )
+            if not is_value:
                 continue
             if values and _JOINT.fullmatch(text, values[-1][1], found.start()):
                 values[-1][1] = found.end()
@@ -495,11 +524,11 @@ class _Draft:
             self.show_number(start, end, (Segment(text[start:end]),))
 
     def text(self) -> Text:
-        ranges = sorted(self._ranges, key=lambda one: one.start)
-        return Text(with_ranges(self._segment, ranges), tuple(self._inserts))
+        ranges = sorted(self._ranges, key=lambda place: place.start)
+        return Text(replace_ranges(self._segment, ranges), tuple(self._inserts))
 
 
-def _with_accelerator(segment: Segment, accelerator: str) -> Segment:
+def _place_accelerator(segment: Segment, accelerator: str) -> Segment:
     """Puts the mark of a key before its letter, at the first word that begins with it.
 
     Else it goes into a word, else before the first letter. A script without capitals gets it behind
@@ -517,37 +546,37 @@ def _with_accelerator(segment: Segment, accelerator: str) -> Segment:
     ]
     if places and not cased:
         end = len(segment.text.rstrip(" .…:"))
-        return with_ranges(segment, [Range(end, end, Segment(f"({mark}{letter.upper()})"))])
+        return replace_ranges(segment, [Range(end, end, Segment(f"({mark}{letter.upper()})"))])
     same = [place for place in places if segment.text[place].lower() == letter.lower()]
     first = [place for place in same if not segment.text[:place][-1:].isalnum()]
     for place in (first or same or cased)[:1]:
-        return with_ranges(segment, [Range(place, place, Segment(mark))])
+        return replace_ranges(segment, [Range(place, place, Segment(mark))])
     return segment
 
 
-def _filled(part: Text, translated: Iterator[Segment | None]) -> Segment:
+def _fill_text(part: Text, translated: Iterator[Segment | None]) -> Segment:
     """Writes the syntax of a text into its translation."""
     segment = next(translated) or part.segment
     if part.accelerator:
-        segment = _with_accelerator(segment, part.accelerator)
+        segment = _place_accelerator(segment, part.accelerator)
     if part.quotes or part.apostrophe:
-        segment = _with_quotes(segment, part)
-    inserts = [assemble(inner, translated) for inner in part.inserts]
-    marks = sorted(stand_ins(segment), key=lambda span: span.start)
+        segment = _write_apostrophes(segment, part)
+    inserts = [join_frame(inner, translated) for inner in part.inserts]
+    marks = sorted(list_stand_ins(segment), key=lambda span: span.start)
     spans = tuple(span for span in segment.spans if span not in marks)
-    ranges = [Range(one.start, one.end, inserts[int(one.opening[1:])]) for one in marks]
-    return with_ranges(replace(segment, spans=spans), ranges)
+    ranges = [Range(mark.start, mark.end, inserts[int(mark.opening[1:])]) for mark in marks]
+    return replace_ranges(replace(segment, spans=spans), ranges)
 
 
-def stand_ins(segment: Segment) -> list[Span]:
+def list_stand_ins(segment: Segment) -> list[Span]:
     """Returns the spans of what the model reads instead of syntax."""
     return [span for span in segment.spans if span.opening.startswith(_STAND_IN)]
 
 
 def syntax_differs(part: Text, source: Segment, translation: Segment) -> bool:
     """Tests whether a translation lacks a placeholder, broke it, or has it too often."""
-    ours, theirs = (_with_placeholders(part, segment) for segment in (source, translation))
-    shown = {source.text[span.start : span.end] for span in stand_ins(source)}
+    ours, theirs = (_write_placeholders(part, segment) for segment in (source, translation))
+    shown = {source.text[span.start : span.end] for span in list_stand_ins(source)}
     new = Counter(re.findall(r"\d+", theirs)) - Counter(re.findall(r"\d+", ours))
     return (
         any(number in shown for number in new)
@@ -558,18 +587,18 @@ def syntax_differs(part: Text, source: Segment, translation: Segment) -> bool:
     )
 
 
-def _with_placeholders(part: Text, segment: Segment) -> str:
+def _write_placeholders(part: Text, segment: Segment) -> str:
     """Writes the placeholders of a text into it, and a sign for other syntax."""
     ranges = []
-    for span in sorted(stand_ins(segment), key=lambda span: span.start):
+    for span in sorted(list_stand_ins(segment), key=lambda span: span.start):
         first, *others = part.inserts[int(span.opening[1:])]
         if others or isinstance(first, Text):
             first = Segment("\ufffc")
         ranges.append(Range(span.start, span.end, first))
-    return with_ranges(replace(segment, spans=()), ranges).text
+    return replace_ranges(replace(segment, spans=()), ranges).text
 
 
-def _peeled(text: Text) -> Frame:
+def _peel_text(text: Text) -> Frame:
     """Leaves blanks and empty tags at its ends outside of a text."""
     segment = text.segment
     end = len(segment.text.rstrip())
@@ -606,7 +635,7 @@ class Range(NamedTuple):
     content: Segment
 
 
-def with_ranges(segment: Segment, ranges: Sequence[Range]) -> Segment:
+def replace_ranges(segment: Segment, ranges: Sequence[Range]) -> Segment:
     """Writes other content into ranges, which are in order and apart; spans in these go."""
     if not ranges:
         return segment
@@ -614,17 +643,17 @@ def with_ranges(segment: Segment, ranges: Sequence[Range]) -> Segment:
     for start, end, content in ranges:
         pieces += segment.text[place:start], content.text
         place = end
-    ends = [one.end for one in ranges]
-    longer = (len(one.content.text) - (one.end - one.start) for one in ranges)
+    ends = [place.end for place in ranges]
+    longer = (len(content.text) - (end - start) for start, end, content in ranges)
     moves = list(accumulate(longer, initial=0))
-    starts = [one.start for one in ranges]
+    starts = [place.start for place in ranges]
 
     def moved(place: int) -> int:
         return place + moves[bisect_right(ends, place)]
 
     def is_outside(span: Span) -> bool:
         number = bisect_right(starts, span.start) - 1
-        return number < 0 or not _is_within(span, ranges[number].start, ranges[number].end)
+        return number < 0 or not _goes_with(span, ranges[number].start, ranges[number].end)
 
     kept = [span for span in segment.spans if is_outside(span)]
     places = [
@@ -644,14 +673,14 @@ def with_ranges(segment: Segment, ranges: Sequence[Range]) -> Segment:
     return replace(segment, text="".join([*pieces, segment.text[place:]]), spans=tuple(spans))
 
 
-def _is_within(span: Span, start: int, end: int) -> bool:
+def _goes_with(span: Span, start: int, end: int) -> bool:
     """Tests whether a span goes with characters; markup around them, or at an end, does not."""
     if span.start == span.end:
         return start < span.start < end
     return start <= span.start and span.end <= end and (start, end) != (span.start, span.end)
 
 
-def _part_of(segment: Segment, start: int, end: int) -> Segment:
+def _cut_part(segment: Segment, start: int, end: int) -> Segment:
     """Takes characters of a segment with the markup in them."""
     spans, depth = list[Span](), 0
     for span in segment.spans:

@@ -180,8 +180,10 @@ _HASH = (
     r"0[xX][0-9a-fA-F]+"
 )
 _ACCOUNT = r"[A-Z]{2}\d{2}[A-Z\d]{11,30}"
+_CSS_PREFIX = r"(?:fa[bsrl]?|mdi|bi|glyphicon|btn|col|icon|ui)"
 _DATE_LETTERS = (
-    r"(?:y{1,4}|Y{1,4}|M{1,5}|d{1,4}|D{1,3}|H{1,2}|h{1,2}|m{1,2}|s{1,2}|S{1,6}|E{1,4}|a|A|z{1,4}|Z)"
+    r"(?:y{1,4}|Y{1,4}|M{1,5}|d{1,4}|D{1,3}|H{1,2}|h{1,2}|m{1,2}|s{1,2}|S{1,6}|E{1,4}|a|A|z{1,4}|Z|"
+    r"Do|LTS?)"
 )
 # Hyphens around them join words: "mother-in-law", "up-to-date"
 _SMALL_WORDS = (
@@ -210,6 +212,23 @@ CODES = (
         ("btn-primary-large", "card--wide"),
     ),
     Code("CSS selectors", r"(?:[.#][a-z][\w-]*)+", (".btn", "#main.wide")),
+    Code(
+        "CSS classes",
+        rf"(?:{_CSS_PREFIX}(?:-[\w-]+)?\s+)*{_CSS_PREFIX}-[\w-]+",
+        ("btn-primary", "btn btn-primary", "fa-solid fa-house", "col-6"),
+    ),
+    Code(
+        "CSS values",
+        r"(?:-?\d*\.?\d+(?:px|r?em|v[hwb]|pt|fr|deg|m?s|%)(?:\s+|$))+"
+        r"|(?:rgba?|hsla?|var|calc|url)\([^()]*\)",
+        ("1.5rem", "10px 2em", "rgba(0, 0, 0, .5)", "var(--wide)"),
+    ),
+    Code(
+        "versions",
+        r"[vV^~<>=]*\d+(?:\.\d+)+(?:[-+.][A-Za-z\d]+)*",
+        ("v1.2.3-beta.1", "2.0-rc1", "^1.4.0"),
+    ),
+    Code("regular expressions", r"\^\S*\$", ("^[a-z]+$",)),
     Code("languages", r"[a-z]{2,3}-(?:[A-Z]{2}|[A-Z][a-z]{3})", ("en-US", "zh-Hant")),
     Code(
         "MIME types",
@@ -219,7 +238,7 @@ CODES = (
     ),
     Code(
         "paths",
-        r"[\w@.-]+(?:/[\w@.*+-]+)+\.\w{1,8}|(?:\.{1,2}|~)?/(?:[\w@.*+-]+/?)+",
+        r"[\w@.-]+(?:/[\w@.*+-]+)+\.\w{1,8}|(?:\.{1,2}|~)?/[\w@.*+-]+(?:/[\w@.*+-]+)*/?",
         ("src/main.py", "./a/b", "/usr/bin/", "~/x"),
     ),
     Code(
@@ -230,7 +249,7 @@ CODES = (
     Code(
         "forms of dates",
         rf"(?=.*(?:yy|YY|MM|DD|dd|HH|hh|mm)){_DATE_LETTERS}(?:[-/:.,'\sT]+{_DATE_LETTERS})+",
-        ("yyyy-MM-dd", "DD/MM/YYYY", "HH:mm:ss", "d MMM yyyy"),
+        ("yyyy-MM-dd", "DD/MM/YYYY", "HH:mm:ss", "d MMM yyyy", "MMMM Do, h:mm a"),
     ),
     Code(
         "UUIDs, hashes, numbers to the base of 16",
@@ -240,10 +259,15 @@ CODES = (
     Code(
         "keyboard shortcuts", r"(?:(?:Ctrl|Alt|Shift|Cmd|Meta|Super)\+)+\S{1,9}", ("Ctrl+Shift+O",)
     ),
+    Code(
+        "options of commands",
+        r"(?:-{1,2}[A-Za-z\d][\w-]*(?:[ =]?\[?=?(?:<[\w-]+>|[A-Z][A-Z_]+)\]?)?(?:,\s*|\s+|$))+",
+        ("-a", "-a, --all", "-o FILE, --output=FILE", "--color[=WHEN]"),
+    ),
     Code("colors", r"#[0-9a-fA-F]{3,8}", ("#ff00aa", "#fff")),
     Code(
         "accounts, tokens",
-        rf"{_ACCOUNT}|(?=\D*\d)(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[\w+/=-]{{16,}}",
+        rf"{_ACCOUNT}|(?=\D*\d)(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[\w+/=.-]{{16,}}",
         ("DE89370400440532013000", "dGhpcyBpcyBhIHRva2VuMQ=="),
     ),
 )
@@ -271,7 +295,8 @@ _PICTURES = (
     r"[\u200d\u20e3\ufe0f\u2600-\u27bf\U0001f000-\U0001faff\U000e0020-\U000e007f]*"
 )
 _ADDRESSES = (
-    r"`[^`\n]+`",
+    # Not the quotes of `one' and `another'
+    r"`(?![^`'\s]+'(?!\w))[^`\n]+`",
     r"\b(?:https?|ftps?|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+\.[^\s<>\"'`]*[\w/]",
     r"(?:\bmailto:)?\b[\w.+-]{1,64}@\w[\w-]*(?:\.\w[\w-]*)+",
     r"(?<![\w/])(?:~?/[\w.-]*\w){2,}/?|\b[A-Z]:\\[^\s<>\"'`]+",
@@ -286,12 +311,12 @@ _OTHERS = (
 )
 
 
-def _compiled(*, in_messages: bool) -> re.Pattern[str]:
+def _compile_rows(*, in_messages: bool) -> re.Pattern[str]:
     rows = (row.pattern for row in SYNTAXES if in_messages or not row.is_only_in_messages)
     return re.compile("|".join((*_ADDRESSES, f"(?P<placeholder>{'|'.join(rows)})", *_OTHERS)))
 
 
-COPIED = {is_message: _compiled(in_messages=is_message) for is_message in (False, True)}
+COPIED = {is_message: _compile_rows(in_messages=is_message) for is_message in (False, True)}
 """Texts that are copied in prose, and in messages."""
 _IN_ORDER = re.compile(r"%(?!\d+\$)[-+#0'\d.*]*[a-zA-Z@]+|\{(?:[:!][^{}]*)?\}|~[\d,:@']*[a-zA-Z]")
 """Placeholders that are filled in the order in which they stand."""

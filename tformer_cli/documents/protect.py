@@ -189,10 +189,10 @@ def _copied(
         if span.opening and copied.isdecimal():
             # Letters may stand at it, as they do in the text
             alone = re.finditer(rf"(?<!\d){copied}(?!\d)", text)
-            candidates = chain((one.span() for one in alone), candidates)
+            candidates = chain((found_number.span() for found_number in alone), candidates)
         elif span.opening and not any(map(str.isalnum, copied)):
             # What stands for syntax may be a mark of something else, too
-            candidates = iter(_linked_first(span, [*islice(_whole(copied, text), _MOST)], links))
+            candidates = iter(_sort_by_links(span, [*islice(_whole(copied, text), _MOST)], links))
         for start, end in candidates:
             index = bisect_left(taken, (end,))
             if index == 0 or taken[index - 1][1] <= start:
@@ -202,10 +202,10 @@ def _copied(
     return found
 
 
-def _linked_first(span: Span, places: Sequence[Range], links: Sequence[Link]) -> list[Range]:
+def _sort_by_links(span: Span, places: Sequence[Range], links: Sequence[Link]) -> list[Range]:
     """Sorts places of a mark: first those that are due to a span."""
     due = [target for target, (a, b) in links if a < span.end and span.start < b]
-    return sorted(places, key=lambda one: not any(a < one[1] and one[0] < b for a, b in due))
+    return sorted(places, key=lambda place: not any(a < place[1] and place[0] < b for a, b in due))
 
 
 def _numbers(text: str) -> dict[tuple[str, int], list[Range]]:

@@ -20,10 +20,10 @@ from tformer_cli.documents.messages import (
     LanguagePair,
     MessageError,
     Text,
-    assemble,
-    frame_of,
+    divide_message,
+    join_frame,
+    list_texts,
     syntax_differs,
-    texts_of,
 )
 from tformer_cli.documents.placeholders import is_code
 from tformer_cli.documents.projection import Link, Range, project
@@ -163,14 +163,14 @@ def translating(
     With `protects`, placeholders are copied, messages of programs are divided into their texts, and
     names that are no words stay.
     """
-    messages = [_message(one, languages, protects=protects) for one in segments]
-    parts = [text for one in messages for text in texts_of(one.frame)]
-    made = iter((yield from _translating_parts(parts, protects=protects)))
+    messages = [_plan_message(segment, languages, protects=protects) for segment in segments]
+    parts = [text for message in messages for text in list_texts(message.frame)]
+    made = iter((yield from _translate_parts(parts, protects=protects)))
     summary = Summary(n_segments=len(segments))
     written: list[Segment | None] = []
     for number, (segment, message) in enumerate(zip(segments, messages, strict=True)):
-        own = list(islice(made, sum(1 for _ in texts_of(message.frame))))
-        written.append(_written(number, segment, message, own, summary))
+        own = list(islice(made, sum(1 for _ in list_texts(message.frame))))
+        written.append(_write_segment(number, segment, message, own, summary))
     return Translated(written, summary)
 
 
@@ -194,18 +194,18 @@ class _Part:
     answers: Sequence[Answer]
 
 
-def _message(segment: Segment, languages: LanguagePair, *, protects: bool) -> _Message:
+def _plan_message(segment: Segment, languages: LanguagePair, *, protects: bool) -> _Message:
     if not protects:
         return _Message((Text(segment),))
     if is_code(segment.text):
         return _Message(kept=CODE)
     try:
-        return _Message(frame_of(segment, languages))
+        return _Message(divide_message(segment, languages))
     except MessageError:
         return _Message(kept=SYNTAX)
 
 
-def _written(
+def _write_segment(
     number: int,
     segment: Segment,
     message: _Message,
@@ -223,7 +223,7 @@ def _written(
         if kept in (PLACEHOLDERS, SYNTAX):
             summary.doubtful.append({**about, "translation": segment.text, "reasons": [kept]})
         return None
-    translation = assemble(
+    translation = join_frame(
         message.frame, (None if part is None else part.translation for part in parts)
     )
     translation = replace(segment, text=translation.text, spans=translation.spans)
@@ -244,11 +244,11 @@ def _written(
     return translation
 
 
-def _translating_parts(
+def _translate_parts(
     texts: Sequence[Text], *, protects: bool
 ) -> Generator[list[Request], Sequence[Answer], list[_Part | None]]:
     """Yields lines, is sent their translations, and returns the parts; None: it has no words."""
-    given = [protected(one.segment) if protects else one.segment for one in texts]
+    given = [protected(text.segment) if protects else text.segment for text in texts]
     chosen = {n: one for n, one in enumerate(given) if any(is_text for _, is_text in _pieces(one))}
     lines: dict[str, Request] = {}
     for one in chosen.values():
@@ -288,16 +288,17 @@ def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ..
     return max((one.doubt for one in parts if one.doubt is not None), default=None), words
 
 
-def _lines_of(segment: Segment) -> list[str]:
-    """Cuts a text at its line ends, which are in the list, too; a message also at its tabs."""
-    return re.split(r"([\n\t])" if segment.is_message else r"(\n)", segment.text)
+def _split_lines(segment: Segment) -> list[str]:
+    """Cuts a text at its line ends, which are in the list, too; a message also between columns."""
+    return re.split(r"(\n|\t| {3,})" if segment.is_message else r"(\n)", segment.text)
 
 
 def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
     """Yields the lines of a segment, without blanks around, and what is copied in each."""
     copied = [(one.start, one.end) for one in segment.spans if one.behavior == "protected"]
     place = done = 0
-    for line in _lines_of(segment)[::2]:
+    lines = _split_lines(segment)
+    for line, behind in zip(lines[::2], [*lines[1::2], ""], strict=True):
         start = place + len(line) - len(line.lstrip())
         end = place + len(line.rstrip())
         found: list[Range] = []
@@ -308,7 +309,7 @@ def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
             # What goes on in the next line is in that, too
             done += b <= end
         yield line.strip(), tuple(one for one in found if one[0] < one[1])
-        place += len(line) + 1
+        place += len(line) + len(behind)
 
 
 def _has_words(line: str) -> bool:
@@ -320,11 +321,12 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
     text, links = "", []
     flags: dict[str, None] = {}
     is_linked, place, asked = True, 0, list[Answer]()
-    lines = _lines_of(segment)
-    for end, line in zip(["", *lines[1::2]], lines[::2], strict=True):
+    lines = _split_lines(segment)
+    for before, line in zip(["", *lines[1::2]], lines[::2], strict=True):
+        place += len(before)
         inner = line.strip()
         answer = by_line.get(inner, Answer(inner, [Link((0, len(inner)), (0, len(inner)))]))
-        text += end + line[: len(line) - len(line.lstrip())]
+        text += before + line[: len(line) - len(line.lstrip())]
         start = place + len(line) - len(line.lstrip())
         if answer.links is None:
             is_linked = False
@@ -338,7 +340,7 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
         text += answer.text + (line[len(line.rstrip()) :] if inner else "")
         flags |= dict.fromkeys(answer.flags)
         asked.append(answer)
-        place += len(line) + 1
+        place += len(line)
     known = links if is_linked or not segment.spans else None
     return Answer(text, known, tuple(flags), *_most_doubtful(asked))
 
