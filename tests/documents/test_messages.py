@@ -408,6 +408,8 @@ def test_msgfmt_and_babel_accept_every_translation(kind):
         )
         assert check.returncode == 0, check.stderr.decode()
         catalog = pofile.read_po(io.BytesIO(written))
-        assert [error for one in catalog for error in one.check(catalog)] == []
+        # Scheme's "~% the" looks like a format of Python's to it
+        messages = [one for one in catalog if "~%" not in one.id]
+        assert [(one.string, error) for one in messages for error in one.check(catalog)] == []
     if kind == "upper":
         assert made.summary.n_translated == len(texts)

@@ -386,7 +386,7 @@ class MarkdownDocument:
         else:
             self._unwritten[_UNWRITTEN] += len(given)
             written = self._document
-        return self._encoding.mark + written.encode(self._encoding.name)
+        return self._encoding.written(written)
 
     def _is_kept(self, written: str) -> bool:
         plain = re.sub("\r\n?", "\n", written)
