@@ -15,10 +15,11 @@ NAV = """<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.
 <li><a href="text/ch%201.xhtml">First</a></li></ol></nav></body></html>"""
 NCX = """<?xml version="1.0"?>
 <!DOCTYPE ncx PUBLIC "-//NISO//DTD ncx 2005-1//EN" "http://www.daisy.org/z3986/2005/ncx-2005-1.dtd">
-<ncx xmlns="http://www.daisy.org/z3986/2005/ncx/"><docTitle><text>The&#160;book</text></docTitle>
+<ncx xmlns="http://www.daisy.org/z3986/2005/ncx/" xml:lang="en"><docTitle>
+<text>The&#160;book</text></docTitle>
 <navMap><navPoint id="a">
 <navLabel><text> First </text></navLabel><content src="x"/></navPoint></navMap></ncx>"""
-OPF = """<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/">
+OPF = """<package xmlns="http://www.idpf.org/2007/opf" xml:lang='en' xmlns:dc="http://purl.org/dc/elements/1.1/">
 <metadata><dc:title id="t">The book</dc:title><dc:language>en</dc:language></metadata>
 <manifest><item id="n" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>
 <item id="2" href="text/ch%202.xhtml" media-type="application/xhtml+xml"/>
@@ -66,7 +67,8 @@ def test_a_translated_book_opens():
     assert "<text> Erstes &amp; Letztes </text>" in member(made, "Book/toc.ncx")
     assert "The&#160;book" in member(made, "Book/toc.ncx")
     assert '<a href="text/ch%201.xhtml">Erstes &amp; Letztes</a>' in member(made, "Book/nav.xhtml")
-    expected = OPF.replace("The book", "Das Buch").replace(">en<", ">de<")
+    expected = OPF.replace("The book", "Das Buch").replace(">en<", ">de<").replace("'en'", "'de'")
+    assert 'xml:lang="de"><docTitle>' in member(made, "Book/toc.ncx")
     assert member(made, "Book/a.opf") == expected
 
 

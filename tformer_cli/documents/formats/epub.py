@@ -47,7 +47,11 @@ _CHAPTERS = frozenset(
 """Types of chapters; those after the first are of older books."""
 _CONTENTS = "application/x-dtbncx+xml"
 _DRAWING = "image/svg+xml"
-_LANGUAGE = re.compile(rb"(<(?:\w+:)?language\b[^>]*>)[^<]*(</)")
+_LABELS = (
+    re.compile(rb"(<(?:\w+:)?(?:package|ncx)\b[^>]*?\sxml:lang\s*=\s*[\"'])[^\"']*"),
+    re.compile(rb"(<(?:\w+:)?language\b[^>]*>)[^<]*(?=</)"),
+)
+"""The language of a package or its contents, and the first of its book."""
 # A description is often markup that is escaped; its paragraphs are segments
 _PARAGRAPH_TAG = re.compile(
     r"(?:&lt;|<)/?(?:p|div|br|h[1-6]|[uo]l|li|blockquote|hr)\b(?:(?!&[lg]t;)[^<>])*/?(?:&gt;|>)",
@@ -86,11 +90,18 @@ def read(data: bytes, settings: ReadSettings) -> Document:
         parts[root] = _metadata(archive, package, root)
     _refuse_locked(archive, parts, names)
     code = settings.target_language.replace("_", "-")
-    label = rb"\g<1>" + code.encode() + rb"\g<2>"
-    relabel = dict.fromkeys(roots, lambda data: _LANGUAGE.sub(label, data, count=1))
-    document = ArchiveDocument(archive, parts, relabel if code else {})
+    named = [name for name in parts if name in roots or name.lower().endswith(".ncx")]
+    document = ArchiveDocument(
+        archive, parts, dict.fromkeys(named, partial(_relabel, code)) if code else {}
+    )
     document.skipped += skipped
     return document
+
+
+def _relabel(code: str, data: bytes) -> bytes:
+    for label in _LABELS:
+        data = label.sub(rb"\g<1>" + code.encode(), data, count=1)
+    return data
 
 
 class _Names:
