@@ -123,7 +123,7 @@ def batch_of_gaps(source_ids: Sequence[int], fills: Mapping[int, int]) -> Batch:
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    return Batch(*(getattr(batch, one.name).to(device) for one in fields(batch)))
+    return Batch(*(getattr(batch, field.name).to(device) for field in fields(batch)))
 
 
 def sentence_losses(model: Inspected, batch: Batch) -> Tensor:

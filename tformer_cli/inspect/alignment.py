@@ -461,7 +461,9 @@ def align_words(
     mean, convention = choice.weights(maps, tokenizer)
     is_linked = linked(word_weights(mean, source, target, convention), LinkRule())
     heads = [
-        HeadId("cross", layer, n) for layer, one in enumerate(maps.cross) for n in range(len(one))
+        HeadId("cross", layer, n)
+        for layer, layer_weights in enumerate(maps.cross)
+        for n in range(len(layer_weights))
     ]
     each = np.concatenate(maps.cross).astype(np.float64)
     # (heads, target words, source words + 1) -> (heads)

@@ -86,7 +86,7 @@ class Masses:
     def __init__(self, masses: Sequence[Sequence[float]], lengths: Sequence[int]) -> None:
         self._lengths = np.array(lengths, np.float64)
         self._width = max(map(len, masses), default=0)
-        self._sums = np.array([cumulated(one, self._width) for one in masses])
+        self._sums = np.array([cumulated(mass, self._width) for mass in masses])
 
     def distance(self, mass: Numbers, length: int) -> float:
         """Returns Wass-to-Data of a distribution and the number of its translation's tokens.
@@ -283,7 +283,7 @@ class Doubter:
         before = self._found.search.get("sampling", now)
         if before == now:
             return ""
-        both = [f"with{'' if one else 'out'} sampling" for one in (before, now)]
+        both = [f"with{'' if is_sampled else 'out'} sampling" for is_sampled in (before, now)]
         return (
             f"doubt was calibrated {both[0]} and the search is {both[1]}, so its probabilities do "
             "not hold; run `tformer calibrate` with the same options"
@@ -294,19 +294,19 @@ class Doubter:
 
         Their searches have to have listened to `heads`.
         """
-        pairs = [(one, text) for one in translations for text in one.hypotheses]
-        parts = [list(parts_of(text, one, self._target)) for one, text in pairs]
+        pairs = [(line, text) for line in translations for text in line.hypotheses]
+        parts = [list(parts_of(text, line, self._target)) for line, text in pairs]
         rows = [signals_of(part, self._usual) for some in parts for part in some]
         left = iter(np.round(probabilities(self._found, rows), DECIMALS).tolist() if rows else ())
         made = []
-        for (one, text), some in zip(pairs, parts, strict=True):
+        for (line, text), some in zip(pairs, parts, strict=True):
             sentences = tuple(islice(left, len(some)))
-            words = tuple(word_probabilities(text, one, self._target))
+            words = tuple(word_probabilities(text, line, self._target))
             made.append(replace(text, doubt=Doubt(max(sentences, default=0.0), sentences, words)))
         texts = iter(made)
         return [
-            replace(one, hypotheses=tuple(islice(texts, len(one.hypotheses))))
-            for one in translations
+            replace(line, hypotheses=tuple(islice(texts, len(line.hypotheses))))
+            for line in translations
         ]
 
 

@@ -67,7 +67,7 @@ class Lens:
         """Adds to states (…, D) what the map of a layer does; a layer without one stays."""
         if name not in self.maps:
             return states
-        weight, bias = (one.to(states) for one in self.maps[name])
+        weight, bias = (tensor.to(states) for tensor in self.maps[name])
         return states + functional.linear(states, weight, bias)
 
     def hidden(
@@ -101,7 +101,7 @@ def states_of(model: Inspected, batch: Batch) -> tuple[Tensor, dict[Kind, list[T
         hidden = model.target_hidden(batch.source, batch.source_mask, batch.target_input)
     states: dict[Kind, list[Tensor]] = {}
     for kind, layers in records.items():
-        after = [one.output for one in layers if one.output is not None]
+        after = [layer.output for layer in layers if layer.output is not None]
         states[kind] = [layers[0].inputs[0], *after]
     return hidden, states
 
@@ -127,8 +127,8 @@ def read_layers(
     project = project or model.project
     hidden, states = states_of(model, batch)
     return project(hidden), [
-        project(lens.hidden(model, batch, kind, layer, one))
-        for layer, one in enumerate(states[kind][1:])
+        project(lens.hidden(model, batch, kind, layer, layer_states))
+        for layer, layer_states in enumerate(states[kind][1:])
     ]
 
 
@@ -148,9 +148,9 @@ def batches(model: Inspected, pairs: Sequence[IdPair]) -> Iterator[tuple[list[in
 def weights_hash(model: Inspected) -> str:
     """Returns the SHA-256 of all weights as they are loaded, an adapter's with them."""
     digest = sha256()
-    for name, one in model.state_dict().items():
+    for name, tensor in model.state_dict().items():
         digest.update(name.encode())
-        digest.update(one.detach().float().cpu().numpy().tobytes())
+        digest.update(tensor.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -201,9 +201,9 @@ def fit_lens(
             moments[name].add(earlier.double().cpu(), last.double().cpu())
         done += len(some)
         progress(done)
-    maps = {name: one.solved() for name, one in moments.items()}
+    maps = {name: sums.solved() for name, sums in moments.items()}
     measured = _measured(model, held, Lens(maps), lambda n: progress(done + n))
-    return Lens(maps, {one.name: one.tuned for one in measured}), measured
+    return Lens(maps, {layer.name: layer.tuned for layer in measured}), measured
 
 
 def _tokens(
@@ -214,8 +214,8 @@ def _tokens(
         # At the place of a padding the decoder reads no token
         mask = mask_of(batch, layers[0]) if kind == "enc" else batch.target_output != PAD_ID
         last = layers[-1][mask]
-        for layer, one in enumerate(layers[:-1]):
-            yield f"{kind}.{layer}", one[mask], last
+        for layer, layer_states in enumerate(layers[:-1]):
+            yield f"{kind}.{layer}", layer_states[mask], last
 
 
 class _Moments:
@@ -254,7 +254,7 @@ class _Score:
         self._sums, self._squares = torch.zeros(width, dtype=torch.float64), 0.0
 
     def add_predictions(self, alike: Sequence[Tensor]) -> None:
-        self._alike += torch.stack([one.sum() for one in alike]).cpu()
+        self._alike += torch.stack([matches.sum() for matches in alike]).cpu()
         self._n_predicted += len(alike[0])
 
     def add_states(self, mapped: Tensor, last: Tensor) -> None:
@@ -287,8 +287,8 @@ def _measured(
         for name, earlier, last in _tokens(batch, states):
             kind, layer = _place(name)
             alike = []
-            for one in (UNTUNED, lens):
-                read = one.hidden(model, batch, kind, layer, states[kind][layer + 1])
+            for layer_lens in (UNTUNED, lens):
+                read = layer_lens.hidden(model, batch, kind, layer, states[kind][layer + 1])
                 alike.append((_predicted(model, read) == found)[is_token])
             scores[name].add_predictions(alike)
             scores[name].add_states(lens.mapped(name, earlier), last)
@@ -300,8 +300,8 @@ def _measured(
 def _predicted(model: Inspected, hidden: Tensor) -> Tensor:
     """Finds what is most probable (B, T) after states (B, T, D), not all logits at a time."""
     n_rows = max(1, LARGEST_LOGITS // len(model.output_matrix))
-    some = torch.split(hidden.flatten(0, 1), n_rows)
-    return torch.cat([model.project(one).argmax(dim=1) for one in some]).view(hidden.shape[:2])
+    chunks = torch.split(hidden.flatten(0, 1), n_rows)
+    return torch.cat([model.project(rows).argmax(dim=1) for rows in chunks]).view(hidden.shape[:2])
 
 
 def _place(name: str) -> tuple[Kind, int]:

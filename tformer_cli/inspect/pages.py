@@ -146,7 +146,7 @@ def _vectors(record: HeadsRecord, vectors: HeadVectors, n_map_bytes: int) -> dic
         both = np.concatenate((queries[head.head], keys[head.head]))
         with np.errstate(all="ignore"):  # beyond float16 there is infinity
             text = _base64(both.astype("<f2").tobytes())
-        room -= len(text) + sum(len(str(one)) for one in _terms(vectors, head).values())
+        room -= len(text) + sum(len(str(term)) for term in _terms(vectors, head).values())
         if room < 0:
             break
         packed[str(head)] = text
@@ -264,10 +264,10 @@ def render_view(view: View[Any], records: Iterable[Any], options: object) -> str
         return page
     data = report_texts()
     if isinstance(view, SentenceView):
-        shown = [one for one in found if one.sentence.maps is not None]
-        data |= heads_data([replace(one.sentence, heads=(), extras=None) for one in shown])
-        for of_sentence, one in zip(data["sentences"], shown, strict=True):
-            of_sentence["views"] = {view.name: view.tab(one, options, is_alone=True)}
+        shown = [record for record in found if record.sentence.maps is not None]
+        data |= heads_data([replace(record.sentence, heads=(), extras=None) for record in shown])
+        for of_sentence, record in zip(data["sentences"], shown, strict=True):
+            of_sentence["views"] = {view.name: view.tab(record, options, is_alone=True)}
     else:
         (record,) = found
         # A view of several sentences has their maps on its page, behind its own tab

@@ -133,7 +133,7 @@ def probe(states: Sequence[Tensor], task: Labeled, seed: int) -> ProbeResult:
     # Held-out labels that were never seen are -1, which no probe gives
     number = {label: n for n, label in enumerate(names.tolist())}
     tasks = [
-        np.array([number.get(one, -1) for one in labels.tolist()], np.int64)
+        np.array([number.get(label, -1) for label in labels.tolist()], np.int64)
         for labels in (task.labels, control)
     ]
     held = task.sentences[out]
@@ -216,7 +216,7 @@ def tasks_of(kind: Kind, tokens: Sequence[TokenRow], names: Sequence[str]) -> It
         fitted = {label for label, held in zip(labels.values(), out, strict=True) if not held}
         if len(fitted) < 2 or not out.any():  # nothing to tell apart, or to measure with
             continue
-        words = {word: n for n, word in enumerate(dict.fromkeys(one.word for one in tokens))}
+        words = {word: n for n, word in enumerate(dict.fromkeys(token.word for token in tokens))}
         types = [words[tokens[n].word] if name == "label" else tokens[n].id for n in labels]
         numbers = {label: n for n, label in enumerate(sorted(set(labels.values())))}
         yield Labeled(
@@ -226,7 +226,7 @@ def tasks_of(kind: Kind, tokens: Sequence[TokenRow], names: Sequence[str]) -> It
             rows=rows,
             sentences=sentences,
             types=np.array(types, np.int64),
-            labels=np.array([numbers[one] for one in labels.values()], np.int64),
+            labels=np.array([numbers[label] for label in labels.values()], np.int64),
         )
 
 
@@ -234,15 +234,15 @@ def _labels(name: str, tokens: Sequence[TokenRow]) -> Iterator[tuple[int, int | 
     """Yields the number of each token that has the property, with its label."""
     frequent: set[int] = set()
     if name in ("previous", "next"):
-        counts = Counter(getattr(one, name) for one in tokens)
+        counts = Counter(getattr(token, name) for token in tokens)
         del counts[-1]
-        frequent = {one for one, _ in counts.most_common(MOST_LABELS)}
-    for number, one in enumerate(tokens):
-        if name == "position" and one.position < LAST_POSITION:
-            yield number, one.position
-        elif name == "length" and one.word:
-            yield number, min(len(one.word), LONGEST_WORD)
-        elif frequent and getattr(one, name) in frequent:
-            yield number, getattr(one, name)
-        elif name == "label" and one.label:
-            yield number, one.label
+        frequent = {neighbor for neighbor, _ in counts.most_common(MOST_LABELS)}
+    for number, token in enumerate(tokens):
+        if name == "position" and token.position < LAST_POSITION:
+            yield number, token.position
+        elif name == "length" and token.word:
+            yield number, min(len(token.word), LONGEST_WORD)
+        elif frequent and getattr(token, name) in frequent:
+            yield number, getattr(token, name)
+        elif name == "label" and token.label:
+            yield number, token.label

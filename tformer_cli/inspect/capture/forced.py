@@ -46,8 +46,8 @@ def recomputed(tap: AttentionTap) -> TappedAttention:
     weights = tap.weights(torch.float32)
     difference = torch.matmul(weights, tap.value.float()) - tap.context.float()
     errors = difference.abs().amax(dim=-1)
-    found = (one.detach().cpu().numpy() for one in (weights, errors))
-    return TappedAttention(*found)
+    arrays = (tensor.detach().cpu().numpy() for tensor in (weights, errors))
+    return TappedAttention(*arrays)
 
 
 @contextmanager

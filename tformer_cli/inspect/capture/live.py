@@ -107,18 +107,19 @@ class _Growth:
         self, live: Sequence[_Live], recorded: SearchStep, n_slots: int, *, is_last: bool
     ) -> list[int]:
         """Adds the continuations of a step; returns the nodes that have a slot."""
-        found = []
-        for one in live:
-            tokens, gains = recorded.next_tokens[one.row], recorded.next_log_probabilities[one.row]
+        continuations = []
+        for hypothesis in live:
+            tokens = recorded.next_tokens[hypothesis.row]
+            gains = recorded.next_log_probabilities[hypothesis.row]
             if is_last:  # as long as a translation may be: only its end remains
-                tokens, gains = [EOS_ID], [recorded.end_log_probabilities[one.row]]
-            found += [
-                (one.log_probability + min(gain, 0.0), one.node, token)
+                tokens, gains = [EOS_ID], [recorded.end_log_probabilities[hypothesis.row]]
+            continuations += [
+                (hypothesis.log_probability + min(gain, 0.0), hypothesis.node, token)
                 for token, gain in zip(tokens, gains, strict=True)
             ]
-        found.sort(key=lambda item: -item[0])
+        continuations.sort(key=lambda item: -item[0])
         kept = []
-        for place, (total, parent, token) in enumerate(found[: n_slots + N_DROPPED]):
+        for place, (total, parent, token) in enumerate(continuations[: n_slots + N_DROPPED]):
             step = self.nodes[parent].step + 1
             state: NodeState = "dropped"
             if place < n_slots:
@@ -197,7 +198,7 @@ def _rows_of(
 
     A sentence that is done has no rows any more; then nothing is live.
     """
-    row_of = {one.node: one.row for one in live}
+    row_of = {hypothesis.node: hypothesis.row for hypothesis in live}
     places = {
         place: row
         for row, place in reversed(

@@ -291,7 +291,7 @@ def recorded_maps(
     """Computes the maps of a pair, without specials, from what the kernels recorded."""
     source, target = ids_read(config, source_ids, target_ids)
     attentions = recorded_attentions(config, recorded, len(source), len(target))
-    tapped = {place: _weighed(one, place[0]) for place, one in attentions.items()}
+    tapped = {place: _weighed(attention, place[0]) for place, attention in attentions.items()}
     return joined(tapped, source, target)
 
 
@@ -310,6 +310,6 @@ def recorded_vectors(config: ModelConfig, recorded: Weights, maps: AttentionMaps
     attentions = recorded_attentions(config, recorded, n_source, n_target)
     root = np.float32(config.head_width**0.5)  # the kernels have divided by it
     return HeadVectors(
-        queries={place: root * one.queries for place, one in attentions.items()},
-        keys={place: one.keys for place, one in attentions.items()},
+        queries={place: root * attention.queries for place, attention in attentions.items()},
+        keys={place: attention.keys for place, attention in attentions.items()},
     )

@@ -44,12 +44,12 @@ def pairs_of(first: Probe, second: Probe) -> dict[Kind, Pairs]:
     found: dict[Kind, Pairs] = {}
     for kind in stacks_of(first.model):
         both = first.decision, second.decision
-        ids = [one.source_ids if kind == "enc" else one.prefix_ids for one in both]
-        lengths = [one.states.entering(kind, 0).shape[1] for one in (first, second)]
+        ids = [decision.source_ids if kind == "enc" else decision.prefix_ids for decision in both]
+        lengths = [probe.states.entering(kind, 0).shape[1] for probe in (first, second)]
         if kind == "dec":
             last = lengths[0] - 1, lengths[1] - 1
             found[kind] = [*matched(ids[0][:-1], ids[1][:-1]), last]
-        elif lengths == [len(one) for one in ids]:
+        elif lengths == [len(text_ids) for text_ids in ids]:
             found[kind] = matched(*ids)
         else:  # Patches of images, of which all have as many
             found[kind] = [(place, place) for place in range(lengths[0])]
@@ -84,7 +84,7 @@ class Causes:
             for side, name in enumerate(("SENTENCE", "OTHER")):
                 partnered = {pair[side] for pair in pairs}
                 labels = self.labels[side][kind]
-                alone = [one for place, one in enumerate(labels) if place not in partnered]
+                alone = [label for place, label in enumerate(labels) if place not in partnered]
                 if alone and self.patches:
                     yield f"without a partner, so never patched, of {name}: {' '.join(alone)}"
 
@@ -135,7 +135,7 @@ class Causes:
         patch = self._transplant(place)
         new = self._replacements("heads", place, context, patch)
         changes = [
-            (head, EVERYWHERE, one) for values in new.values() for one in values for head in heads
+            (head, EVERYWHERE, row) for values in new.values() for row in values for head in heads
         ]
         found = self.probe.replaced(place, changes).view(-1, len(heads))
         effects = _means(new, found)
@@ -198,7 +198,7 @@ class Causes:
         effects: dict[str, Tensor] = {}
         if new:
             nothing = torch.zeros_like(own)
-            rows = [nothing if one is None else one for values in new.values() for one in values]
+            rows = [nothing if row is None else row for values in new.values() for row in values]
             effects = _means(new, probe.with_fed(place, torch.stack(rows))[:, None])
         if self.other is not None and back is not None:
             effects["back"] = self.other.with_fed(place, back[None])
@@ -255,9 +255,9 @@ class Causes:
                 i, j = divmod(cell, estimates.shape[2])
                 value = estimates[number, i, j].item()
                 estimated.append((value, place, (numbers[number], i, j)))
-        chosen = sorted(estimated, key=lambda one: -abs(one[0]))[:n_top]
+        chosen = sorted(estimated, key=lambda edge: -abs(edge[0]))[:n_top]
         effects: dict[tuple[Place, tuple[int, int, int]], float] = {}
-        for place in dict.fromkeys(one[1] for one in chosen):  # Those of a layer in one batch
+        for place in dict.fromkeys(edge[1] for edge in chosen):  # Those of a layer in one batch
             cells = [cell for _, own, cell in chosen if own == place]
             found = self.probe.without_edges(place, [[cell] for cell in cells]).tolist()
             effects |= zip(((place, cell) for cell in cells), found, strict=True)

@@ -107,7 +107,7 @@ class PatchedPair:
     def _differing(self, head: HeadId) -> list[int]:
         stack = keys_of(head.kind)
         both = self.first.decision, self.other
-        own, theirs = (one.source_ids if stack == "enc" else one.prefix_ids for one in both)
+        own, theirs = (text.source_ids if stack == "enc" else text.prefix_ids for text in both)
         n_positions = self.first.states.entering(stack, 0).shape[1]
         if n_positions != len(own):  # Patches of images, of which none has an id
             return []
@@ -144,19 +144,19 @@ class Circuit:
 
 def find_circuit(pairs: Sequence[PatchedPair], least: float) -> Circuit:
     n_heads = len(pairs[0].heads)
-    one = torch.eye(n_heads, dtype=torch.bool)
+    single = torch.eye(n_heads, dtype=torch.bool)
     ends = torch.tensor([[True], [False]]).expand(2, n_heads)
-    d = measured(pairs, torch.cat((ends, ~one, one)))
+    d = measured(pairs, torch.cat((ends, ~single, single)))
     without, alone = torch.split(faithfulness(d)[2:], n_heads)
     order = torch.argsort(alone - without, descending=True, stable=True)
     # (N, N): row n has the first n + 1 heads by rank
-    first = one[order].cumsum(dim=0).bool()
+    first = single[order].cumsum(dim=0).bool()
     curve = faithfulness(torch.cat((d[:, :2], measured(pairs, first)), dim=1))[2:]
     least -= ROUNDING
     reached = (curve >= least).nonzero()
     kept = first[int(reached[0]) if len(reached) else -1]
     while kept.sum() > 1:
-        fewer = kept & ~one[kept]
+        fewer = kept & ~single[kept]
         found = faithfulness(torch.cat((d[:, :2], measured(pairs, fewer)), dim=1))[2:]
         if found.max() < least:
             break
@@ -170,7 +170,7 @@ def judged(pairs: Sequence[PatchedPair], kept: Tensor, seed: int) -> Verdict:
     random = torch.stack(orders) < int(kept.sum())
     heads, every = pairs[0].heads, torch.ones_like(kept)
     layers = {f"{kind}.{layer}": (kind, layer) for kind, layer in by_layer(heads)}
-    without = [torch.tensor([head[:2] != one for head in heads]) for one in layers.values()]
+    without = [torch.tensor([head[:2] != layer for head in heads]) for layer in layers.values()]
     d = measured(pairs, torch.cat((torch.stack((every, ~every, kept, ~kept, *without)), random)))
     values, random_values = torch.split(faithfulness(d), [4 + len(layers), N_RANDOM])
     # The circuit itself may be among the random ones, with another rounding in another batch

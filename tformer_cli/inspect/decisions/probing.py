@@ -73,11 +73,11 @@ def computed(model: Inspected, batch: Batch) -> Computed:
             for kind, stack in stacks_of(model).items()
             for number, layer in enumerate(stack.layers)
         }
-        fed = {place: record_module(hooks, one.feed_forward) for place, one in layers.items()}
+        fed = {place: record_module(hooks, layer.feed_forward) for place, layer in layers.items()}
         cells = {
-            place: record_module(hooks, one.recurrence)
-            for place, one in layers.items()
-            if one.recurrence is not None
+            place: record_module(hooks, layer.recurrence)
+            for place, layer in layers.items()
+            if layer.recurrence is not None
         }
         states = SharedStates.of(model, batch)
     return Computed(states, taps, fed, cells)
@@ -102,7 +102,7 @@ class Probe:
             raise DataError(
                 f"MODEL: its logits differ by {self.d}, which has no causes; train it anew"
             )
-        longest = max(one.shape[1] for one in (*self.states.below_encoder[:1], self.states.last))
+        longest = max(rows.shape[1] for rows in (*self.states.below_encoder[:1], self.states.last))
         self.rows_per_pass = max(1, largest_positions // longest)
 
     def batches(self, n_rows: int) -> Iterator[range]:
@@ -184,7 +184,7 @@ class Probe:
 
     def patched(self, kind: Kind, layer: int, other: "Probe", pairs: Pairs) -> Tensor:
         """Computes (P) effects of the other text's state at one position each, by pairs."""
-        own, theirs = (one.states.entering(kind, layer) for one in (self, other))
+        own, theirs = (probe.states.entering(kind, layer) for probe in (self, other))
         effects = torch.zeros(len(pairs), dtype=torch.float64)
         # The same state changes nothing, such as that of a token before any attention
         rows = [row for row, (i, j) in enumerate(pairs) if not torch.equal(own[0, i], theirs[0, j])]
@@ -215,8 +215,8 @@ class Pool:
         """(N, H, E) or (N, D) values at all positions."""
         if (part, place) not in self._joined:
             values = [
-                one.context(place).transpose(0, 1) if part == "heads" else one.fed(place)
-                for one in self._texts
+                text.context(place).transpose(0, 1) if part == "heads" else text.fed(place)
+                for text in self._texts
             ]
             self._joined[part, place] = torch.cat(values)
         return self._joined[part, place]
@@ -233,9 +233,9 @@ class Pool:
         generator = torch.Generator().manual_seed(self._seed)
         n_positions = like.shape[-2]
         drawn = torch.randint(len(rows), (n_draws, n_positions), generator=generator)
-        picked = [rows[one.to(rows.device)] for one in drawn]
-        return [one.transpose(0, 1) if part == "heads" else one for one in picked]
+        values = [rows[numbers.to(rows.device)] for numbers in drawn]
+        return [value.transpose(0, 1) if part == "heads" else value for value in values]
 
     @property
     def n_positions(self) -> int:
-        return sum(one.states.last.shape[1] for one in self._texts)
+        return sum(text.states.last.shape[1] for text in self._texts)

@@ -346,7 +346,7 @@ class HeadStatistics:
         if not self.n_sentences:
             return []
         self._resample()
-        return [one for kind in self._kinds for one in kind.summaries(self)]
+        return [summary for kind in self._kinds for summary in kind.summaries(self)]
 
     def _resample(self) -> None:
         if not self._pending:

@@ -73,11 +73,11 @@ class Repeats:
     losses: tuple[float, float]  # Mean -ln p of a token in the first and in the second copy
     heads: tuple[HeadRepeats, ...]
 
-    def describe(self, one: HeadRepeats) -> dict[str, object]:
+    def describe(self, repeats: HeadRepeats) -> dict[str, object]:
         return {
             "schema": SCHEMA,
             "model": self.model,
-            **picked(one, "*head.data role scores ci95=intervals"),
+            **picked(repeats, "*head.data role scores ci95=intervals"),
             **picked(self, "n_blocks length"),
             "loss": plain(dict(zip(("first", "second"), self.losses, strict=True))),
         }
@@ -153,8 +153,8 @@ def _losses(model: Transformer, hidden: Tensor, ids: Tensor, length: int) -> NDA
     """Sums -ln p of the tokens (B, T) of the first and of the second copies."""
     rows = torch.log_softmax(model.project(hidden[:, :-1]).double(), dim=-1)
     losses = -rows.gather(-1, ids[:, 1:, None]).squeeze(-1)
-    both = losses[:, :-length].sum(), losses[:, -length:].sum()
-    return np.array([one.item() for one in both])
+    sums = losses[:, :-length].sum(), losses[:, -length:].sum()
+    return np.array([loss.item() for loss in sums])
 
 
 def _summed_up(

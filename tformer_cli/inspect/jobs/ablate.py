@@ -140,7 +140,7 @@ class Ablator:
         found, n_tokens, importance = self._measure()
         total = int(n_tokens.sum())
         effects = self._effects(found, n_tokens, importance)
-        order = [one.head for one in sorted(effects, key=lambda one: one.rank, reverse=True)]
+        order = [effect.head for effect in sorted(effects, key=lambda e: e.rank, reverse=True)]
         curve = self._curve(order, n_tokens) if settings.curve else ()
         effects = [
             replace(effect, scores=self._scores_without([effect.head]))
@@ -200,11 +200,11 @@ class Ablator:
         within_layer = layer_normalized(importance)
         accuracies: list[tuple[PairedDifference, ...]] = [()] * len(self._heads)
         if self._has_hits:
-            accuracies = [(one,) for one in self._accuracies(found[..., 1], n_tokens)[1:]]
+            accuracies = [(accuracy,) for accuracy in self._accuracies(found[..., 1], n_tokens)[1:]]
         worth = {
             "importance": [importance[head] for head in self._heads],
             "layer-importance": [within_layer[head] for head in self._heads],
-            "delta": [one.difference for one in differences],
+            "delta": [difference.difference for difference in differences],
         }
         ranks, loss_ranks = (_ranks(worth[name]) for name in (self._settings.rank_by, "delta"))
         return [
@@ -235,7 +235,7 @@ class Ablator:
         losses = found[..., 0].sum(axis=1) / int(n_tokens.sum())
         scores: list[tuple[PairedDifference, ...]] = [()] * len(losses)
         if self._has_hits:
-            scores = [(one,) for one in self._accuracies(found[..., 1], n_tokens)]
+            scores = [(accuracy,) for accuracy in self._accuracies(found[..., 1], n_tokens)]
         elif self._settings.curve_scores:
             scores = [self._scores_without(order[:k]) for k in range(len(losses))]
         return tuple(
@@ -303,9 +303,9 @@ def examples(
             texts = [line for line in sources if not is_blank(line)]
         window, begins = longest_read(config), config.target_bos
         pairs = [
-            ((), one.predicted if begins else [one.read[0], *one.predicted])
+            ((), text_window.predicted if begins else [text_window.read[0], *text_window.predicted])
             for number, ids in enumerate(tokenizer.target.encode_phrases(texts))
-            for one in text_windows(number, ids, window, window, config)
+            for text_window in text_windows(number, ids, window, window, config)
         ]
     else:
         training = kind_of(config).training

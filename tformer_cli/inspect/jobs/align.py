@@ -164,14 +164,14 @@ class Aligner:
     ) -> dict[int, Numbers]:
         """Turns what was heard of pairs into weights of words, by their numbers, without torch."""
         found: dict[int, Numbers] = {}
-        for index, ((source, target), one) in enumerate(zip(pairs, heard, strict=True)):
+        for index, ((source, target), attention) in enumerate(zip(pairs, heard, strict=True)):
             # Only what was heard of these heads and these very tokens
-            if one is None or one.heads != self.heads:
+            if attention is None or attention.heads != self.heads:
                 continue
-            n_rows, n_columns = one.weights.shape
+            n_rows, n_columns = attention.weights.shape
             if n_rows != len(target.ids) + 1 or n_columns - len(source.ids) not in (0, 1):
                 continue
-            weights = one.weights.astype(np.float64)
+            weights = attention.weights.astype(np.float64)
             convention = self.choice.read_by(weights, source.ids, target.ids, self.tokenizer)
             found[index] = word_weights(weights, source, target, convention)
         return found
@@ -550,6 +550,6 @@ def _gold_pairs(corpus: CorpusConfig) -> Iterator[tuple[PairTexts, GoldLinks]]:
     elif corpus.algorithmic and not algorithmic.TASKS[corpus.algorithmic].has_labels:
         n_pairs = min(N_PAIRS, algorithmic.split_sizes(corpus.pairs)[HELD_OUT])
         drawn = algorithmic.generate_examples(corpus.algorithmic, corpus.pairs, corpus.seed)
-        examples = islice((one for split, one in drawn if split == HELD_OUT), n_pairs)
-        for n, one in enumerate(examples):
-            yield PairTexts(n, one.source, one.target), parse_links(one.gold, "gold")
+        examples = islice((example for split, example in drawn if split == HELD_OUT), n_pairs)
+        for n, example in enumerate(examples):
+            yield PairTexts(n, example.source, example.target), parse_links(example.gold, "gold")

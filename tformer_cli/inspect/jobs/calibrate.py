@@ -61,8 +61,8 @@ NATURAL = "chrF"
 def _replaced(text: str, share: float, random: Random, is_letter: Callable[[str], bool]) -> str:
     """Puts random letters in the place of a share of a text's letters."""
     return "".join(
-        random.choice(ascii_lowercase) if is_letter(one) and random.random() < share else one
-        for one in text
+        random.choice(ascii_lowercase) if is_letter(letter) and random.random() < share else letter
+        for letter in text
     )
 
 
@@ -75,7 +75,7 @@ def _unseen(source: str, _: str, random: Random) -> str:
 
 
 def _noise(source: str, _: str, random: Random) -> str:
-    return _replaced(source, 0.3, random, lambda one: not one.isspace())
+    return _replaced(source, 0.3, random, lambda letter: not letter.isspace())
 
 
 def _shuffled(source: str, _: str, random: Random) -> str:
@@ -150,7 +150,7 @@ class CalibrationReport:
             "schema": "tformer.calibration/1",
             "lines": self.lines,
             "wrong": self.wrong,
-            "kinds": [one.record() for one in self.kinds],
+            "kinds": [kind.record() for kind in self.kinds],
             "measures": {
                 name: dict(zip(columns, values, strict=True))
                 for name, values in self.measures.items()
@@ -176,7 +176,7 @@ def calibrate(
     pairs = _different_pairs(sources, references)
     given = _given(translator, opened, pairs, settings, progress)
     items = [*given, *_broken(translator, opened, pairs, given, settings, progress)]
-    kept = [one for one in given if not one.is_wrong]
+    kept = [item for item in given if not item.is_wrong]
     if len(kept) < LEAST_OF_KIND:
         n_wrong = f"{len(given) - len(kept)}" if kept else "all"
         raise DataError(
@@ -185,11 +185,11 @@ def calibrate(
             "--reference"
         )
     kept = Random(settings.seed).sample(kept, min(MOST_MASSES, len(kept)))
-    log_ratio = float(np.mean([one.part.log_ratio for one in kept]))
+    log_ratio = float(np.mean([item.part.log_ratio for item in kept]))
     x = _signals(items, kept, log_ratio, opened)
-    y = np.array([one.is_wrong for one in items], np.float64)
+    y = np.array([item.is_wrong for item in items], np.float64)
     weights = _weights(items, settings.broken)
-    is_given = np.array([one.kind == NATURAL for one in items])
+    is_given = np.array([item.kind == NATURAL for item in items])
     means, deviations, fitted = _fit(x, y, weights, is_given)
     report = _report(items, x, y, weights, fitted)
     store_calibration(
@@ -204,8 +204,8 @@ def calibrate(
             weights=tuple(fitted[:-1].tolist()),
             intercept=float(fitted[-1]),
             log_ratio=log_ratio,
-            masses=tuple(tuple(np.round(one.part.mass, 5).tolist()) for one in kept),
-            lengths=tuple(len(one.part.target_ids) for one in kept),
+            masses=tuple(tuple(np.round(item.part.mass, 5).tolist()) for item in kept),
+            lengths=tuple(len(item.part.target_ids) for item in kept),
             lines=len(given),
             below=settings.below,
             broken=settings.broken,
@@ -240,9 +240,9 @@ def _found(
 ) -> Iterator[tuple[str, Part] | None]:
     """Translates lines; those that are longer than the model takes are left out."""
     for buffer in translator.buffers(lines):
-        for one in buffer:
-            parts = list(parts_of(one.hypotheses[0], one, opened.directory.tokenizer.target))
-            yield (one.text, parts[0]) if len(parts) == 1 else None
+        for line in buffer:
+            parts = list(parts_of(line.hypotheses[0], line, opened.directory.tokenizer.target))
+            yield (line.text, parts[0]) if len(parts) == 1 else None
 
 
 def _given(
@@ -255,11 +255,11 @@ def _given(
     """Translates the lines as they are, and compares the translations with the references."""
     chrf, items = make_metric("chrf"), []
     found = _found(translator, opened, [source for source, _ in pairs])
-    for line, (one, (_, reference)) in enumerate(zip(found, pairs, strict=True)):
+    for line, (translated, (_, reference)) in enumerate(zip(found, pairs, strict=True)):
         progress(line + 1)
-        if one is not None:
-            score = chrf.sentence_score(one[0], [reference]).score / 100
-            items.append(Item(line, NATURAL, score < settings.below, one[1]))
+        if translated is not None:
+            score = chrf.sentence_score(translated[0], [reference]).score / 100
+            items.append(Item(line, NATURAL, score < settings.below, translated[1]))
     return items
 
 
@@ -277,11 +277,11 @@ def _broken(
     for kind, broken in BROKEN_SOURCES.items():
         chosen = sorted(random.sample(range(len(pairs)), n_each))
         lines = [broken(*pairs[line], random) for line in chosen]
-        for line, one in zip(chosen, _found(translator, opened, lines), strict=True):
+        for line, translated in zip(chosen, _found(translator, opened, lines), strict=True):
             done += 1
             progress(done)
-            if one is not None:
-                yield Item(line, kind, True, one[1])
+            if translated is not None:
+                yield Item(line, kind, True, translated[1])
     # Forced scores are relative to all tokens, those of a search to its shortlist: the
     # difference alone would tell the two apart
     if not translator.has_shortlist:
@@ -296,9 +296,9 @@ def _forced(
 ) -> Iterator[Item]:
     """Lets the model read translations that are not those of their sources."""
     longest = opened.config.max_positions - 1
-    made = []
-    for one, other in zip(chosen, [*chosen[1:], *chosen[:1]], strict=True):
-        own, theirs = one.part, other.part
+    pairs = []
+    for item, other in zip(chosen, [*chosen[1:], *chosen[:1]], strict=True):
+        own, theirs = item.part, other.part
         source, target, words = own.source_ids, own.target_ids, own.source_words
         if kind == "dropped sentence":
             source, words = (*source, *theirs.source_ids), (*words, *theirs.source_words)
@@ -315,11 +315,11 @@ def _forced(
                 own.target_ids,
             )
         ):
-            made.append((one.line, source, target, words))
+            pairs.append((item.line, source, target, words))
     side = opened.directory.tokenizer.target
-    scored = translator.score([one[1] for one in made], [one[2] for one in made])
-    texts = side.decode_batch([one[2] for one in made])
-    for (line, source, target, words), found, text in zip(made, scored, texts, strict=True):
+    scored = translator.score([pair[1] for pair in pairs], [pair[2] for pair in pairs])
+    texts = side.decode_batch([pair[2] for pair in pairs])
+    for (line, source, target, words), found, text in zip(pairs, scored, texts, strict=True):
         if found.attention is not None:
             part = Part(
                 steps=np.array(found.token_log_probabilities),
@@ -341,17 +341,19 @@ def _signals(
     seen = load_seen_words(opened.directory.path)
 
     def usual(others: Sequence[Item]) -> Usual:
-        masses = [one.part.mass.tolist() for one in others]
-        return Usual(log_ratio, Masses(masses, [len(one.part.target_ids) for one in others]), seen)
+        masses = [item.part.mass.tolist() for item in others]
+        return Usual(
+            log_ratio, Masses(masses, [len(item.part.target_ids) for item in others]), seen
+        )
 
-    every, own = usual(kept), {one.line for one in kept}
-    without = {line: usual([one for one in kept if one.line != line]) for line in own}
-    return np.array([signals_of(one.part, without.get(one.line, every)) for one in items])
+    every, own = usual(kept), {item.line for item in kept}
+    without = {line: usual([item for item in kept if item.line != line]) for line in own}
+    return np.array([signals_of(item.part, without.get(item.line, every)) for item in items])
 
 
 def _weights(items: Sequence[Item], broken: float) -> Numbers:
     """(N) what each item stands for, so that a share `broken` of all is broken on purpose."""
-    is_broken = np.array([one.kind != NATURAL for one in items])
+    is_broken = np.array([item.kind != NATURAL for item in items])
     weights: Numbers = np.where(
         is_broken, broken / is_broken.sum(), (1 - broken) / (~is_broken).sum()
     )
@@ -390,14 +392,14 @@ def _report(
     items: Sequence[Item], x: Numbers, y: Numbers, weights: Numbers, fitted: Numbers
 ) -> CalibrationReport:
     # By lines: a line and what was broken of it are in one part
-    folds = np.array([one.line % N_FOLDS for one in items])
-    kinds = np.array([one.kind for one in items])
+    folds = np.array([item.line % N_FOLDS for item in items])
+    kinds = np.array([item.kind for item in items])
     is_given = kinds == NATURAL
     both = _crossed(x, y, weights, is_given, folds)
     rows = []
     for kind in dict.fromkeys(kinds.tolist()):
-        some = is_given if kind == NATURAL else (is_given & (y == 0)) | (kinds == kind)
-        doubt, probability = (auroc(p[some], y[some]) for p in both)
+        rows_of_kind = is_given if kind == NATURAL else (is_given & (y == 0)) | (kinds == kind)
+        doubt, probability = (auroc(p[rows_of_kind], y[rows_of_kind]) for p in both)
         rows.append(
             KindReport(
                 kind=kind,

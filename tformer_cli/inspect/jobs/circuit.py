@@ -102,14 +102,14 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
     what stood behind the earlier occurrence of the last one tells what comes next.
     """
     pieces = [place for place, piece in enumerate(side.piece_bytes) if piece.strip()]
-    texts = side.decode_batch([[one] for one in pieces])
+    texts = side.decode_batch([[piece] for piece in pieces])
     # The decision names its tokens by words, and of " Bar" and "Bar" a word finds the first
     first_of = {piece: place for place, piece in reversed([*enumerate(side.piece_bytes)])}
     words = [text.strip().encode("utf-8", "replace") for text in texts]
     known = [
-        one
-        for one, word, again in zip(pieces, words, side.encode_batch(texts), strict=True)
-        if again == [one] == [first_of.get(b" " + word, first_of.get(word))]
+        piece
+        for piece, word, again in zip(pieces, words, side.encode_batch(texts), strict=True)
+        if again == [piece] == [first_of.get(b" " + word, first_of.get(word))]
     ]
     rng, found = Choices(seed), list[MinimalPair]()
     for _ in range(PATIENCE * n_pairs if len(known) > BLOCK else 0):
@@ -123,7 +123,7 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
         both = [first, [*first[:place], foil, *first[place + 1 :]]]
         texts = side.decode_batch(both)
         if side.encode_batch(texts) == both:
-            target, other = (side.decode([one]).strip() for one in (block[place], foil))
+            target, other = (side.decode([piece]).strip() for piece in (block[place], foil))
             found.append(
                 MinimalPair(sentence=texts[0], other=texts[1], target=target, foil=other,
                             cause=(target, other))
@@ -153,7 +153,7 @@ def _circuit_of(
             in_circuit=bool(circuit.kept[number]),
             without=1 - circuit.without[number],
             alone=circuit.alone[number],
-            reads=_mean([one[number] for one in reads]),
+            reads=_mean([pair_reads[number] for pair_reads in reads]),
         )
         for number, head in enumerate(chosen[0].heads)
     ]
@@ -162,7 +162,7 @@ def _circuit_of(
         n_given=len(given),
         n_chosen=len(chosen),
         n_judged=len(held),
-        heads=tuple(sorted(heads, key=lambda one: -one.cause)),
+        heads=tuple(sorted(heads, key=lambda head: -head.cause)),
         curve=tuple(circuit.curve),
         verdict=judged(held, circuit.kept, seed),
         refused=tuple(refused),
@@ -197,5 +197,5 @@ def _decided(decider: Decider, given: Sequence[MinimalPair]) -> tuple[list[Patch
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

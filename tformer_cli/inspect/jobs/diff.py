@@ -263,8 +263,8 @@ def _frequencies(directories: Iterable[ModelDirectory]) -> TokenFrequencies | No
 
     Both models are judged by the same tokens, so that a changed role is the heads' own change.
     """
-    found = (frequencies_of(one, run_of_checkpoint(one.path)) for one in directories)
-    return next((one for one in found if one is not None), None)
+    counts = (frequencies_of(model, run_of_checkpoint(model.path)) for model in directories)
+    return next((frequencies for frequencies in counts if frequencies is not None), None)
 
 
 def _check_tasks(first: ModelDirectory, second: ModelDirectory) -> None:

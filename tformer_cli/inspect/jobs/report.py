@@ -48,7 +48,7 @@ def inspect_report(
     opened = open_for_inspection(model, hypothesis=options.rank, tasks=TASKS, **opening)
     inspector = HeadInspector(opened, **captured(options))
     subject = subject_of(opened.directory)
-    options = replace(options, steps=tuple(_parse_step(subject, one) for one in options.step))
+    options = replace(options, steps=tuple(_parse_step(subject, step) for step in options.step))
     sentences = []
     for record in inspector.inspect(lines, targets):
         if record.heads:
@@ -65,9 +65,9 @@ def inspect_report(
         walks = [walk for sentence in sentences for walk in sentence.views.get("step", ())]
         if not any(walk.head == head for walk in walks):
             find_token(token, sentences[0].heads.row_labels(head.kind), "--step")
-    shown = [one.heads for one in sentences]
+    shown = [sentence.heads for sentence in sentences]
     # as many positions as the longest sentence has, within what can be shown
-    longest = max(max(len(one.source_pieces), len(one.target_pieces)) for one in shown)
+    longest = max(max(len(heads.source_pieces), len(heads.target_pieces)) for heads in shown)
     n_positions = min(max(longest, FEWEST_POSITIONS), N_POSITIONS, subject.model.config.n_positions)
     options = replace(options, n_positions=n_positions)
     of_model: dict[str, Any] = {
@@ -98,11 +98,13 @@ def _decide(opened: Opened, sentences: list[SentenceReport], shared: dict[str, A
 
     if len(sentences) == 2:
         with suppress(DataError):  # They do not part, or have no place in common
-            shared[DECISION.name] = found(*(one.heads for one in sentences))
+            shared[DECISION.name] = found(*(sentence.heads for sentence in sentences))
             return
-    for n, one in enumerate(sentences):
-        if not one.heads.lacks_gaps:
-            sentences[n] = replace(one, views={**one.views, DECISION.name: found(one.heads)})
+    for n, sentence in enumerate(sentences):
+        if not sentence.heads.lacks_gaps:
+            sentences[n] = replace(
+                sentence, views={**sentence.views, DECISION.name: found(sentence.heads)}
+            )
 
 
 def _inspect(subject: Subject, record: HeadsRecord, options: ReportOptions) -> SentenceReport:

@@ -238,19 +238,19 @@ def _list(ablation: Ablation) -> Table:
     scored = [f"Δ{name}" for name in ablation.scores]
     columns = [name for score in scored for name in (score, "p")] or ["95 % interval"]
     rows = []
-    for one in ablation.by_loss:
-        if one.loss_rank > n_listed:
+    for head_effect in ablation.by_loss:
+        if head_effect.loss_rank > n_listed:
             continue
         row = [
-            str(one.head),
-            f"{one.loss.difference:+.4f}",
-            f"{one.loss.p_value:.2g}",
-            f"{one.importance:.4f} ({by_importance[one.head]})",
+            str(head_effect.head),
+            f"{head_effect.loss.difference:+.4f}",
+            f"{head_effect.loss.p_value:.2g}",
+            f"{head_effect.importance:.4f} ({by_importance[head_effect.head]})",
         ]
         if not scored:
-            row.append(f"{one.loss.low:+.4f} … {one.loss.high:+.4f}")
+            row.append(f"{head_effect.loss.low:+.4f} … {head_effect.loss.high:+.4f}")
         for place in range(len(scored)):
-            score = one.scores[place] if one.scores else None
+            score = head_effect.scores[place] if head_effect.scores else None
             row += ["", ""] if score is None else [_signed(score), f"{score.p_value:.2g}"]
         rows.append(row)
     head = ("head", "Δ loss", "p", "importance (rank)", *columns)
@@ -353,7 +353,7 @@ class ChangesView(View["WithoutHeads"]):
     def blocks(self, record: WithoutHeads, options: object, room: Room) -> Iterator[Block]:
         rows = [("all heads", record.whole)]
         others = [(f"!{name}", line) for name, line in record.without.items()]
-        rows += [one for one in others if one[1] != record.whole]
+        rows += [row for row in others if row[1] != record.whole]
         n_same = len(record.without) + 1 - len(rows)
         indent = max(len(name) for name, _ in rows) + 2
         before = set(record.whole.split())

@@ -176,7 +176,7 @@ class DiffView(View["HeadDiff"]):
         }
 
     def lines(self, record: HeadDiff, options: DiffOptions) -> Iterator[dict[str, Any]]:
-        return (change_data(record, one, with_map=options.maps) for one in record.changes)
+        return (change_data(record, change, with_map=options.maps) for change in record.changes)
 
     def blocks(self, record: HeadDiff, options: DiffOptions, room: Room) -> Iterator[Block]:
         from tformer_cli.inspect.comparison import summary_of

@@ -127,7 +127,7 @@ class FlowRecord:
             for side, labels, shares in sides
             for label, share in zip(labels, shares[position].tolist(), strict=False)
         ]
-        return sorted(found, key=lambda one: -one[2])[:n]
+        return sorted(found, key=lambda label_share: -label_share[2])[:n]
 
     def __str__(self) -> str:
         return str(self.sentence)
@@ -266,8 +266,8 @@ def _patches(record: FlowRecord, method: Method) -> Iterator[Block]:
 def _readings(record: FlowRecord) -> Table:
     pieces = record.sentence.source_pieces
     rows = [
-        [str(one.head), pieces[one.first], f"{one.shares[one.first]:.3f}"]
-        for one in record.readings
+        [str(reading.head), pieces[reading.first], f"{reading.shares[reading.first]:.3f}"]
+        for reading in record.readings
     ]
     return Table(head=("head", "reads most", "share"), rows=rows, labels=(1,), texts=(0,))
 
@@ -355,7 +355,7 @@ class FlowView(SentenceView[FlowRecord]):
 
         n_positions = len(record.written) if record.flows else 0
         measured = "residual source_share" if record.has_both_sides else "residual"
-        readings = [_reading_data(record, one) for one in record.readings]
+        readings = [_reading_data(record, reading) for reading in record.readings]
         return {
             "schema": SCHEMA,
             "conventions": _conventions(record),

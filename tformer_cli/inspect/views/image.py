@@ -76,9 +76,9 @@ class ImageRecord:
     def rows(self) -> list[list[Looked]]:
         """Both ways through all layers, then the heads of each layer."""
         by_layer: dict[str, list[Looked]] = {}
-        for one in self.looked:
-            layer = one.name.rpartition(".")[0] if one.kind == "head" else ""
-            by_layer.setdefault(layer, []).append(one)
+        for looked in self.looked:
+            layer = looked.name.rpartition(".")[0] if looked.kind == "head" else ""
+            by_layer.setdefault(layer, []).append(looked)
         return [by_layer.pop("", []), *by_layer.values()]
 
 
@@ -189,7 +189,7 @@ class ImageView(SentenceView[ImageRecord]):
             "image_size": None if record.pixels is None else list(record.pixels.shape),
             **picked(record, "patch_size row"),
             "conventions": CONVENTIONS,
-            "maps": [picked(one, names) for one in record.looked],
+            "maps": [picked(looked, names) for looked in record.looked],
         }
 
     def tab(
@@ -200,8 +200,8 @@ class ImageView(SentenceView[ImageRecord]):
 
         assert record.pixels is not None  # noqa: S101 - blank ones have no tab
         data = self.json(record)
-        for one, of_map in zip(record.looked, data["maps"], strict=True):
-            of_map["label"] = one.label
+        for looked, of_map in zip(record.looked, data["maps"], strict=True):
+            of_map["label"] = looked.label
         shown: dict[str, Any] = packed(data, bits=8)
         return shown | {"image": data_url(png_of(in_color(record.pixels)))}
 
@@ -213,16 +213,16 @@ class ImageView(SentenceView[ImageRecord]):
         says = f"{height}×{width} pixels, patches of {record.patch_size}×{record.patch_size}"
         yield text(f"{says}; row of the {record.row}", style="dim")
         yield BLANK
-        with_class = any(one.class_token for one in record.looked)
+        with_class = any(looked.class_token for looked in record.looked)
         rows = [
             [
-                one.name,
-                "" if one.distance is None else f"{one.distance:.1f}",
-                *([f"{one.class_token:.2f}"] if with_class else []),
-                "{}, {}".format(*one.peak),
-                f"{one.shares.max().item():.2f}",
+                looked.name,
+                "" if looked.distance is None else f"{looked.distance:.1f}",
+                *([f"{looked.class_token:.2f}"] if with_class else []),
+                "{}, {}".format(*looked.peak),
+                f"{looked.shares.max().item():.2f}",
             ]
-            for one in record.looked
+            for looked in record.looked
         ]
         head = ("looks", "distance", *(["class"] if with_class else []), "most at", "share")
         yield Table(head=head, rows=rows)
@@ -259,17 +259,17 @@ def _pictures(record: ImageRecord) -> list[list[tuple[NDArray[np.uint8], tuple[s
     assert record.pixels is not None  # noqa: S101 - blank ones are skipped or refused before
     pixels = record.pixels
     rows = [
-        [(over_image(pixels, one.shares.double().numpy()), _caption(one)) for one in row]
+        [(over_image(pixels, looked.shares.double().numpy()), _caption(looked)) for looked in row]
         for row in record.rows
     ]
     rows[0].insert(0, (enlarged(pixels), ("the image",)))
     return rows
 
 
-def _caption(one: Looked) -> tuple[str, ...]:
-    parts = [] if one.distance is None else [f"distance {one.distance:.1f} pixels"]
-    parts += [f"class token {one.class_token:.2f}"] if one.class_token else []
-    return (one.label, *parts)
+def _caption(looked: Looked) -> tuple[str, ...]:
+    parts = [] if looked.distance is None else [f"distance {looked.distance:.1f} pixels"]
+    parts += [f"class token {looked.class_token:.2f}"] if looked.class_token else []
+    return (looked.label, *parts)
 
 
 VIEW = ImageView()

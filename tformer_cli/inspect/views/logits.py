@@ -316,7 +316,7 @@ def _verb(sentence: HeadsRecord) -> str:
 def agreements(positions: Sequence[PositionLogits]) -> list[float]:
     """The share of positions at which each layer, read by the lens, predicts as the model does."""
     return [
-        mean(one.lens[layer].top.id == one.top[0].id for one in positions)
+        mean(position.lens[layer].top.id == position.top[0].id for position in positions)
         for layer in range(len(positions[0].lens))
     ]
 
@@ -332,7 +332,7 @@ def unread_layers(kind: Kind, positions: Sequence[PositionLogits], lens: Lens) -
         for layer, here in enumerate(agreements(positions)[:-1])
         if is_known
     }
-    unread = {str(layer): f"{100 * one:.0f} %" for layer, one in shares.items() if one < READS}
+    unread = {str(layer): f"{100 * rate:.0f} %" for layer, rate in shares.items() if rate < READS}
     if unread:
         layers, it = ("layer", "it") if len(unread) == 1 else ("layers", "them")
         of = "of held-out tokens" if lens.agreement else f"of {count_of(len(positions), 'token')}"
@@ -354,11 +354,11 @@ def lens_table(sentence: HeadsRecord, positions: Sequence[PositionLogits], room:
     left = room.width - natural_width(table, room) - table.gap
     most = max(NARROWEST_LABEL, left // n_layers - table.gap - len(" 0.00"))
     for row, position in zip(rows, positions, strict=True):
-        for one in position.lens:
-            label = Label(readable(one.top.piece, room, most))
-            style = "bold green" if one.rank == 1 else ""
-            row.append(text((label, style), (f" {one.top.probability:.2f}", style)))
-    layers = [f"layer {one.layer}" for one in positions[0].lens]
+        for reading in position.lens:
+            label = Label(readable(reading.top.piece, room, most))
+            style = "bold green" if reading.rank == 1 else ""
+            row.append(text((label, style), (f" {reading.top.probability:.2f}", style)))
+    layers = [f"layer {reading.layer}" for reading in positions[0].lens]
     texts = tuple(range(2, 2 + n_layers))
     return replace(table, head=(*table.head, *layers), texts=texts, n_repeated=2)
 
@@ -434,8 +434,8 @@ class LogitsView(SentenceView[LogitsRecord]):
             "softmax, ranks count from 1, layers from 0.",
             **({"lens": "tuned"} if record.lens is not None and record.lens.maps else {}),
             "positions": [
-                picked(one, POSITION + WITH_LENS if one.lens else POSITION)
-                for one in record.positions
+                picked(position, POSITION + WITH_LENS if position.lens else POSITION)
+                for position in record.positions
             ],
         }
 

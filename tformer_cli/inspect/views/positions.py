@@ -76,8 +76,8 @@ class PositionTable:
     def by_offset(self) -> tuple[OffsetSimilarity, ...]:
         diagonals = [self.similarity.diagonal(offset) for offset in range(len(self.table))]
         return tuple(
-            OffsetSimilarity(offset, one.mean().item(), one.min().item(), one.max().item())
-            for offset, one in enumerate(diagonals)
+            OffsetSimilarity(offset, diag.mean().item(), diag.min().item(), diag.max().item())
+            for offset, diag in enumerate(diagonals)
         )
 
     @property
@@ -104,7 +104,7 @@ class PositionTable:
         import torch
 
         n = len(self.table)
-        means = torch.tensor([one.mean for one in self.by_offset], dtype=torch.float64)
+        means = torch.tensor([row.mean for row in self.by_offset], dtype=torch.float64)
         offsets = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).abs()
         total = (self.similarity - self.similarity.mean()).square().sum().item()
         left = (self.similarity - means[offsets]).square().sum().item()
@@ -160,7 +160,7 @@ def facts_of(table: PositionTable) -> list[tuple[str, str]]:
     norms, width = table.squared_norms, table.table.shape[1]
     low, high, mean = norms.min().item(), norms.max().item(), norms.mean().item()
     if table.is_formula:
-        spread = max(one.largest - one.smallest for one in table.by_offset)
+        spread = max(row.largest - row.smallest for row in table.by_offset)
         even = f"{mean:.6g}, the same everywhere to {high - low:.1e}; d/2 = {width / 2:.6g}"
         alone = f"depends on the offset k alone, to {spread:.1e}"
         return [
@@ -190,11 +190,11 @@ def render_positions_npz(record: PositionsRecord) -> bytes:
     for table in record.tables:
         arrays[f"{table.stack}.table"] = table.table.float().numpy()
         arrays[f"{table.stack}.similarity"] = table.similarity.float().numpy()
-    named = [(one.stack, "bias", one) for one in record.biases]
-    named += [(f"{one.stack}.{one.layer}", "score", one) for one in record.scores]
-    for whose, what, one in named:
-        arrays[f"{whose}.{what}"] = one.biases.float().numpy()
-        arrays[f"{whose}.offsets"] = np.array(one.offsets)
+    named = [(biases.stack, "bias", biases) for biases in record.biases]
+    named += [(f"{biases.stack}.{biases.layer}", "score", biases) for biases in record.scores]
+    for whose, what, biases in named:
+        arrays[f"{whose}.{what}"] = biases.biases.float().numpy()
+        arrays[f"{whose}.offsets"] = np.array(biases.offsets)
     return npz_bytes(arrays)
 
 
@@ -203,8 +203,8 @@ def render_positions_svg(record: PositionsRecord) -> str:
     y = MARGIN
     for table in record.tables:
         y = _section(root, record.kind, table, y)
-    for one in (*record.biases, *record.scores):
-        y = _draw_biases(root, record.kind, one, y)
+    for biases in (*record.biases, *record.scores):
+        y = _draw_biases(root, record.kind, biases, y)
     return svg_text(root, _WIDTH + 2 * MARGIN, y)
 
 
@@ -275,13 +275,13 @@ def _table_blocks(record: PositionsRecord, table: PositionTable, room: Room) -> 
     yield Field("cross", shares(table.table)[:ROWS_SHOWN, ::stride].tolist())
     yield BLANK
     yield text(("similarity PE(p)·PE(p+k) by offset k: mean, smallest, largest", "bold"))
-    largest = max(abs(one.mean) for one in table.by_offset)
+    largest = max(abs(row.mean) for row in table.by_offset)
     longest = max(0, min(BAR_WIDTH, room.width - NUMBERS))
-    for one in table.by_offset:
-        if one.offset <= 8 or not one.offset & (one.offset - 1):
-            bar = "█" * round(longest * max(one.mean, 0.0) / largest)
-            numbers = f"{one.mean:9.3f} {one.smallest:9.3f} {one.largest:9.3f}"
-            yield text(f"{one.offset:5} {numbers}  {bar}".rstrip())
+    for row in table.by_offset:
+        if row.offset <= 8 or not row.offset & (row.offset - 1):
+            bar = "█" * round(longest * max(row.mean, 0.0) / largest)
+            numbers = f"{row.mean:9.3f} {row.smallest:9.3f} {row.largest:9.3f}"
+            yield text(f"{row.offset:5} {numbers}  {bar}".rstrip())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,8 +329,8 @@ class PositionsView(ModelView[PositionsRecord]):
             {
                 **picked(table, MEASURES),
                 "by_offset": [
-                    {name: rounded(value) for name, value in one._asdict().items()}
-                    for one in table.by_offset
+                    {name: rounded(value) for name, value in row._asdict().items()}
+                    for row in table.by_offset
                 ],
                 **picked(table, "table"),
             }
@@ -342,7 +342,7 @@ class PositionsView(ModelView[PositionsRecord]):
             "kind": record.kind,
             "tables": tables,
             **{
-                name: [one.data for one in found]
+                name: [biases.data for biases in found]
                 for name, found in (("biases", record.biases), ("scores", record.scores))
                 if found
             },

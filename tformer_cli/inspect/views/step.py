@@ -42,7 +42,7 @@ def _step_data(step: Step, quiz: Quiz) -> dict[str, Any]:
     tables = [
         {
             **picked(table, "name caption rows columns"),
-            "values": [[_value_data(one, quiz) for one in row] for row in table.values.tolist()],
+            "values": [[_value_data(cell, quiz) for cell in row] for row in table.values.tolist()],
         }
         for table in step.tables
     ]
@@ -226,7 +226,7 @@ class StepView(SentenceView[StepRecord]):
 
     def tab(self, record: Any, options: Any, *, is_alone: bool) -> list[dict[str, Any]]:
         records = record if isinstance(record, list) else [record]
-        return [self._tab_of(one, is_alone=is_alone) for one in records]
+        return [self._tab_of(step_record, is_alone=is_alone) for step_record in records]
 
     def _tab_of(self, record: StepRecord, *, is_alone: bool) -> Any:
         data = self.json(record)
@@ -253,10 +253,10 @@ def _walked(
     from tformer_cli.inspect.walkthrough.walkthrough import walk_through
 
     (head, row), labels = place, tuple(subject.labels)
-    one = Subject(sentence=sentence, head=head, row=row, output_labels=labels)
+    walked = Subject(sentence=sentence, head=head, row=row, output_labels=labels)
     if key is not None:
-        one = replace(one, key=_visible_key(key, one))
-    record = walk_through(subject.model, one)
+        walked = replace(walked, key=_visible_key(key, walked))
+    record = walk_through(subject.model, walked)
     check_steps(record, tolerance)
     return record
 

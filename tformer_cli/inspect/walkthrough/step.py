@@ -279,7 +279,7 @@ def example_row(record: HeadsRecord, head: HeadId) -> int:
         return 0
     distances = abs(words.max(axis=1) - EXAMPLE_WEIGHT)
     labels = record.row_labels(head.kind)[first_row:-1]
-    is_short = [sum(map(str.isalpha, one)) < EXAMPLE_LETTERS for one in labels]
+    is_short = [sum(map(str.isalpha, label)) < EXAMPLE_LETTERS for label in labels]
     return first_row + int((distances + is_short).argmin())
 
 
