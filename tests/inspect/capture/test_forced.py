@@ -180,8 +180,8 @@ def test_sources_are_read_as_the_model_reads_them():
     assert not maps.has_source_eos
     batch = capture_batch(model, [(SOURCE, TARGET), (SOURCE[:2], TARGET)])
     assert not batch.has_source_eos.any()
-    for one, alone in zip(batch.maps()[0].cross, maps.cross, strict=True):
-        np.testing.assert_allclose(one, alone, rtol=1.3e-6, atol=1e-5)
+    for weights, alone in zip(batch.maps()[0].cross, maps.cross, strict=True):
+        np.testing.assert_allclose(weights, alone, rtol=1.3e-6, atol=1e-5)
     measured = metrics_of(maps, [HeadId("cross", 0, 0)])[HeadId("cross", 0, 0)]
     largest = maps.cross[0][0].max(axis=-1).mean(dtype=np.float64)  # the last key is a token
     assert measured["confidence"] == pytest.approx(largest)
