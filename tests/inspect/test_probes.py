@@ -19,7 +19,7 @@ from tformer_cli.inspect.probes import (
     interval,
     probe,
     tasks_of,
-    whitened,
+    whiten_states,
 )
 from tformer_cli.inspect.views.probe import VIEW, ProbeOptions
 
@@ -80,7 +80,7 @@ def test_a_probe_ends_at_its_only_minimum(n, width, n_labels):
     # As in a model, some labels can be read off and some cannot, and directions differ in size
     x = random.normal(size=(n, width)) * np.linspace(0.05, 3, width)
     states = torch.from_numpy(x + random.normal(size=(n_labels, width))[y])
-    white, labels = whitened(states, states), torch.from_numpy(y)
+    white, labels = whiten_states(states, states), torch.from_numpy(y)
     found = fit_probe(white, labels, n_labels)
     x, weight, bias = (tensor.numpy() for tensor in (white, *found))
     logits = x @ weight.T + bias
@@ -94,7 +94,7 @@ def test_a_probe_ends_at_its_only_minimum(n, width, n_labels):
 def test_whitened_states_have_a_unit_covariance():
     x = torch.randn(400, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     x = x @ torch.diag(torch.tensor([1.0, 2, 3, 4, 5, 6], dtype=torch.float64)) + 7
-    white = whitened(x, x)
+    white = whiten_states(x, x)
     assert white.mean(dim=0).abs().max() < 1e-10
     torch.testing.assert_close(white.T @ white / 400, torch.eye(6).double(), atol=0.03, rtol=0)
 

@@ -198,7 +198,7 @@ def _number(text: str) -> float | None:
 def _heads_of(pattern: str, term: str, layout: HeadLayout) -> set[HeadId]:
     kind_word, *rest = pattern.split(".")
     if kind_word not in KIND_WORDS or len(rest) > 2:
-        raise _refused(term, "is not KIND, KIND.LAYER or KIND.LAYER.HEAD", layout)
+        raise _selector_error(term, "is not KIND, KIND.LAYER or KIND.LAYER.HEAD", layout)
     layers, heads = (*rest, "*", "*")[:2]
     found = {
         HeadId(kind, layer, head)
@@ -207,7 +207,7 @@ def _heads_of(pattern: str, term: str, layout: HeadLayout) -> set[HeadId]:
         for head in _indices(heads, layout.of(kind)[layer], term, layout)
     }
     if not found:
-        raise _refused(term, "matches no head", layout)
+        raise _selector_error(term, "matches no head", layout)
     return found
 
 
@@ -231,12 +231,12 @@ def _indices(pattern: str, n: int, term: str, layout: HeadLayout) -> list[int]:
     if match := _RANGE.fullmatch(pattern):
         end = int(match[2]) if match[2] else n - 1
         if match[2] and end < int(match[1]):
-            raise _refused(term, f"counts backwards in {pattern}", layout)
+            raise _selector_error(term, f"counts backwards in {pattern}", layout)
         return list(range(int(match[1]), end + 1)) if end < n else []
-    raise _refused(term, f'has an unreadable part "{pattern}"', layout)
+    raise _selector_error(term, f'has an unreadable part "{pattern}"', layout)
 
 
-def _refused(term: str, reason: str, layout: HeadLayout) -> UsageError:
+def _selector_error(term: str, reason: str, layout: HeadLayout) -> UsageError:
     return UsageError(
         f'--heads: "{term}" {reason}; the heads are {layout} (layers and heads: n, a-b, a-, '
         "last, ^k, {list} or *)"

@@ -359,7 +359,7 @@ def prune_heads(model: Transformer, heads: Iterable[HeadId]) -> Transformer:
     weights = dict(model.state_dict())
     for (kind, layer), numbers in kept.items():
         name = _NAMES[kind].format(layer)
-        weights |= _without(weights, name, numbers, model.config)
+        weights |= _remove_heads(weights, name, numbers, model.config)
     with shapes_alone():
         pruned = Transformer(_pruned_config(model, kept), model.vocab_size)
     pruned.load_state_dict(weights, assign=True)
@@ -399,7 +399,7 @@ def _bias_heads(model: Transformer, kept: dict[tuple[Kind, int], list[int]]) -> 
     )
 
 
-def _without(
+def _remove_heads(
     weights: dict[str, Tensor], name: str, heads: list[int], config: ModelConfig
 ) -> dict[str, Tensor]:
     """Keeps the rows and columns of some heads; those that shared keys and values get their own."""

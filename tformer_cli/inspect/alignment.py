@@ -134,13 +134,13 @@ def spelled_words(tokenizer: TokenizerSide, ids: Sequence[int]) -> SpelledWords:
         if is_gap:
             found = SpelledWords((tokenizer.mask,) * len(tokens), tuple(range(len(tokens))))
         else:
-            found = _spelled(tokenizer, tokens)
+            found = _spell_words(tokenizer, tokens)
         of_token += [None if word is None else len(texts) + word for word in found.of_token]
         texts += found.texts
     return SpelledWords(tuple(texts), tuple(of_token))
 
 
-def _spelled(tokenizer: TokenizerSide, ids: Sequence[int]) -> SpelledWords:
+def _spell_words(tokenizer: TokenizerSide, ids: Sequence[int]) -> SpelledWords:
     text = b"".join(tokenizer.piece_bytes[token] for token in ids)
     shares = words_of_ids(tokenizer, ids).shares
     return SpelledWords(

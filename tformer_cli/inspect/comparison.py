@@ -269,7 +269,7 @@ def changes_of(
     ]
 
 
-def drawn(diff: HeadDiff) -> list[HeadChange]:
+def choose_drawn_changes(diff: HeadDiff) -> list[HeadChange]:
     paired = [change for change in diff.changes if change.divergence is not None]
     return sorted(paired, key=lambda change: -(change.divergence or 0.0))[:MAPS_DRAWN]
 

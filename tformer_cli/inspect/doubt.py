@@ -86,7 +86,7 @@ class Masses:
     def __init__(self, masses: Sequence[Sequence[float]], lengths: Sequence[int]) -> None:
         self._lengths = np.array(lengths, np.float64)
         self._width = max(map(len, masses), default=0)
-        self._sums = np.array([cumulated(mass, self._width) for mass in masses])
+        self._sums = np.array([cumulate_mass(mass, self._width) for mass in masses])
 
     def distance(self, mass: Numbers, length: int) -> float:
         """Returns Wass-to-Data of a distribution and the number of its translation's tokens.
@@ -102,13 +102,13 @@ class Masses:
         limit = max(WINDOW * length, float(np.partition(gaps, few - 1)[few - 1]))
         near = self._sums[gaps <= limit]
         width = max(self._width, len(mass))
-        own = cumulated(mass, width)
+        own = cumulate_mass(mass, width)
         # Behind its end each of them is 1
         distances = np.abs(near - own[: self._width]).sum(axis=1) + (1 - own[self._width :]).sum()
         return float(np.partition(distances, few - 1)[:few].mean()) / len(mass)
 
 
-def cumulated(mass: Sequence[float] | Numbers, width: int) -> Numbers:
+def cumulate_mass(mass: Sequence[float] | Numbers, width: int) -> Numbers:
     """(width) the sums of a distribution up to each place."""
     sums = np.ones(width)
     sums[: len(mass)] = np.cumsum(mass)

@@ -202,7 +202,7 @@ def fit_lens(
         done += len(some)
         progress(done)
     maps = {name: sums.solved() for name, sums in moments.items()}
-    measured = _measured(model, held, Lens(maps), lambda n: progress(done + n))
+    measured = _measure_layers(model, held, Lens(maps), lambda n: progress(done + n))
     return Lens(maps, {layer.name: layer.tuned for layer in measured}), measured
 
 
@@ -271,14 +271,14 @@ class _Score:
         return FittedLayer(name=name, untuned=untuned, tuned=tuned, explained=explained)
 
 
-def _measured(
+def _measure_layers(
     model: Inspected, pairs: Sequence[IdPair], lens: Lens, progress: Callable[[int], None]
 ) -> list[FittedLayer]:
     scores = {name: _Score(len(bias)) for name, (_, bias) in lens.maps.items()}
     done = 0
     for some, batch in batches(model, pairs):
         hidden, states = states_of(model, batch)
-        found = _predicted(model, hidden)
+        found = _predict_tokens(model, hidden)
         is_token = torch.ones_like(found, dtype=torch.bool)  # one label of a whole text
         for mask in (batch.target_output != PAD_ID, batch.source_mask):
             if mask.shape == found.shape:
@@ -289,7 +289,7 @@ def _measured(
             alike = []
             for layer_lens in (UNTUNED, lens):
                 read = layer_lens.hidden(model, batch, kind, layer, states[kind][layer + 1])
-                alike.append((_predicted(model, read) == found)[is_token])
+                alike.append((_predict_tokens(model, read) == found)[is_token])
             scores[name].add_predictions(alike)
             scores[name].add_states(lens.mapped(name, earlier), last)
         done += len(some)
@@ -297,7 +297,7 @@ def _measured(
     return [score.layer(name) for name, score in scores.items()]
 
 
-def _predicted(model: Inspected, hidden: Tensor) -> Tensor:
+def _predict_tokens(model: Inspected, hidden: Tensor) -> Tensor:
     """Finds what is most probable (B, T) after states (B, T, D), not all logits at a time."""
     n_rows = max(1, LARGEST_LOGITS // len(model.output_matrix))
     chunks = torch.split(hidden.flatten(0, 1), n_rows)

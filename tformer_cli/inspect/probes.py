@@ -99,7 +99,7 @@ def fit_probe(x: Tensor, y: Tensor, n_labels: int) -> tuple[Tensor, Tensor]:
     return weight.detach(), bias.detach()
 
 
-def whitened(x: Tensor, fitted: Tensor) -> Tensor:
+def whiten_states(x: Tensor, fitted: Tensor) -> Tensor:
     """Centers states (N, D) and makes their directions alike, by the states (M, D) fitted to."""
     mean = fitted.mean(dim=0)
     centered = fitted - mean
@@ -142,7 +142,7 @@ def probe(states: Sequence[Tensor], task: Labeled, seed: int) -> ProbeResult:
     layers = []
     for layer, all_states in enumerate(states, -1):
         x = all_states[rows].double()
-        x = whitened(x, x[read])
+        x = whiten_states(x, x[read])
         hits = []
         for labels in tasks:
             y = torch.from_numpy(labels)

@@ -306,20 +306,20 @@ def show_blocks(console: Console, blocks: Iterable[Block]) -> None:
     for block in found:
         most_rows = None
         if isinstance(block, Map) and block.taller:
-            parts = [part for other in others for part in _rendered(console, other, room)]
+            parts = [part for other in others for part in _render_block(console, other, room)]
             taken = sum(len(console.render_lines(part, pad=False)) for part in parts)
             # around: the header, the line on what is omitted, and the prompt
             most_rows = max(FEWEST_ROWS, console.height - taken - 3)
-        for part in _rendered(console, block, room, most_rows):
+        for part in _render_block(console, block, room, most_rows):
             is_whole = isinstance(part, Line) and part.overflow == "ignore"
             console.print(part, soft_wrap=is_whole)
 
 
-def _rendered(
+def _render_block(
     console: Console, block: Block, room: Room, most_rows: int | None = None
 ) -> Iterator[RenderableType]:
     if isinstance(block, Text):
-        yield _styled(block, room)
+        yield _style_text(block, room)
     elif isinstance(block, Texts):
         yield sentence_lines(console, block.sentences)
     elif isinstance(block, Facts):
@@ -337,7 +337,7 @@ def _rendered(
         yield Group(*_map_lines(block, room, most_rows))
 
 
-def _styled(block: Text, room: Room) -> RenderableType:
+def _style_text(block: Text, room: Room) -> RenderableType:
     line = Line(style=block.style)
     pairs = ((span, "") if isinstance(span, str) else span for span in block.spans)
     for style, found in groupby(pairs, key=itemgetter(1)):
@@ -361,7 +361,7 @@ def _facts(block: Facts, room: Room) -> Grid:
         grid.add_column(no_wrap=True, overflow="crop")
     grid.add_column(overflow="fold")
     for row in block.rows:
-        grid.add_row(*(_styled(c if isinstance(c, Text) else text(c), room) for c in row))
+        grid.add_row(*(_style_text(c if isinstance(c, Text) else text(c), room) for c in row))
     return grid
 
 
@@ -442,7 +442,7 @@ def _table(table: Table, room: Room) -> Iterator[Line]:
 
 def _cell(cell: Cell | Text | str, room: Room, *, is_label: bool) -> Line | str:
     if isinstance(cell, Text):
-        line = _styled(cell, room)
+        line = _style_text(cell, room)
         assert isinstance(line, Line)  # noqa: S101 - no cell is indented
         return line
     words = shown(plain_text(cell), is_ascii=room.is_ascii)

@@ -7,7 +7,7 @@ from tests.inspect.conftest import made_model
 from tests.inspect.decisions.test_probing import decision
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.capture.observed import stacks_of
-from tformer_cli.inspect.decisions.attribution import direct_terms, integrated, slopes_of
+from tformer_cli.inspect.decisions.attribution import direct_terms, integrate_gradients, slopes_of
 from tformer_cli.inspect.decisions.causes import Causes
 from tformer_cli.inspect.decisions.probing import EVERYWHERE, Pool, Probe
 from tformer_cli.model.config import ModelConfig
@@ -88,7 +88,7 @@ PROBES = [{"norm": "pre"}, {"norm": "post", "tied_embeddings": "inputs"}, "class
 @pytest.mark.parametrize("made", PROBES, ids=str)
 def test_integrated_gradients_add_up_to_the_change_from_average_tokens(one_thread, made):
     probe = of_alone(made) if isinstance(made, str) else of_pair(**made)
-    found, bare, model = integrated(probe), {}, probe.model
+    found, bare, model = integrate_gradients(probe), {}, probe.model
     for kind in stacks_of(model):
         is_source = kind == "enc"
         inputs = model.encoder_input if is_source else model.decoder_input
@@ -175,6 +175,6 @@ def test_a_model_that_copies_is_explained_as_it_was_built(one_thread):
     (edge,) = causes.edges([HeadId("cross", 0, 0), HeadId("cross", 0, 1)], 1)
     assert (edge.head, edge.query, edge.key) == ("cross.0.1", "eight", "six")
     assert edge.effect == pytest.approx(-first_probe.d, abs=1e-3)
-    tokens = integrated(first_probe).tokens["enc"]
+    tokens = integrate_gradients(first_probe).tokens["enc"]
     assert tokens.abs().argmax() == 2
     assert list(stacks_of(model)) == ["enc", "dec"]

@@ -17,8 +17,8 @@ from tformer_cli.inspect.decisions.circuits import (
     PatchedPair,
     faithfulness,
     find_circuit,
-    judged,
-    measured,
+    judge_circuit,
+    measure_pairs,
 )
 from tformer_cli.inspect.decisions.probing import EVERYWHERE, Probe
 
@@ -51,7 +51,7 @@ def test_a_model_that_copies_has_the_circuit_that_was_built(one_thread):
     found = find_circuit(pairs[:2], 0.9)
     assert names_of(pairs, found.kept) == {"cross.0.1"}
     assert found.curve[0] == pytest.approx(1.0, abs=1e-6)
-    verdict = judged(pairs[2:], found.kept, seed=1)
+    verdict = judge_circuit(pairs[2:], found.kept, seed=1)
     for share, expected in ((verdict.faithfulness, 1.0), (verdict.completeness, 0.0)):
         assert share.value == pytest.approx(expected, abs=1e-6)
         assert (share.low, share.high) == pytest.approx((expected, expected), abs=1e-6)
@@ -98,7 +98,7 @@ def test_an_induction_model_has_the_circuit_that_was_built(one_thread, other, fo
     ]
     found = find_circuit(pairs, 0.9)
     assert names_of(pairs, found.kept) == heads
-    verdict = judged(pairs, found.kept, seed=1)
+    verdict = judge_circuit(pairs, found.kept, seed=1)
     assert verdict.faithfulness.value == pytest.approx(1.0, abs=1e-3)
     assert verdict.completeness.value == pytest.approx(0.0, abs=1e-3)
     assert verdict.d[0] > 1 > -1 > verdict.d[1]
@@ -108,9 +108,9 @@ def test_all_heads_keep_all_and_none_keep_nothing(one_thread):
     pairs = copying_pairs()
     n_heads = len(pairs[0].heads)
     sets = torch.tensor([[True], [False], [True], [False]]).expand(4, n_heads)
-    values = faithfulness(measured(pairs, sets))
+    values = faithfulness(measure_pairs(pairs, sets))
     assert values.tolist() == [1.0, 0.0, 1.0, 0.0]
-    for patched_pair, d in zip(pairs, measured(pairs, sets), strict=True):
+    for patched_pair, d in zip(pairs, measure_pairs(pairs, sets), strict=True):
         assert d[0] == pytest.approx(patched_pair.first.d, abs=1e-6)
         assert d[1] == pytest.approx(patched_pair.other_d, abs=1e-6)
 
@@ -120,7 +120,7 @@ def test_heads_that_carry_nothing_have_no_circuit(one_thread):
     nothing = PatchedPair(pairs[0].first, pairs[0].first)
     for find in (
         lambda: find_circuit([nothing], 0.9),
-        lambda: judged([nothing], torch.ones(6, dtype=torch.bool), seed=1),
+        lambda: judge_circuit([nothing], torch.ones(6, dtype=torch.bool), seed=1),
     ):
         with pytest.raises(DataError, match="patching all heads does not turn these decisions"):
             find()
@@ -151,7 +151,7 @@ class Sum:
     ],
 )
 def test_pairs_that_heads_hardly_turn_have_no_interval(parts, found):
-    verdict = judged([Sum(*terms) for terms in parts], torch.tensor([True, False]), seed=1)
+    verdict = judge_circuit([Sum(*terms) for terms in parts], torch.tensor([True, False]), seed=1)
     value, interval = found
     share = verdict.faithfulness
     assert share.value == pytest.approx(value)

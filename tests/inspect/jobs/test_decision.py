@@ -9,7 +9,7 @@ import pytest
 from tests.commands import output_of, record_of
 from tests.models import save_random
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.inspect.decisions.decision import matched
+from tformer_cli.inspect.decisions.decision import match_positions
 from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.views.decision import DRAWN, VIEW, DecisionOptions
 
@@ -138,10 +138,10 @@ def test_a_place_behind_another_prefix_is_no_piece_of_what_is_written(zoo):
 
 
 def test_matching_positions():
-    assert matched([1, 2, 3, 4], [1, 5, 3, 4]) == [(0, 0), (1, 1), (2, 2), (3, 3)]
-    assert matched([1, 2, 3, 4], [1, 5, 6, 3, 4]) == [(0, 0), (2, 3), (3, 4)]
-    assert matched([1, 1], [1, 1, 1]) == [(0, 0), (1, 1)]
-    assert matched([], [1]) == []
+    assert match_positions([1, 2, 3, 4], [1, 5, 3, 4]) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert match_positions([1, 2, 3, 4], [1, 5, 6, 3, 4]) == [(0, 0), (2, 3), (3, 4)]
+    assert match_positions([1, 1], [1, 1, 1]) == [(0, 0), (1, 1)]
+    assert match_positions([], [1]) == []
 
 
 def test_words_name_a_place_in_a_translation(zoo):

@@ -41,7 +41,7 @@ from tformer_cli.text.tokenizer import EOS_ID, PAD_ID
 T = TypeVar("T")
 
 
-def recomputed(tap: AttentionTap) -> TappedAttention:
+def recompute_weights(tap: AttentionTap) -> TappedAttention:
     """Computes the weights of a tapped call by the plain formula, and how far they are off."""
     weights = tap.weights(torch.float32)
     difference = torch.matmul(weights, tap.value.float()) - tap.context.float()
@@ -76,7 +76,7 @@ def capture_maps(
 ) -> AttentionMaps:
     source, target_input = ids_read(model.config, source_ids, target_ids)
     check_lengths(longest_read(model.config), [source], [target_input])
-    with tapped_attentions(model, recomputed) as tapped:
+    with tapped_attentions(model, recompute_weights) as tapped:
         hidden = forced_pass(model, source, target_input)
     (next_id,) = next_ids(model, hidden[:, -1])
     maps = maps_of(tapped, 0, source, target_input, next_id)
@@ -196,7 +196,7 @@ def capture_batch(
     source, source_mask = source_batch(
         [source for source, _ in pairs], limit, device, eos=model.source_eos
     )
-    with tapped_attentions(model, recomputed, kinds) as tapped:
+    with tapped_attentions(model, recompute_weights, kinds) as tapped:
         hidden = model.target_hidden(source, source_mask, _target_batch(targets, limit).to(device))
     # (B, T, D) -> (B, D): the last row of each; the pooled one of a classifier, which is not used
     last = torch.tensor([max(len(target), 1) - 1 for target in targets], device=device)

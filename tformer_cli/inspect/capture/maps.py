@@ -214,10 +214,10 @@ def maps_of(
         own[place] = TappedAttention(
             weights[row, :, :n_rows, :n_keys].copy(), errors[row, :, :n_rows]
         )
-    return joined(own, source, target_input, next_id)
+    return join_maps(own, source, target_input, next_id)
 
 
-def joined(
+def join_maps(
     tapped: Mapping[Place, TappedAttention],
     source: tuple[int, ...],
     target_input: tuple[int, ...],
@@ -291,11 +291,11 @@ def recorded_maps(
     """Computes the maps of a pair, without specials, from what the kernels recorded."""
     source, target = ids_read(config, source_ids, target_ids)
     attentions = recorded_attentions(config, recorded, len(source), len(target))
-    tapped = {place: _weighed(attention, place[0]) for place, attention in attentions.items()}
-    return joined(tapped, source, target)
+    tapped = {place: _weigh_keys(attention, place[0]) for place, attention in attentions.items()}
+    return join_maps(tapped, source, target)
 
 
-def _weighed(attention: RecordedAttention, kind: Kind) -> TappedAttention:
+def _weigh_keys(attention: RecordedAttention, kind: Kind) -> TappedAttention:
     scores = attention.queries @ attention.keys.swapaxes(1, 2)
     if kind == "dec":
         scores[:, np.tri(*scores.shape[1:]) == 0] = -np.inf

@@ -178,7 +178,7 @@ def slopes_of(probe: Probe) -> Slopes:
         for place, tap in probe.values.taps.items()
         if tap.context.shape[1]
     }
-    whole = _embedded(probe)
+    whole = _embed_tokens(probe)
     base = _baselines(probe, whole)
     of_inputs, of_shifts = _slopes(probe, whole, shifts)
     tokens = {kind: (of_inputs[kind] * (whole[kind] - base[kind])).sum(dim=2)[0] for kind in whole}
@@ -188,13 +188,13 @@ def slopes_of(probe: Probe) -> Slopes:
     )
 
 
-def integrated(probe: Probe) -> Integrated:
+def integrate_gradients(probe: Probe) -> Integrated:
     """Integrates by midpoints of sections, of which those that miss most of d are halved.
 
     What the tokens of a section should add up to is known: the change of d along it. So steps go
     where ReLUs bend the line, and where attention turns from one token to another.
     """
-    whole = _embedded(probe)
+    whole = _embed_tokens(probe)
     base = _baselines(probe, whole)
     away = {kind: (whole[kind] - base[kind])[0] for kind in whole}
     ends = torch.linspace(0.0, 1.0, FIRST_STEPS + 1)
@@ -245,7 +245,7 @@ def _along(
     return {kind: torch.cat([grad[kind] for grad in grads]) for kind in away}, torch.cat(changes)
 
 
-def _embedded(probe: Probe) -> dict[Kind, Tensor]:
+def _embed_tokens(probe: Probe) -> dict[Kind, Tensor]:
     return {kind: probe.states.entering(kind, 0) for kind in stacks_of(probe.model)}
 
 

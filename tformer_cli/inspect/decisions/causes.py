@@ -10,7 +10,7 @@ from tformer_cli.heads.gates import Place
 from tformer_cli.heads.names import HeadId, Kind, by_layer
 from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.inspect.decisions.attribution import Slopes, slopes_of
-from tformer_cli.inspect.decisions.decision import matched
+from tformer_cli.inspect.decisions.decision import match_positions
 from tformer_cli.inspect.decisions.probing import (
     EVERYWHERE,
     Pairs,
@@ -48,9 +48,9 @@ def pairs_of(first: Probe, second: Probe) -> dict[Kind, Pairs]:
         lengths = [probe.states.entering(kind, 0).shape[1] for probe in (first, second)]
         if kind == "dec":
             last = lengths[0] - 1, lengths[1] - 1
-            found[kind] = [*matched(ids[0][:-1], ids[1][:-1]), last]
+            found[kind] = [*match_positions(ids[0][:-1], ids[1][:-1]), last]
         elif lengths == [len(text_ids) for text_ids in ids]:
-            found[kind] = matched(*ids)
+            found[kind] = match_positions(*ids)
         else:  # Patches of images, of which all have as many
             found[kind] = [(place, place) for place in range(lengths[0])]
     return found

@@ -115,7 +115,7 @@ class PatchedPair:
         return [place for place in range(n_positions) if place not in same]
 
 
-def measured(pairs: Sequence[PatchedPair], kept: Tensor) -> Tensor:
+def measure_pairs(pairs: Sequence[PatchedPair], kept: Tensor) -> Tensor:
     """Computes (P, R) d of pairs by the sets of heads (R, N) that are kept."""
     return torch.stack([pair.d(kept) for pair in pairs])
 
@@ -146,32 +146,34 @@ def find_circuit(pairs: Sequence[PatchedPair], least: float) -> Circuit:
     n_heads = len(pairs[0].heads)
     single = torch.eye(n_heads, dtype=torch.bool)
     ends = torch.tensor([[True], [False]]).expand(2, n_heads)
-    d = measured(pairs, torch.cat((ends, ~single, single)))
+    d = measure_pairs(pairs, torch.cat((ends, ~single, single)))
     without, alone = torch.split(faithfulness(d)[2:], n_heads)
     order = torch.argsort(alone - without, descending=True, stable=True)
     # (N, N): row n has the first n + 1 heads by rank
     first = single[order].cumsum(dim=0).bool()
-    curve = faithfulness(torch.cat((d[:, :2], measured(pairs, first)), dim=1))[2:]
+    curve = faithfulness(torch.cat((d[:, :2], measure_pairs(pairs, first)), dim=1))[2:]
     least -= ROUNDING
     reached = (curve >= least).nonzero()
     kept = first[int(reached[0]) if len(reached) else -1]
     while kept.sum() > 1:
         fewer = kept & ~single[kept]
-        found = faithfulness(torch.cat((d[:, :2], measured(pairs, fewer)), dim=1))[2:]
+        found = faithfulness(torch.cat((d[:, :2], measure_pairs(pairs, fewer)), dim=1))[2:]
         if found.max() < least:
             break
         kept = fewer[int(found.argmax())]
     return Circuit(kept=kept, without=without.tolist(), alone=alone.tolist(), curve=curve.tolist())
 
 
-def judged(pairs: Sequence[PatchedPair], kept: Tensor, seed: int) -> Verdict:
+def judge_circuit(pairs: Sequence[PatchedPair], kept: Tensor, seed: int) -> Verdict:
     generator = torch.Generator().manual_seed(seed)
     orders = [torch.randperm(len(kept), generator=generator) for _ in range(N_RANDOM)]
     random = torch.stack(orders) < int(kept.sum())
     heads, every = pairs[0].heads, torch.ones_like(kept)
     layers = {f"{kind}.{layer}": (kind, layer) for kind, layer in by_layer(heads)}
     without = [torch.tensor([head[:2] != layer for head in heads]) for layer in layers.values()]
-    d = measured(pairs, torch.cat((torch.stack((every, ~every, kept, ~kept, *without)), random)))
+    d = measure_pairs(
+        pairs, torch.cat((torch.stack((every, ~every, kept, ~kept, *without)), random))
+    )
     values, random_values = torch.split(faithfulness(d), [4 + len(layers), N_RANDOM])
     # The circuit itself may be among the random ones, with another rounding in another batch
     reached = random_values >= values[2] - 1e-5 * values[2].abs().clamp(min=1)

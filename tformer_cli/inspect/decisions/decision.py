@@ -237,7 +237,7 @@ class Words:
         return Chosen(number=number, ids=ids, shared=first[:n_shared])
 
 
-def matched(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
+def match_positions(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
     """Pairs the positions of two texts: what begins and ends alike, and middles as long.
 
     A position of a longer middle has no partner.

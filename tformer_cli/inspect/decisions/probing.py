@@ -62,7 +62,7 @@ class Computed:
 
 
 @torch.no_grad()
-def computed(model: Inspected, batch: Batch) -> Computed:
+def compute_values(model: Inspected, batch: Batch) -> Computed:
     """Runs a batch of one text once, as it is."""
     with (
         tapped_attentions(model, lambda tap: tap) as taps,
@@ -95,7 +95,7 @@ class Probe:
     ) -> None:
         """Runs the model once; `before_batch` may raise before each batch of changes."""
         self.model, self.decision, self.before_batch = model, decision, before_batch
-        self.values = computed(model, decision.batch)
+        self.values = compute_values(model, decision.batch)
         self.states = self.values.states
         self.d = decision.of(model, self.states.last).item()
         if not isfinite(self.d):

@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from tformer_cli.heads.names import HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import METRICS, Role, role_of
 from tformer_cli.inspect.capture.maps import AttentionMaps, CapturedBatch, Weights
-from tformer_cli.inspect.data import picked
+from tformer_cli.inspect.data import to_json
 
 Numbers = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -296,7 +296,7 @@ class HeadSummary:
 
     def describe(self) -> dict[str, object]:
         names = "*head.data role n_sentences n_rows residual metrics ci95=intervals"
-        return {"schema": SCHEMA, **picked(self, names)}
+        return {"schema": SCHEMA, **to_json(self, names)}
 
 
 class HeadStatistics:
@@ -361,7 +361,7 @@ class HeadStatistics:
         self._pending = []
 
 
-def _marked(positions: Sequence[Sequence[int]], n_keys: int) -> NDArray[np.bool_]:
+def _mark_positions(positions: Sequence[Sequence[int]], n_keys: int) -> NDArray[np.bool_]:
     """(B, K) boolean: True at the positions of each sentence."""
     marked = np.zeros((len(positions), n_keys), dtype=bool)
     for row, places in enumerate(positions):
@@ -394,7 +394,9 @@ class _KindSums:
         ]
         # source positions, which are keys of the encoder; a target may be shorter
         is_rare = (
-            _marked(rare, layers[0].shape[-1]) if rare is not None and self._kind == "enc" else None
+            _mark_positions(rare, layers[0].shape[-1])
+            if rare is not None and self._kind == "enc"
+            else None
         )
         totals = np.zeros((len(n_rows), len(self._names), len(self._heads)))
         counts = np.zeros(totals.shape[:2])

@@ -29,7 +29,7 @@ from torch import Tensor
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId, Kind
 from tformer_cli.inspect.capture.forced import tapped_attentions
-from tformer_cli.inspect.data import picked, plain
+from tformer_cli.inspect.data import jsonable, to_json
 from tformer_cli.metrics.significance import RESAMPLES, draws
 from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.base import N_SPECIAL_TOKENS
@@ -77,9 +77,9 @@ class Repeats:
         return {
             "schema": SCHEMA,
             "model": self.model,
-            **picked(repeats, "*head.data role scores ci95=intervals"),
-            **picked(self, "n_blocks length"),
-            "loss": plain(dict(zip(("first", "second"), self.losses, strict=True))),
+            **to_json(repeats, "*head.data role scores ci95=intervals"),
+            **to_json(self, "n_blocks length"),
+            "loss": jsonable(dict(zip(("first", "second"), self.losses, strict=True))),
         }
 
 

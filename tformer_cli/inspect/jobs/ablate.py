@@ -129,7 +129,7 @@ class Ablator:
         # a language model's next token is open: only its loss says something
         self._has_hits = TASKS[self._task].has_labels or self._task == "masked"
         self._measured_by: Measure = losses_and_hits if self._has_hits else _losses
-        self._observe = observe or _unobserved
+        self._observe = observe or _observe_nothing
         self._heads = select_heads(settings.heads, head_layout(self._model))
         self._pairs = examples(opened.directory, sources, references)
         self._batches = self._make_batches()
@@ -252,7 +252,7 @@ class Ablator:
     def _translate(self, heads: Sequence[HeadId]) -> list[str]:
         what = f"translating without {_few(heads)}" if heads else "translating"
         with heads_off(self._model, heads):
-            return translated(self._opened, self._sources, what, self._observe)
+            return translate_texts(self._opened, self._sources, what, self._observe)
 
     def batches_on_device(self, what: str) -> Iterator[tuple[NDArray[np.int64], Batch]]:
         """Yields the batches on the model's device and tells of the lines that are done."""
@@ -395,7 +395,7 @@ def write_pruned(
     texts, seconds = [], []
     for model, name in zip(models, names, strict=True):
         start = perf_counter()
-        texts.append(translated(model, sources, name, observe or _unobserved))
+        texts.append(translate_texts(model, sources, name, observe or _observe_nothing))
         seconds.append(perf_counter() - start)
     resampling = (settings or AblationSettings()).resampling
     paired = PairedScores(texts[0], references, **resampling)
@@ -450,7 +450,9 @@ def _opened_like(opened: Opened, directory: Path) -> Opened:
     )
 
 
-def translated(opened: Opened, sources: Sequence[str], what: str, observe: Observer) -> list[str]:
+def translate_texts(
+    opened: Opened, sources: Sequence[str], what: str, observe: Observer
+) -> list[str]:
     texts: list[str] = []
     for translation in opened.translator.stream(sources):
         texts.append(translation.text)
@@ -458,5 +460,5 @@ def translated(opened: Opened, sources: Sequence[str], what: str, observe: Obser
     return texts
 
 
-def _unobserved(what: str, n_done: int, n_lines: int) -> None:
+def _observe_nothing(what: str, n_done: int, n_lines: int) -> None:
     """Leaves progress unshown."""

@@ -58,7 +58,9 @@ COVERAGES = (50, 80, 90)
 NATURAL = "chrF"
 
 
-def _replaced(text: str, share: float, random: Random, is_letter: Callable[[str], bool]) -> str:
+def _replace_letters(
+    text: str, share: float, random: Random, is_letter: Callable[[str], bool]
+) -> str:
     """Puts random letters in the place of a share of a text's letters."""
     return "".join(
         random.choice(ascii_lowercase) if is_letter(letter) and random.random() < share else letter
@@ -66,28 +68,28 @@ def _replaced(text: str, share: float, random: Random, is_letter: Callable[[str]
     )
 
 
-def _unseen(source: str, _: str, random: Random) -> str:
+def _replace_words(source: str, _: str, random: Random) -> str:
     words = source.split()
     chosen = random.sample(range(len(words)), (len(words) + 1) // 2)
     for place in chosen:
-        words[place] = _replaced(words[place], 1.0, random, str.isalpha)
+        words[place] = _replace_letters(words[place], 1.0, random, str.isalpha)
     return " ".join(words)
 
 
 def _noise(source: str, _: str, random: Random) -> str:
-    return _replaced(source, 0.3, random, lambda letter: not letter.isspace())
+    return _replace_letters(source, 0.3, random, lambda letter: not letter.isspace())
 
 
-def _shuffled(source: str, _: str, random: Random) -> str:
+def _shuffle_words(source: str, _: str, random: Random) -> str:
     words = source.split()
     return " ".join(random.sample(words, len(words)))
 
 
 BROKEN_SOURCES: Mapping[str, Callable[[str, str, Random], str]] = {
-    "unseen words": _unseen,
+    "unseen words": _replace_words,
     "wrong language": lambda _, reference, __: reference,
     "noise": _noise,
-    "shuffled words": _shuffled,
+    "shuffled words": _shuffle_words,
 }
 """Sources that no model can translate, made of a source and its reference."""
 BROKEN_TARGETS = ("dropped sentence", "cut translation", "other translation")
@@ -174,8 +176,8 @@ def calibrate(
     # Sentences by themselves are judged by themselves, as lines of one sentence are here
     translator = opened.translator.listening(heads).of_sentences()
     pairs = _different_pairs(sources, references)
-    given = _given(translator, opened, pairs, settings, progress)
-    items = [*given, *_broken(translator, opened, pairs, given, settings, progress)]
+    given = _score_lines(translator, opened, pairs, settings, progress)
+    items = [*given, *_break_lines(translator, opened, pairs, given, settings, progress)]
     kept = [item for item in given if not item.is_wrong]
     if len(kept) < LEAST_OF_KIND:
         n_wrong = f"{len(given) - len(kept)}" if kept else "all"
@@ -235,7 +237,7 @@ def _different_pairs(sources: Sequence[str], references: Sequence[str]) -> list[
     return [*found.values()]
 
 
-def _found(
+def _translate_lines(
     translator: Translator, opened: Opened, lines: Sequence[str]
 ) -> Iterator[tuple[str, Part] | None]:
     """Translates lines; those that are longer than the model takes are left out."""
@@ -245,7 +247,7 @@ def _found(
             yield (line.text, parts[0]) if len(parts) == 1 else None
 
 
-def _given(
+def _score_lines(
     translator: Translator,
     opened: Opened,
     pairs: Sequence[tuple[str, str]],
@@ -254,7 +256,7 @@ def _given(
 ) -> list[Item]:
     """Translates the lines as they are, and compares the translations with the references."""
     chrf, items = make_metric("chrf"), []
-    found = _found(translator, opened, [source for source, _ in pairs])
+    found = _translate_lines(translator, opened, [source for source, _ in pairs])
     for line, (translated, (_, reference)) in enumerate(zip(found, pairs, strict=True)):
         progress(line + 1)
         if translated is not None:
@@ -263,7 +265,7 @@ def _given(
     return items
 
 
-def _broken(
+def _break_lines(
     translator: Translator,
     opened: Opened,
     pairs: Sequence[tuple[str, str]],
@@ -277,7 +279,9 @@ def _broken(
     for kind, broken in BROKEN_SOURCES.items():
         chosen = sorted(random.sample(range(len(pairs)), n_each))
         lines = [broken(*pairs[line], random) for line in chosen]
-        for line, translated in zip(chosen, _found(translator, opened, lines), strict=True):
+        for line, translated in zip(
+            chosen, _translate_lines(translator, opened, lines), strict=True
+        ):
             done += 1
             progress(done)
             if translated is not None:
@@ -286,12 +290,12 @@ def _broken(
     # difference alone would tell the two apart
     if not translator.has_shortlist:
         for kind in BROKEN_TARGETS:
-            yield from _forced(
+            yield from _force_targets(
                 translator, opened, kind, random.sample(given, min(n_each, len(given)))
             )
 
 
-def _forced(
+def _force_targets(
     translator: Translator, opened: Opened, kind: str, chosen: Sequence[Item]
 ) -> Iterator[Item]:
     """Lets the model read translations that are not those of their sources."""
@@ -370,7 +374,7 @@ def _fit(
     return means, deviations, fit_logistic(terms_of(x, means, deviations), y, weights, L2)
 
 
-def _crossed(
+def _cross_validate(
     x: Numbers, y: Numbers, weights: Numbers, is_given: NDArray[np.bool_], folds: Numbers
 ) -> tuple[Numbers, Numbers]:
     """(N) P(wrong) of each item by a fit to the lines of the other parts, and by the first signal.
@@ -395,7 +399,7 @@ def _report(
     folds = np.array([item.line % N_FOLDS for item in items])
     kinds = np.array([item.kind for item in items])
     is_given = kinds == NATURAL
-    both = _crossed(x, y, weights, is_given, folds)
+    both = _cross_validate(x, y, weights, is_given, folds)
     rows = []
     for kind in dict.fromkeys(kinds.tolist()):
         rows_of_kind = is_given if kind == NATURAL else (is_given & (y == 0)) | (kinds == kind)

@@ -8,7 +8,7 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.corpora.grammar.choices import Choices
 from tformer_cli.corpora.minimal_pairs import REPEATS, MinimalPair, minimal_pairs
 from tformer_cli.errors import DataError, TformerError, UsageError
-from tformer_cli.inspect.decisions.circuits import PatchedPair, find_circuit, judged
+from tformer_cli.inspect.decisions.circuits import PatchedPair, find_circuit, judge_circuit
 from tformer_cli.inspect.decisions.decision import DecidedAlike
 from tformer_cli.inspect.jobs.decision import Decider
 from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspection
@@ -139,7 +139,7 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
 def _circuit_of(
     decider: Decider, given: Sequence[MinimalPair], settings: CircuitOptions, seed: int
 ) -> ModelCircuit:
-    pairs, refused = _decided(decider, given)
+    pairs, refused = _decide_pairs(decider, given)
     # Every other pair, for kinds of pairs may come in any order
     chosen, held = pairs[::2], pairs[1::2]
     circuit = find_circuit(chosen, settings.faithfulness)
@@ -164,12 +164,14 @@ def _circuit_of(
         n_judged=len(held),
         heads=tuple(sorted(heads, key=lambda head: -head.cause)),
         curve=tuple(circuit.curve),
-        verdict=judged(held, circuit.kept, seed),
+        verdict=judge_circuit(held, circuit.kept, seed),
         refused=tuple(refused),
     )
 
 
-def _decided(decider: Decider, given: Sequence[MinimalPair]) -> tuple[list[PatchedPair], list[str]]:
+def _decide_pairs(
+    decider: Decider, given: Sequence[MinimalPair]
+) -> tuple[list[PatchedPair], list[str]]:
     """Finds the decisions of pairs that the model makes as they say, and why it refuses others."""
     found, refused = list[PatchedPair](), list[str]()
     for number, pair in enumerate(given, 1):

@@ -14,7 +14,7 @@ from tformer_cli.heads.names import HeadId, Kind, by_layer, head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.ablation import batch_of, to_device
 from tformer_cli.inspect.capture.maps import longest_read, longest_side
-from tformer_cli.inspect.decisions.attribution import Slopes, direct_terms, integrated
+from tformer_cli.inspect.decisions.attribution import Slopes, direct_terms, integrate_gradients
 from tformer_cli.inspect.decisions.causes import Causes, Labels
 from tformer_cli.inspect.decisions.decision import (
     Chosen,
@@ -23,7 +23,7 @@ from tformer_cli.inspect.decisions.decision import (
     decision_of,
     parting,
 )
-from tformer_cli.inspect.decisions.probing import Computed, Pool, Probe, computed
+from tformer_cli.inspect.decisions.probing import Computed, Pool, Probe, compute_values
 from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import (
     InspectionOptions,
@@ -212,7 +212,7 @@ class Finder:
             rest = {name: value for name, value in terms.items() if name not in known}
         n_top = self._settings.top
         strongest = [HeadId(part.kind, part.layer, part.head or 0) for part in heads[:n_top]]
-        whole = integrated(probe) if "gradients" in methods else None
+        whole = integrate_gradients(probe) if "gradients" in methods else None
         return DecisionRecord(
             sentences=tuple(records),
             d=tuple(text.d for text in probes),
@@ -252,7 +252,9 @@ class Finder:
                 batches = (
                     batch_of(self._model, [ids]) for ids in pairs if max(map(len, ids)) <= longest
                 )
-                texts += [computed(self._model, to_device(batch, device)) for batch in batches]
+                texts += [
+                    compute_values(self._model, to_device(batch, device)) for batch in batches
+                ]
             if not texts:
                 raise DataError("--corpus: no sentence fits the model; give shorter sentences")
             of = count_of(len(texts), "line") + " of the corpus"

@@ -77,7 +77,7 @@ def open_model_or_checkpoint(
             f"{path}: is a checkpoint without its run; name it inside the run, as "
             "RUN/checkpoints/step-NNNNNN"
         )
-    recipe = _completed(load_recipe(str(run / RECIPE)), run)
+    recipe = _complete_recipe(load_recipe(str(run / RECIPE)), run)
     check_task(path, recipe.model, tasks)
     tokenizer = read_tokenizer(run / TOKENIZER)
     checkpoints.check(steps[0])
@@ -107,7 +107,7 @@ def open_model_or_checkpoint(
     )
 
 
-def _completed(recipe: Recipe, run: Path) -> Recipe:
+def _complete_recipe(recipe: Recipe, run: Path) -> Recipe:
     """Adds what the task and its data decide; labels stand in the run, if it has a model yet."""
     if (run / CONFIG).is_file():
         recipe = replace(recipe, task=replace(recipe.task, labels=read_config(run).labels))

@@ -23,7 +23,7 @@ from tformer_cli.heads.names import KINDS, HeadId, Inspected, head_layout
 from tformer_cli.heads.roles import TokenFrequencies, rare_positions, role_of
 from tformer_cli.inspect.capture.forced import capture_batches
 from tformer_cli.inspect.capture.maps import IdPair, longest_side
-from tformer_cli.inspect.data import plain
+from tformer_cli.inspect.data import jsonable
 from tformer_cli.inspect.heads.metrics import HeadStatistics
 from tformer_cli.inspect.jobs.reader import is_written
 from tformer_cli.inspect.views.timeline import HEADS_LOG, SCHEMA
@@ -45,7 +45,7 @@ def head_at_step(
         **head.data,
         "role": role_of(metrics),
         "n_sentences": n_sentences,
-        "metrics": plain(metrics),
+        "metrics": jsonable(metrics),
     }
 
 

@@ -46,7 +46,7 @@ def inspect_report(
 
     options = options or ReportOptions()
     opened = open_for_inspection(model, hypothesis=options.rank, tasks=TASKS, **opening)
-    inspector = HeadInspector(opened, **captured(options))
+    inspector = HeadInspector(opened, **capture_options(options))
     subject = subject_of(opened.directory)
     options = replace(options, steps=tuple(_parse_step(subject, step) for step in options.step))
     sentences = []
@@ -157,12 +157,12 @@ def read_sentences(
     options: Any,  # noqa: ANN401 - the view's own
 ) -> Iterator[Any]:
     subject = subject_of(opened.directory)
-    inspector = HeadInspector(opened, **captured(options), by_kernels=not view.needs_model)
+    inspector = HeadInspector(opened, **capture_options(options), by_kernels=not view.needs_model)
     for sentence in inspector.inspect(lines, targets):
         yield view.read(subject, sentence, options)
 
 
-def captured(options: object) -> dict[str, Any]:
+def capture_options(options: object) -> dict[str, Any]:
     """Gives the options of a view that `HeadInspector` takes."""
     return {name: value for name, value in vars(options).items() if name in CAPTURED}
 

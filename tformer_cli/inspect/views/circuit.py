@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tformer_cli.inspect.data import picked, plain
+from tformer_cli.inspect.data import jsonable, to_json
 from tformer_cli.inspect.view import WITH_OUTPUT, View, with_half
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Facts, Room, Row, Table, Text, text
@@ -188,9 +188,9 @@ class CircuitOptions:
 def _model(model: ModelCircuit) -> dict[str, Any]:
     return {
         "model": vars(model.model),
-        **picked(model, "n_given n_chosen n_judged"),
+        **to_json(model, "n_given n_chosen n_judged"),
         "circuit": [head.id for head in model.circuit],
-        **picked(model, "*verdict carried=verdict.carried heads curve"),
+        **to_json(model, "*verdict carried=verdict.carried heads curve"),
     }
 
 
@@ -211,10 +211,10 @@ class CircuitView(View[CircuitsRecord]):
             "completeness is that of all heads but C; [low, high] is 95 % of the bootstrap, null "
             "if d(all) - d(none) is not above 0 in every draw",
             "measures": MEASURES,
-            **picked(record, "pairs example least"),
+            **to_json(record, "pairs example least"),
             "models": [_model(model) for model in record.models],
             "failed": [{"model": vars(row.model), "reason": row.reason} for row in record.failed],
-            "layers": plain(record.layers),
+            "layers": jsonable(record.layers),
         }
 
     def blocks(

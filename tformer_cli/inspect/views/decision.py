@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 from xml.etree.ElementTree import Element, SubElement
 
 from tformer_cli.errors import UsageError
-from tformer_cli.inspect.data import packed, picked, plain
+from tformer_cli.inspect.data import jsonable, pack_for_page, to_json
 from tformer_cli.inspect.view import WITH_OUTPUT, Selections, View
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Texts, text
@@ -243,24 +243,24 @@ class DecisionView(View[DecisionRecord]):
             "decision": {
                 "a": {"piece": record.names[0], "id": record.ids[0]},
                 "b": {"piece": record.names[1], "id": record.ids[1]},
-                **picked(record, "position place"),
+                **to_json(record, "position place"),
             },
             "sentences": [
                 {
                     "source": pair.source,
                     "target": pair.target,
-                    "d": plain(d),
+                    "d": jsonable(d),
                     "pieces": list(pieces_of(pair)),
                     "at": at,
                 }
                 for pair, d, at in zip(record.sentences, record.d, record.written_at, strict=True)
             ],
-            **picked(record, "heads layers maps tokens edges rest direct_residual"),
-            **picked(record, "integrated_missing integrated_steps notes"),
+            **to_json(record, "heads layers maps tokens edges rest direct_residual"),
+            **to_json(record, "integrated_missing integrated_steps notes"),
         }
 
     def tab(self, record: DecisionRecord, options: object, *, is_alone: bool) -> Any:
-        return packed(self.json(record))
+        return pack_for_page(self.json(record))
 
     def figure(self, record: DecisionRecord) -> str:
         return render_decision_svg(record)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tformer_cli.inspect.data import packed, picked, plain, rounded
+from tformer_cli.inspect.data import jsonable, pack_for_page, round6, to_json
 from tformer_cli.inspect.view import Rank, ReportOptions, SentenceView, Subject, check_gaps
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Table, Text, Texts, text
@@ -218,18 +218,18 @@ def _position_data(record: FlowRecord, position: int) -> dict[str, Any]:
     for method, flow in record.flows.items():
         shares: dict[str, Any] = {}
         if record.has_both_sides:
-            shares["source_share"] = rounded(flow.source_shares[position])
+            shares["source_share"] = round6(flow.source_shares[position])
         if flow.source.numel():
-            shares["source"] = plain(flow.source[position])
+            shares["source"] = jsonable(flow.source[position])
         if flow.prefix.numel():
-            shares["prefix"] = plain(flow.prefix[position, : position + 1])
+            shares["prefix"] = jsonable(flow.prefix[position, : position + 1])
         data[method] = shares
     return data
 
 
 def _reading_data(record: FlowRecord, reading: HeadReading) -> dict[str, Any]:
     piece = record.sentence.source_pieces[reading.first]
-    return {"id": str(reading.head), "reads": piece, "shares": plain(reading.shares)}
+    return {"id": str(reading.head), "reads": piece, "shares": jsonable(reading.shares)}
 
 
 BAR, SHORT_BAR = 16, 8  # Columns of a bar, and of one where there is little room
@@ -360,7 +360,7 @@ class FlowView(SentenceView[FlowRecord]):
             "schema": SCHEMA,
             "conventions": _conventions(record),
             "methods": {
-                method: {**picked(WEIGHTINGS[method], "meaning source"), **picked(flow, measured)}
+                method: {**to_json(WEIGHTINGS[method], "meaning source"), **to_json(flow, measured)}
                 for method, flow in record.flows.items()
             },
             "positions": [_position_data(record, position) for position in range(n_positions)],
@@ -407,7 +407,7 @@ class FlowView(SentenceView[FlowRecord]):
     def tab(
         self, record: FlowRecord, options: FlowOptions | None, *, is_alone: bool
     ) -> dict[str, Any]:
-        data: dict[str, Any] = packed(self.json(record), bits=8)
+        data: dict[str, Any] = pack_for_page(self.json(record), bits=8)
         return data | {
             "names": METHOD_NAMES,
             "first": "alti" if options is None else options.method,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import TRANSLATORS
-from tformer_cli.inspect.data import picked
+from tformer_cli.inspect.data import to_json
 from tformer_cli.inspect.view import NoOptions, Untuned, View, describe
 from tformer_cli.inspect.views.logits import PositionLogits, lens_table, unread_layers
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, Texts, plain_text, text
@@ -110,7 +110,7 @@ class LayersView(View[LayersRecord]):
     def json(self, record: LayersRecord) -> dict[str, Any]:
         described = describe(record.sentence)
         positions = [
-            picked(position, "position *chosen log_probability rank layers=lens")
+            to_json(position, "position *chosen log_probability rank layers=lens")
             for position in record.positions
         ]
         return {
@@ -121,7 +121,7 @@ class LayersView(View[LayersRecord]):
             "target's tokens; ranks count from 1, layers from 0.",
             "lens": "tuned" if record.lens.maps else "untuned",
             "held_out": dict(record.lens.agreement),
-            "layers": picked(record, "layers")["layers"],
+            "layers": to_json(record, "layers")["layers"],
             "positions": positions,
         }
 
@@ -196,7 +196,7 @@ class TunedView(View["Sequence[FittedLayer]"]):
 
     def lines(self, record: Sequence[FittedLayer], options: NoOptions) -> Iterator[dict[str, Any]]:
         names = "id=name untuned tuned explained"
-        return ({"schema": "tformer.lens/1", **picked(fit, names)} for fit in record)
+        return ({"schema": "tformer.lens/1", **to_json(fit, names)} for fit in record)
 
     def blocks(
         self, record: Sequence[FittedLayer], options: NoOptions, room: Room

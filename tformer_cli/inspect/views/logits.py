@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tformer_cli.inspect.data import packed, picked
+from tformer_cli.inspect.data import pack_for_page, to_json
 from tformer_cli.inspect.view import (
     WITH_OUTPUT,
     ReportOptions,
@@ -274,7 +274,7 @@ def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
     Labels make room for two candidates, candidates never take any from a measure.
     """
     positions, sentence = record.positions, record.sentence
-    head = ("read", _predicted(sentence), "p", "rank", "entropy")
+    head = ("read", _predicting_verb(sentence), "p", "rank", "entropy")
     rows: list[Row] = [
         [
             *(p.read, p.chosen.piece),
@@ -303,7 +303,7 @@ def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
     yield text(legend, style="dim")
 
 
-def _predicted(sentence: HeadsRecord) -> str:
+def _predicting_verb(sentence: HeadsRecord) -> str:
     if sentence.gives_labels:
         return "label"
     return "fills in" if sentence.has_places else "writes"
@@ -350,7 +350,7 @@ def lens_table(sentence: HeadsRecord, positions: Sequence[PositionLogits], room:
     rows: list[Row] = [
         [p.chosen.piece, "-" if p.first_layer is None else str(p.first_layer)] for p in positions
     ]
-    table = Table(head=(_predicted(sentence), "settled"), rows=rows)
+    table = Table(head=(_predicting_verb(sentence), "settled"), rows=rows)
     left = room.width - natural_width(table, room) - table.gap
     most = max(NARROWEST_LABEL, left // n_layers - table.gap - len(" 0.00"))
     for row, position in zip(rows, positions, strict=True):
@@ -376,12 +376,12 @@ class LogitsOptions:
     untuned: Untuned = False
 
 
-def _shortened(value: Any) -> Any:
+def _shorten_fractions(value: Any) -> Any:
     """Rounds all fractions to what the tab shows, and one more decimal place."""
     if isinstance(value, dict):
-        return {name: _shortened(item) for name, item in value.items()}
+        return {name: _shorten_fractions(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_shortened(item) for item in value]
+        return [_shorten_fractions(item) for item in value]
     return round(value, DIGITS) if isinstance(value, float) else value
 
 
@@ -434,7 +434,7 @@ class LogitsView(SentenceView[LogitsRecord]):
             "softmax, ranks count from 1, layers from 0.",
             **({"lens": "tuned"} if record.lens is not None and record.lens.maps else {}),
             "positions": [
-                picked(position, POSITION + WITH_LENS if position.lens else POSITION)
+                to_json(position, POSITION + WITH_LENS if position.lens else POSITION)
                 for position in record.positions
             ],
         }
@@ -466,7 +466,7 @@ class LogitsView(SentenceView[LogitsRecord]):
                 yield from unread_layers(kind, record.positions, lens)
 
     def tab(self, record: LogitsRecord, options: object, *, is_alone: bool) -> dict[str, Any]:
-        data: dict[str, Any] = packed(_shortened(self.json(record)))
+        data: dict[str, Any] = pack_for_page(_shorten_fractions(self.json(record)))
         return data
 
 

@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tformer_cli.errors import UsageError
-from tformer_cli.inspect.data import npz_bytes, packed, picked, rounded
+from tformer_cli.inspect.data import npz_bytes, pack_for_page, round6, to_json
 from tformer_cli.inspect.view import ModelView, ReportOptions, Subject
 from tformer_cli.kinds import reads_names
 from tformer_cli.settings import Option
@@ -327,12 +327,12 @@ class PositionsView(ModelView[PositionsRecord]):
     def json(self, record: PositionsRecord) -> dict[str, Any]:
         tables = [
             {
-                **picked(table, MEASURES),
+                **to_json(table, MEASURES),
                 "by_offset": [
-                    {name: rounded(value) for name, value in row._asdict().items()}
+                    {name: round6(value) for name, value in row._asdict().items()}
                     for row in table.by_offset
                 ],
-                **picked(table, "table"),
+                **to_json(table, "table"),
             }
             for table in record.tables
         ]
@@ -366,7 +366,7 @@ class PositionsView(ModelView[PositionsRecord]):
     def tab(
         self, record: PositionsRecord, options: PositionsOptions, *, is_alone: bool
     ) -> dict[str, Any]:
-        data: dict[str, Any] = packed(self.json(record), bits=8)
+        data: dict[str, Any] = pack_for_page(self.json(record), bits=8)
         return data | {"facts": [facts_of(table) for table in record.tables]}
 
     def figure(self, record: PositionsRecord) -> str:
@@ -414,7 +414,7 @@ class PositionBiases:
     @property
     def data(self) -> dict[str, Any]:
         whose = "stack" if self.layer is None else "stack layer"
-        return picked(self, f"{whose} offsets heads=biases")
+        return to_json(self, f"{whose} offsets heads=biases")
 
 
 def stack_inputs(model: Inspected) -> Iterator[tuple[str, PositionedEmbedding]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.artifacts.config_file import TASKS
-from tformer_cli.inspect.data import picked
+from tformer_cli.inspect.data import to_json
 from tformer_cli.inspect.view import View
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
@@ -76,9 +76,9 @@ class ProbeView(View[ProbeReport]):
             for layer in probe.layers:
                 yield {
                     "schema": SCHEMA,
-                    **picked(probe, names),
-                    **picked(layer, of_layer),
-                    "ci95": picked(
+                    **to_json(probe, names),
+                    **to_json(layer, of_layer),
+                    "ci95": to_json(
                         layer, "accuracy=accuracy_interval selectivity=selectivity_interval"
                     ),
                 }

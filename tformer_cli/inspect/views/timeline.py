@@ -19,7 +19,7 @@ from tformer_cli.files.regular_file import read_run_log
 from tformer_cli.heads.names import KIND_NAMES, KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import ROLES, SIGNS, Role, sign_of
 from tformer_cli.heads.selectors import HeadSelection
-from tformer_cli.inspect.data import picked
+from tformer_cli.inspect.data import to_json
 from tformer_cli.inspect.view import NoOptions, View
 from tformer_cli.show.document import BLANK, Block, Room, Text, text
 from tformer_cli.show.palette import OKABE_ITO
@@ -79,7 +79,7 @@ class TimelineView(View["HeadTimeline"]):
 
     def json(self, record: HeadTimeline) -> dict[str, Any]:
         return {
-            **picked(record, "run steps n_sentences rare_reason"),
+            **to_json(record, "run steps n_sentences rare_reason"),
             "courses": [record.describe(course) for course in record.courses],
             "figure": self.figure(record),
         }
@@ -219,7 +219,7 @@ def read_timeline(run: Path) -> HeadTimeline:
                 roles=tuple(at_steps[step][head].role for step in steps),
                 metrics=at_steps[steps[-1]][head].metrics,
             )
-            for head in _ordered(every)
+            for head in _sort_heads(every)
         ),
     )
 
@@ -241,7 +241,7 @@ class _Entry(NamedTuple):
     metrics: dict[str, float]
 
 
-def _ordered(heads: set[HeadId]) -> Sequence[HeadId]:
+def _sort_heads(heads: set[HeadId]) -> Sequence[HeadId]:
     return sorted(heads, key=lambda head: (KINDS.index(head.kind), head))
 
 

@@ -76,7 +76,7 @@ class NormTrace:
         return ("r/√(mean(r²)+ε)", standardized), ("γ", self.scale), ("RMS(r)", self.after)
 
 
-def normed(rows: Tensor, norm: Norm) -> Tensor:
+def normalize_rows(rows: Tensor, norm: Norm) -> Tensor:
     linear = LinearNorm.of(norm, rows)
     return linear.apply(rows) + linear.shift
 
@@ -90,7 +90,7 @@ def norm_trace(before: Tensor, norm: Norm) -> NormTrace:
         deviation=linear.deviation.item(),
         scale=linear.scale,
         shift=linear.shift,
-        after=normed(before[None], norm)[0],
+        after=normalize_rows(before[None], norm)[0],
     )
 
 
@@ -169,7 +169,7 @@ def trace_head(
         stream = stream.clone()
         stream[row] = embedding.result
     is_pre_norm = model.config.norm == "pre"
-    entering = normed(stream, place.own_norm) if is_pre_norm else stream
+    entering = normalize_rows(stream, place.own_norm) if is_pre_norm else stream
     memory = observed.memory if head.kind == "cross" else entering
     projected = _project(place.attention, entering, memory, observed.query)
     all_weights, all_context = _all_heads(projected, observed.visible)
