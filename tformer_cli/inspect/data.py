@@ -21,15 +21,15 @@ DIGITS = 6  # Significant digits of every number: more than float32 weights carr
 
 def get_attributes(record: object, names: str) -> dict[str, Any]:
     """Maps attributes: ``name``, ``key=path.to.it``, or ``*path``, whose entries join them."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in names.split():
         key, _, path = name.partition("=")
         value = attrgetter(path or key.lstrip("*"))(record)
         if key.startswith("*"):
-            found |= vars(value) if is_dataclass(value) else value
+            values |= vars(value) if is_dataclass(value) else value
         else:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def to_json(record: object, names: str) -> dict[str, Any]:

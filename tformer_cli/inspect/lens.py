@@ -140,9 +140,9 @@ def batches(model: Inspected, pairs: Sequence[IdPair]) -> Iterator[tuple[list[in
     order = sorted(range(len(pairs)), key=lambda n: (max(map(len, pairs[n])), n), reverse=True)
     while order:
         longest = max(map(len, pairs[order[0]])) + 2
-        some = order[: max(1, BATCH_TOKENS // longest)]
-        del order[: len(some)]
-        yield some, to_device(batch_of(model, [pairs[n] for n in some], ends=ends), device)
+        numbers = order[: max(1, BATCH_TOKENS // longest)]
+        del order[: len(numbers)]
+        yield numbers, to_device(batch_of(model, [pairs[n] for n in numbers], ends=ends), device)
 
 
 def weights_hash(model: Inspected) -> str:
@@ -156,11 +156,11 @@ def weights_hash(model: Inspected) -> str:
 
 def stored_lens(path: Path, model: Inspected, *, tuned: bool = True) -> Lens:
     """Reads the lens of a model directory; one that was not fitted has no maps."""
-    found = read_maps(path)
-    if found is None:
+    maps = read_maps(path)
+    if maps is None:
         return UNTUNED
-    widths = {len(bias) for _, bias in found.maps.values()}
-    if found.weights != weights_hash(model) or widths != {model.config.d_model}:
+    widths = {len(bias) for _, bias in maps.maps.values()}
+    if maps.weights != weights_hash(model) or widths != {model.config.d_model}:
         if not tuned:  # how well it reads is not known of these weights
             return UNTUNED
         raise ArtifactError(
@@ -168,8 +168,8 @@ def stored_lens(path: Path, model: Inspected, *, tuned: bool = True) -> Lens:
             f"{path} --tune FILE` again, or add --untuned, as with --adapter"
         )
     way = "tuned" if tuned else "untuned"
-    agreement = {name: shares[way] for name, shares in found.agreement.items()}
-    return Lens(found.maps if tuned else {}, agreement)
+    agreement = {name: shares[way] for name, shares in maps.agreement.items()}
+    return Lens(maps.maps if tuned else {}, agreement)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,13 +193,13 @@ def fit_lens(
     read = [pair for n, pair in enumerate(pairs) if n % HELD_OUT != HELD_OUT - 1]
     moments: dict[str, _Moments] = {}
     done = 0
-    for some, batch in batches(model, read):
+    for numbers, batch in batches(model, read):
         _, states = states_of(model, batch)
         for name, earlier, last in _tokens(batch, states):
             if name not in moments:
                 moments[name] = _Moments(earlier.shape[1])
             moments[name].add(earlier.double().cpu(), last.double().cpu())
-        done += len(some)
+        done += len(numbers)
         progress(done)
     maps = {name: sums.solved() for name, sums in moments.items()}
     measured = _measure_layers(model, held, Lens(maps), lambda n: progress(done + n))
@@ -276,12 +276,12 @@ def _measure_layers(
 ) -> list[FittedLayer]:
     scores = {name: _Score(len(bias)) for name, (_, bias) in lens.maps.items()}
     done = 0
-    for some, batch in batches(model, pairs):
+    for numbers, batch in batches(model, pairs):
         hidden, states = states_of(model, batch)
-        found = _predict_tokens(model, hidden)
-        is_token = torch.ones_like(found, dtype=torch.bool)  # one label of a whole text
+        predicted = _predict_tokens(model, hidden)
+        is_token = torch.ones_like(predicted, dtype=torch.bool)  # one label of a whole text
         for mask in (batch.target_output != PAD_ID, batch.source_mask):
-            if mask.shape == found.shape:
+            if mask.shape == predicted.shape:
                 is_token = mask
                 break
         for name, earlier, last in _tokens(batch, states):
@@ -289,10 +289,10 @@ def _measure_layers(
             alike = []
             for layer_lens in (UNTUNED, lens):
                 read = layer_lens.hidden(model, batch, kind, layer, states[kind][layer + 1])
-                alike.append((_predict_tokens(model, read) == found)[is_token])
+                alike.append((_predict_tokens(model, read) == predicted)[is_token])
             scores[name].add_predictions(alike)
             scores[name].add_states(lens.mapped(name, earlier), last)
-        done += len(some)
+        done += len(numbers)
         progress(done)
     return [score.layer(name) for name, score in scores.items()]
 

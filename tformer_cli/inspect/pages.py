@@ -259,17 +259,17 @@ def render_report(report: Report) -> str:
 
 
 def render_view(view: View[Any], records: Iterable[Any], options: object) -> str:
-    found = list(records)
-    if (page := view.page(found, options)) is not None:
+    shown_records = list(records)
+    if (page := view.page(shown_records, options)) is not None:
         return page
     data = report_texts()
     if isinstance(view, SentenceView):
-        shown = [record for record in found if record.sentence.maps is not None]
+        shown = [record for record in shown_records if record.sentence.maps is not None]
         data |= heads_data([replace(record.sentence, heads=(), extras=None) for record in shown])
         for of_sentence, record in zip(data["sentences"], shown, strict=True):
             of_sentence["views"] = {view.name: view.tab(record, options, is_alone=True)}
     else:
-        (record,) = found
+        (record,) = shown_records
         # A view of several sentences has their maps on its page, behind its own tab
         data |= heads_data(getattr(record, "sentences", ())) | {"tab": view.name}
         if (model := getattr(record, "model", None)) is not None:

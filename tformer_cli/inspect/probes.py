@@ -89,9 +89,9 @@ def fit_probe(x: Tensor, y: Tensor, n_labels: int) -> tuple[Tensor, Tensor]:
     def loss() -> Tensor:
         optimizer.zero_grad()
         logits = functional.linear(x, weight, bias)
-        found = functional.cross_entropy(logits, y) + L2 / 2 * weight.square().sum()
-        found.backward()  # type: ignore[no-untyped-call]
-        return found
+        total = functional.cross_entropy(logits, y) + L2 / 2 * weight.square().sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
 
     # Inspection computes without gradients, and here they are needed
     with torch.inference_mode(mode=False), torch.enable_grad():
@@ -113,15 +113,15 @@ def whiten_states(x: Tensor, fitted: Tensor) -> Tensor:
 
 def control_labels(types: Integers, labels: Integers, seed: int) -> Integers:
     """Draws for each type a label from the distribution of the labels (N)."""
-    found, inverse = np.unique(types, return_inverse=True)
-    drawn: Integers = np.random.default_rng(seed).choice(labels, size=len(found))[inverse]
+    kinds, inverse = np.unique(types, return_inverse=True)
+    drawn: Integers = np.random.default_rng(seed).choice(labels, size=len(kinds))[inverse]
     return drawn
 
 
 def held_out(sentences: Integers) -> NDArray[np.bool_]:
     """(N) True where a sentence, given by its number, is not fitted to."""
-    found: NDArray[np.bool_] = sentences % HELD_OUT == HELD_OUT - 1
-    return found
+    is_out: NDArray[np.bool_] = sentences % HELD_OUT == HELD_OUT - 1
+    return is_out
 
 
 def probe(states: Sequence[Tensor], task: Labeled, seed: int) -> ProbeResult:
@@ -138,7 +138,7 @@ def probe(states: Sequence[Tensor], task: Labeled, seed: int) -> ProbeResult:
     ]
     held = task.sentences[out]
     rows = torch.from_numpy(task.rows)
-    read, measured = (torch.from_numpy(some) for some in (~out, out))
+    read, measured = (torch.from_numpy(mask) for mask in (~out, out))
     layers = []
     for layer, all_states in enumerate(states, -1):
         x = all_states[rows].double()
@@ -147,8 +147,8 @@ def probe(states: Sequence[Tensor], task: Labeled, seed: int) -> ProbeResult:
         for labels in tasks:
             y = torch.from_numpy(labels)
             weight, bias = fit_probe(x[read], y[read], len(names))
-            given = functional.linear(x[measured], weight, bias).argmax(dim=1)
-            hits.append((given.numpy() == labels[out]).astype(np.float64))
+            predicted = functional.linear(x[measured], weight, bias).argmax(dim=1)
+            hits.append((predicted.numpy() == labels[out]).astype(np.float64))
         right, by_heart = hits
         layers.append(
             LayerProbe(

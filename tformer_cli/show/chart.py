@@ -166,8 +166,8 @@ def _text(
     parent: Element, text: str, x: float, y: float, *, css: str = "", anchor: str = ""
 ) -> None:
     attributes = {"x": _number(x), "y": _number(y)}
-    given = {"class": css, "text-anchor": anchor}
-    attributes |= {name: value for name, value in given.items() if value}
+    options = {"class": css, "text-anchor": anchor}
+    attributes |= {name: value for name, value in options.items() if value}
     SubElement(parent, "text", attributes).text = text
 
 

@@ -300,10 +300,10 @@ def room_of(console: Console) -> Room:
 def show_blocks(console: Console, blocks: Iterable[Block]) -> None:
     """Prints blocks; a map that fits a screen leaves room for the others and the prompt."""
     # read twice: once to measure what a map must leave room for
-    found = list(blocks)
+    shown_blocks = list(blocks)
     room = room_of(console)
-    others = [other for other in found if not isinstance(other, Map)]
-    for block in found:
+    others = [other for other in shown_blocks if not isinstance(other, Map)]
+    for block in shown_blocks:
         most_rows = None
         if isinstance(block, Map) and block.taller:
             parts = [part for other in others for part in _render_block(console, other, room)]
@@ -340,8 +340,8 @@ def _render_block(
 def _style_text(block: Text, room: Room) -> RenderableType:
     line = Line(style=block.style)
     pairs = ((span, "") if isinstance(span, str) else span for span in block.spans)
-    for style, found in groupby(pairs, key=itemgetter(1)):
-        runs = ((prose(words, room), isinstance(words, Label)) for words, _ in found)
+    for style, spans in groupby(pairs, key=itemgetter(1)):
+        runs = ((prose(words, room), isinstance(words, Label)) for words, _ in spans)
         line.append("".join(isolated(run) if is_label else run for run, is_label in runs), style)
     if not block.wraps:
         line.no_wrap, line.overflow = True, "crop"

@@ -272,17 +272,17 @@ def recorded_attentions(
         (queries, keys, values), (context,) = take(n_rows, n, n // size, n // size), take(n_rows, n)
         return RecordedAttention(queries, keys, values, context)
 
-    found: dict[Place, RecordedAttention] = {
+    attention_of: dict[Place, RecordedAttention] = {
         ("enc", layer): own(n_source, n) for layer, n in enumerate(layers.encoder)
     }
     # with no query before them, which no head shares
     memories = [take(n_source, 0, n // size, n // size) for n in layers.cross]
     for layer, n in enumerate(layers.cross):
         if layers.decoder:
-            found["dec", layer] = own(n_target, layers.decoder[layer])
+            attention_of["dec", layer] = own(n_target, layers.decoder[layer])
         (queries,), (context,), (_, *memory) = take(n_target, n), take(n_target, n), memories[layer]
-        found["cross", layer] = RecordedAttention(queries, memory[0], memory[1], context)
-    return found
+        attention_of["cross", layer] = RecordedAttention(queries, memory[0], memory[1], context)
+    return attention_of
 
 
 def recorded_maps(

@@ -116,20 +116,20 @@ def _exact_row(states: Tensor) -> Tensor:
 def _sublayers(probe: Probe, kind: Kind, number: int) -> list[tuple[nn.Module, dict[str, Tensor]]]:
     """The norm of each sub-layer of a layer and the parts, (T, D) each, that it adds."""
     layer = stacks_of(probe.model)[kind].layers[number]
-    found: list[tuple[nn.Module, dict[str, Tensor]]] = []
+    sublayers: list[tuple[nn.Module, dict[str, Tensor]]] = []
     if layer.recurrence is not None:
         cell = probe.values.cells[kind, number].output
         assert cell is not None  # noqa: S101 - it is called in every pass
-        found.append((layer.recurrence_norm, {f"{kind}.{number}.unit": _exact_row(cell)}))
+        sublayers.append((layer.recurrence_norm, {f"{kind}.{number}.unit": _exact_row(cell)}))
     else:
-        found.append(
+        sublayers.append(
             (layer.self_attention_norm, _heads(probe, (kind, number), layer.self_attention))
         )
     if layer.cross_attention is not None:
         parts = _heads(probe, ("cross", number), layer.cross_attention)
-        found.append((layer.cross_attention_norm, parts))
+        sublayers.append((layer.cross_attention_norm, parts))
     fed = exact(probe.values.fed((kind, number)))
-    return [*found, (layer.feed_forward_norm, {f"{kind}.{number}.ff": fed})]
+    return [*sublayers, (layer.feed_forward_norm, {f"{kind}.{number}.ff": fed})]
 
 
 def _heads(probe: Probe, place: Place, attention: MultiHeadAttention) -> dict[str, Tensor]:

@@ -41,19 +41,19 @@ def pairs_of(first: Probe, second: Probe) -> dict[Kind, Pairs]:
 
     The last positions of a decoder match, whatever their tokens: both decide there.
     """
-    found: dict[Kind, Pairs] = {}
+    pairs_by_kind: dict[Kind, Pairs] = {}
     for kind in stacks_of(first.model):
         both = first.decision, second.decision
         ids = [decision.source_ids if kind == "enc" else decision.prefix_ids for decision in both]
         lengths = [probe.states.entering(kind, 0).shape[1] for probe in (first, second)]
         if kind == "dec":
             last = lengths[0] - 1, lengths[1] - 1
-            found[kind] = [*match_positions(ids[0][:-1], ids[1][:-1]), last]
+            pairs_by_kind[kind] = [*match_positions(ids[0][:-1], ids[1][:-1]), last]
         elif lengths == [len(text_ids) for text_ids in ids]:
-            found[kind] = match_positions(*ids)
+            pairs_by_kind[kind] = match_positions(*ids)
         else:  # Patches of images, of which all have as many
-            found[kind] = [(place, place) for place in range(lengths[0])]
-    return found
+            pairs_by_kind[kind] = [(place, place) for place in range(lengths[0])]
+    return pairs_by_kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,16 +101,16 @@ class Causes:
             at = self._looked_at(head, by_position[number])
             keys = self.labels[0][keys_of(head.kind)]
             most = weights[number, at].topk(min(N_ATTENDED, len(keys)))
-            told = {name: values[row].item() for name, values in effects.items()}
+            by_method = {name: values[row].item() for name, values in effects.items()}
             if self.terms is not None and str(head) in self.terms:
-                told["direct"] = self.terms[str(head)]
+                by_method["direct"] = self.terms[str(head)]
             parts.append(
                 Part(
                     id=str(head),
                     kind=head.kind,
                     layer=head.layer,
                     head=number,
-                    effects=told,
+                    effects=by_method,
                     at=self.labels[0][stack_of(head.kind)][at],
                     row=at,
                     attends=tuple(
@@ -137,8 +137,8 @@ class Causes:
         changes = [
             (head, EVERYWHERE, row) for values in new.values() for row in values for head in heads
         ]
-        found = self.probe.replaced(place, changes).view(-1, len(heads))
-        effects = _means(new, found)
+        changed = self.probe.replaced(place, changes).view(-1, len(heads))
+        effects = _means(new, changed)
         if self.other is not None and patch is not None:
             back = self.other.transplant(place, self.probe, self._pairs_back(place[0]))
             effects["back"] = self.other.replaced(
@@ -231,9 +231,9 @@ class Causes:
                     continue
                 new = self._transplant(place)
                 changes = [(number, [position], new) for number in numbers for position in places]
-                found = self.probe.replaced(place, changes)
+                changed = self.probe.replaced(place, changes)
                 names += [str(HeadId(*place, number)) for number in numbers]
-                values += found.view(len(numbers), -1).tolist()
+                values += changed.view(len(numbers), -1).tolist()
             if names:
                 yield EffectMap(
                     name=f"{direction}: heads at one position",
@@ -259,8 +259,8 @@ class Causes:
         effects: dict[tuple[Place, tuple[int, int, int]], float] = {}
         for place in dict.fromkeys(edge[1] for edge in chosen):  # Those of a layer in one batch
             cells = [cell for _, own, cell in chosen if own == place]
-            found = self.probe.without_edges(place, [[cell] for cell in cells]).tolist()
-            effects |= zip(((place, cell) for cell in cells), found, strict=True)
+            changed = self.probe.without_edges(place, [[cell] for cell in cells]).tolist()
+            effects |= zip(((place, cell) for cell in cells), changed, strict=True)
         for value, place, (head, i, j) in chosen:
             kind = place[0]
             yield EdgeEffect(
@@ -275,14 +275,14 @@ class Causes:
 
 
 def _layer(name: str, place: Place, effects: Mapping[str, Tensor], term: float | None) -> Part:
-    told = {key: value.item() for key, value in effects.items()}
-    told |= {} if term is None else {"direct": term}
-    return Part(id=name, kind=place[0], layer=place[1], head=None, effects=told)
+    by_method = {key: value.item() for key, value in effects.items()}
+    by_method |= {} if term is None else {"direct": term}
+    return Part(id=name, kind=place[0], layer=place[1], head=None, effects=by_method)
 
 
-def _means(new: Mapping[str, Sequence[object]], found: Tensor) -> dict[str, Tensor]:
+def _means(new: Mapping[str, Sequence[object]], changed: Tensor) -> dict[str, Tensor]:
     """Takes the mean over the replacements of each method, whose effects (R, N) stand in a row."""
-    parts = torch.split(found, [len(values) for values in new.values()])
+    parts = torch.split(changed, [len(values) for values in new.values()])
     return {name: part.mean(dim=0) for name, part in zip(new, parts, strict=True)}
 
 

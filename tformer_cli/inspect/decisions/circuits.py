@@ -72,20 +72,20 @@ class PatchedPair:
         """Computes (R) d of sets (R, N) of heads that are kept, all others patched."""
         model, states = self.first.model, self.first.states
         kind = next(iter(stacks_of(model)))
-        found = []
-        for some in torch.split(kept, max(1, self.first.rows_per_pass // FEWER_ROWS)):
+        differences = []
+        for sets in torch.split(kept, max(1, self.first.rows_per_pass // FEWER_ROWS)):
             self.first.before_batch()
             gates, shifts = {}, {}
             for place, (columns, new, matched) in self._places.items():
                 # (R, H) -> (R, H, 1, 1) -> (R, H, Q, 1)
-                patched = ~some[:, columns, None, None].to(new.device) & matched
+                patched = ~sets[:, columns, None, None].to(new.device) & matched
                 gates[place] = (~patched).to(new)
                 shifts[place] = patched * new
-            below = states.entering(kind, 0).repeat(len(some), 1, 1)
+            below = states.entering(kind, 0).repeat(len(sets), 1, 1)
             with gated(model, gates, shifts):
                 hidden = states.rest(model, kind, 0, below)
-            found.append(self.first.decision.of(model, hidden).cpu())
-        return torch.cat(found)
+            differences.append(self.first.decision.of(model, hidden).cpu())
+        return torch.cat(differences)
 
     def reads(self) -> list[float | None]:
         """Gives the weight of each head on the tokens that differ; None where none can.
@@ -93,7 +93,7 @@ class PatchedPair:
         Of cross-attention that is at the position that decides, of others at the position that
         looks there most, a differing one itself left out.
         """
-        found: list[float | None] = []
+        shares: list[float | None] = []
         for head in self.heads:
             keys = self._differing(head)
             weights = self.first.values.taps[head.kind, head.layer].weights()[0, head.head]
@@ -101,8 +101,8 @@ class PatchedPair:
             if head.kind != "cross":
                 queries = [row for row in range(len(weights)) if row not in keys]
             is_read = keys and queries
-            found.append(weights[queries][:, keys].sum(dim=1).max().item() if is_read else None)
-        return found
+            shares.append(weights[queries][:, keys].sum(dim=1).max().item() if is_read else None)
+        return shares
 
     def _differing(self, head: HeadId) -> list[int]:
         stack = keys_of(head.kind)
@@ -157,10 +157,10 @@ def find_circuit(pairs: Sequence[PatchedPair], least: float) -> Circuit:
     kept = first[int(reached[0]) if len(reached) else -1]
     while kept.sum() > 1:
         fewer = kept & ~single[kept]
-        found = faithfulness(torch.cat((d[:, :2], measure_pairs(pairs, fewer)), dim=1))[2:]
-        if found.max() < least:
+        scores = faithfulness(torch.cat((d[:, :2], measure_pairs(pairs, fewer)), dim=1))[2:]
+        if scores.max() < least:
             break
-        kept = fewer[int(found.argmax())]
+        kept = fewer[int(scores.argmax())]
     return Circuit(kept=kept, without=without.tolist(), alone=alone.tolist(), curve=curve.tolist())
 
 

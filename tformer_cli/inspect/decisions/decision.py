@@ -39,13 +39,13 @@ class Decision:
 
     @property
     def source_ids(self) -> list[int]:
-        found: list[int] = self.batch.source[0].tolist()
-        return found
+        ids: list[int] = self.batch.source[0].tolist()
+        return ids
 
     @property
     def prefix_ids(self) -> list[int]:
-        found: list[int] = self.batch.target_input[0].tolist()
-        return found
+        ids: list[int] = self.batch.target_input[0].tolist()
+        return ids
 
 
 def decision_of(
@@ -93,10 +93,10 @@ def chosen_at(record: LogitsRecord, number: int) -> int:
 
 def rival_of(position: PositionLogits, chosen: int) -> int:
     """Gives the most probable id other than the one that was chosen."""
-    found = next((candidate.id for candidate in position.top if candidate.id != chosen), None)
-    if found is None:
+    rival = next((candidate.id for candidate in position.top if candidate.id != chosen), None)
+    if rival is None:
         raise DataError("MODEL: has a single label, so that it decides nothing; name another model")
-    return found
+    return rival
 
 
 class DecidedAlike(DataError):  # noqa: N818 - of many pairs some are, and are left out

@@ -116,23 +116,23 @@ class Probe:
         self, place: Place, n_rows: int, edit: Callable[[range], tuple[Tensor | None, Tensor]]
     ) -> Tensor:
         """Computes (R) effects of gates and shifts, which `edit` makes of some rows at a time."""
-        found = []
-        for some in self.batches(n_rows):
-            gate, shift = edit(some)
-            below = self.states.entering(*place).repeat(len(some), 1, 1)
+        changes = []
+        for rows in self.batches(n_rows):
+            gate, shift = edit(rows)
+            below = self.states.entering(*place).repeat(len(rows), 1, 1)
             with gated(self.model, {} if gate is None else {place: gate}, {place: shift}):
                 hidden = self.states.rest(self.model, *place, below)
-            found.append(self.decision.of(self.model, hidden) - self.d)
-        return torch.cat(found).cpu() if found else torch.empty(0, dtype=torch.float64)
+            changes.append(self.decision.of(self.model, hidden) - self.d)
+        return torch.cat(changes).cpu() if changes else torch.empty(0, dtype=torch.float64)
 
     def replaced(self, place: Place, changes: Sequence[Change]) -> Tensor:
         """Computes (R) effects of changes of a layer's heads, one at a time."""
         context = self.values.context(place)
 
-        def edit(some: range) -> tuple[Tensor, Tensor]:
-            gate = context.new_ones(len(some), *context.shape[:2], 1)
-            shift = context.new_zeros(len(some), *context.shape)
-            for row, (head, positions, new) in enumerate(changes[some.start : some.stop]):
+        def edit(rows: range) -> tuple[Tensor, Tensor]:
+            gate = context.new_ones(len(rows), *context.shape[:2], 1)
+            shift = context.new_zeros(len(rows), *context.shape)
+            for row, (head, positions, new) in enumerate(changes[rows.start : rows.stop]):
                 # A slice is a view, so that what is set in it is set in the gate
                 heads = slice(head, head + 1) if isinstance(head, int) else head
                 gate[row, heads][:, positions] = 0.0
@@ -149,9 +149,9 @@ class Probe:
         tap = self.values.taps[place]
         weights = tap.weights()[0]
 
-        def edit(some: range) -> tuple[None, Tensor]:
-            shift = tap.context.new_zeros(len(some), *tap.context.shape[1:])
-            for number, removed in enumerate(edges[some.start : some.stop]):
+        def edit(rows: range) -> tuple[None, Tensor]:
+            shift = tap.context.new_zeros(len(rows), *tap.context.shape[1:])
+            for number, removed in enumerate(edges[rows.start : rows.stop]):
                 for head, i, j in removed:
                     shift[number, head, i] -= weights[head, i, j] * tap.value[0, head, j]
             return None, shift
@@ -161,14 +161,14 @@ class Probe:
     @torch.no_grad()
     def with_states(self, kind: Kind, layer: int, states: Tensor) -> Tensor:
         """Computes (R) effects of states (R, T, D) that enter a layer, or leave the last one."""
-        found = [
+        differences = [
             self.decision.of(
                 self.model,
-                self.states.rest(self.model, kind, layer, states[some.start : some.stop]),
+                self.states.rest(self.model, kind, layer, states[rows.start : rows.stop]),
             )
-            for some in self.batches(len(states))
+            for rows in self.batches(len(states))
         ]
-        return (torch.cat(found) - self.d).cpu()
+        return (torch.cat(differences) - self.d).cpu()
 
     @torch.no_grad()
     def with_fed(self, place: Place, new: Tensor) -> Tensor:

@@ -66,11 +66,11 @@ def metrics_of(
             total = weights.sum(axis=-1, keepdims=True)
             weights = weights / np.where(total > 0.0, total, 1.0)  # a row of 0 stays
         n_visible = maps.n_visible if kind == "dec" else None
-        found = head_metrics(weights, kind, rare, n_visible, has_eos=maps.has_source_eos)
+        by_head = head_metrics(weights, kind, rare, n_visible, has_eos=maps.has_source_eos)
         if 0 < maps.segment < weights.shape[1]:
             shares = memory_shares(weights, maps.segment)
-            found = [{**own, "memory": share} for own, share in zip(found, shares, strict=True)]
-        computed[kind, layer] = found
+            by_head = [{**own, "memory": share} for own, share in zip(by_head, shares, strict=True)]
+        computed[kind, layer] = by_head
     return {head: computed[head.kind, head.layer][head.head] for head in heads}
 
 
@@ -104,9 +104,9 @@ def head_metrics(
         weights[None], n_rows, n_keys, kind, is_rare, n_visible, has_eos=np.array([has_eos])
     )
     columns = {
-        name: (found.totals[0] / found.n_rows[0]).tolist()
-        for name, found in sums.items()
-        if found.n_rows[0]
+        name: (metric.totals[0] / metric.n_rows[0]).tolist()
+        for name, metric in sums.items()
+        if metric.n_rows[0]
     }
     return [
         {name: column[head] for name, column in columns.items()} for head in range(len(weights))

@@ -128,8 +128,8 @@ class KindReport:
     def record(self) -> dict[str, Any]:
         # JSON has no NaN
         scores = {"auroc": self.auroc, "auroc_of_probability": self.auroc_of_probability}
-        told = {name: None if isnan(value) else value for name, value in scores.items()}
-        return {"kind": self.kind, "lines": self.lines, **told}
+        values = {name: None if isnan(value) else value for name, value in scores.items()}
+        return {"kind": self.kind, "lines": self.lines, **values}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,13 +176,13 @@ def calibrate(
     # Sentences by themselves are judged by themselves, as lines of one sentence are here
     translator = opened.translator.listening(heads).of_sentences()
     pairs = _different_pairs(sources, references)
-    given = _score_lines(translator, opened, pairs, settings, progress)
-    items = [*given, *_break_lines(translator, opened, pairs, given, settings, progress)]
-    kept = [item for item in given if not item.is_wrong]
+    scored = _score_lines(translator, opened, pairs, settings, progress)
+    items = [*scored, *_break_lines(translator, opened, pairs, scored, settings, progress)]
+    kept = [item for item in scored if not item.is_wrong]
     if len(kept) < LEAST_OF_KIND:
-        n_wrong = f"{len(given) - len(kept)}" if kept else "all"
+        n_wrong = f"{len(scored) - len(kept)}" if kept else "all"
         raise DataError(
-            f"--below: {n_wrong} of {len(given)} lines have a chrF below {settings.below:g}, and "
+            f"--below: {n_wrong} of {len(scored)} lines have a chrF below {settings.below:g}, and "
             f"right ones are needed, too, at least {LEAST_OF_KIND}; choose a lower one, or another "
             "--reference"
         )
@@ -208,7 +208,7 @@ def calibrate(
             log_ratio=log_ratio,
             masses=tuple(tuple(np.round(item.part.mass, 5).tolist()) for item in kept),
             lengths=tuple(len(item.part.target_ids) for item in kept),
-            lines=len(given),
+            lines=len(scored),
             below=settings.below,
             broken=settings.broken,
             scores={name: round(values[0], 6) for name, values in report.measures.items()},
@@ -224,17 +224,17 @@ def _different_pairs(sources: Sequence[str], references: Sequence[str]) -> list[
     filled = [
         pair for pair in zip(sources, references, strict=True) if not any(map(is_blank, pair))
     ]
-    found: dict[str, tuple[str, str]] = {}
+    reference_of: dict[str, tuple[str, str]] = {}
     for source, reference in filled:
-        found.setdefault(source.strip(), (source, reference))
-    if len(found) < LEAST_LINES:
-        n_repeats = len(filled) - len(found)
+        reference_of.setdefault(source.strip(), (source, reference))
+    if len(reference_of) < LEAST_LINES:
+        n_repeats = len(filled) - len(reference_of)
         repeats = f" ({count_of(n_repeats, 'repeat')} omitted)" if n_repeats else ""
         raise DataError(
-            f"--source: has {count_of(len(found), 'pair')} with text{repeats}, too few to "
+            f"--source: has {count_of(len(reference_of), 'pair')} with text{repeats}, too few to "
             f"calibrate; give at least {LEAST_LINES}, better 1,000"
         )
-    return [*found.values()]
+    return [*reference_of.values()]
 
 
 def _translate_lines(
@@ -256,8 +256,8 @@ def _score_lines(
 ) -> list[Item]:
     """Translates the lines as they are, and compares the translations with the references."""
     chrf, items = make_metric("chrf"), []
-    found = _translate_lines(translator, opened, [source for source, _ in pairs])
-    for line, (translated, (_, reference)) in enumerate(zip(found, pairs, strict=True)):
+    translations = _translate_lines(translator, opened, [source for source, _ in pairs])
+    for line, (translated, (_, reference)) in enumerate(zip(translations, pairs, strict=True)):
         progress(line + 1)
         if translated is not None:
             score = chrf.sentence_score(translated[0], [reference]).score / 100
@@ -269,7 +269,7 @@ def _break_lines(
     translator: Translator,
     opened: Opened,
     pairs: Sequence[tuple[str, str]],
-    given: Sequence[Item],
+    scored: Sequence[Item],
     settings: CalibrationSettings,
     progress: Callable[[int], None],
 ) -> Iterator[Item]:
@@ -291,7 +291,7 @@ def _break_lines(
     if not translator.has_shortlist:
         for kind in BROKEN_TARGETS:
             yield from _force_targets(
-                translator, opened, kind, random.sample(given, min(n_each, len(given)))
+                translator, opened, kind, random.sample(scored, min(n_each, len(scored)))
             )
 
 
@@ -323,11 +323,11 @@ def _force_targets(
     side = opened.directory.tokenizer.target
     scored = translator.score([pair[1] for pair in pairs], [pair[2] for pair in pairs])
     texts = side.decode_batch([pair[2] for pair in pairs])
-    for (line, source, target, words), found, text in zip(pairs, scored, texts, strict=True):
-        if found.attention is not None:
+    for (line, source, target, words), score, text in zip(pairs, scored, texts, strict=True):
+        if score.attention is not None:
             part = Part(
-                steps=np.array(found.token_log_probabilities),
-                attention=found.attention.weights.astype(np.float64),
+                steps=np.array(score.token_log_probabilities),
+                attention=score.attention.weights.astype(np.float64),
                 source_ids=source,
                 target_ids=target,
                 source_words=words,
@@ -381,15 +381,15 @@ def _cross_validate(
 
     That one, the log-probability, has Platt's scaling, which keeps its order.
     """
-    found, alone = np.zeros(len(y)), np.zeros(len(y))
+    doubt, alone = np.zeros(len(y)), np.zeros(len(y))
     for fold in range(N_FOLDS):
         out = folds == fold
         means, deviations, fitted = _fit(x[~out], y[~out], weights[~out], is_given[~out])
-        read, judged = (terms_of(x[some], means, deviations) for some in (~out, out))
-        found[out] = logistic(judged @ fitted[:-1] + fitted[-1])
+        read, judged = (terms_of(x[fold_rows], means, deviations) for fold_rows in (~out, out))
+        doubt[out] = logistic(judged @ fitted[:-1] + fitted[-1])
         weight, intercept = fit_logistic(read[:, :1], y[~out], weights[~out], L2)
         alone[out] = logistic(judged[:, 0] * weight + intercept)
-    return found, alone
+    return doubt, alone
 
 
 def _report(

@@ -110,12 +110,12 @@ class Decider:
         ]
         return probes, chosen, logits
 
-    def _decisions(self, found: Sequence[LogitsRecord], chosen: Chosen) -> list[Decision]:
+    def _decisions(self, logits: Sequence[LogitsRecord], chosen: Chosen) -> list[Decision]:
         """Makes the same decision of each sentence: behind the first one's prefix, or its own."""
         prefix: tuple[int, ...] = ()
         decisions = []
         device = next(self.model.parameters()).device
-        for record in found:
+        for record in logits:
             sentence, maps = record.sentence, record.sentence.captured
             position = record.positions[-1].position
             if sentence.has_both_sides:
@@ -160,8 +160,8 @@ class Finder:
         foil: str | None = None,
         corpus: Iterable[str] | None = None,
     ) -> DecisionRecord:
-        probes, chosen, found = self._decider.decided(records, target, foil)
-        record = self._record(records, probes, chosen, corpus, found[0])
+        probes, chosen, logits = self._decider.decided(records, target, foil)
+        record = self._record(records, probes, chosen, corpus, logits[0])
         return replace(record, notes=(*self._cut(records[0], chosen, target, foil), *record.notes))
 
     def _cut(

@@ -228,20 +228,20 @@ class HeadInspector:
                 f"--rank: line {index + 1} has only {count_of(n_found, 'translation')}, but rank "
                 f"{self._rank} is asked for; choose a lower rank, or widen the beam"
             )
-        found = translation.hypotheses[self._rank - 1]
-        ids = translation.source_ids, found.token_ids
+        hypothesis = translation.hypotheses[self._rank - 1]
+        ids = translation.source_ids, hypothesis.token_ids
         # where nothing is left of a line there was no search
         live = self._live_maps(index, line, constraints, *ids) if translation.n_parts else None
         searched = self._translator.prepare([line], index, [constraints])[0].sentences
         n_forced = sum(len(sentence.prefix) for sentence in searched)
         return self._record(
             index,
-            (line, found.text),
+            (line, hypothesis.text),
             self._captured(*ids) if live is None else live,
-            score=found.score,
+            score=hypothesis.score,
             rank=self._rank,
             mode="forced" if live is None else "live",
-            forced=found.token_log_probabilities[:n_forced],
+            forced=hypothesis.token_log_probabilities[:n_forced],
         )
 
     def _live_maps(

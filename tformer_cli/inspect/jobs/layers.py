@@ -184,10 +184,10 @@ def read_corpus(
     A line that is held out must not be one that is fitted to; what is too long is left out.
     """
     report = ReadReport()
-    found: dict[IdPair, None] = {}
+    pairs: dict[IdPair, None] = {}
     for buffer in corpus_pairs(opened, lines, targets):
         fitting = report.fitting(buffer, opened.config, longest_side(opened.config))[1]
-        found |= dict.fromkeys((tuple(source), tuple(target)) for source, target in fitting)
-        if len(found) >= MOST_LINES:
+        pairs |= dict.fromkeys((tuple(source), tuple(target)) for source, target in fitting)
+        if len(pairs) >= MOST_LINES:
             break
-    return [*found][:MOST_LINES]
+    return [*pairs][:MOST_LINES]

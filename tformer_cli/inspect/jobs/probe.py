@@ -134,8 +134,8 @@ class _Corpus:
                 source, target = ids_read(self._model.config, *pair)
                 read = {"enc": source, "dec": target}
                 for kind in self._sides:
-                    given = labels if kind == self._labeled else None
-                    self.tokens[kind] += self._rows(kind, number, read[kind], given)
+                    row_labels = labels if kind == self._labeled else None
+                    self.tokens[kind] += self._rows(kind, number, read[kind], row_labels)
                     kept[kind].append(
                         [layer[row, : len(read[kind])].cpu() for layer in states[kind]]
                     )

@@ -71,9 +71,9 @@ def inspect_report(
     n_positions = min(max(longest, FEWEST_POSITIONS), N_POSITIONS, subject.model.config.n_positions)
     options = replace(options, n_positions=n_positions)
     of_model: dict[str, Any] = {
-        name: found
+        name: data
         for name, view in all_views().items()
-        if isinstance(view, ModelView) and (found := view.report(subject, options)) is not None
+        if isinstance(view, ModelView) and (data := view.report(subject, options)) is not None
     }
     if options.ablation and subject.summary.task in DECISION.tasks:
         _decide(opened, sentences, of_model)
@@ -90,7 +90,7 @@ def _decide(opened: Opened, sentences: list[SentenceReport], shared: dict[str, A
     from tformer_cli.inspect.views.decision import VIEW as DECISION
     from tformer_cli.inspect.views.decision import DecisionOptions
 
-    def found(*records: HeadsRecord) -> "DecisionRecord":
+    def decide(*records: HeadsRecord) -> "DecisionRecord":
         # Their names, as metrics would select anew
         names = tuple(map(str, records[0].heads))
         settings = DecisionOptions(method=DECIDED_BY, heads=names)
@@ -98,12 +98,12 @@ def _decide(opened: Opened, sentences: list[SentenceReport], shared: dict[str, A
 
     if len(sentences) == 2:
         with suppress(DataError):  # They do not part, or have no place in common
-            shared[DECISION.name] = found(*(sentence.heads for sentence in sentences))
+            shared[DECISION.name] = decide(*(sentence.heads for sentence in sentences))
             return
     for n, sentence in enumerate(sentences):
         if not sentence.heads.lacks_gaps:
             sentences[n] = replace(
-                sentence, views={**sentence.views, DECISION.name: found(sentence.heads)}
+                sentence, views={**sentence.views, DECISION.name: decide(sentence.heads)}
             )
 
 
@@ -112,11 +112,11 @@ def _inspect(subject: Subject, record: HeadsRecord, options: ReportOptions) -> S
     return SentenceReport(
         heads=record,
         views={
-            name: found
+            name: data
             for name, view in all_views().items()
             if isinstance(view, SentenceView)
             and subject.summary.task in view.tasks
-            and (found := view.report(subject, record, options)) is not None
+            and (data := view.report(subject, record, options)) is not None
         },
     )
 

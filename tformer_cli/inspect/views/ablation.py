@@ -303,8 +303,8 @@ class AblationView(SentenceView[SentenceAblation]):
     ) -> SentenceAblation | None:
         if not options.ablation:
             return None
-        found = self.read(subject, sentence, NoOptions())
-        return found if found.n_tokens else None
+        ablation = self.read(subject, sentence, NoOptions())
+        return ablation if ablation.n_tokens else None
 
     def json(self, record: SentenceAblation) -> dict[str, Any]:
         effects = {str(head): jsonable(effect) for head, effect in record.effects.items()}

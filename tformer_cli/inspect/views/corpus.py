@@ -56,10 +56,10 @@ class CorpusView(View[CorpusRecord]):
         roles = {summary.head: summary.role for summary in summaries}
         yield from role_grid(roles, room, record.rare_reason)
         for kind in KINDS:
-            found = [summary for summary in summaries if summary.head.kind == kind]
-            if found:
+            of_kind = [summary for summary in summaries if summary.head.kind == kind]
+            if of_kind:
                 yield BLANK
-                yield _table(KIND_NAMES[kind], found, COLUMNS[kind], room)
+                yield _table(KIND_NAMES[kind], of_kind, COLUMNS[kind], room)
         sentences = count_of(summaries[0].n_sentences, "sentence")
         yield text(
             f"{sentences}; entropy in nats; means over rows, with half the width of their 95 % "

@@ -284,11 +284,11 @@ class DecisionView(View[DecisionRecord]):
             yield BLANK
             yield _table(record, "layers", record.layers, attends=False)
         yield from _legend(record)
-        for found in record.maps:
+        for effects in record.maps:
             # That of the other direction is the same with the sentences exchanged; JSON has it
-            if found.direction != "back" and found.strongest:
+            if effects.direction != "back" and effects.strongest:
                 yield BLANK
-                yield from _single_positions(found)
+                yield from _single_positions(effects)
         if record.edges:
             yield BLANK
             yield _edges(record)

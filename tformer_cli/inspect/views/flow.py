@@ -122,12 +122,12 @@ class FlowRecord:
             ("source", sentence.source_pieces, flow.source),
             ("prefix", sentence.input_pieces[: position + 1], flow.prefix),
         )
-        found = [
+        label_shares = [
             (side, label, share)
             for side, labels, shares in sides
             for label, share in zip(labels, shares[position].tolist(), strict=False)
         ]
-        return sorted(found, key=lambda label_share: -label_share[2])[:n]
+        return sorted(label_shares, key=lambda label_share: -label_share[2])[:n]
 
     def __str__(self) -> str:
         return str(self.sentence)

@@ -296,8 +296,8 @@ def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
         row.append(candidates)
         n_fewest = min(n_fewest, n_shown)
     yield replace(table, head=(*head, "most probable"), texts=(5,), n_repeated=2)
-    given = "label given" if sentence.gives_labels else f"token {_verb(sentence)}"
-    legend = f"p: probability of the {given}; rank: 1 is the most probable; entropy in nats"
+    whose = "label given" if sentence.gives_labels else f"token {_verb(sentence)}"
+    legend = f"p: probability of the {whose}; rank: 1 is the most probable; entropy in nats"
     if n_fewest < n_asked:
         legend += f"; at least {n_fewest} of {n_asked} candidates shown, --format jsonl has all"
     yield text(legend, style="dim")
@@ -455,9 +455,9 @@ class LogitsView(SentenceView[LogitsRecord]):
             mapped = ", by fitted maps" if lens is not None and lens.maps else ""
             yield text((f"logit lens: what each {stack} layer would have {says}{mapped}", "bold"))
             yield lens_table(sentence, record.positions, room)
-            given = "given" if sentence.gives_labels else _verb(sentence)
+            verb = "given" if sentence.gives_labels else _verb(sentence)
             yield text(
-                f"number: the probability of that {unit}; bold: the {unit} that was {given}; "
+                f"number: the probability of that {unit}; bold: the {unit} that was {verb}; "
                 "settled: the layer from which on it stays the most probable one",
                 style="dim",
             )

@@ -342,9 +342,9 @@ class PositionsView(ModelView[PositionsRecord]):
             "kind": record.kind,
             "tables": tables,
             **{
-                name: [biases.data for biases in found]
-                for name, found in (("biases", record.biases), ("scores", record.scores))
-                if found
+                name: [biases.data for biases in of_stacks]
+                for name, of_stacks in (("biases", record.biases), ("scores", record.scores))
+                if of_stacks
             },
         }
 
@@ -420,24 +420,24 @@ class PositionBiases:
 def stack_inputs(model: Inspected) -> Iterator[tuple[str, PositionedEmbedding]]:
     """Yields the name of each stack that a model has, and what embeds its tokens."""
     for stack in ("encoder", "decoder"):
-        if (given := getattr(model, f"{stack}_input", None)) is not None:
-            yield stack, given
+        if (stack_input := getattr(model, f"{stack}_input", None)) is not None:
+            yield stack, stack_input
 
 
 def read_biases(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...]:
     import torch
 
-    found = []
-    for stack, given in stack_inputs(model):
-        if not given.positions.biases:
+    stack_biases = []
+    for stack, stack_input in stack_inputs(model):
+        if not stack_input.positions.biases:
             continue
         # the query in the middle: all offsets are before or behind it
         last = n_positions - 1
         keys = torch.arange(n_positions if stack == "decoder" else 2 * n_positions - 1)
         with torch.inference_mode():
-            biases = given.positions.bias(torch.tensor([last]), keys)[:, 0].cpu().double()
-        found.append(PositionBiases(stack, tuple((keys - last).tolist()), biases))
-    return tuple(found)
+            biases = stack_input.positions.bias(torch.tensor([last]), keys)[:, 0].cpu().double()
+        stack_biases.append(PositionBiases(stack, tuple((keys - last).tolist()), biases))
+    return tuple(stack_biases)
 
 
 def bias_blocks(title: str, biases: PositionBiases, room: Room) -> Iterator[Block]:
@@ -468,7 +468,7 @@ def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
     from tformer_cli.model.base import N_SPECIAL_TOKENS
 
     config = model.config
-    turned = [stack for stack, given in stack_inputs(model) if given.positions.turns]
+    turned = [stack for stack, stack_input in stack_inputs(model) if stack_input.positions.turns]
     room = config.max_positions - 1  # for the end or the begin of sentence
     last = min(n_positions - 1, (room - 1) // 2)
     if not turned or reads_names(config) or last < 1:
@@ -490,14 +490,14 @@ def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
             seen = scores[:, first:, first:]
             means = _by_offset(seen, last, length, is_causal=is_causal)
             sums[place] = sums.get(place, torch.zeros_like(means)) + means
-    found = []
+    offset_scores = []
     for (kind, layer), total in sums.items():
         stack = "encoder" if kind == "enc" else "decoder"
         offsets = range(-last, 1 if kind == "dec" else last + 1)
         means = total / N_TEXTS
         centered = means - means.mean(dim=1, keepdim=True)
-        found.append(PositionBiases(stack, tuple(offsets), centered, layer=layer))
-    return tuple(found)
+        offset_scores.append(PositionBiases(stack, tuple(offsets), centered, layer=layer))
+    return tuple(offset_scores)
 
 
 def _scores(tap: AttentionTap) -> Tensor:

@@ -68,8 +68,8 @@ def _step_blocks(step: Step, quiz: Quiz, room: Room) -> Iterator[Block]:
         yield _paragraph(f"e.g. {step.worked}", "italic")
     if step.difference is not None:
         names = ", ".join(check.what for check in step.checks)
-        found = f"✓ as the model: {names}; max difference {step.difference:.1e}"
-        yield _paragraph(found, "green")
+        verdict = f"✓ as the model: {names}; max difference {step.difference:.1e}"
+        yield _paragraph(verdict, "green")
 
 
 def _paragraph(words: str, style: str) -> Text:

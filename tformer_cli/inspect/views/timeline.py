@@ -144,10 +144,10 @@ class HeadTimeline:
 
     def first_steps(self, course: HeadCourse) -> dict[Role, int]:
         """The step at which a head had each of its roles for the first time."""
-        found: dict[Role, int] = {}
+        step_of: dict[Role, int] = {}
         for step, role in zip(self.steps, course.roles, strict=True):
-            found.setdefault(role, step)
-        return found
+            step_of.setdefault(role, step)
+        return step_of
 
     def last_change(self, course: HeadCourse) -> int | None:
         """The step at which a head was last seen in another role than before; None: at no step."""
@@ -158,11 +158,11 @@ class HeadTimeline:
 
     def first_appearances(self) -> dict[Role, tuple[int, HeadId]]:
         """The step at which any head first had each role, and the first such head."""
-        found: dict[Role, tuple[int, HeadId]] = {}
+        first_of: dict[Role, tuple[int, HeadId]] = {}
         for place, step in enumerate(self.steps):
             for course in self.courses:
-                found.setdefault(course.roles[place], (step, course.head))
-        return found
+                first_of.setdefault(course.roles[place], (step, course.head))
+        return first_of
 
     @property
     def rare_reason(self) -> str:
@@ -205,8 +205,8 @@ def read_timeline(run: Path) -> HeadTimeline:
     at_steps: dict[int, dict[HeadId, _Entry]] = {}
     for entry in read_run_log(run, HEADS_LOG, absent, _entry):
         at_steps.setdefault(entry.step, {})[entry.head] = entry
-    every = max((set(found) for found in at_steps.values()), key=len, default=set())
-    steps = [step for step, found in sorted(at_steps.items()) if set(found) == every]
+    every = max((set(heads) for heads in at_steps.values()), key=len, default=set())
+    steps = [step for step, heads in sorted(at_steps.items()) if set(heads) == every]
     if not steps:
         raise DataError(f"{run / HEADS_LOG}: has no step yet; wait until the run has begun")
     return HeadTimeline(

@@ -52,8 +52,8 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     head, row, query, keys = subject.head, subject.row, subject.query, subject.keys
     rows, labels, formulas, checks = [trace.stream[row]], ["x"], [], []
     if trace.embedding is not None:
-        given, labels_given, formula = _describe_embedding(trace.embedding)
-        rows, labels = [*given, *rows], [*labels_given, *labels]
+        embedded, labels_given, formula = _describe_embedding(trace.embedding)
+        rows, labels = [*embedded, *rows], [*labels_given, *labels]
         formulas.append(formula)
         says = _begins(trace.embedding)
         if trace.embedding.norm is not None:
