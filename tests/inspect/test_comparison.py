@@ -139,10 +139,10 @@ def test_equal_maps_are_exactly_0_apart_and_disjoint_ones_ln_2():
 
 
 def test_one_key_against_two_is_the_closed_form():
-    one, two = np.array([[[1.0, 0.0]]]), np.array([[[0.5, 0.5]]])
+    one_key, two_keys = np.array([[[1.0, 0.0]]]), np.array([[[0.5, 0.5]]])
     # m = (3/4, 1/4): ½ ln(4/3) + ½ (½ ln(2/3) + ½ ln 2)
     expected = 0.5 * math.log(4 / 3) + 0.25 * (math.log(2 / 3) + math.log(2))
-    assert divergence_sums(one, two).item() == pytest.approx(expected, rel=1e-12)
+    assert divergence_sums(one_key, two_keys).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_means_are_over_the_rows_of_all_sentences(make_record):

@@ -39,8 +39,8 @@ def part(**changes):
     return Part(**{**made, **changes})
 
 
-def signals(one, *, masses=(), lengths=(), log_ratio=0.0, seen=None):
-    values = signals_of(one, Usual(log_ratio, Masses(masses, lengths), seen))
+def signals(given_part, *, masses=(), lengths=(), log_ratio=0.0, seen=None):
+    values = signals_of(given_part, Usual(log_ratio, Masses(masses, lengths), seen))
     return dict(zip([signal.name for signal in SIGNALS], values, strict=True))
 
 
@@ -64,11 +64,11 @@ def test_signals_are_those_of_the_formulas():
     assert signals(part(attention=np.array([[0.95, 0.05, 0.0]] * 3)))["ignored"] == 0.5
 
 
-def moved(one, other):
+def moved(first, other):
     """W₁ of two distributions on the line: carries what is too much from place to place."""
-    size, carried, cost = max(len(one), len(other)), 0.0, 0.0
+    size, carried, cost = max(len(first), len(other)), 0.0, 0.0
     for place in range(size):
-        carried += one[place] if place < len(one) else 0.0
+        carried += first[place] if place < len(first) else 0.0
         carried -= other[place] if place < len(other) else 0.0
         cost += abs(carried)
     return cost  # fmt: skip
@@ -80,7 +80,7 @@ def test_wass_to_data_is_the_mean_distance_of_the_nearest_as_long():
     lengths = [10, 10, 11, 10, 10, 9, 10, 30]
     for size in (2, 5, 12):
         own = random.dirichlet(np.ones(size))
-        distances = [moved(own, one) for one in masses[:-1]]  # the last is too long
+        distances = [moved(own, mass) for mass in masses[:-1]]  # the last is too long
         nearest = np.mean(sorted(distances)[:4]) / size
         assert Masses(masses, lengths).distance(own, 10) == pytest.approx(nearest)
     # Nothing is as long as 50: the four nearest in length are compared
@@ -127,10 +127,10 @@ def calibrate(path, texts, *options):
 
 def test_a_report_has_every_kind_and_every_number(calibrated):
     path, report = calibrated
-    kinds = [one["kind"] for one in report["kinds"]]
+    kinds = [kind["kind"] for kind in report["kinds"]]
     assert kinds == ["chrF", *BROKEN_SOURCES, *BROKEN_TARGETS]
     assert (report["lines"], report["wrong"], report["kinds"][0]["auroc"]) == (64, 0, None)
-    assert all(0 <= one["auroc"] <= 1 for one in report["kinds"][1:])
+    assert all(0 <= kind["auroc"] <= 1 for kind in report["kinds"][1:])
     assert report["signals"].keys() == {signal.name for signal in SIGNALS}
     found = read_calibration(path)
     assert found.scores["auroc"] == pytest.approx(report["measures"]["auroc"]["doubt"], abs=1e-6)
@@ -149,14 +149,14 @@ def test_what_is_read_by_force_is_what_a_search_heard(zoo):
     heads, given = [(0, 0), (0, 1)], {"device": "cpu", "split_sentences": "none"}
     translator = open_model(zoo["translate"], **given).translator.listening(heads)
     found = translator.translate(ENGLISH)
-    targets = [one.hypotheses[0].token_ids for one in found]
+    targets = [translation.hypotheses[0].token_ids for translation in found]
     for engine in ("tformer", "torch"):
         same = open_model(zoo["translate"], engine=engine, **given).translator
-        forced = same.listening(heads).score([one.source_ids for one in found], targets)
-        for one, other in zip(found, forced, strict=True):
-            steps = one.hypotheses[0].token_log_probabilities
+        forced = same.listening(heads).score([t.source_ids for t in found], targets)
+        for translation, other in zip(found, forced, strict=True):
+            steps = translation.hypotheses[0].token_log_probabilities
             assert other.token_log_probabilities == pytest.approx(steps, abs=1e-4)
-            heard = one.hypotheses[0].attention[0].weights
+            heard = translation.hypotheses[0].attention[0].weights
             assert other.attention.weights == pytest.approx(heard, abs=1e-5)
     assert same.score([(5, 6)], [(7,)])[0].attention is None
 
@@ -171,21 +171,21 @@ def test_doubt_changes_no_translation(calibrated, zoo):
             for more in ([], ["--doubt"])
         )
     )
-    for one, other in zip(plain, doubted, strict=True):
+    for translation, other in zip(plain, doubted, strict=True):
         doubt, words = other.pop("doubt"), other.pop("word_probabilities")
         assert ("doubt" in other["flags"]) == (doubt >= 0.5)
         other["flags"] = [flag for flag in other["flags"] if flag != "doubt"]
-        assert one == other
+        assert translation == other
         assert 0 <= doubt <= 1
         assert [word for word, _ in words] == other["translation"].split()
     assert (doubted[len(ENGLISH)]["translation"], plain[-1]["index"]) == ("", len(ENGLISH) + 1)
     tsv = run("translate", path, "--format", "tsv", "--doubt", "-q", "--alignments", "pharaoh",
               stdin=lines).stdout  # fmt: skip
     columns = [line.split("\t") for line in tsv.splitlines()]
-    assert {len(one) for one in columns} == {6}
+    assert {len(column) for column in columns} == {6}
     again = run("translate", path, "--format", "jsonl", "--doubt", "-q", stdin=lines).stdout
     expected = [json.loads(line)["doubt"] for line in again.splitlines()]
-    assert [float(one[4]) for one in columns] == expected
+    assert [float(column[4]) for column in columns] == expected
 
 
 def test_the_doubt_of_several_sentences_is_that_of_the_worst(calibrated):
@@ -196,12 +196,12 @@ def test_the_doubt_of_several_sentences_is_that_of_the_worst(calibrated):
     (line,) = translator.translate([ENGLISH[-1]])
     assert line.n_parts == 2
     alone = doubter.doubted(translator.translate(list(line.parts)))
-    each = tuple(one.doubt.probability for one in alone)
+    each = tuple(t.doubt.probability for t in alone)
     (doubted,) = doubter.doubted([line])
     assert (doubted.doubt.probability, doubted.doubt.sentences) == (max(each), each)
-    assert [word for one in alone for word in one.doubt.words] == list(doubted.doubt.words)
+    assert [word for t in alone for word in t.doubt.words] == list(doubted.doubt.words)
     parts = list(parts_of(line.hypotheses[0], line, opened.directory.tokenizer.target))
-    assert sum(len(one.steps) for one in parts) == len(line.hypotheses[0].token_log_probabilities)
+    assert sum(len(own.steps) for own in parts) == len(line.hypotheses[0].token_log_probabilities)
 
 
 def test_words_have_the_product_of_their_tokens(calibrated):
@@ -316,13 +316,13 @@ def test_a_document_is_listed_with_the_most_doubtful_segments_first(calibrated, 
     assert list(records[0]) == [
         "doubt", "segment", "context", "source", "translation", "doubtful_words"
     ]  # fmt: skip
-    for row, one in zip(rows, records, strict=True):
-        texts = [str(one[name]).replace("\t", " ") for name in ("source", "translation")]
-        assert row[1:5] == [str(one["segment"]), one["context"], *texts]
-        assert (row[0], row[5]) == (f"{one['doubt']:.4f}", " ".join(one["doubtful_words"]))
+    for cells, row in zip(rows, records, strict=True):
+        texts = [str(row[name]).replace("\t", " ") for name in ("source", "translation")]
+        assert cells[1:5] == [str(row["segment"]), row["context"], *texts]
+        assert (cells[0], cells[5]) == (f"{row['doubt']:.4f}", " ".join(row["doubtful_words"]))
     # Lines have the same doubt, and a word is doubtful that the model finds improbable
     line = run("translate", calibrated[0], "A man sleeps.", "--format", "jsonl", "--doubt", "-q")
-    alone, (first,) = json.loads(line.stdout), [one for one in records if one["segment"] == 0]
+    alone, (first,) = json.loads(line.stdout), [r for r in records if r["segment"] == 0]
     assert first["doubt"] == alone["doubt"]
     assert first["doubtful_words"] == [word for word, p in alone["word_probabilities"] if p < 0.2]
 
@@ -357,9 +357,9 @@ def test_the_list_of_a_document_needs_stdout_and_the_heads_of_its_alignment(cali
 def test_what_is_translated_in_pieces_has_the_doubt_of_the_worst():
     segment = Segment("See the dog", (Span(4, 11, "once", "<a>", "</a>"),))
     job = translating([segment], protects=False)
-    assert [one.text for one in next(job)] == ["See the dog"]
+    assert [piece.text for piece in next(job)] == ["See the dog"]
     pieces = job.send([Answer("VOIR LE CHIEN", None, (), 0.9, ("VOIR",))])
-    assert [one.text for one in pieces] == ["See", "the dog"]
+    assert [piece.text for piece in pieces] == ["See", "the dog"]
     with pytest.raises(StopIteration) as end:
         job.send([Answer("Voir", (), (), 0.25, ()), Answer("le chien", (), (), 0.5, ("chien",))])
     (row,) = end.value.value.summary.doubt_lines("tsv")
@@ -373,16 +373,16 @@ def test_python_gets_the_doubt_of_each_hypothesis(calibrated):
     stdin = "".join(f"{line}\n" for line in lines)
     done = run("translate", calibrated[0], "--format", "jsonl", "--n-best", 2, "--doubt", "-q",
                stdin=stdin)  # fmt: skip
-    for one, line in zip(found, done.stdout.splitlines(), strict=True):
-        record = json.loads(line)
-        assert (one.text, one.doubt.probability) == (record["translation"], record["doubt"])
-        assert [list(pair) for pair in one.doubt.words] == record["word_probabilities"]
+    for line, text in zip(found, done.stdout.splitlines(), strict=True):
+        record = json.loads(text)
+        assert (line.text, line.doubt.probability) == (record["translation"], record["doubt"])
+        assert [list(pair) for pair in line.doubt.words] == record["word_probabilities"]
         each = [other["doubt"] for other in record["hypotheses"]]
-        assert [other.doubt.probability for other in one.hypotheses] == each
+        assert [other.doubt.probability for other in line.hypotheses] == each
     assert (found[-1].doubt, found[-1].doubt.is_likely) == (Doubt(0.0, (), ()), False)
     # Read line by line it is the same, and nobody pays for it who does not ask
     again = loaded.translate(lines, n_best=2, doubt=True, buffer_lines=1)
-    assert [one.doubt for one in again] == [one.doubt for one in found]
+    assert [t.doubt for t in again] == [t.doubt for t in found]
     assert loaded.translate(["A dog."])[0].doubt is None
 
 
@@ -421,7 +421,7 @@ def test_another_search_is_told_where_it_matters(calibrated, tmp_path):
     loaded.translate(["A dog."], doubt=True, beam_size=2)
     assert heard == []
     loaded.translate(["A dog."], doubt=True, sampling=True)
-    assert [one for one in heard if one in said] == [said[9:-1]]
+    assert [option for option in heard if option in said] == [said[9:-1]]
     # A calibration that does not say how it was fitted is believed
     shutil.copytree(calibrated[0], tmp_path / "m")
     file = tmp_path / "m" / "doubt.json"

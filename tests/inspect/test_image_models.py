@@ -86,8 +86,8 @@ def test_importance_is_the_change_by_a_little_less_of_a_head(case):
 def test_accuracy_without_heads_is_measured_by_command(case, tmp_path):
     path = case.path
     labels = [
-        one.label
-        for one in label_texts(
+        label.label
+        for label in label_texts(
             open_model(path, "classify", device="cpu"), [pixels_of(1), pixels_of(2)]
         )
     ]
@@ -97,8 +97,8 @@ def test_accuracy_without_heads_is_measured_by_command(case, tmp_path):
     given = ("inspect-ablate", path, "--format", "jsonl", "-q")
     whole, *others = records_of(*given, "--images", table)
     assert (whole["lines"], whole["tokens"], whole["scores"]) == (2, 2, {"accuracy": 100.0})
-    assert sum(one["record"] == "head" for one in others) == 6
-    assert all("accuracy" in one["scores"] for one in others)
+    assert sum(record["record"] == "head" for record in others) == 6
+    assert all("accuracy" in record["scores"] for record in others)
     (tmp_path / "names").write_text(f"{pixels_of(1)}\n{pixels_of(2)}\n")
     (tmp_path / "labels").write_text("\n".join([*labels, ""]))
     files = ("-i", tmp_path / "names", "--reference", tmp_path / "labels")

@@ -125,7 +125,7 @@ def test_logits_and_the_lens_are_those_of_the_model(case):
         assert position.log_probability == pytest.approx(row[token].item(), abs=1e-5)
         assert position.rank == int((row > row[token]).sum()) + 1
         theirs = row.exp().sort(descending=True).values[:3].tolist()
-        assert [one.probability for one in position.top] == pytest.approx(theirs, abs=1e-5)
+        assert [top.probability for top in position.top] == pytest.approx(theirs, abs=1e-5)
         final = position.lens[-1].probability
         assert final == pytest.approx(position.chosen.probability, abs=1e-6)
         assert position.lens[0].probability == pytest.approx(first[token].exp().item(), abs=1e-6)
@@ -149,8 +149,8 @@ def check_flow_output(case, record):
         assert "source" not in shown
     elif case.task == "masked":
         places = [gap.position for gap in record.sentence.gaps]
-        assert [one["position"] for one in data["positions"]] == places
-        assert {one["read"] for one in data["positions"]} == {"[MASK]"}
+        assert [read["position"] for read in data["positions"]] == places
+        assert {read["read"] for read in data["positions"]} == {"[MASK]"}
         assert "fills in" in shown
     elif case.task == "image":
         assert "row and column: patches" in shown
@@ -158,7 +158,7 @@ def check_flow_output(case, record):
     else:
         assert shown.count("\n") > len(record.sentence.source_pieces)
     assert ("reads most" in shown) == (case.kind == "enc")
-    (written, *_) = (one["piece"] for one in data["positions"])
+    (written, *_) = (read["piece"] for read in data["positions"])
     assert written == record.written[0]
     assert not case.is_pooled or written == (record.sentence.target or "the vector")
 
@@ -179,7 +179,7 @@ def test_flow_is_of_what_the_last_states_are_made_of(case):
         sums = flow.source.sum(dim=-1)
         assert torch.allclose(sums, torch.ones_like(sums), atol=1e-5)
         if case.task == "image":
-            looked = {one.kind: one for one in case.read("image").looked}
+            looked = {layer.kind: layer for layer in case.read("image").looked}
             shares = looked[method].shares.flatten()
             assert torch.allclose(shares, flow.source[0, int(config.class_token) :])
     norms = case.read(weights="norm").captured
@@ -242,10 +242,10 @@ def test_losses_without_heads_are_those_of_the_model_without_them(case):
         scored = score_texts(
             case.model, both, window=40, stride=40, batch_tokens=4096, device="cpu"
         )
-        batch = batch_of(case.model, [((), one) for one in both])
-        expected = [-sum(one) for one in scored]
+        batch = batch_of(case.model, [((), tokens) for tokens in both])
+        expected = [-sum(steps) for steps in scored]
         check_losses(case.model, batch, expected, measure=losses_of, atol=1e-4)
-        found = [one.log_probability for one in case.read("logits").positions]
+        found = [position.log_probability for position in case.read("logits").positions]
         assert found[: len(scored[0])] == pytest.approx(scored[0], abs=1e-5)
         assert len(found) == len(scored[0]) + (not case.model.config.target_eos)
         return
@@ -257,10 +257,10 @@ def test_losses_without_heads_are_those_of_the_model_without_them(case):
         expected = [-sum(row[token].item() for row, token in zip(rows, chosen, strict=True))]
         hits = [sum(int(row.argmax()) == token for row, token in zip(rows, chosen, strict=True))]
     else:  # the right labels need not be those that are given
-        found, right = [case.rows(one)[0][0] for one in records], [1, 0]
+        found, right = [case.rows(record)[0][0] for record in records], [1, 0]
         pairs = [
-            (one.captured.source_tokens, (FIRST_LABEL + at,))
-            for one, at in zip(records, right, strict=True)
+            (record.captured.source_tokens, (FIRST_LABEL + at,))
+            for record, at in zip(records, right, strict=True)
         ]
         batch = batch_of(case.model, pairs)
         expected = [-row[at].item() for row, at in zip(found, right, strict=True)]

@@ -46,12 +46,14 @@ def texts(case, tmp_path):
 
 
 def written(case):
-    return [one for one in inspect_heads(case.path, lines_for(case)) if one.maps is not None]
+    return [
+        record for record in inspect_heads(case.path, lines_for(case)) if record.maps is not None
+    ]
 
 
 def mean_of(records, head, name):
-    n_rows = [one.captured.weights(head).shape[0] for one in records]
-    values = [one.metrics[head][name] for one in records]
+    n_rows = [record.captured.weights(head).shape[0] for record in records]
+    values = [record.metrics[head][name] for record in records]
     return pytest.approx(np.average(values, weights=n_rows), rel=1e-4), sum(n_rows)
 
 
@@ -60,7 +62,7 @@ def test_a_corpus_is_summed_up_as_its_texts_one_by_one(case, texts):
     given = ("--corpus", "-i", texts, "--format", "jsonl", "-q")
     records = written(case)
     summaries = records_of("inspect-heads", case.path, *given)
-    assert [one["id"] for one in summaries] == [str(head) for head in records[0].heads]
+    assert [line["id"] for line in summaries] == [str(head) for head in records[0].heads]
     for summary, head in zip(summaries, records[0].heads, strict=True):
         for name in ("entropy", "confidence", "self"):
             assert (summary["metrics"][name], summary["n_rows"]) == mean_of(records, head, name)
@@ -180,7 +182,7 @@ def test_accuracy_is_measured_without_each_head(classifier, tmp_path):
     lines = [line for line in [*LINES, *TEXTS] if line]
     labels = [LABELS[number % 3] for number in range(len(lines))]
     labeled = [
-        one.label for one in label_texts(open_model(classifier, "classify", device="cpu"), lines)
+        text.label for text in label_texts(open_model(classifier, "classify", device="cpu"), lines)
     ]
     expected = 100.0 * score_labels(labeled, labels, LABELS).accuracy
     found = ablated(classifier, [*lines, ""], [[*labels, "fair"]])
@@ -232,7 +234,7 @@ def test_hidden_tokens_are_measured_as_evaluate_measures_them(case, tmp_path):
 )
 def test_what_does_not_fit_the_task_is_one_line(case, texts, tmp_path, options, message):
     files = {"--reference": [texts], "--write-pruned": [tmp_path / "pruned"]}
-    arguments = [one for option in options for one in (option, *files.get(option, []))]
+    arguments = [argument for option in options for argument in (option, *files.get(option, []))]
     refused("inspect-ablate", case.path, "-i", texts, *arguments, "-q", says=message)
 
 

@@ -58,8 +58,8 @@ def test_the_last_layer_is_the_model_bit_for_bit(pair):  # noqa: F811
         sources = source_batch([SOURCE[:-1]], 32, "cpu")
         config = DecodingConfig(beam_size=3, max_length=8)
         whole, last, first = (
-            beam_search(one, *sources, config)[0][0]
-            for one in (model, LayerModel(model, UNTUNED, 1), LayerModel(model, UNTUNED, 0))
+            beam_search(layered, *sources, config)[0][0]
+            for layered in (model, LayerModel(model, UNTUNED, 1), LayerModel(model, UNTUNED, 0))
         )
     assert (whole.token_ids, whole.score) == (last.token_ids, last.score)
     assert whole.score != first.score
@@ -102,13 +102,13 @@ def test_maps_explain_the_last_layer_and_read_better(pair):  # noqa: F811
     model = pair[0].eval()
     seen = []
     lens, fitted = fit_lens(model, pairs_of(120), seen.append)
-    assert [one.name for one in fitted] == ["enc.0", "dec.0", "dec.1"]
+    assert [layer.name for layer in fitted] == ["enc.0", "dec.0", "dec.1"]
     assert seen[-1] == 120
     assert seen == sorted(seen)
-    for one in fitted:
-        assert one.explained > 0.7  # lines of few words, but none that was fitted to
-        assert one.tuned >= one.untuned
-        assert lens.agreement[one.name] == one.tuned
+    for layer in fitted:
+        assert layer.explained > 0.7  # lines of few words, but none that was fitted to
+        assert layer.tuned >= layer.untuned
+        assert lens.agreement[layer.name] == layer.tuned
     # What is reported is what the lens does: one token at a time
     held = pairs_of(120)[4::5]
     alike = []
@@ -165,9 +165,9 @@ def test_layers_are_read_by_a_command(zoo, tmp_path):
     assert (last["chrf"], last["agreement"]) == (100, 1)
     assert last["text"] == found["target"]["text"]
     logits = record_of("inspect-logits", zoo["translate"], sentence, "-q", "--format", "jsonl")
-    mean = sum(one["log_probability"] for one in logits["positions"]) / len(logits["positions"])
+    mean = sum(place["log_probability"] for place in logits["positions"]) / len(logits["positions"])
     assert last["log_probability"] == pytest.approx(mean, abs=1e-5)
-    assert [one["piece"] for one in found["positions"]] == found["target"]["pieces"]
+    assert [place["piece"] for place in found["positions"]] == found["target"]["pieces"]
     assert blank["layers"] == []
     forced = record_of("inspect-layers", zoo["translate"], sentence, "--target", "La rue.", "-q")
     assert forced["target"]["is_forced"]
@@ -191,10 +191,10 @@ def test_maps_are_stored_and_used(copied):
     done = run("inspect-layers", model, "--tune", model.parent / "text", "--format", "jsonl")
     assert "maps stored" in done.stderr
     fitted = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["id"] for one in fitted] == ["enc.0", "dec.0"]
+    assert [layer["id"] for layer in fitted] == ["enc.0", "dec.0"]
     stored = read_maps(model)
     assert {name: found["tuned"] for name, found in stored.agreement.items()} == {
-        one["id"]: pytest.approx(one["tuned"], abs=1e-6) for one in fitted
+        layer["id"]: pytest.approx(layer["tuned"], abs=1e-6) for layer in fitted
     }
     layers, logits = both()
     assert layers["lens"] == logits["lens"] == "tuned"
@@ -236,7 +236,7 @@ def sentence_by_sentence(opened, lens):
         with torch.inference_mode():
             logits, layers = read_layers(model, single(model, *read), kind, lens)
         given = logits[0].argmax(1)
-        alike += torch.stack([one[0].argmax(1) == given for one in layers[:-1]], 1).tolist()
+        alike += torch.stack([states[0].argmax(1) == given for states in layers[:-1]], 1).tolist()
     return torch.tensor(alike).double().mean(0).tolist()
 
 
@@ -248,8 +248,8 @@ def test_every_model_that_predicts_has_maps(copied, kind):
     # What is said is what a lens does: one text at a time, without padding
     opened = open_for_inspection(model, tasks=WITH_OUTPUT)
     found = [sentence_by_sentence(opened, lens) for lens in (UNTUNED, Lens(read_maps(model).maps))]
-    for one, untuned, tuned in zip(fitted, *found, strict=True):
-        assert (one["untuned"], one["tuned"]) == pytest.approx((untuned, tuned), abs=1e-6)
+    for layer, untuned, tuned in zip(fitted, *found, strict=True):
+        assert (layer["untuned"], layer["tuned"]) == pytest.approx((untuned, tuned), abs=1e-6)
     text = "A <mask> dog." if kind == "masked" else "A dog."
     found = record_of("inspect-logits", model, text, "--lens", "-q", "--format", "jsonl")
     assert found["lens"] == "tuned"
@@ -273,9 +273,9 @@ def test_weights_are_hashed_once_for_all_sentences(copied, monkeypatch, more):
     output_of("inspect-layers", model, "--tune", model.parent / "text", "-q")
     hashed = []
     found = lenses.weights_hash
-    monkeypatch.setattr(lenses, "weights_hash", lambda one: hashed.append(one) or found(one))
+    monkeypatch.setattr(lenses, "weights_hash", lambda m: hashed.append(m) or found(m))
     three = records_of("inspect-logits", model, *TEXTS[:3], "--lens", *more, "-q")
-    assert ["lens" in one for one in three] == [not more] * 3
+    assert ["lens" in record for record in three] == [not more] * 3
     assert len(hashed) == 1
 
 

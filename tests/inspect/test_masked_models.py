@@ -63,10 +63,10 @@ def test_logits_of_gaps_are_those_of_transformers(masked):
     assert len(record.positions) == len(rows) == 2
     for position, row in zip(record.positions, rows, strict=True):
         theirs = sorted(row.tolist(), reverse=True)[:7]
-        assert [one.probability for one in position.top] == pytest.approx(theirs, abs=1e-5)
-        for one in position.top[:3]:
-            if (theirs_id := tokenizer.token_to_id(one.piece)) is not None:
-                assert one.probability == pytest.approx(row[theirs_id].item(), abs=1e-5)
+        assert [token.probability for token in position.top] == pytest.approx(theirs, abs=1e-5)
+        for token in position.top[:3]:
+            if (theirs_id := tokenizer.token_to_id(token.piece)) is not None:
+                assert token.probability == pytest.approx(row[theirs_id].item(), abs=1e-5)
         assert position.lens[-1].probability == pytest.approx(position.chosen.probability, abs=1e-6)
 
 

@@ -19,7 +19,7 @@ from tformer_cli.inspect.probes import (
     interval,
     probe,
     tasks_of,
-    whitened,
+    whiten_states,
 )
 from tformer_cli.inspect.views.probe import VIEW, ProbeOptions
 
@@ -80,9 +80,9 @@ def test_a_probe_ends_at_its_only_minimum(n, width, n_labels):
     # As in a model, some labels can be read off and some cannot, and directions differ in size
     x = random.normal(size=(n, width)) * np.linspace(0.05, 3, width)
     states = torch.from_numpy(x + random.normal(size=(n_labels, width))[y])
-    white, labels = whitened(states, states), torch.from_numpy(y)
+    white, labels = whiten_states(states, states), torch.from_numpy(y)
     found = fit_probe(white, labels, n_labels)
-    x, weight, bias = (one.numpy() for one in (white, *found))
+    x, weight, bias = (tensor.numpy() for tensor in (white, *found))
     logits = x @ weight.T + bias
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     slope = shares - np.eye(n_labels)[y]  # of the mean cross-entropy, by the formula
@@ -94,7 +94,7 @@ def test_a_probe_ends_at_its_only_minimum(n, width, n_labels):
 def test_whitened_states_have_a_unit_covariance():
     x = torch.randn(400, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     x = x @ torch.diag(torch.tensor([1.0, 2, 3, 4, 5, 6], dtype=torch.float64)) + 7
-    white = whitened(x, x)
+    white = whiten_states(x, x)
     assert white.mean(dim=0).abs().max() < 1e-10
     torch.testing.assert_close(white.T @ white / 400, torch.eye(6).double(), atol=0.03, rtol=0)
 
@@ -122,9 +122,9 @@ def test_properties_of_tokens():
         TokenRow(sentence=4, position=3, id=7, previous=8, next=8, word="cat"),
         TokenRow(sentence=1, position=30, id=9, previous=8, next=-1, label="D"),
     ]
-    found = {one.name: one for one in tasks_of("enc", tokens, ["position", "previous", "next",
+    found = {row.name: row for row in tasks_of("enc", tokens, ["position", "previous", "next",
                                                                "length", "label"])}  # fmt: skip
-    assert {name: one.rows.tolist() for name, one in found.items()} == {
+    assert {name: row.rows.tolist() for name, row in found.items()} == {
         "position": [0, 1, 3], "previous": [1, 2, 3, 4], "next": [0, 1, 3], "length": [0, 1, 3],
         "label": [0, 2, 4],
     }  # fmt: skip
@@ -140,8 +140,8 @@ def sentences(n=40):
 
 
 def tags(lines):
-    return [" ".join("N" if word.strip(".").lower() in WORDS[4:9] else "O" for word in one.split())
-            for one in lines]  # fmt: skip
+    return [" ".join("N" if word.strip(".").lower() in WORDS[4:9] else "O" for word in line.split())
+            for line in lines]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -154,16 +154,16 @@ def test_every_kind_is_probed(zoo, kind):
                            labels=[*tags(lines), *tags(lines[:5]), ""])  # fmt: skip
     of_decoders = {"translate": ["enc", "dec"], "language_model": ["dec"], "memory": ["dec"]}
     stacks = of_decoders.get(kind, ["enc"])
-    assert [one.kind for one in report.results if one.name == "previous"] == stacks
+    assert [result.kind for result in report.results if result.name == "previous"] == stacks
     # This classifier reads nothing of words that it does not know: where is their label?
     has_labels = kind != "classifier"
-    labeled = [one.kind for one in report.results if one.name == "label"]
+    labeled = [result.kind for result in report.results if result.name == "label"]
     assert labeled == stacks[:has_labels]
     assert report.n_sentences <= 40
     assert bool(report.skipped) is not has_labels
-    for one in report.results:
-        assert [layer.layer for layer in one.layers] == [-1, *range(len(one.layers) - 1)]
-        for layer in one.layers:
+    for result in report.results:
+        assert [layer.layer for layer in result.layers] == [-1, *range(len(result.layers) - 1)]
+        for layer in result.layers:
             assert 0 <= layer.accuracy <= 1
             low, high = layer.accuracy_interval
             assert low <= layer.accuracy <= high
@@ -175,8 +175,8 @@ def test_a_word_has_its_label_where_it_was_read(zoo):
     settings = ProbeOptions(property=("label",))
     found = {}
     for kind in ("language_model", "memory", "tagger"):  # a text of `memory` has no end
-        (one,) = inspect_probe(zoo[kind], lines, labels=tags(lines), settings=settings).results
-        found[kind] = one.n_fitted + one.n_held_out
+        (result,) = inspect_probe(zoo[kind], lines, labels=tags(lines), settings=settings).results
+        found[kind] = result.n_fitted + result.n_held_out
     assert found == dict.fromkeys(found, 201)  # once a word
 
 
@@ -191,7 +191,7 @@ def test_the_command_says_what_the_function_says(zoo, tmp_path):
     assert "the draw of random labels is not in them" in " ".join(shown.split())
     (first, *rest) = records_of(*given, "label")
     assert (first["layer"], first["property"], first["kind"]) == (-1, "label", "enc")
-    assert len(rest) == 1 + max(one["layer"] for one in rest)
+    assert len(rest) == 1 + max(layer["layer"] for layer in rest)
     assert f"{100 * first['accuracy']:.1f}" in shown
     assert first["selectivity"] == pytest.approx(first["accuracy"] - first["control"], abs=1e-5)
 

@@ -15,7 +15,7 @@ from tformer_cli.cli.inspect.inspect_view import view_command
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect import views
 from tformer_cli.inspect.alignment import AlignedWords, HeadChoice
-from tformer_cli.inspect.data import json_line, packed, picked, rounded
+from tformer_cli.inspect.data import json_line, pack_for_page, round6, to_json
 from tformer_cli.inspect.jobs.report import inspect_report
 from tformer_cli.inspect.pages import render_report
 from tformer_cli.inspect.record import HeadsRecord
@@ -92,16 +92,16 @@ def test_weights_keep_six_digits_and_exact_zeros(record):
 
 
 def test_a_line_of_names_makes_data_of_attributes(record):
-    found = picked(record, "index n=model.n_heads *model score")
+    found = to_json(record, "index n=model.n_heads *model score")
     assert list(found)[:4] == ["index", "n", "name", "n_encoder_layers"]
     assert (found["n"], found["name"], found["score"]) == (2, "m", -1.23457)
     with pytest.raises(AttributeError, match="rnk"):
-        picked(record, "index rnk")
+        to_json(record, "index rnk")
 
 
 @pytest.mark.parametrize(("value", "expected"), [(1 / 3, 0.333333), (1.5e-9, 1.5e-9), (0.0, 0.0)])
 def test_numbers_have_six_significant_digits(value, expected):
-    assert rounded(value) == expected
+    assert round6(value) == expected
 
 
 def test_a_blank_line_has_empty_lists(make_blank_record):
@@ -120,7 +120,7 @@ def test_packed_data_come_back_within_half_a_step(bits):
         "few": [0.5, 1.5],
         "other": [{"a": 1}, {"b": 2}, None, [], {}],
     }
-    small = packed(data, bits)
+    small = pack_for_page(data, bits)
     assert len(json.dumps(small)) < len(json.dumps(data))
     found = unpacked(json.loads(json.dumps(small)))
     assert [found[name] for name in ("ids", "few", "other")] == [
@@ -137,7 +137,7 @@ def test_packed_data_come_back_within_half_a_step(bits):
 
 def test_nothing_and_zeros_are_packed_too():
     for value in ([], [[]], [0.0] * 40, [[0.0] * 40, []]):
-        assert unpacked(packed(value)) == value
+        assert unpacked(pack_for_page(value)) == value
 
 
 LINE = "A man sleeps."

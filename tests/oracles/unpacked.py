@@ -1,4 +1,4 @@
-"""Data of the page as it reads them, the oracle of `inspect.data.packed`."""
+"""Data of the page as it reads them, the oracle of `inspect.data.pack_for_page`."""
 
 import base64
 import json

@@ -47,8 +47,8 @@ def test_the_table_says_what_was_found(document):
 
 
 def test_several_test_sets_have_an_overview_with_means():
-    one = compared(systems=SYSTEMS, references=REFERENCES)
-    overview, *others = comparison_document([one, one]).sections
+    comparison = compared(systems=SYSTEMS, references=REFERENCES)
+    overview, *others = comparison_document([comparison, comparison]).sections
     assert [section.title for section in others] == ["tiny: 2 sentences"] * 2
     assert overview.tables[0].head == ("System", "tiny", "tiny", "Mean")
     for row in overview.tables[0].rows:

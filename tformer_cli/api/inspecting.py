@@ -306,12 +306,12 @@ class InspectedModel:
     ) -> Results[S]:
         """Reads a view of sentences, which a notebook shows on one page."""
         from tformer_cli.inspect.jobs.heads import subject_of
-        from tformer_cli.inspect.jobs.report import captured
+        from tformer_cli.inspect.jobs.report import capture_options
         from tformer_cli.inspect.pages import framed_view
 
         opened = self._searching(view.tasks, settings)
         read = partial(view.read, subject_of(opened.directory), options=options)
-        found = self._inspected(opened, captured(options), lines, targets, read)
+        found = self._inspected(opened, capture_options(options), lines, targets, read)
         return Results(found, partial(framed_view, view, options=options))
 
     def _inspected(

@@ -90,10 +90,10 @@ class LayerLayout(HeadLayout):
 
 def by_layer(heads: Iterable[HeadId]) -> dict[tuple[Kind, int], list[int]]:
     """The numbers of heads by their kind and layer."""
-    found: dict[tuple[Kind, int], list[int]] = {}
+    heads_of: dict[tuple[Kind, int], list[int]] = {}
     for head in heads:
-        found.setdefault((head.kind, head.layer), []).append(head.head)
-    return found
+        heads_of.setdefault((head.kind, head.layer), []).append(head.head)
+    return heads_of
 
 
 def attentions(model: Inspected) -> Iterator[tuple[Kind, int, MultiHeadAttention]]:

@@ -104,8 +104,8 @@ class HeadSelection:
     def kinds(self) -> list[Kind]:
         begins_full = not self._terms or self._terms[0].is_negated
         added = [head for term in self._terms if not term.is_negated for head in term.heads]
-        found = set(KINDS) if begins_full else {head.kind for head in added}
-        return [kind for kind in KINDS if kind in found]
+        kinds = set(KINDS) if begins_full else {head.kind for head in added}
+        return [kind for kind in KINDS if kind in kinds]
 
     def select(self, metrics: Mapping[HeadId, Metrics]) -> list[HeadId]:
         """Selects by the metrics of every head; they are not looked at if none decide."""
@@ -134,16 +134,16 @@ class _Term:
 
     def select(self, metrics: Mapping[HeadId, Metrics]) -> set[HeadId]:
         """The heads of the pattern that meet the conditions and are among the top."""
-        found = {
+        heads = {
             head
             for head in self.heads
             if all(condition(metrics.get(head, {})) for condition in self.conditions)
         }
         if self.top is None:
-            return found
+            return heads
         n_kept, name = self.top
         ranked = sorted(
-            (head for head in found if name in metrics.get(head, {})),
+            (head for head in heads if name in metrics.get(head, {})),
             key=lambda head: (-metrics[head][name], KINDS.index(head.kind), head),
         )
         return set(ranked[:n_kept])
@@ -198,17 +198,17 @@ def _number(text: str) -> float | None:
 def _heads_of(pattern: str, term: str, layout: HeadLayout) -> set[HeadId]:
     kind_word, *rest = pattern.split(".")
     if kind_word not in KIND_WORDS or len(rest) > 2:
-        raise _refused(term, "is not KIND, KIND.LAYER or KIND.LAYER.HEAD", layout)
+        raise _selector_error(term, "is not KIND, KIND.LAYER or KIND.LAYER.HEAD", layout)
     layers, heads = (*rest, "*", "*")[:2]
-    found = {
+    matches = {
         HeadId(kind, layer, head)
         for kind in KIND_WORDS[kind_word]
         for layer in _indices(layers, len(layout.of(kind)), term, layout)
         for head in _indices(heads, layout.of(kind)[layer], term, layout)
     }
-    if not found:
-        raise _refused(term, "matches no head", layout)
-    return found
+    if not matches:
+        raise _selector_error(term, "matches no head", layout)
+    return matches
 
 
 def _indices(pattern: str, n: int, term: str, layout: HeadLayout) -> list[int]:
@@ -231,12 +231,12 @@ def _indices(pattern: str, n: int, term: str, layout: HeadLayout) -> list[int]:
     if match := _RANGE.fullmatch(pattern):
         end = int(match[2]) if match[2] else n - 1
         if match[2] and end < int(match[1]):
-            raise _refused(term, f"counts backwards in {pattern}", layout)
+            raise _selector_error(term, f"counts backwards in {pattern}", layout)
         return list(range(int(match[1]), end + 1)) if end < n else []
-    raise _refused(term, f'has an unreadable part "{pattern}"', layout)
+    raise _selector_error(term, f'has an unreadable part "{pattern}"', layout)
 
 
-def _refused(term: str, reason: str, layout: HeadLayout) -> UsageError:
+def _selector_error(term: str, reason: str, layout: HeadLayout) -> UsageError:
     return UsageError(
         f'--heads: "{term}" {reason}; the heads are {layout} (layers and heads: n, a-b, a-, '
         "last, ^k, {list} or *)"

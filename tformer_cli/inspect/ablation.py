@@ -123,7 +123,7 @@ def batch_of_gaps(source_ids: Sequence[int], fills: Mapping[int, int]) -> Batch:
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    return Batch(*(getattr(batch, one.name).to(device) for one in fields(batch)))
+    return Batch(*(getattr(batch, field.name).to(device) for field in fields(batch)))
 
 
 def sentence_losses(model: Inspected, batch: Batch) -> Tensor:
@@ -193,13 +193,13 @@ def losses_without_each(
     n_together = max(1, largest_positions // (batch.n_sentences * longest))
     without: dict[HeadId, Tensor] = {}
     for place, members in groupby(sorted(heads), key=lambda head: (head.kind, head.layer)):
-        for some in _chunks(list(members), n_together):
-            gates = gates_of_each(n_heads[place], [h.head for h in some], batch.n_sentences)
+        for chunk in _chunks(list(members), n_together):
+            gates = gates_of_each(n_heads[place], [h.head for h in chunk], batch.n_sentences)
             with gated(model, {place: gates.to(batch.source.device)}):
-                below = shared.entering(*place).repeat(len(some), 1, 1)
+                below = shared.entering(*place).repeat(len(chunk), 1, 1)
                 hidden = shared.rest(model, *place, below)
-            found = measure(model, hidden, batch.target_output.repeat(len(some), 1))
-            without |= zip(some, found.view(len(some), *whole.shape), strict=True)
+            losses = measure(model, hidden, batch.target_output.repeat(len(chunk), 1))
+            without |= zip(chunk, losses.view(len(chunk), *whole.shape), strict=True)
     return whole.cpu(), torch.stack([without[head] for head in heads]).cpu()
 
 
@@ -279,7 +279,7 @@ class SharedStates:
 def losses_along(
     model: Inspected, batch: Batch, order: Sequence[HeadId], measure: Measure = losses_of
 ) -> Tensor:
-    found = []
+    losses = []
     memory = None
     for n_off in range(len(order) + 1):
         is_memory_new = memory is None or order[n_off - 1].kind == "enc"
@@ -291,8 +291,8 @@ def losses_along(
                 hidden = model.predicting(memory, batch.source_mask)
             else:
                 hidden = model.decode_hidden(batch.target_input, memory, batch.source_mask)
-        found.append(measure(model, hidden, batch.target_output).cpu())
-    return torch.stack(found)
+        losses.append(measure(model, hidden, batch.target_output).cpu())
+    return torch.stack(losses)
 
 
 def _chunks(heads: list[HeadId], size: int) -> Iterator[list[HeadId]]:
@@ -359,7 +359,7 @@ def prune_heads(model: Transformer, heads: Iterable[HeadId]) -> Transformer:
     weights = dict(model.state_dict())
     for (kind, layer), numbers in kept.items():
         name = _NAMES[kind].format(layer)
-        weights |= _without(weights, name, numbers, model.config)
+        weights |= _remove_heads(weights, name, numbers, model.config)
     with shapes_alone():
         pruned = Transformer(_pruned_config(model, kept), model.vocab_size)
     pruned.load_state_dict(weights, assign=True)
@@ -399,7 +399,7 @@ def _bias_heads(model: Transformer, kept: dict[tuple[Kind, int], list[int]]) -> 
     )
 
 
-def _without(
+def _remove_heads(
     weights: dict[str, Tensor], name: str, heads: list[int], config: ModelConfig
 ) -> dict[str, Tensor]:
     """Keeps the rows and columns of some heads; those that shared keys and values get their own."""
@@ -414,11 +414,11 @@ def _without(
     columns, keys = places(0), joined // n_sharing
     rows = torch.cat((columns, places(joined, n_sharing), places(joined + keys, n_sharing)))
     output = f"{name}.out_projection.weight"
-    found = {output: weights[output][:, columns]}
+    kept = {output: weights[output][:, columns]}
     for part in (f"{name}.in_projection.weight", f"{name}.in_projection.bias"):
         if part in weights:
-            found[part] = weights[part][rows]
+            kept[part] = weights[part][rows]
     if f"{name}.relative.projection" in weights:
-        found[f"{name}.relative.projection"] = weights[f"{name}.relative.projection"][columns]
+        kept[f"{name}.relative.projection"] = weights[f"{name}.relative.projection"][columns]
     own = (f"{name}.similarity.", f"{name}.relative.content", f"{name}.relative.position")
-    return found | {part: weights[part][heads] for part in weights if part.startswith(own)}
+    return kept | {part: weights[part][heads] for part in weights if part.startswith(own)}

@@ -101,7 +101,7 @@ def words_of_text(
         in_bytes = [without_surrogates(word).encode() for word in words]
         _check_spelling(line, words, where)
     word_spans = _spans_of(in_bytes)
-    found, start = [], 0
+    parts_of_words, start = [], 0
     encoded = tokenizer.for_parts_of(line).encode_with_spans(parts)
     for part, (ids, offsets) in zip(parts, encoded, strict=True):
         before = _letters_before(part.encode())
@@ -111,9 +111,9 @@ def words_of_text(
         spans[is_space] = 0
         shares = _shares(spans[:longest], word_spans)
         is_cut = longest is not None and len(ids) > longest
-        found.append(WordTokens(tuple(ids[:longest]), shares, is_cut))
+        parts_of_words.append(WordTokens(tuple(ids[:longest]), shares, is_cut))
         start += int(before[-1])
-    return found
+    return parts_of_words
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,15 @@ def spelled_words(tokenizer: TokenizerSide, ids: Sequence[int]) -> SpelledWords:
     for is_gap, run in groupby(ids, key=lambda token: token == tokenizer.mask_id):
         tokens = list(run)
         if is_gap:
-            found = SpelledWords((tokenizer.mask,) * len(tokens), tuple(range(len(tokens))))
+            spelled = SpelledWords((tokenizer.mask,) * len(tokens), tuple(range(len(tokens))))
         else:
-            found = _spelled(tokenizer, tokens)
-        of_token += [None if word is None else len(texts) + word for word in found.of_token]
-        texts += found.texts
+            spelled = _spell_words(tokenizer, tokens)
+        of_token += [None if word is None else len(texts) + word for word in spelled.of_token]
+        texts += spelled.texts
     return SpelledWords(tuple(texts), tuple(of_token))
 
 
-def _spelled(tokenizer: TokenizerSide, ids: Sequence[int]) -> SpelledWords:
+def _spell_words(tokenizer: TokenizerSide, ids: Sequence[int]) -> SpelledWords:
     text = b"".join(tokenizer.piece_bytes[token] for token in ids)
     shares = words_of_ids(tokenizer, ids).shares
     return SpelledWords(
@@ -159,11 +159,11 @@ def words_of_ids(tokenizer: TokenizerSide, ids: Sequence[int]) -> WordTokens:
 
 def _letters_before(text: bytes) -> NDArray[np.int64]:
     """(bytes + 1) how many letters come before each byte, and before the end."""
-    found = np.zeros(len(text) + 1, dtype=np.int64)
-    found[1:] = 1
+    letters = np.zeros(len(text) + 1, dtype=np.int64)
+    letters[1:] = 1
     for blank in _BLANKS.finditer(text):
-        found[blank.start() + 1 : blank.end() + 1] = 0
-    return np.cumsum(found)
+        letters[blank.start() + 1 : blank.end() + 1] = 0
+    return np.cumsum(letters)
 
 
 def _spans_of(words: Iterable[bytes]) -> Spans:
@@ -461,7 +461,9 @@ def align_words(
     mean, convention = choice.weights(maps, tokenizer)
     is_linked = linked(word_weights(mean, source, target, convention), LinkRule())
     heads = [
-        HeadId("cross", layer, n) for layer, one in enumerate(maps.cross) for n in range(len(one))
+        HeadId("cross", layer, n)
+        for layer, layer_weights in enumerate(maps.cross)
+        for n in range(len(layer_weights))
     ]
     each = np.concatenate(maps.cross).astype(np.float64)
     # (heads, target words, source words + 1) -> (heads)

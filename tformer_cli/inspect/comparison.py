@@ -152,13 +152,13 @@ def _pairs(
     whole = costs + np.array(names).reshape(costs.shape)
     if matching == "kind":
         return minimal_assignment(whole)
-    found = []
+    pairs = []
     for layer in sorted({head.layer for head in rows}):
         in_rows = [place for place, head in enumerate(rows) if head.layer == layer]
         in_columns = [place for place, head in enumerate(columns) if head.layer == layer]
         block = whole[np.ix_(in_rows, in_columns)]
-        found += [(in_rows[i], in_columns[j]) for i, j in minimal_assignment(block)]
-    return found
+        pairs += [(in_rows[i], in_columns[j]) for i, j in minimal_assignment(block)]
+    return pairs
 
 
 def minimal_assignment(costs: Numbers) -> list[tuple[int, int]]:
@@ -177,8 +177,8 @@ def minimal_assignment(costs: Numbers) -> list[tuple[int, int]]:
     row_potentials, column_potentials = np.zeros(n_rows), np.zeros(n_columns)
     for row in range(n_rows):
         _augment(costs, row, row_of, row_potentials, column_potentials)
-    found = [(int(row), column) for column, row in enumerate(row_of) if row != _FREE]
-    return sorted(found)
+    pairs = [(int(row), column) for column, row in enumerate(row_of) if row != _FREE]
+    return sorted(pairs)
 
 
 def _augment(
@@ -269,7 +269,7 @@ def changes_of(
     ]
 
 
-def drawn(diff: HeadDiff) -> list[HeadChange]:
+def choose_drawn_changes(diff: HeadDiff) -> list[HeadChange]:
     paired = [change for change in diff.changes if change.divergence is not None]
     return sorted(paired, key=lambda change: -(change.divergence or 0.0))[:MAPS_DRAWN]
 

@@ -19,22 +19,22 @@ LONG_LIST = 16  # Shorter lists of numbers are not packed
 DIGITS = 6  # Significant digits of every number: more than float32 weights carry would say nothing
 
 
-def attributes(record: object, names: str) -> dict[str, Any]:
+def get_attributes(record: object, names: str) -> dict[str, Any]:
     """Maps attributes: ``name``, ``key=path.to.it``, or ``*path``, whose entries join them."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in names.split():
         key, _, path = name.partition("=")
         value = attrgetter(path or key.lstrip("*"))(record)
         if key.startswith("*"):
-            found |= vars(value) if is_dataclass(value) else value
+            values |= vars(value) if is_dataclass(value) else value
         else:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
-def picked(record: object, names: str) -> dict[str, Any]:
-    """Makes JSON data of `attributes`: what a view writes of a record is one line of names."""
-    return {name: plain(value) for name, value in attributes(record, names).items()}
+def to_json(record: object, names: str) -> dict[str, Any]:
+    """Makes JSON data of `get_attributes`: what a view writes of a record is one line of names."""
+    return {name: jsonable(value) for name, value in get_attributes(record, names).items()}
 
 
 def npz_bytes(arrays: dict[str, Any]) -> bytes:
@@ -50,27 +50,27 @@ def json_line(data: Mapping[str, Any]) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def rounded(value: float) -> float:
+def round6(value: float) -> float:
     """Rounds to `DIGITS` significant digits."""
     return float(f"{value:.{DIGITS}g}")
 
 
-def plain(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """Makes JSON data of records, tensors and names of heads; fractions are rounded."""
     if isinstance(value, float):
-        return rounded(value)
+        return round6(value)
     if is_dataclass(value):
-        return {name: plain(item) for name, item in vars(value).items()}
+        return {name: jsonable(item) for name, item in vars(value).items()}
     if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
+        return {name: jsonable(item) for name, item in value.items()}
     if isinstance(value, HeadId):
         return str(value)
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return plain(value.tolist()) if hasattr(value, "tolist") else value
+        return [jsonable(item) for item in value]
+    return jsonable(value.tolist()) if hasattr(value, "tolist") else value
 
 
-def packed(value: Any, bits: Bits = 16) -> Any:
+def pack_for_page(value: Any, bits: Bits = 16) -> Any:
     """Packs JSON data for the page, which unpacks them as it reads; see `page/data.js`.
 
     Objects of the same names become columns, and long lists of fractions fixed-point numbers. In a
@@ -78,7 +78,7 @@ def packed(value: Any, bits: Bits = 16) -> Any:
     in a plain list it has 16 bits.
     """
     if isinstance(value, dict):
-        return {name: packed(item, bits) for name, item in value.items()}
+        return {name: pack_for_page(item, bits) for name, item in value.items()}
     if not isinstance(value, list):
         return value
     if _are_numbers(value):
@@ -90,9 +90,9 @@ def packed(value: Any, bits: Bits = 16) -> Any:
         return value
     names = [tuple(item) if isinstance(item, dict) else () for item in value]
     if len(value) > 1 and names[0] and len(set(names)) == 1:
-        columns = {name: packed([item[name] for item in value], bits) for name in names[0]}
+        columns = {name: pack_for_page([item[name] for item in value], bits) for name in names[0]}
         return {"columns": columns}
-    return [packed(item, bits) for item in value]
+    return [pack_for_page(item, bits) for item in value]
 
 
 def _is_number(value: object) -> bool:

@@ -86,7 +86,7 @@ class Masses:
     def __init__(self, masses: Sequence[Sequence[float]], lengths: Sequence[int]) -> None:
         self._lengths = np.array(lengths, np.float64)
         self._width = max(map(len, masses), default=0)
-        self._sums = np.array([cumulated(one, self._width) for one in masses])
+        self._sums = np.array([cumulate_mass(mass, self._width) for mass in masses])
 
     def distance(self, mass: Numbers, length: int) -> float:
         """Returns Wass-to-Data of a distribution and the number of its translation's tokens.
@@ -102,13 +102,13 @@ class Masses:
         limit = max(WINDOW * length, float(np.partition(gaps, few - 1)[few - 1]))
         near = self._sums[gaps <= limit]
         width = max(self._width, len(mass))
-        own = cumulated(mass, width)
+        own = cumulate_mass(mass, width)
         # Behind its end each of them is 1
         distances = np.abs(near - own[: self._width]).sum(axis=1) + (1 - own[self._width :]).sum()
         return float(np.partition(distances, few - 1)[:few].mean()) / len(mass)
 
 
-def cumulated(mass: Sequence[float] | Numbers, width: int) -> Numbers:
+def cumulate_mass(mass: Sequence[float] | Numbers, width: int) -> Numbers:
     """(width) the sums of a distribution up to each place."""
     sums = np.ones(width)
     sums[: len(mass)] = np.cumsum(mass)
@@ -146,11 +146,11 @@ def unseen(part: Part, usual: Usual) -> float:
 
 
 def repeated(part: Part, _: Usual) -> float:
-    found, given = (
+    repeats, in_source = (
         max(Counter(zip(*(ids[i:] for i in range(GRAM)), strict=False)).values(), default=0)
         for ids in (part.target_ids, part.source_ids)
     )
-    return float(max(found - max(given, 1), 0))
+    return float(max(repeats - max(in_source, 1), 0))
 
 
 def copied(part: Part, _: Usual) -> float:
@@ -204,20 +204,20 @@ def parts_of(
             "--doubt: nothing tells what these models attend to; translate by one model"
         )
     texts = translation.parts or (translation.source,)
-    widths = [heard.weights.shape[1] for heard in hypothesis.attention]
+    widths = [attention.weights.shape[1] for attention in hypothesis.attention]
     # All parts end with the end of sentence, or none does
     n_eos = (sum(widths) - len(translation.source_ids)) // len(widths)
     reads = pairwise(accumulate((width - n_eos for width in widths), initial=0))
     writes = pairwise(accumulate(hypothesis.part_lengths, initial=0))
     spans = zip(texts, hypothesis.attention, reads, writes, strict=True)
     steps = np.array(hypothesis.token_log_probabilities)
-    for number, (text, heard, (a, b), (c, d)) in enumerate(spans):
+    for number, (text, attention, (a, b), (c, d)) in enumerate(spans):
         ids = hypothesis.token_ids[c:d]
         spelled = b"".join(target.piece_bytes[token] for token in ids)
         yield Part(
             # Each part before has an end of sentence, too
             steps=steps[c + number : d + number + 1],
-            attention=heard.weights.astype(np.float64),
+            attention=attention.weights.astype(np.float64),
             source_ids=translation.source_ids[a:b],
             target_ids=ids,
             source_words=tuple(text.split()),
@@ -227,18 +227,18 @@ def parts_of(
 
 def calibration_of(path: Path, step: int) -> Calibration:
     """Reads the calibration of a model, if it is by these signals and at this step."""
-    found = read_calibration(path)
+    calibration = read_calibration(path)
     advice = f"run `tformer calibrate {path} --source FILE --reference FILE`"
-    if found is None:
+    if calibration is None:
         raise ArtifactError(f"{path}: doubt is not calibrated; {advice} first")
-    if found.signals != tuple(signal.name for signal in SIGNALS):
+    if calibration.signals != tuple(signal.name for signal in SIGNALS):
         raise ArtifactError(f"{path}: was calibrated by other signals; {advice} again")
-    if found.step != step:
+    if calibration.step != step:
         raise ArtifactError(
-            f"{path}: was calibrated at step {found.step:,}, and is now of step {step:,}; "
+            f"{path}: was calibrated at step {calibration.step:,}, and is now of step {step:,}; "
             f"{advice} again"
         )
-    return found
+    return calibration
 
 
 def search_of(opened: Opened, translator: Translator) -> dict[str, Any]:
@@ -259,11 +259,11 @@ class Doubter:
     def __init__(self, directory: ModelDirectory) -> None:
         from tformer_cli.artifacts.shortlist_file import load_seen_words
 
-        self._found = found = calibration_of(directory.path, directory.info.step)
+        self._found = calibration = calibration_of(directory.path, directory.info.step)
         self._target = directory.tokenizer.target
-        masses = Masses(found.masses, found.lengths)
-        self._usual = Usual(found.log_ratio, masses, load_seen_words(directory.path))
-        self.heads = found.heads
+        masses = Masses(calibration.masses, calibration.lengths)
+        self._usual = Usual(calibration.log_ratio, masses, load_seen_words(directory.path))
+        self.heads = calibration.heads
 
     def check_aligned(self, heads: Sequence[CrossHead], who: str) -> None:
         """Refuses other heads that are to be heard, too: a search listens to one choice."""
@@ -283,7 +283,7 @@ class Doubter:
         before = self._found.search.get("sampling", now)
         if before == now:
             return ""
-        both = [f"with{'' if one else 'out'} sampling" for one in (before, now)]
+        both = [f"with{'' if is_sampled else 'out'} sampling" for is_sampled in (before, now)]
         return (
             f"doubt was calibrated {both[0]} and the search is {both[1]}, so its probabilities do "
             "not hold; run `tformer calibrate` with the same options"
@@ -294,27 +294,29 @@ class Doubter:
 
         Their searches have to have listened to `heads`.
         """
-        pairs = [(one, text) for one in translations for text in one.hypotheses]
-        parts = [list(parts_of(text, one, self._target)) for one, text in pairs]
+        pairs = [(line, text) for line in translations for text in line.hypotheses]
+        parts = [list(parts_of(text, line, self._target)) for line, text in pairs]
         rows = [signals_of(part, self._usual) for some in parts for part in some]
         left = iter(np.round(probabilities(self._found, rows), DECIMALS).tolist() if rows else ())
-        made = []
-        for (one, text), some in zip(pairs, parts, strict=True):
-            sentences = tuple(islice(left, len(some)))
-            words = tuple(word_probabilities(text, one, self._target))
-            made.append(replace(text, doubt=Doubt(max(sentences, default=0.0), sentences, words)))
-        texts = iter(made)
+        doubtful = []
+        for (line, text), line_parts in zip(pairs, parts, strict=True):
+            sentences = tuple(islice(left, len(line_parts)))
+            words = tuple(word_probabilities(text, line, self._target))
+            doubtful.append(
+                replace(text, doubt=Doubt(max(sentences, default=0.0), sentences, words))
+            )
+        texts = iter(doubtful)
         return [
-            replace(one, hypotheses=tuple(islice(texts, len(one.hypotheses))))
-            for one in translations
+            replace(line, hypotheses=tuple(islice(texts, len(line.hypotheses))))
+            for line in translations
         ]
 
 
-def probabilities(found: Calibration, rows: Sequence[Sequence[float]] | Numbers) -> Numbers:
+def probabilities(calibration: Calibration, rows: Sequence[Sequence[float]] | Numbers) -> Numbers:
     """(N) P(wrong) of (N, D) signals."""
-    terms = terms_of(rows, found.means, found.deviations)
+    terms = terms_of(rows, calibration.means, calibration.deviations)
     # Row by row: a product of matrices may round a line otherwise among other lines
-    return logistic((terms * np.array(found.weights)).sum(axis=1) + found.intercept)
+    return logistic((terms * np.array(calibration.weights)).sum(axis=1) + calibration.intercept)
 
 
 def terms_of(
@@ -327,10 +329,10 @@ def terms_of(
     Squares, because much of some signals is as odd as little: a model that copies is very sure.
     """
     # A single odd signal, such as a word of 500 tokens, must not outweigh all others
-    found = np.clip(
+    scaled = np.clip(
         (np.asarray(rows) - np.asarray(means)) / np.asarray(deviations), -FARTHEST, FARTHEST
     )
-    return np.concatenate([found, found**2], axis=1)
+    return np.concatenate([scaled, scaled**2], axis=1)
 
 
 def word_probabilities(

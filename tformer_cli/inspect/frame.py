@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from tformer_cli.heads.roles import METRICS, ROLES
-from tformer_cli.inspect.data import attributes
+from tformer_cli.inspect.data import get_attributes
 from tformer_cli.inspect.views import all_views
 from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
 from tformer_cli.show.html import base_style
@@ -120,7 +120,7 @@ def _plain(text: str) -> str:
 
 def page_texts(weighting: Weighting) -> dict[str, Any]:
     return {
-        "weighting": attributes(
+        "weighting": get_attributes(
             weighting, "name meaning source sums residual isOfLayers=is_of_layers isShare=is_share"
         ),
         "conventions": weighting.conventions,

@@ -67,7 +67,7 @@ class Lens:
         """Adds to states (…, D) what the map of a layer does; a layer without one stays."""
         if name not in self.maps:
             return states
-        weight, bias = (one.to(states) for one in self.maps[name])
+        weight, bias = (tensor.to(states) for tensor in self.maps[name])
         return states + functional.linear(states, weight, bias)
 
     def hidden(
@@ -101,7 +101,7 @@ def states_of(model: Inspected, batch: Batch) -> tuple[Tensor, dict[Kind, list[T
         hidden = model.target_hidden(batch.source, batch.source_mask, batch.target_input)
     states: dict[Kind, list[Tensor]] = {}
     for kind, layers in records.items():
-        after = [one.output for one in layers if one.output is not None]
+        after = [layer.output for layer in layers if layer.output is not None]
         states[kind] = [layers[0].inputs[0], *after]
     return hidden, states
 
@@ -127,8 +127,8 @@ def read_layers(
     project = project or model.project
     hidden, states = states_of(model, batch)
     return project(hidden), [
-        project(lens.hidden(model, batch, kind, layer, one))
-        for layer, one in enumerate(states[kind][1:])
+        project(lens.hidden(model, batch, kind, layer, layer_states))
+        for layer, layer_states in enumerate(states[kind][1:])
     ]
 
 
@@ -140,27 +140,27 @@ def batches(model: Inspected, pairs: Sequence[IdPair]) -> Iterator[tuple[list[in
     order = sorted(range(len(pairs)), key=lambda n: (max(map(len, pairs[n])), n), reverse=True)
     while order:
         longest = max(map(len, pairs[order[0]])) + 2
-        some = order[: max(1, BATCH_TOKENS // longest)]
-        del order[: len(some)]
-        yield some, to_device(batch_of(model, [pairs[n] for n in some], ends=ends), device)
+        numbers = order[: max(1, BATCH_TOKENS // longest)]
+        del order[: len(numbers)]
+        yield numbers, to_device(batch_of(model, [pairs[n] for n in numbers], ends=ends), device)
 
 
 def weights_hash(model: Inspected) -> str:
     """Returns the SHA-256 of all weights as they are loaded, an adapter's with them."""
     digest = sha256()
-    for name, one in model.state_dict().items():
+    for name, tensor in model.state_dict().items():
         digest.update(name.encode())
-        digest.update(one.detach().float().cpu().numpy().tobytes())
+        digest.update(tensor.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()
 
 
 def stored_lens(path: Path, model: Inspected, *, tuned: bool = True) -> Lens:
     """Reads the lens of a model directory; one that was not fitted has no maps."""
-    found = read_maps(path)
-    if found is None:
+    maps = read_maps(path)
+    if maps is None:
         return UNTUNED
-    widths = {len(bias) for _, bias in found.maps.values()}
-    if found.weights != weights_hash(model) or widths != {model.config.d_model}:
+    widths = {len(bias) for _, bias in maps.maps.values()}
+    if maps.weights != weights_hash(model) or widths != {model.config.d_model}:
         if not tuned:  # how well it reads is not known of these weights
             return UNTUNED
         raise ArtifactError(
@@ -168,8 +168,8 @@ def stored_lens(path: Path, model: Inspected, *, tuned: bool = True) -> Lens:
             f"{path} --tune FILE` again, or add --untuned, as with --adapter"
         )
     way = "tuned" if tuned else "untuned"
-    agreement = {name: shares[way] for name, shares in found.agreement.items()}
-    return Lens(found.maps if tuned else {}, agreement)
+    agreement = {name: shares[way] for name, shares in maps.agreement.items()}
+    return Lens(maps.maps if tuned else {}, agreement)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,17 +193,17 @@ def fit_lens(
     read = [pair for n, pair in enumerate(pairs) if n % HELD_OUT != HELD_OUT - 1]
     moments: dict[str, _Moments] = {}
     done = 0
-    for some, batch in batches(model, read):
+    for numbers, batch in batches(model, read):
         _, states = states_of(model, batch)
         for name, earlier, last in _tokens(batch, states):
             if name not in moments:
                 moments[name] = _Moments(earlier.shape[1])
             moments[name].add(earlier.double().cpu(), last.double().cpu())
-        done += len(some)
+        done += len(numbers)
         progress(done)
-    maps = {name: one.solved() for name, one in moments.items()}
-    measured = _measured(model, held, Lens(maps), lambda n: progress(done + n))
-    return Lens(maps, {one.name: one.tuned for one in measured}), measured
+    maps = {name: sums.solved() for name, sums in moments.items()}
+    measured = _measure_layers(model, held, Lens(maps), lambda n: progress(done + n))
+    return Lens(maps, {layer.name: layer.tuned for layer in measured}), measured
 
 
 def _tokens(
@@ -214,8 +214,8 @@ def _tokens(
         # At the place of a padding the decoder reads no token
         mask = mask_of(batch, layers[0]) if kind == "enc" else batch.target_output != PAD_ID
         last = layers[-1][mask]
-        for layer, one in enumerate(layers[:-1]):
-            yield f"{kind}.{layer}", one[mask], last
+        for layer, layer_states in enumerate(layers[:-1]):
+            yield f"{kind}.{layer}", layer_states[mask], last
 
 
 class _Moments:
@@ -254,7 +254,7 @@ class _Score:
         self._sums, self._squares = torch.zeros(width, dtype=torch.float64), 0.0
 
     def add_predictions(self, alike: Sequence[Tensor]) -> None:
-        self._alike += torch.stack([one.sum() for one in alike]).cpu()
+        self._alike += torch.stack([matches.sum() for matches in alike]).cpu()
         self._n_predicted += len(alike[0])
 
     def add_states(self, mapped: Tensor, last: Tensor) -> None:
@@ -271,37 +271,37 @@ class _Score:
         return FittedLayer(name=name, untuned=untuned, tuned=tuned, explained=explained)
 
 
-def _measured(
+def _measure_layers(
     model: Inspected, pairs: Sequence[IdPair], lens: Lens, progress: Callable[[int], None]
 ) -> list[FittedLayer]:
     scores = {name: _Score(len(bias)) for name, (_, bias) in lens.maps.items()}
     done = 0
-    for some, batch in batches(model, pairs):
+    for numbers, batch in batches(model, pairs):
         hidden, states = states_of(model, batch)
-        found = _predicted(model, hidden)
-        is_token = torch.ones_like(found, dtype=torch.bool)  # one label of a whole text
+        predicted = _predict_tokens(model, hidden)
+        is_token = torch.ones_like(predicted, dtype=torch.bool)  # one label of a whole text
         for mask in (batch.target_output != PAD_ID, batch.source_mask):
-            if mask.shape == found.shape:
+            if mask.shape == predicted.shape:
                 is_token = mask
                 break
         for name, earlier, last in _tokens(batch, states):
             kind, layer = _place(name)
             alike = []
-            for one in (UNTUNED, lens):
-                read = one.hidden(model, batch, kind, layer, states[kind][layer + 1])
-                alike.append((_predicted(model, read) == found)[is_token])
+            for layer_lens in (UNTUNED, lens):
+                read = layer_lens.hidden(model, batch, kind, layer, states[kind][layer + 1])
+                alike.append((_predict_tokens(model, read) == predicted)[is_token])
             scores[name].add_predictions(alike)
             scores[name].add_states(lens.mapped(name, earlier), last)
-        done += len(some)
+        done += len(numbers)
         progress(done)
     return [score.layer(name) for name, score in scores.items()]
 
 
-def _predicted(model: Inspected, hidden: Tensor) -> Tensor:
+def _predict_tokens(model: Inspected, hidden: Tensor) -> Tensor:
     """Finds what is most probable (B, T) after states (B, T, D), not all logits at a time."""
     n_rows = max(1, LARGEST_LOGITS // len(model.output_matrix))
-    some = torch.split(hidden.flatten(0, 1), n_rows)
-    return torch.cat([model.project(one).argmax(dim=1) for one in some]).view(hidden.shape[:2])
+    chunks = torch.split(hidden.flatten(0, 1), n_rows)
+    return torch.cat([model.project(rows).argmax(dim=1) for rows in chunks]).view(hidden.shape[:2])
 
 
 def _place(name: str) -> tuple[Kind, int]:

@@ -25,7 +25,7 @@ import numpy as np
 
 from tformer_cli.heads.names import KINDS, HeadId
 from tformer_cli.heads.roles import METRICS
-from tformer_cli.inspect.data import attributes
+from tformer_cli.inspect.data import get_attributes
 from tformer_cli.inspect.frame import fill_page, page_texts, report_texts
 from tformer_cli.inspect.record import HeadsRecord
 from tformer_cli.inspect.view import SentenceView, View
@@ -68,10 +68,10 @@ def notebook_page(records: Sequence[HeadsRecord]) -> str:
     """Makes what a notebook shows of records: their page, if one is not blank."""
     if all(record.maps is None for record in records):
         return "<p>a blank line has no attention maps</p>"
-    return framed(render_html(records))
+    return frame_page(render_html(records))
 
 
-def framed(page: str) -> str:
+def frame_page(page: str) -> str:
     """Puts a page into a frame for a notebook."""
     return (
         f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts allow-downloads" '
@@ -104,7 +104,7 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
     bits = bits_of(record)
     heads = [_head(record, head, bits) for head in record.heads]
     return {
-        **attributes(record, SENTENCE),
+        **get_attributes(record, SENTENCE),
         "bits": bits,
         "heads": heads,
         "first": record.heads.index(record.first_head()) if record.heads else None,
@@ -118,7 +118,7 @@ def _extras(record: HeadsRecord, n_map_bytes: int) -> dict[str, Any]:
     if extras is None:
         return {}
     data: dict[str, Any] = {
-        f"{side}Words": attributes(words, "texts ofToken=of_token")
+        f"{side}Words": get_attributes(words, "texts ofToken=of_token")
         for side, words in (("source", extras.source_words), ("target", extras.target_words))
     }
     if record.weighting is ALPHA:
@@ -131,7 +131,7 @@ def _extras(record: HeadsRecord, n_map_bytes: int) -> dict[str, Any]:
         if any(terms.values()):
             data |= {"terms": terms, "formulas": extras.vectors.formulas}
     if record.captured.segment:
-        data |= attributes(record.captured, "segment memory")
+        data |= get_attributes(record.captured, "segment memory")
     if extras.search is not None:
         data["search"] = _search(extras.search, extras.search_pieces)
     return data
@@ -146,7 +146,7 @@ def _vectors(record: HeadsRecord, vectors: HeadVectors, n_map_bytes: int) -> dic
         both = np.concatenate((queries[head.head], keys[head.head]))
         with np.errstate(all="ignore"):  # beyond float16 there is infinity
             text = _base64(both.astype("<f2").tobytes())
-        room -= len(text) + sum(len(str(one)) for one in _terms(vectors, head).values())
+        room -= len(text) + sum(len(str(term)) for term in _terms(vectors, head).values())
         if room < 0:
             break
         packed[str(head)] = text
@@ -173,7 +173,7 @@ def _by_worth(record: HeadsRecord) -> list[HeadId]:
 
 def _search(tree: SearchTree, pieces: Mapping[int, str]) -> dict[str, Any]:
     """A tree as columns; of one with more nodes than can be drawn, only how many there are."""
-    data = attributes(tree, "beamSize=beam_size lengthPenalty=length_penalty")
+    data = get_attributes(tree, "beamSize=beam_size lengthPenalty=length_penalty")
     data["count"] = len(tree.nodes)
     if len(tree.nodes) > MOST_NODES:
         return data
@@ -200,7 +200,7 @@ def _head(record: HeadsRecord, head: HeadId, bits: int) -> dict[str, Any]:
         "role": record.role(head),
         # in the order of `METRICS`, as names would be more than the numbers
         "metrics": [float(f"{metrics[name]:.4g}") if name in metrics else None for name in METRICS],
-        "weights": _packed(_visible(record, head), bits),
+        "weights": _pack_weights(_visible(record, head), bits),
     }
 
 
@@ -212,7 +212,7 @@ def _visible(record: HeadsRecord, head: HeadId) -> Weights:
     return visible
 
 
-def _packed(weights: Weights, bits: int) -> str:
+def _pack_weights(weights: Weights, bits: int) -> str:
     numbers = np.rint(weights.astype(np.float64) * (2**bits - 1))
     with np.errstate(all="ignore"):  # of a model with broken weights
         return _base64(numbers.astype(f"<u{bits // 8}").tobytes())
@@ -251,7 +251,7 @@ class Report:
         return "\n".join(str(sentence.heads) for sentence in self.sentences)
 
     def _repr_html_(self) -> str:
-        return framed(self.html)
+        return frame_page(self.html)
 
 
 def render_report(report: Report) -> str:
@@ -259,17 +259,17 @@ def render_report(report: Report) -> str:
 
 
 def render_view(view: View[Any], records: Iterable[Any], options: object) -> str:
-    found = list(records)
-    if (page := view.page(found, options)) is not None:
+    shown_records = list(records)
+    if (page := view.page(shown_records, options)) is not None:
         return page
     data = report_texts()
     if isinstance(view, SentenceView):
-        shown = [one for one in found if one.sentence.maps is not None]
-        data |= heads_data([replace(one.sentence, heads=(), extras=None) for one in shown])
-        for of_sentence, one in zip(data["sentences"], shown, strict=True):
-            of_sentence["views"] = {view.name: view.tab(one, options, is_alone=True)}
+        shown = [record for record in shown_records if record.sentence.maps is not None]
+        data |= heads_data([replace(record.sentence, heads=(), extras=None) for record in shown])
+        for of_sentence, record in zip(data["sentences"], shown, strict=True):
+            of_sentence["views"] = {view.name: view.tab(record, options, is_alone=True)}
     else:
-        (record,) = found
+        (record,) = shown_records
         # A view of several sentences has their maps on its page, behind its own tab
         data |= heads_data(getattr(record, "sentences", ())) | {"tab": view.name}
         if (model := getattr(record, "model", None)) is not None:
@@ -280,7 +280,7 @@ def render_view(view: View[Any], records: Iterable[Any], options: object) -> str
 
 def framed_view(view: View[Any], records: Iterable[Any], options: object = None) -> str:
     """Makes what a notebook shows of a view's records."""
-    return framed(render_view(view, records, options or view.Options()))
+    return frame_page(render_view(view, records, options or view.Options()))
 
 
 def sample_page() -> str:

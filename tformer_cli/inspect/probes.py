@@ -89,9 +89,9 @@ def fit_probe(x: Tensor, y: Tensor, n_labels: int) -> tuple[Tensor, Tensor]:
     def loss() -> Tensor:
         optimizer.zero_grad()
         logits = functional.linear(x, weight, bias)
-        found = functional.cross_entropy(logits, y) + L2 / 2 * weight.square().sum()
-        found.backward()  # type: ignore[no-untyped-call]
-        return found
+        total = functional.cross_entropy(logits, y) + L2 / 2 * weight.square().sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
 
     # Inspection computes without gradients, and here they are needed
     with torch.inference_mode(mode=False), torch.enable_grad():
@@ -99,7 +99,7 @@ def fit_probe(x: Tensor, y: Tensor, n_labels: int) -> tuple[Tensor, Tensor]:
     return weight.detach(), bias.detach()
 
 
-def whitened(x: Tensor, fitted: Tensor) -> Tensor:
+def whiten_states(x: Tensor, fitted: Tensor) -> Tensor:
     """Centers states (N, D) and makes their directions alike, by the states (M, D) fitted to."""
     mean = fitted.mean(dim=0)
     centered = fitted - mean
@@ -113,15 +113,15 @@ def whitened(x: Tensor, fitted: Tensor) -> Tensor:
 
 def control_labels(types: Integers, labels: Integers, seed: int) -> Integers:
     """Draws for each type a label from the distribution of the labels (N)."""
-    found, inverse = np.unique(types, return_inverse=True)
-    drawn: Integers = np.random.default_rng(seed).choice(labels, size=len(found))[inverse]
+    kinds, inverse = np.unique(types, return_inverse=True)
+    drawn: Integers = np.random.default_rng(seed).choice(labels, size=len(kinds))[inverse]
     return drawn
 
 
 def held_out(sentences: Integers) -> NDArray[np.bool_]:
     """(N) True where a sentence, given by its number, is not fitted to."""
-    found: NDArray[np.bool_] = sentences % HELD_OUT == HELD_OUT - 1
-    return found
+    is_out: NDArray[np.bool_] = sentences % HELD_OUT == HELD_OUT - 1
+    return is_out
 
 
 def probe(states: Sequence[Tensor], task: Labeled, seed: int) -> ProbeResult:
@@ -133,22 +133,22 @@ def probe(states: Sequence[Tensor], task: Labeled, seed: int) -> ProbeResult:
     # Held-out labels that were never seen are -1, which no probe gives
     number = {label: n for n, label in enumerate(names.tolist())}
     tasks = [
-        np.array([number.get(one, -1) for one in labels.tolist()], np.int64)
+        np.array([number.get(label, -1) for label in labels.tolist()], np.int64)
         for labels in (task.labels, control)
     ]
     held = task.sentences[out]
     rows = torch.from_numpy(task.rows)
-    read, measured = (torch.from_numpy(some) for some in (~out, out))
+    read, measured = (torch.from_numpy(mask) for mask in (~out, out))
     layers = []
     for layer, all_states in enumerate(states, -1):
         x = all_states[rows].double()
-        x = whitened(x, x[read])
+        x = whiten_states(x, x[read])
         hits = []
         for labels in tasks:
             y = torch.from_numpy(labels)
             weight, bias = fit_probe(x[read], y[read], len(names))
-            given = functional.linear(x[measured], weight, bias).argmax(dim=1)
-            hits.append((given.numpy() == labels[out]).astype(np.float64))
+            predicted = functional.linear(x[measured], weight, bias).argmax(dim=1)
+            hits.append((predicted.numpy() == labels[out]).astype(np.float64))
         right, by_heart = hits
         layers.append(
             LayerProbe(
@@ -216,7 +216,7 @@ def tasks_of(kind: Kind, tokens: Sequence[TokenRow], names: Sequence[str]) -> It
         fitted = {label for label, held in zip(labels.values(), out, strict=True) if not held}
         if len(fitted) < 2 or not out.any():  # nothing to tell apart, or to measure with
             continue
-        words = {word: n for n, word in enumerate(dict.fromkeys(one.word for one in tokens))}
+        words = {word: n for n, word in enumerate(dict.fromkeys(token.word for token in tokens))}
         types = [words[tokens[n].word] if name == "label" else tokens[n].id for n in labels]
         numbers = {label: n for n, label in enumerate(sorted(set(labels.values())))}
         yield Labeled(
@@ -226,7 +226,7 @@ def tasks_of(kind: Kind, tokens: Sequence[TokenRow], names: Sequence[str]) -> It
             rows=rows,
             sentences=sentences,
             types=np.array(types, np.int64),
-            labels=np.array([numbers[one] for one in labels.values()], np.int64),
+            labels=np.array([numbers[label] for label in labels.values()], np.int64),
         )
 
 
@@ -234,15 +234,15 @@ def _labels(name: str, tokens: Sequence[TokenRow]) -> Iterator[tuple[int, int | 
     """Yields the number of each token that has the property, with its label."""
     frequent: set[int] = set()
     if name in ("previous", "next"):
-        counts = Counter(getattr(one, name) for one in tokens)
+        counts = Counter(getattr(token, name) for token in tokens)
         del counts[-1]
-        frequent = {one for one, _ in counts.most_common(MOST_LABELS)}
-    for number, one in enumerate(tokens):
-        if name == "position" and one.position < LAST_POSITION:
-            yield number, one.position
-        elif name == "length" and one.word:
-            yield number, min(len(one.word), LONGEST_WORD)
-        elif frequent and getattr(one, name) in frequent:
-            yield number, getattr(one, name)
-        elif name == "label" and one.label:
-            yield number, one.label
+        frequent = {neighbor for neighbor, _ in counts.most_common(MOST_LABELS)}
+    for number, token in enumerate(tokens):
+        if name == "position" and token.position < LAST_POSITION:
+            yield number, token.position
+        elif name == "length" and token.word:
+            yield number, min(len(token.word), LONGEST_WORD)
+        elif frequent and getattr(token, name) in frequent:
+            yield number, getattr(token, name)
+        elif name == "label" and token.label:
+            yield number, token.label

@@ -106,10 +106,10 @@ class HeadsRecord:
             from tformer_cli.text.images.named import short_name
 
             read = ("image", short_name(self.source)) if self.is_image else ("text", self.source)
-            given = [("label", self.labeled)] if self.probability is not None else []
+            label = [("label", self.labeled)] if self.probability is not None else []
             name = "labels" if self.gives_labels else "filled"
             filled = [(name, self.target)] if self.gaps else []
-            return [read, *given, *filled]
+            return [read, *label, *filled]
         name = "given target" if self.is_forced else "translation"
         if (self.rank or 1) > 1:
             name = f"translation {self.rank}"

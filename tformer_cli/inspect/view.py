@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, T
 from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.errors import DataError
 from tformer_cli.heads.names import CaptureMode, HeadId, Inspected  # noqa: TC001 - at run time
-from tformer_cli.inspect.data import picked, plain, rounded
+from tformer_cli.inspect.data import jsonable, round6, to_json
 from tformer_cli.settings import Option
 from tformer_cli.show.document import Text, text
 
@@ -263,7 +263,7 @@ ALIGNED = (
 
 def describe(record: HeadsRecord) -> dict[str, Any]:
     maps = record.maps
-    label = {"label": record.target or None, "probability": plain(record.probability)}
+    label = {"label": record.target or None, "probability": jsonable(record.probability)}
     return {
         "schema": SCHEMA,
         "index": record.index,
@@ -275,7 +275,7 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
             "ids": [] if maps is None or record.is_image else list(maps.source_ids),
         },
         **(label if record.is_pooled else {}),
-        **({"gaps": plain(record.gaps)} if record.has_places else {}),
+        **({"gaps": jsonable(record.gaps)} if record.has_places else {}),
         "target": {
             "text": record.target,
             "pieces": list(record.target_pieces),
@@ -284,14 +284,14 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
             "input_ids": [] if maps is None else list(maps.target_input_ids),
             "is_forced": record.is_forced,
             "rank": record.rank,
-            "score": plain(record.score),
+            "score": jsonable(record.score),
         },
-        "align": None if record.aligned is None else picked(record.aligned, ALIGNED),
-        "weighting": picked(record.weighting, "name of meaning source residual"),
+        "align": None if record.aligned is None else to_json(record.aligned, ALIGNED),
+        "weighting": to_json(record.weighting, "name of meaning source residual"),
         "conventions": record.weighting.conventions,
         "axes": {kind: list(labels) for kind, labels in AXES.items()},
         "rare": {"positions": list(record.rare.positions), "reason": record.rare.reason or None},
         "mode": record.mode,
-        "residual": None if maps is None else rounded(maps.residual),
+        "residual": None if maps is None else round6(maps.residual),
         **({"segment": maps.segment} if maps is not None and maps.segment else {}),
     }

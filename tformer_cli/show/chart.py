@@ -166,8 +166,8 @@ def _text(
     parent: Element, text: str, x: float, y: float, *, css: str = "", anchor: str = ""
 ) -> None:
     attributes = {"x": _number(x), "y": _number(y)}
-    given = {"class": css, "text-anchor": anchor}
-    attributes |= {name: value for name, value in given.items() if value}
+    options = {"class": css, "text-anchor": anchor}
+    attributes |= {name: value for name, value in options.items() if value}
     SubElement(parent, "text", attributes).text = text
 
 
@@ -208,14 +208,14 @@ def show_chart(console: "Console", chart: Chart) -> None:
         for number, line in enumerate(zip(*drawn, strict=True)):
             row = Text()
             for pieces in line:
-                styled = _styled(pieces, "dim" if number else "bold")
+                styled = _style_text(pieces, "dim" if number else "bold")
                 styled.pad_right(width + 1 - styled.cell_len)
                 row.append_text(styled)
             row.rstrip()
             console.print(row, no_wrap=True, crop=True, overflow="crop")
 
 
-def _styled(pieces: TextLine, style: str) -> "Text":
+def _style_text(pieces: TextLine, style: str) -> "Text":
     from rich.text import Text
 
     styled = ((piece, style if run is None else _terminal_color(run)) for piece, run in pieces)
@@ -270,14 +270,14 @@ def _cells(
             (x.place(a) * (2 * width - 1), (1 - y.place(b)) * (4 * height - 1))
             for a, b in curve.points
         ]
-        for column, row in _connected(dots):
+        for column, row in _connect_dots(dots):
             # a character has one color: of curves that cross there, the last one's
             bits, _ = cells[row // 4][column // 2]
             cells[row // 4][column // 2] = (bits | _DOTS[row % 4][column % 2], curve.run)
     return cells
 
 
-def _connected(dots: Sequence[tuple[float, float]]) -> Iterator[tuple[int, int]]:
+def _connect_dots(dots: Sequence[tuple[float, float]]) -> Iterator[tuple[int, int]]:
     """All dots on the lines from dot to dot."""
     yield round(dots[0][0]), round(dots[0][1])
     for (left, top), (right, bottom) in pairwise(dots):

@@ -113,8 +113,8 @@ class RunMetrics:
         """Position of a step along x: as reported, or between the nearest reports."""
         if x == XName.step:
             return step
-        found = ((entry["step"], entry.get(_KEYS[x])) for entry in self.reports)
-        known = [(0.0, 0.0), *((n, value) for n, value in found if _is_finite(value))]
+        points = ((entry["step"], entry.get(_KEYS[x])) for entry in self.reports)
+        known = [(0.0, 0.0), *((n, value) for n, value in points if _is_finite(value))]
         if len(known) < 2:
             return 0.0
         # a validation behind the last report lies on the line through the last two
@@ -136,7 +136,7 @@ def read_run(path: Path) -> RunMetrics:
         elif kind == "rollback":
             rollbacks.append(entry)
     reports, validations, averages = (
-        [found[step] for step in sorted(found)] for found in entries.values()
+        [by_step[step] for step in sorted(by_step)] for by_step in entries.values()
     )
     return RunMetrics(
         path=path,

@@ -50,7 +50,7 @@ Row = list[Cell | Text | str]
 def plain_text(cell: Cell | Text | str) -> str:
     """A cell without its styles."""
     if isinstance(cell, Text):
-        return "".join(one if isinstance(one, str) else one[0] for one in cell.spans)
+        return "".join(span if isinstance(span, str) else span[0] for span in cell.spans)
     return cell.text if isinstance(cell, Cell) else cell
 
 

@@ -62,16 +62,16 @@ def base_style() -> str:
 def render_html(document: Document) -> str:
     # rules that a page does not use are left out, so that its bytes change only with what it shows
     style = base_style() + _STYLE
-    if any(one.notes for one in document.sections):
+    if any(section.notes for section in document.sections):
         style += _NOTE_STYLE
-    if any(one.pictures for one in document.sections):
+    if any(section.pictures for section in document.sections):
         style += _PICTURE_STYLE
     legend = f"\n<p>{escape(document.legend)}</p>" if document.legend else ""
     lines = [
         _head(document.title, style),
         f"<header><h1>{escape(document.title)}</h1>{legend}</header>",
         "<main>",
-        *(line for one in document.sections for line in _section(one)),
+        *(line for section in document.sections for line in _section(section)),
         "</main>\n</body>\n</html>\n",
     ]
     return "\n".join(lines)
@@ -117,7 +117,7 @@ def _table(table: Table) -> Iterator[str]:
     # the first column needs no class: the style of all tables has it on the left
     classes = ["text" * (place in table.texts) for place in range(len(table.head))]
     heads = (
-        f"<th{_class(c)}>{escape(one)}</th>" for c, one in zip(classes, table.head, strict=True)
+        f"<th{_class(c)}>{escape(label)}</th>" for c, label in zip(classes, table.head, strict=True)
     )
     yield f'<div class="panel">\n<h3>{escape(table.title)}</h3>\n<div class="scroll"><table>'
     yield f"<tr>{''.join(heads)}</tr>"

@@ -24,7 +24,7 @@ _LATEX = str.maketrans(
 
 def render_markdown(document: Document) -> str:
     lines = [f"# {document.title}", "", _md(document.legend)]
-    lines += [line for one in document.sections for line in _markdown_section(one)]
+    lines += [line for section in document.sections for line in _markdown_section(section)]
     return "\n".join(lines) + "\n"
 
 
@@ -52,7 +52,7 @@ def _markdown_table(table: Table) -> Iterator[str]:
         written = _md(plain_text(cell))
         return f"**{written}**" if isinstance(cell, Cell) and cell.is_best else written
 
-    yield from ("", f"### {_md(table.title)}", "", row([_md(one) for one in table.head]))
+    yield from ("", f"### {_md(table.title)}", "", row([_md(label) for label in table.head]))
     yield row(
         [
             ":--" if place in (*table.labels, *table.texts) else "--:"
@@ -70,7 +70,7 @@ def render_latex(document: Document) -> str:
     lines = [
         f"% {document.title}. Needs \\usepackage{{booktabs}} and \\usepackage[T1]{{fontenc}}.",
         f"% {document.legend}",
-        *(line for one in document.sections for line in _latex_section(one)),
+        *(line for section in document.sections for line in _latex_section(section)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -109,7 +109,7 @@ def _latex_table(table: Table) -> Iterator[str]:
     yield from ("", r"\begin{table}[ht]", r"\centering")
     yield rf"\caption{{{_tex(table.title)}}}"
     yield rf"\begin{{tabular}}{{{columns}}}"
-    yield from (r"\toprule", row([_tex(one) for one in table.head]), r"\midrule")
+    yield from (r"\toprule", row([_tex(label) for label in table.head]), r"\midrule")
     yield from (row([text(cell) for cell in cells]) for cells in table.rows)
     yield from (r"\bottomrule", r"\end{tabular}")
     if table.note:

@@ -75,7 +75,7 @@ def render_png(svg: str) -> bytes:
 
     picture = svg_to_bytes(svg, zoom=SHARPNESS, sans_serif_family=_FONT)
     root = ET.fromstring(svg)  # noqa: S314 - drawn by us
-    words = [one.text or "" for one in root if re.search(r"\}(title|desc)$", one.tag)]
+    words = [element.text or "" for element in root if re.search(r"\}(title|desc)$", element.tag)]
     chunks = _chunk(*_SOFTWARE)
     if words:
         text = "\n".join(words).encode()

@@ -109,8 +109,8 @@ def draw_text(
 ) -> None:
     """Writes a text; characters that XML cannot hold become U+FFFD."""
     attributes = {"x": number(x), "y": number(y), "font-size": number(size), "fill": fill}
-    given = {"font-weight": weight, "text-anchor": anchor, "transform": transform}
-    attributes |= {name: value for name, value in given.items() if value}
+    options = {"font-weight": weight, "text-anchor": anchor, "transform": transform}
+    attributes |= {name: value for name, value in options.items() if value}
     SubElement(parent, "text", attributes).text = clean(text)
 
 

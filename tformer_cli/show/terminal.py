@@ -227,7 +227,7 @@ def _parts(
     repeated = list(columns[:n_repeated])
     part = list(repeated)
     for column in columns[n_repeated:]:
-        taken = sum(one.least for one in [*part, column]) + gap * len(part)
+        taken = sum(shown_column.least for shown_column in [*part, column]) + gap * len(part)
         # a part shows at least one new column, however narrow the terminal is
         if taken > room and len(part) > n_repeated:
             yield part
@@ -300,32 +300,32 @@ def room_of(console: Console) -> Room:
 def show_blocks(console: Console, blocks: Iterable[Block]) -> None:
     """Prints blocks; a map that fits a screen leaves room for the others and the prompt."""
     # read twice: once to measure what a map must leave room for
-    found = list(blocks)
+    shown_blocks = list(blocks)
     room = room_of(console)
-    others = [one for one in found if not isinstance(one, Map)]
-    for block in found:
+    others = [other for other in shown_blocks if not isinstance(other, Map)]
+    for block in shown_blocks:
         most_rows = None
         if isinstance(block, Map) and block.taller:
-            parts = [part for one in others for part in _rendered(console, one, room)]
+            parts = [part for other in others for part in _render_block(console, other, room)]
             taken = sum(len(console.render_lines(part, pad=False)) for part in parts)
             # around: the header, the line on what is omitted, and the prompt
             most_rows = max(FEWEST_ROWS, console.height - taken - 3)
-        for part in _rendered(console, block, room, most_rows):
+        for part in _render_block(console, block, room, most_rows):
             is_whole = isinstance(part, Line) and part.overflow == "ignore"
             console.print(part, soft_wrap=is_whole)
 
 
-def _rendered(
+def _render_block(
     console: Console, block: Block, room: Room, most_rows: int | None = None
 ) -> Iterator[RenderableType]:
     if isinstance(block, Text):
-        yield _styled(block, room)
+        yield _style_text(block, room)
     elif isinstance(block, Texts):
         yield sentence_lines(console, block.sentences)
     elif isinstance(block, Facts):
         yield _facts(block, room)
     elif isinstance(block, SideBySide):
-        tables = [Group(*_table(one, room)) for one in block.tables]
+        tables = [Group(*_table(table, room)) for table in block.tables]
         yield Columns(tables, padding=(1, 4, 0, 0))
     elif isinstance(block, Table):
         yield from _table(block, room)
@@ -337,12 +337,12 @@ def _rendered(
         yield Group(*_map_lines(block, room, most_rows))
 
 
-def _styled(block: Text, room: Room) -> RenderableType:
+def _style_text(block: Text, room: Room) -> RenderableType:
     line = Line(style=block.style)
     pairs = ((span, "") if isinstance(span, str) else span for span in block.spans)
-    for style, found in groupby(pairs, key=itemgetter(1)):
-        parts = ((prose(words, room), isinstance(words, Label)) for words, _ in found)
-        line.append("".join(isolated(one) if is_label else one for one, is_label in parts), style)
+    for style, spans in groupby(pairs, key=itemgetter(1)):
+        runs = ((prose(words, room), isinstance(words, Label)) for words, _ in spans)
+        line.append("".join(isolated(run) if is_label else run for run, is_label in runs), style)
     if not block.wraps:
         line.no_wrap, line.overflow = True, "crop"
         return Group(line)  # a text that is printed by itself forgets that it does not wrap
@@ -352,7 +352,7 @@ def _styled(block: Text, room: Room) -> RenderableType:
 def prose(words: str, room: Room) -> str:
     """A text of ours, with formulas and maybe several lines, as the terminal can show it."""
     signs = words.translate(ASCII_SIGNS) if room.is_ascii else words
-    return "\n".join(shown(one, is_ascii=room.is_ascii) for one in signs.split("\n"))
+    return "\n".join(shown(line, is_ascii=room.is_ascii) for line in signs.split("\n"))
 
 
 def _facts(block: Facts, room: Room) -> Grid:
@@ -361,7 +361,7 @@ def _facts(block: Facts, room: Room) -> Grid:
         grid.add_column(no_wrap=True, overflow="crop")
     grid.add_column(overflow="fold")
     for row in block.rows:
-        grid.add_row(*(_styled(c if isinstance(c, Text) else text(c), room) for c in row))
+        grid.add_row(*(_style_text(c if isinstance(c, Text) else text(c), room) for c in row))
     return grid
 
 
@@ -398,16 +398,16 @@ def whole_items(items: Sequence[Item], width: int, room: Room, least: int = 1) -
     """The items that have room whole, and their number; the first is cut to `least` cells."""
     spans: list[Span] = []
     taken = 0
-    for place, one in enumerate(items):
-        around = 2 * one.in_brackets + len(one.number)
-        label = readable(one.label, room, None if place else max(least, width - around))
+    for place, item in enumerate(items):
+        around = 2 * item.in_brackets + len(item.number)
+        label = readable(item.label, room, None if place else max(least, width - around))
         gap = " " * GAP if place else ""
         taken += len(gap) + cell_len(label) + around
         if place and taken > width:
             return Text(tuple(spans)), place
-        before, after = "()" if one.in_brackets else ("", "")
-        spans += [gap, (before, one.style), (Label(label), one.style), (after, one.style)]
-        spans.append((one.number, one.style_of_number))
+        before, after = "()" if item.in_brackets else ("", "")
+        spans += [gap, (before, item.style), (Label(label), item.style), (after, item.style)]
+        spans.append((item.number, item.style_of_number))
     return Text(tuple(spans)), len(items)
 
 
@@ -442,7 +442,7 @@ def _table(table: Table, room: Room) -> Iterator[Line]:
 
 def _cell(cell: Cell | Text | str, room: Room, *, is_label: bool) -> Line | str:
     if isinstance(cell, Text):
-        line = _styled(cell, room)
+        line = _style_text(cell, room)
         assert isinstance(line, Line)  # noqa: S101 - no cell is indented
         return line
     words = shown(plain_text(cell), is_ascii=room.is_ascii)
@@ -452,7 +452,7 @@ def _cell(cell: Cell | Text | str, room: Room, *, is_label: bool) -> Line | str:
 
 def _map_lines(block: Map, room: Room, most_rows: int | None) -> Iterator[Line]:
     """Draws a map, a line a row; columns that do not fit are counted."""
-    rows, keys = ([shown(one, is_ascii=room.is_ascii) for one in side] for side in block.labels)
+    rows, keys = ([shown(words, is_ascii=room.is_ascii) for words in side] for side in block.labels)
     n_hidden = 0 if most_rows is None else max(0, len(rows) - most_rows)
     rows = rows[: len(rows) - n_hidden]
     label_width = min(max(map(cell_len, rows)), max(8, room.width // 4))

@@ -13,7 +13,7 @@ from tformer_cli.inspect.capture.forced import (
     capture_maps,
     capture_pairs,
     capture_vectors,
-    recomputed,
+    recompute_weights,
     tapped_attentions,
 )
 from tformer_cli.inspect.heads.metrics import metrics_of
@@ -142,7 +142,7 @@ def test_a_dictionary_head_pins_which_row_is_which_token():
 
 def test_listeners_are_gone_afterwards_even_after_an_error(model):
     capture_maps(model, SOURCE, TARGET)
-    with pytest.raises(RuntimeError, match="stop"), tapped_attentions(model, recomputed):
+    with pytest.raises(RuntimeError, match="stop"), tapped_attentions(model, recompute_weights):
         raise RuntimeError("stop")
     attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     assert len(attentions) == 7
@@ -154,7 +154,7 @@ def test_listening_changes_no_bit_of_the_logits(model):
     mask = torch.ones_like(source, dtype=torch.bool)
     with torch.inference_mode():
         before = model(source, mask, target)
-        with tapped_attentions(model, recomputed) as tapped:
+        with tapped_attentions(model, recompute_weights) as tapped:
             during = model(source, mask, target)
     assert len(tapped) == 7
     assert torch.equal(before, during)
@@ -180,8 +180,8 @@ def test_sources_are_read_as_the_model_reads_them():
     assert not maps.has_source_eos
     batch = capture_batch(model, [(SOURCE, TARGET), (SOURCE[:2], TARGET)])
     assert not batch.has_source_eos.any()
-    for one, alone in zip(batch.maps()[0].cross, maps.cross, strict=True):
-        np.testing.assert_allclose(one, alone, rtol=1.3e-6, atol=1e-5)
+    for weights, alone in zip(batch.maps()[0].cross, maps.cross, strict=True):
+        np.testing.assert_allclose(weights, alone, rtol=1.3e-6, atol=1e-5)
     measured = metrics_of(maps, [HeadId("cross", 0, 0)])[HeadId("cross", 0, 0)]
     largest = maps.cross[0][0].max(axis=-1).mean(dtype=np.float64)  # the last key is a token
     assert measured["confidence"] == pytest.approx(largest)

@@ -99,7 +99,7 @@ def test_a_sentence_alone_has_the_maps_it_has_in_a_batch(model):
     by_itself = beam_search(alone, *batch_of(model, SOURCES[1:2]), CONFIG)
     target = by_itself[0][0].token_ids
     assert target == found[1][0].token_ids
-    ours, theirs = (one.maps_of(SOURCES[1], target) for one in (in_batch, alone))
+    ours, theirs = (recording.maps_of(SOURCES[1], target) for recording in (in_batch, alone))
     check_maps(ours, theirs, atol=1e-5)
 
 
@@ -221,21 +221,21 @@ def test_a_tree_finishes_what_the_search_found(model_search_tree, beam_size):
             for number, node in enumerate(tree.nodes)
             if node.state == "finished"
         }
-        assert set(finished) == {one.token_ids for one in hypotheses}
-        for one in hypotheses:
-            node = finished[one.token_ids]
+        assert set(finished) == {hypothesis.token_ids for hypothesis in hypotheses}
+        for hypothesis in hypotheses:
+            node = finished[hypothesis.token_ids]
             assert node.token == EOS_ID
-            assert node.log_probability == pytest.approx(one.log_probability, abs=1e-5)
-            assert node.score == pytest.approx(one.score, abs=1e-5)
+            assert node.log_probability == pytest.approx(hypothesis.log_probability, abs=1e-5)
+            assert node.score == pytest.approx(hypothesis.score, abs=1e-5)
 
 
 def test_the_path_is_the_hypothesis_and_no_step_keeps_more_than_the_beam(model_search_tree):
     recording, found = recorded_search(model_search_tree, CONFIG_SEARCH_TREE)
     for source, hypotheses in zip(SOURCES, found, strict=True):
-        for one in hypotheses:
-            tree = recording.tree_of(source, one.token_ids, CONFIG_SEARCH_TREE)
+        for hypothesis in hypotheses:
+            tree = recording.tree_of(source, hypothesis.token_ids, CONFIG_SEARCH_TREE)
             assert (tree.path[0], tree.beam_size, tree.length_penalty) == (0, 4, 0.6)
-            assert [tree.nodes[n].token for n in tree.path[1:]] == [*one.token_ids, EOS_ID]
+            assert [tree.nodes[n].token for n in tree.path[1:]] == [*hypothesis.token_ids, EOS_ID]
             n_slots = 4
             for step in range(1, max(node.step for node in tree.nodes) + 1):
                 states = [node.state for node in tree.nodes if node.step == step]

@@ -7,7 +7,7 @@ from tests.inspect.conftest import made_model
 from tests.inspect.decisions.test_probing import decision
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.capture.observed import stacks_of
-from tformer_cli.inspect.decisions.attribution import direct_terms, integrated, slopes_of
+from tformer_cli.inspect.decisions.attribution import direct_terms, integrate_gradients, slopes_of
 from tformer_cli.inspect.decisions.causes import Causes
 from tformer_cli.inspect.decisions.probing import EVERYWHERE, Pool, Probe
 from tformer_cli.model.config import ModelConfig
@@ -88,7 +88,7 @@ PROBES = [{"norm": "pre"}, {"norm": "post", "tied_embeddings": "inputs"}, "class
 @pytest.mark.parametrize("made", PROBES, ids=str)
 def test_integrated_gradients_add_up_to_the_change_from_average_tokens(one_thread, made):
     probe = of_alone(made) if isinstance(made, str) else of_pair(**made)
-    found, bare, model = integrated(probe), {}, probe.model
+    found, bare, model = integrate_gradients(probe), {}, probe.model
     for kind in stacks_of(model):
         is_source = kind == "enc"
         inputs = model.encoder_input if is_source else model.decoder_input
@@ -98,7 +98,7 @@ def test_integrated_gradients_add_up_to_the_change_from_average_tokens(one_threa
     with torch.no_grad():
         hidden = probe.states.rest(model, "enc", 0, bare["enc"], bare.get("dec"))
         change = probe.d - probe.decision.of(model, hidden).item()
-    total = sum(one.sum().item() for one in found.tokens.values())
+    total = sum(values.sum().item() for values in found.tokens.values())
     assert abs(total - change) <= 0.01 * abs(change)
     assert found.missing == pytest.approx(abs(total - change) / abs(change), abs=1e-4)
 
@@ -150,31 +150,31 @@ def copying_model():
 def test_a_model_that_copies_is_explained_as_it_was_built(one_thread):
     model = copying_model()
     first, second = ([4, 5, 6], [4, 5, 7])
-    one, other = (Probe(model, decision(ids, [2, 8], 1, (6, 7))) for ids in (first, second))
-    assert one.d > 1 > -1 > other.d
+    first_probe, other = (Probe(model, decision(ids, [2, 8], 1, (6, 7))) for ids in (first, second))
+    assert first_probe.d > 1 > -1 > other.d
     labels = {"enc": ("four", "five", "six"), "dec": ("<s>", "eight")}
-    pool = Pool([one.values, other.values], seed=1)
+    pool = Pool([first_probe.values, other.values], seed=1)
     methods = frozenset({"zero", "mean", "resample", "patch", "direct"})
     causes = Causes(
-        probe=one, other=other, labels=(labels, labels), methods=methods, pool=pool,
-        terms=direct_terms(one),
+        probe=first_probe, other=other, labels=(labels, labels), methods=methods, pool=pool,
+        terms=direct_terms(first_probe),
     )  # fmt: skip
     decoy, copies = causes.of_heads(("cross", 0), [0, 1])
     assert decoy.attends[0][0] == copies.attends[0][0] == "six"
     assert decoy.attends[0][1] > 0.99
     assert set(decoy.effects.values()) == {0.0}
-    assert copies.effects["zero"] == pytest.approx(-one.d, abs=1e-5)
-    assert copies.effects["patch"] == pytest.approx(other.d - one.d, abs=1e-5)
-    assert copies.effects["back"] == pytest.approx(one.d - other.d, abs=1e-5)
-    assert copies.effects["direct"] == pytest.approx(one.d, abs=1e-5)
+    assert copies.effects["zero"] == pytest.approx(-first_probe.d, abs=1e-5)
+    assert copies.effects["patch"] == pytest.approx(other.d - first_probe.d, abs=1e-5)
+    assert copies.effects["back"] == pytest.approx(first_probe.d - other.d, abs=1e-5)
+    assert copies.effects["direct"] == pytest.approx(first_probe.d, abs=1e-5)
     for part in (*causes.of_heads(("enc", 0), [0, 1]), *causes.of_heads(("dec", 0), [0, 1])):
         assert max(map(abs, part.effects.values())) < 1e-5
     # Only the last source token is patched to any effect, and only where the decoder decides
-    maps = {(one.direction, one.kind): one for one in causes.maps([HeadId("cross", 0, 1)])}
+    maps = {(m.direction, m.kind): m for m in causes.maps([HeadId("cross", 0, 1)])}
     assert maps["patch", "enc"].strongest == [2]
     (edge,) = causes.edges([HeadId("cross", 0, 0), HeadId("cross", 0, 1)], 1)
     assert (edge.head, edge.query, edge.key) == ("cross.0.1", "eight", "six")
-    assert edge.effect == pytest.approx(-one.d, abs=1e-3)
-    tokens = integrated(one).tokens["enc"]
+    assert edge.effect == pytest.approx(-first_probe.d, abs=1e-3)
+    tokens = integrate_gradients(first_probe).tokens["enc"]
     assert tokens.abs().argmax() == 2
     assert list(stacks_of(model)) == ["enc", "dec"]

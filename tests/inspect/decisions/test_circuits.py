@@ -17,8 +17,8 @@ from tformer_cli.inspect.decisions.circuits import (
     PatchedPair,
     faithfulness,
     find_circuit,
-    judged,
-    measured,
+    judge_circuit,
+    measure_pairs,
 )
 from tformer_cli.inspect.decisions.probing import EVERYWHERE, Probe
 
@@ -41,8 +41,8 @@ def copying_pairs():
     model, prefix = copying_model(), [2, 8]
     texts = [(6, 7), (7, 6), (6, 9), (10, 7)]
     return [
-        patched(model, [[4, 5, one], [4, 5, two]], [prefix, prefix], 1, (one, two))
-        for one, two in texts
+        patched(model, [[4, 5, first], [4, 5, second]], [prefix, prefix], 1, (first, second))
+        for first, second in texts
     ]
 
 
@@ -51,7 +51,7 @@ def test_a_model_that_copies_has_the_circuit_that_was_built(one_thread):
     found = find_circuit(pairs[:2], 0.9)
     assert names_of(pairs, found.kept) == {"cross.0.1"}
     assert found.curve[0] == pytest.approx(1.0, abs=1e-6)
-    verdict = judged(pairs[2:], found.kept, seed=1)
+    verdict = judge_circuit(pairs[2:], found.kept, seed=1)
     for share, expected in ((verdict.faithfulness, 1.0), (verdict.completeness, 0.0)):
         assert share.value == pytest.approx(expected, abs=1e-6)
         assert (share.low, share.high) == pytest.approx((expected, expected), abs=1e-6)
@@ -98,7 +98,7 @@ def test_an_induction_model_has_the_circuit_that_was_built(one_thread, other, fo
     ]
     found = find_circuit(pairs, 0.9)
     assert names_of(pairs, found.kept) == heads
-    verdict = judged(pairs, found.kept, seed=1)
+    verdict = judge_circuit(pairs, found.kept, seed=1)
     assert verdict.faithfulness.value == pytest.approx(1.0, abs=1e-3)
     assert verdict.completeness.value == pytest.approx(0.0, abs=1e-3)
     assert verdict.d[0] > 1 > -1 > verdict.d[1]
@@ -108,11 +108,11 @@ def test_all_heads_keep_all_and_none_keep_nothing(one_thread):
     pairs = copying_pairs()
     n_heads = len(pairs[0].heads)
     sets = torch.tensor([[True], [False], [True], [False]]).expand(4, n_heads)
-    values = faithfulness(measured(pairs, sets))
+    values = faithfulness(measure_pairs(pairs, sets))
     assert values.tolist() == [1.0, 0.0, 1.0, 0.0]
-    for one, d in zip(pairs, measured(pairs, sets), strict=True):
-        assert d[0] == pytest.approx(one.first.d, abs=1e-6)
-        assert d[1] == pytest.approx(one.other_d, abs=1e-6)
+    for patched_pair, d in zip(pairs, measure_pairs(pairs, sets), strict=True):
+        assert d[0] == pytest.approx(patched_pair.first.d, abs=1e-6)
+        assert d[1] == pytest.approx(patched_pair.other_d, abs=1e-6)
 
 
 def test_heads_that_carry_nothing_have_no_circuit(one_thread):
@@ -120,7 +120,7 @@ def test_heads_that_carry_nothing_have_no_circuit(one_thread):
     nothing = PatchedPair(pairs[0].first, pairs[0].first)
     for find in (
         lambda: find_circuit([nothing], 0.9),
-        lambda: judged([nothing], torch.ones(6, dtype=torch.bool), seed=1),
+        lambda: judge_circuit([nothing], torch.ones(6, dtype=torch.bool), seed=1),
     ):
         with pytest.raises(DataError, match="patching all heads does not turn these decisions"):
             find()
@@ -151,7 +151,7 @@ class Sum:
     ],
 )
 def test_pairs_that_heads_hardly_turn_have_no_interval(parts, found):
-    verdict = judged([Sum(*one) for one in parts], torch.tensor([True, False]), seed=1)
+    verdict = judge_circuit([Sum(*terms) for terms in parts], torch.tensor([True, False]), seed=1)
     value, interval = found
     share = verdict.faithfulness
     assert share.value == pytest.approx(value)
@@ -173,7 +173,7 @@ def test_what_no_set_reaches_takes_all_heads():
 
 def check_sets(ours, theirs, decisions, inputs):
     """Compares random sets of kept heads with as many hooks at once."""
-    first, second = (Probe(ours, one) for one in decisions)
+    first, second = (Probe(ours, choice) for choice in decisions)
     found, pairs = PatchedPair(first, second), pairs_of(first, second)
     torch.manual_seed(2)
     sets = torch.rand(6, len(found.heads)) < torch.tensor([0.0, 0.2, 0.5, 0.5, 0.8, 1.1])[:, None]
@@ -182,7 +182,7 @@ def check_sets(ours, theirs, decisions, inputs):
         edits = []
         for head, is_kept in zip(found.heads, kept.tolist(), strict=True):
             module = theirs.places[head.kind, head.layer]
-            new, other = (theirs.record(one, module, before=True) for one in inputs)
+            new, other = (theirs.record(batch, module, before=True) for batch in inputs)
             partners = pairs["enc" if head.kind == "enc" else "dec"]
             for i, j in partners:
                 new[:, i] = other[:, j]
@@ -190,17 +190,17 @@ def check_sets(ours, theirs, decisions, inputs):
             edits += [] if is_kept else [theirs.in_head(head, new, places)]
         expected.append(theirs.d(inputs[0], decisions[0].position, edits))
     assert found.d(sets).tolist() == pytest.approx(expected, abs=1e-5)
-    assert len({round(one, 4) for one in expected}) > 4
+    assert len({round(value, 4) for value in expected}) > 4
     # All rows together or one at a time
     found.first.rows_per_pass = 1
     assert found.d(sets).tolist() == pytest.approx(expected, abs=1e-5)
     # A single head is patched as `Probe` patches it
-    head, one = found.heads[-1], torch.ones(1, len(found.heads), dtype=torch.bool)
+    head, mask = found.heads[-1], torch.ones(1, len(found.heads), dtype=torch.bool)
     place, stack = (head.kind, head.layer), "enc" if head.kind == "enc" else "dec"
     change = head.head, EVERYWHERE, first.transplant(place, second, pairs[stack])
-    one[0, -1] = False
+    mask[0, -1] = False
     alone = found.first.d + found.first.replaced(place, [change])
-    assert found.d(one).item() == pytest.approx(alone.item(), abs=1e-6)
+    assert found.d(mask).item() == pytest.approx(alone.item(), abs=1e-6)
 
 
 def test_sets_of_heads_of_marian(pair):  # noqa: F811
@@ -215,14 +215,14 @@ def test_sets_of_heads_of_marian(pair):  # noqa: F811
         places["cross", number] = layer.encoder_attn.out_proj
     inputs = [
         {
-            "input_ids": torch.tensor([one]),
-            "attention_mask": torch.ones(1, len(one), dtype=torch.long),
+            "input_ids": torch.tensor([ids]),
+            "attention_mask": torch.ones(1, len(ids), dtype=torch.long),
             "decoder_input_ids": torch.tensor([prefix]),
         }
-        for one in sources
+        for ids in sources
     ]
     parts = Theirs(theirs, CHOICE, places, {}, {}, 8)
-    check_sets(ours, parts, [decision(one, prefix, 3) for one in sources], inputs)
+    check_sets(ours, parts, [decision(ids, prefix, 3) for ids in sources], inputs)
 
 
 def test_sets_of_heads_of_gpt2_texts_of_two_lengths(gpt2_directory, tmp_path):  # noqa: F811
@@ -232,8 +232,8 @@ def test_sets_of_heads_of_gpt2_texts_of_two_lengths(gpt2_directory, tmp_path):  
     path, theirs, _ = gpt2_directory()
     found, directory = imported(path, tmp_path)
     texts = [[8, 40, 21, 33, 9], [8, 40, 50, 21, 33, 9]]
-    places = {("dec", n): one.attn.c_proj for n, one in enumerate(theirs.transformer.h)}
-    parts = Theirs(theirs, [found.ids[one] for one in CHOICE], places, {}, {}, 4)
-    inputs = [{"input_ids": torch.tensor([[found.ids[one] for one in ids]])} for ids in texts]
+    places = {("dec", n): block.attn.c_proj for n, block in enumerate(theirs.transformer.h)}
+    parts = Theirs(theirs, [found.ids[word] for word in CHOICE], places, {}, {}, 4)
+    inputs = [{"input_ids": torch.tensor([[found.ids[word] for word in ids]])} for ids in texts]
     decisions = [decision([], ids, len(ids) - 1) for ids in texts]
     check_sets(directory.model, parts, decisions, inputs)

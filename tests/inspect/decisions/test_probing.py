@@ -48,8 +48,8 @@ class Theirs:
         found = []
 
         def keep(module, given, output=None):
-            one = given[0] if before else output
-            found.append(one[0] if isinstance(one, tuple) else one)
+            value = given[0] if before else output
+            found.append(value[0] if isinstance(value, tuple) else value)
 
         self.d(inputs, 0, [(module, before, keep)])
         return found[-1].clone()
@@ -72,9 +72,9 @@ def replaced_output(new, module, given, output):
 
 def check_all(ours, theirs, decisions, inputs):
     """Ablation, patching and states of every part, as by hooks."""
-    probes = [Probe(ours, one) for one in decisions]
+    probes = [Probe(ours, choice) for choice in decisions]
     first, second = probes
-    at = [one.position for one in decisions]
+    at = [choice.position for choice in decisions]
     before = theirs.d(inputs[0], at[0])
     assert first.d == pytest.approx(before, abs=1e-5)
     pairs = pairs_of(first, second)
@@ -105,7 +105,7 @@ def check_all(ours, theirs, decisions, inputs):
         assert first.with_fed(place, zero).item() == pytest.approx(expected, abs=1e-5)
     for (kind, number), layer in theirs.layers.items():
         i, j = pairs[kind][1]
-        own, other = (theirs.record(one, layer, before=True) for one in inputs)
+        own, other = (theirs.record(batch, layer, before=True) for batch in inputs)
         own[:, i] = other[:, j]
 
         def change(module, given, kwargs=None, new=own):
@@ -132,14 +132,14 @@ def test_marian_and_m2m(pair):  # noqa: F811
     tensors = [torch.tensor([ids]) for ids in (*sources, prefix)]
     inputs = [
         {
-            "input_ids": one,
-            "attention_mask": torch.ones_like(one),
+            "input_ids": source,
+            "attention_mask": torch.ones_like(source),
             "decoder_input_ids": tensors[2],
         }
-        for one in tensors[:2]
+        for source in tensors[:2]
     ]
     parts = Theirs(theirs, CHOICE, places, feeds, layers, 8)
-    check_all(ours, parts, [decision(one, prefix, 3) for one in sources], inputs)
+    check_all(ours, parts, [decision(ids, prefix, 3) for ids in sources], inputs)
 
 
 def test_gpt2(gpt2_directory, tmp_path):  # noqa: F811
@@ -150,13 +150,13 @@ def test_gpt2(gpt2_directory, tmp_path):  # noqa: F811
     blocks = theirs.transformer.h
     parts = Theirs(
         theirs,
-        [found.ids[one] for one in CHOICE],
-        {("dec", n): one.attn.c_proj for n, one in enumerate(blocks)},
-        {("dec", n): one.mlp for n, one in enumerate(blocks)},
-        {("dec", n): one for n, one in enumerate(blocks)},
+        [found.ids[word] for word in CHOICE],
+        {("dec", n): block.attn.c_proj for n, block in enumerate(blocks)},
+        {("dec", n): block.mlp for n, block in enumerate(blocks)},
+        {("dec", n): block for n, block in enumerate(blocks)},
         4,
     )
-    inputs = [{"input_ids": torch.tensor([[found.ids[one] for one in ids]])} for ids in texts]
+    inputs = [{"input_ids": torch.tensor([[found.ids[word] for word in ids]])} for ids in texts]
     decisions = [decision([], ids, len(ids) - 1) for ids in texts]
     check_all(ours, parts, decisions, inputs)
 
@@ -170,13 +170,13 @@ def test_bert(tmp_path):
     layers = theirs.bert.encoder.layer
     parts = Theirs(
         theirs,
-        [found.ids[one] for one in CHOICE],
-        {("enc", n): one.attention.output.dense for n, one in enumerate(layers)},
-        {("enc", n): one.output.dense for n, one in enumerate(layers)},
-        {("enc", n): one for n, one in enumerate(layers)},
+        [found.ids[word] for word in CHOICE],
+        {("enc", n): layer.attention.output.dense for n, layer in enumerate(layers)},
+        {("enc", n): layer.output.dense for n, layer in enumerate(layers)},
+        {("enc", n): layer for n, layer in enumerate(layers)},
         4,
     )
-    inputs = [{"input_ids": torch.tensor([[found.ids[one] for one in ids]])} for ids in texts]
+    inputs = [{"input_ids": torch.tensor([[found.ids[word] for word in ids]])} for ids in texts]
     check_all(ours, parts, [decision(ids, ids, 3) for ids in texts], inputs)
 
 
@@ -195,10 +195,10 @@ def test_all_weights_of_a_head_knocked_out_are_the_head_switched_off(pair):  # n
 
 def test_effects_do_not_depend_on_how_many_rows_go_together(pair):  # noqa: F811
     model = pair[0].eval()
-    one = decision([5, 9, 7, 3], [2, 20, 24], 2)
+    chosen = decision([5, 9, 7, 3], [2, 20, 24], 2)
     changes = [(head, [place], None) for head in range(4) for place in range(3)]
     few, many = (
-        Probe(model, one, largest).replaced(("cross", 1), changes) for largest in (10, 1 << 13)
+        Probe(model, chosen, largest).replaced(("cross", 1), changes) for largest in (10, 1 << 13)
     )
     assert torch.allclose(few, many, atol=1e-6)
     assert few.abs().max() > 1e-4

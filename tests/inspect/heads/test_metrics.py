@@ -177,7 +177,10 @@ def test_a_batch_and_a_sentence_alone_are_measured_by_the_plain_formulas(kind, s
         expected = plain_metrics.metric_sums(torch.from_numpy(alone), kind, rare_here, has_eos=eos)
         for head, own in enumerate(head_metrics(alone, kind, rare_here, has_eos=eos)):
             assert list(own) == list(expected)
-            means = {name: (one.total[head] / one.n_rows).item() for name, one in expected.items()}
+            means = {
+                name: (metric.total[head] / metric.n_rows).item()
+                for name, metric in expected.items()
+            }
             assert own == pytest.approx(means, rel=1e-12, abs=1e-12)
         for name, (totals, n_rows) in sums.items():
             if name in expected:
@@ -259,9 +262,9 @@ def test_the_order_of_sentences_changes_nothing():
         (i, made_maps(*LENGTHS_STATISTICS[i % len(LENGTHS_STATISTICS)])) for i in range(100)
     ]
     forwards, backwards = summed_up(sentences), summed_up(reversed(sentences))
-    for one, other in zip(forwards, backwards, strict=True):
-        assert one.metrics == pytest.approx(other.metrics, abs=1e-12)
-        for name, interval in one.intervals.items():
+    for summary, other in zip(forwards, backwards, strict=True):
+        assert summary.metrics == pytest.approx(other.metrics, abs=1e-12)
+        for name, interval in summary.intervals.items():
             assert interval == pytest.approx(other.intervals[name], abs=1e-12)
 
 
@@ -286,12 +289,12 @@ def test_intervals_are_those_of_a_normal_mean_and_follow_the_seed():
 
 def test_memory_does_not_grow_with_the_sentences():
     """One batch again and again: a new one leaves free lists behind that grow, too."""
-    one, n = batch_of(made_maps(7, 4)), 64
+    single, n = batch_of(made_maps(7, 4)), 64
     tapped = {
         place: TappedAttention(*(np.repeat(values, n, axis=0) for values in found))
-        for place, found in one.tapped.items()
+        for place, found in single.tapped.items()
     }
-    batch = CapturedBatch(one.sources * n, one.targets * n, one.next_ids * n, tapped)
+    batch = CapturedBatch(single.sources * n, single.targets * n, single.next_ids * n, tapped)
     statistics = HeadStatistics(LAYOUT, KINDS, resamples=50)
     tracemalloc.start()
     held = []

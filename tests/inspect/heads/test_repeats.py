@@ -105,18 +105,18 @@ def measured():
 
 
 def test_an_induction_pair_is_found(measured):
-    scores = {str(one.head): one.scores for one in measured.heads}
+    scores = {str(head.head): head.scores for head in measured.heads}
     assert measured.length == 16
     assert scores["dec.0.0"]["previous"] == pytest.approx(1.0, abs=1e-3)
     assert scores["dec.0.1"]["first"] == pytest.approx(1.0, abs=1e-3)
     assert scores["dec.1.0"]["induction"] == pytest.approx(1.0, abs=1e-3)
     assert scores["dec.1.1"]["duplicate"] == pytest.approx(0.5, abs=1e-3)
-    roles = [one.role for one in measured.heads]
+    roles = [head.role for head in measured.heads]
     assert roles == ["previous", "first", "induction", "other"]
-    for one in measured.heads:
+    for head in measured.heads:
         for name in SCORES:
-            low, high = one.intervals[name]
-            assert low - 1e-9 <= one.scores[name] <= high + 1e-9
+            low, high = head.intervals[name]
+            assert low - 1e-9 <= head.scores[name] <= high + 1e-9
 
 
 def test_the_losses_are_those_of_both_copies(measured):
@@ -161,9 +161,9 @@ def test_intervals_are_those_of_a_mean(language_model):
         for row in repeated_blocks(model, 64, length, 1)
     ]
     values = torch.tensor(singles, dtype=torch.float64)
-    (one,) = found.heads
-    assert one.scores["previous"] == pytest.approx(values.mean().item(), abs=1e-6)
-    low, high = one.intervals["previous"]
+    (head,) = found.heads
+    assert head.scores["previous"] == pytest.approx(values.mean().item(), abs=1e-6)
+    low, high = head.intervals["previous"]
     error = values.std(correction=0).item() / 8
     assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.15)
 

@@ -141,7 +141,7 @@ def test_the_picture_grows_with_the_heads_and_is_the_same_every_time(run):
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     assert VIEW.file(timeline, "png") == picture
     fewer = replace(timeline, courses=timeline.courses[:1])
-    heights = [struct.unpack(">II", one[16:24])[1] for one in (picture, VIEW.file(fewer, "png"))]
+    heights = [struct.unpack(">II", png[16:24])[1] for png in (picture, VIEW.file(fewer, "png"))]
     assert heights[0] > heights[1] > 100
     assert VIEW.file(replace(timeline, courses=()), "png").startswith(b"\x89PNG")
 

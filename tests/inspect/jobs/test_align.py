@@ -29,15 +29,17 @@ HEADS = [(), ("cross.0.0",), ("cross.0.1",), ("cross",)]
 
 def alignments(aligner, translations):
     return [
-        (one.links, one.soft) for some in aligner.align_translations(translations) for one in some
+        (line.links, line.soft)
+        for lines in aligner.align_translations(translations)
+        for line in lines
     ]
 
 
 def deaf(translations):
     """The same translations without what was heard, so that a forced pass aligns them."""
     return [
-        replace(one, hypotheses=tuple(replace(h, attention=()) for h in one.hypotheses))
-        for one in translations
+        replace(t, hypotheses=tuple(replace(h, attention=()) for h in t.hypotheses))
+        for t in translations
     ]
 
 
@@ -74,8 +76,8 @@ def test_what_was_heard_aligns_as_a_forced_pass_does(model, passes, heads, conve
     aligner = Aligner(opened.directory, heads, convention)
     translations = aligner.listening(opened.translator).translate(LINES)
     assert translations == opened.translator.translate(LINES)
-    assert [len(one.hypotheses[0].attention) for one in translations] == [
-        one.n_parts for one in translations
+    assert [len(t.hypotheses[0].attention) for t in translations] == [
+        t.n_parts for t in translations
     ]
     heard = alignments(aligner, translations)
     assert passes == []
@@ -115,7 +117,7 @@ def test_other_heads_and_several_models_are_aligned_by_a_forced_pass(model, pass
     assert len(passes) == 4
     joined = open_model(model, device="cpu", ensemble=[model])
     translations = first.listening(joined.translator).translate(LINES[:2])
-    assert [one.hypotheses[0].attention for one in translations] == [(), ()]
+    assert [t.hypotheses[0].attention for t in translations] == [(), ()]
     assert len(alignments(first, translations)) == 2
     assert len(passes) == 6
 
@@ -123,10 +125,10 @@ def test_other_heads_and_several_models_are_aligned_by_a_forced_pass(model, pass
 def test_what_was_heard_of_other_tokens_is_not_read(model, passes):
     opened = open_model(model, device="cpu")
     aligner = Aligner(opened.directory)
-    (one,) = aligner.listening(opened.translator).translate(LINES[:1])
-    best = one.hypotheses[0]
+    (translation,) = aligner.listening(opened.translator).translate(LINES[:1])
+    best = translation.hypotheses[0]
     cut = replace(best, token_ids=best.token_ids[:-1], part_lengths=(len(best.token_ids) - 1,))
-    assert len(alignments(aligner, [replace(one, hypotheses=(cut,))])) == 1
+    assert len(alignments(aligner, [replace(translation, hypotheses=(cut,))])) == 1
     assert len(passes) == 1
 
 
@@ -137,12 +139,12 @@ def test_stored_heads_are_what_the_search_listens_to(model, tmp_path, convention
     opened = open_model(own, device="cpu")
     aligner = Aligner(opened.directory)
     assert (aligner.heads, aligner.choice.reason) == (((0, 1),), "stored")
-    (one,) = aligner.listening(opened.translator).translate(LINES[:1])
-    (heard,) = one.hypotheses[0].attention
+    (translation,) = aligner.listening(opened.translator).translate(LINES[:1])
+    (heard,) = translation.hypotheses[0].attention
     assert heard.heads == ((0, 1),)
     assert not opened.directory.has_model, "no second pass has made the model in torch"
     check_same(
-        alignments(aligner, [one]),
-        alignments(Aligner(opened.directory, ["cross.0.1"], convention), deaf([one])),
+        alignments(aligner, [translation]),
+        alignments(Aligner(opened.directory, ["cross.0.1"], convention), deaf([translation])),
         1.1e-4,
     )

@@ -27,7 +27,7 @@ from tformer_cli.show.document import Room, text
 from tformer_cli.text.tokenizer import read_tokenizer
 
 TABLE = [*combinations(ENGLISH, 2)][:24]
-PAIRS = [MinimalPair(sentence=one, other=two) for one, two in TABLE]
+PAIRS = [MinimalPair(sentence=first, other=second) for first, second in TABLE]
 KINDS = ["translate", "opus", "language_model", "memory", "bert_classifier"]
 
 
@@ -38,23 +38,23 @@ def found(zoo, request):
 
 @pytest.mark.parametrize("found", KINDS, indirect=True)
 def test_every_kind_has_a_circuit(found):
-    (one,) = found.models
-    verdict = one.verdict
-    assert 10 <= one.n_chosen + one.n_judged <= one.n_given == len(PAIRS)
-    assert 0 <= one.n_chosen - one.n_judged <= 1
-    assert 1 <= len(one.circuit) <= len(one.heads) == len(one.curve)
-    assert one.curve[-1] == pytest.approx(1.0)
-    causes = [head.cause for head in one.heads]
+    (model,) = found.models
+    verdict = model.verdict
+    assert 10 <= model.n_chosen + model.n_judged <= model.n_given == len(PAIRS)
+    assert 0 <= model.n_chosen - model.n_judged <= 1
+    assert 1 <= len(model.circuit) <= len(model.heads) == len(model.curve)
+    assert model.curve[-1] == pytest.approx(1.0)
+    causes = [head.cause for head in model.heads]
     assert causes == sorted(causes, reverse=True)
     # The first by rank is alone what the curve begins with
-    assert one.curve[0] == pytest.approx(one.heads[0].alone, abs=1e-6)
+    assert model.curve[0] == pytest.approx(model.heads[0].alone, abs=1e-6)
     for share in (verdict.faithfulness, verdict.completeness):
         assert share.low is None or share.low <= share.high
     assert 0 <= verdict.decides <= 1
-    assert {f"{head.kind}.{head.layer}" for head in one.heads} == verdict.without_layer.keys()
+    assert {f"{head.kind}.{head.layer}" for head in model.heads} == verdict.without_layer.keys()
     line = json.loads(json.dumps(VIEW.line(found)))
     assert line["schema"] == "tformer.circuit/1"
-    assert line["models"][0]["circuit"] == [head.id for head in one.circuit]
+    assert line["models"][0]["circuit"] == [head.id for head in model.circuit]
 
 
 @pytest.mark.parametrize("found", KINDS[:1], indirect=True)
@@ -74,7 +74,7 @@ def test_a_lower_faithfulness_needs_no_more_heads(zoo):
 
 def test_layers_that_models_share(zoo):
     record = inspect_circuit([zoo["translate"], zoo["variant"]], PAIRS, name="table")
-    assert [one.model.name for one in record.models] == ["translate", "variant"]
+    assert [circuit.model.name for circuit in record.models] == ["translate", "variant"]
     assert not record.failed
     model, least = record.models[0], record.least
 
@@ -88,7 +88,7 @@ def test_layers_that_models_share(zoo):
 
     # The second model is one layer deeper, and 0.09 are less than what a circuit may lose
     models = (with_layers(2, _0=0.5, _1=0.09, _2=0.0), with_layers(1, _0=0.3, _1=0.4, _3=0.2))
-    assert [vars(one) for one in CircuitsRecord(
+    assert [vars(layer) for layer in CircuitsRecord(
         pairs="table", example=PAIRS[0], least=least, models=models
     ).layers] == [
         {"id": "dec.0", "heads": (1, 1), "without": (0.5, 0.3), "needed_in": 2},
@@ -99,9 +99,9 @@ def test_layers_that_models_share(zoo):
 
 def test_a_model_without_a_circuit_is_a_row(zoo):
     # One of labels has no French word to decide for
-    named = [replace(one, target="good", foil="bad", line=n) for n, one in enumerate(PAIRS, 1)]
+    named = [replace(pair, target="good", foil="bad", line=n) for n, pair in enumerate(PAIRS, 1)]
     bad = replace(named[0], target="godo", line=99)
-    given = [bad, *named, *(replace(one.turned(), target="good", foil="bad") for one in named)]
+    given = [bad, *named, *(replace(pair.turned(), target="good", foil="bad") for pair in named)]
     settings = CircuitOptions(draw=99)
     models = [zoo["translate"], zoo["bert_classifier"]]
     record = inspect_circuit(models, given, name="table", settings=settings)
@@ -112,7 +112,7 @@ def test_a_model_without_a_circuit_is_a_row(zoo):
         r"\(0 decided alike or otherwise, 49 refused, such as line 99: TARGET: \"godo\" is not in",
         failed.reason,
     )
-    assert [one[:42] for one in found.refused] == ['line 99: TARGET: "godo" is not a label; th']
+    assert [s[:42] for s in found.refused] == ['line 99: TARGET: "godo" is not a label; th']
     shown = list(VIEW.blocks(record, settings, Room(width=80)))
     assert text(f"translate: {failed.reason}") in shown
     assert VIEW.line(record)["failed"][0]["reason"] == failed.reason
@@ -122,7 +122,7 @@ def test_a_model_without_a_circuit_is_a_row(zoo):
 
 def test_of_many_pairs_some_are_drawn(zoo):
     drawn = some_pairs(PAIRS, 12, seed=1)
-    numbers = [PAIRS.index(one) for one in drawn]
+    numbers = [PAIRS.index(pair) for pair in drawn]
     assert numbers == sorted(set(numbers))
     assert len(numbers) == 12
     assert drawn == some_pairs(PAIRS, 12, seed=1) != some_pairs(PAIRS, 12, seed=2)
@@ -143,7 +143,7 @@ def test_a_circuit_can_be_ended_before_each_batch(zoo):
 
 
 def test_words_name_the_decision(zoo):
-    named = [replace(one, target="nowhere", foil="la") for one in PAIRS]
+    named = [replace(pair, target="nowhere", foil="la") for pair in PAIRS]
     with pytest.raises(DataError, match=r"of 24 pairs translate decides 0 .*is not in"):
         inspect_circuit([zoo["translate"]], named, name="table")
     with pytest.raises(DataError, match="is not a label"):
@@ -163,7 +163,7 @@ def test_repeated_tokens_are_those_of_a_vocabulary(zoo, name):
         # What is read last stood before what is to come, which differs
         assert first[BLOCK:] == block[:place]
         assert first[-1] == block[place - 1]
-        assert [side.decode([one]).strip() for one in (block[place], second[place])] == [
+        assert [side.decode([token]).strip() for token in (block[place], second[place])] == [
             pair.target,
             pair.foil,
         ]
@@ -177,7 +177,7 @@ def test_repeats_decide_between_their_own_tokens(gpt2_directory, tmp_path):  # n
     decider = Decider(open_for_inspection(tmp_path / "ours", tasks=VIEW.tasks))
     side = read_tokenizer(tmp_path / "ours").target
     # As in its vocabulary of 50,257, some words stand there with and without a space
-    assert any(b" " + one in side.piece_bytes for one in side.piece_bytes if one.strip())
+    assert any(b" " + piece in side.piece_bytes for piece in side.piece_bytes if piece.strip())
     for pair in repeated_pairs(side, 24, seed=1):
         both = side.encode_batch([pair.sentence, pair.other])
         differing = [ids for ids in zip(*both, strict=True) if ids[0] != ids[1]]
@@ -202,14 +202,14 @@ def test_a_vocabulary_that_is_too_small_has_no_repeats(zoo):
 
 def test_two_sentences_are_a_pair_once():
     table = ["a\tb", "b\ta", "a \tb\tx\ty", "a\tc"]
-    assert [(one.sentence, one.other, one.line) for one in read_pairs(table, "t")] == [
+    assert [(pair.sentence, pair.other, pair.line) for pair in read_pairs(table, "t")] == [
         ("a", "b", 1), ("a", "c", 4),
     ]  # fmt: skip
 
 
 def test_a_table_is_read():
     found = list(read_pairs(["a\tb", "", "c\td\tx", "e\tf\tx\ty "], "t"))
-    assert [(one.sentence, one.other, one.target, one.foil) for one in found] == [
+    assert [(pair.sentence, pair.other, pair.target, pair.foil) for pair in found] == [
         ("a", "b", "", ""), ("c", "d", "x", ""), ("e", "f", "x", "y"),
     ]  # fmt: skip
     for line in ("one", "a\t", "a\tb\tc\td\te"):
@@ -224,7 +224,7 @@ def test_a_table_is_read():
 
 def test_the_command(zoo, tmp_path):
     table = tmp_path / "pairs.tsv"
-    table.write_text("".join(f"{one}\t{two}\n" for one, two in TABLE), encoding="utf-8")
+    table.write_text("".join(f"{first}\t{second}\n" for first, second in TABLE), encoding="utf-8")
     given = ["inspect-circuit", zoo["translate"], table]
     shown = output_of(*given, "--models", zoo["variant"], "--format", "text", "-q")
     assert "layers of each model" in shown
@@ -241,7 +241,7 @@ def test_the_command(zoo, tmp_path):
 
 
 def test_pairs_from_a_pipe_and_none_at_all(zoo, tmp_path):
-    lines = [f"{one}\t{two}\n" for one, two in [*TABLE, TABLE[0][::-1]]]
+    lines = [f"{first}\t{second}\n" for first, second in [*TABLE, TABLE[0][::-1]]]
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = Thread(target=pipe.write_text, args=("".join(lines),))
@@ -257,7 +257,7 @@ def test_pairs_from_a_pipe_and_none_at_all(zoo, tmp_path):
 
 
 def test_a_typo_in_a_table_is_told(zoo):
-    lines = [f"{one}\t{two}\n" for one, two in TABLE]
+    lines = [f"{first}\t{second}\n" for first, second in TABLE]
     lines[2] = lines[2].strip() + "\tgodo\tbad\n"
     given = "inspect-circuit", zoo["bert_classifier"], "-"
     said = 'bert_classifier refused 1 pair, such as line 3: TARGET: "godo" is not a label'

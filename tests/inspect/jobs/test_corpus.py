@@ -44,11 +44,11 @@ def test_means_are_those_of_the_sentences_inspected_one_by_one(opened, targets):
 def test_the_size_of_buffers_changes_nothing_but_rounding(opened):
     lines, targets = LINES * 3, TARGETS * 3
     whole = summed_up(opened, lines, targets).summaries()
-    for one, other in zip(
+    for summary, other in zip(
         whole, summed_up(opened, lines, targets, buffer_lines=2).summaries(), strict=True
     ):
-        assert one.metrics == pytest.approx(other.metrics, abs=1e-6)
-        for name, interval in one.intervals.items():
+        assert summary.metrics == pytest.approx(other.metrics, abs=1e-6)
+        for name, interval in summary.intervals.items():
             assert interval == pytest.approx(other.intervals[name], abs=1e-6)
 
 
@@ -74,13 +74,13 @@ def test_a_batch_is_summed_up_as_its_sentences_one_by_one(opened, monkeypatch):
             rare = frequencies.rare_tokens(record.maps.source_ids).positions
             expected.add_batch([record.index], batch_of(record.maps), [rare])
     assert inspector.report.rare == 20
-    for one, other in zip(inspector.summaries(), expected.summaries(), strict=True):
-        assert ("rare_argmax" in one.metrics) == (one.head.kind == "enc")
-        assert one.metrics == pytest.approx(other.metrics, abs=1e-6)
-        assert (one.n_rows, one.n_sentences) == (other.n_rows, other.n_sentences)
-        assert one.residual == pytest.approx(other.residual, abs=1e-6)
-        assert one.role == other.role
-        for name, interval in one.intervals.items():
+    for summary, other in zip(inspector.summaries(), expected.summaries(), strict=True):
+        assert ("rare_argmax" in summary.metrics) == (summary.head.kind == "enc")
+        assert summary.metrics == pytest.approx(other.metrics, abs=1e-6)
+        assert (summary.n_rows, summary.n_sentences) == (other.n_rows, other.n_sentences)
+        assert summary.residual == pytest.approx(other.residual, abs=1e-6)
+        assert summary.role == other.role
+        for name, interval in summary.intervals.items():
             assert interval == pytest.approx(other.intervals[name], abs=1e-6)
 
 

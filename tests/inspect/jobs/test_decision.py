@@ -9,7 +9,7 @@ import pytest
 from tests.commands import output_of, record_of
 from tests.models import save_random
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.inspect.decisions.decision import matched
+from tformer_cli.inspect.decisions.decision import match_positions
 from tformer_cli.inspect.jobs.decision import inspect_decision
 from tformer_cli.inspect.views.decision import DRAWN, VIEW, DecisionOptions
 
@@ -57,7 +57,7 @@ def test_every_kind_decides_for_what_it_gives(found):
 
 def test_translations_part_at_the_first_difference(zoo):
     record = inspect_decision(zoo["translate"], PAIR)
-    first, second = (one.captured.target_ids for one in record.sentences)
+    first, second = (sentence.captured.target_ids for sentence in record.sentences)
     place = record.position
     assert first[:place] == second[:place]
     assert (first[place], second[place]) == record.ids
@@ -65,13 +65,13 @@ def test_translations_part_at_the_first_difference(zoo):
     assert {"patch", "back"} < record.heads[0].effects.keys()
     check(record)
     # Behind the last layer the state at the position that decides is all there is
-    (states,) = (one for one in record.maps if (one.direction, one.kind) == ("patch", "dec")
-                 and one.rows[-1] == "out of dec")  # fmt: skip
+    (states,) = (m for m in record.maps if (m.direction, m.kind) == ("patch", "dec")
+                 and m.rows[-1] == "out of dec")  # fmt: skip
     assert states.values[-1][place] == pytest.approx(record.d[1] - record.d[0], abs=1e-4)
     assert any("without a partner" in note for note in record.notes)
     # What is marked on a page and drawn: the piece that is decided on, in either sentence
     sentences = VIEW.json(record)["sentences"]
-    written = [one["pieces"][one["at"]] for one in sentences]
+    written = [sentence["pieces"][sentence["at"]] for sentence in sentences]
     assert written == list(record.names)
     strongest = record.heads[0]
     expected = place if strongest.kind != "enc" else strongest.row
@@ -91,23 +91,23 @@ def test_two_texts_of_every_kind_are_decided_apart(zoo, name, texts):
     record = inspect_decision(zoo[name], texts)
     check(record)
     assert record.d[0] > 0 > record.d[1]
-    directions = {one.direction for one in record.maps}
+    directions = {effects.direction for effects in record.maps}
     assert directions == {"patch", "back"}
-    for one in record.heads:
-        assert {"patch", "back", "direct", "estimate"} < one.effects.keys()
+    for head in record.heads:
+        assert {"patch", "back", "direct", "estimate"} < head.effects.keys()
 
 
 def test_a_picture_has_both_sentences_a_bar_for_each_head_and_the_positions(zoo):
     record = inspect_decision(zoo["translate"], PAIR)
     root = ET.fromstring(VIEW.file(record, "svg"))  # noqa: S314 - it was written just before
-    texts = [one.text for one in root.iter(f"{SVG}text")]
-    for one in record.sentences:
-        assert one.source in texts
-        assert one.target in texts
-    shown = [one for one in texts if one in {part.id for part in record.heads}]
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    for sentence in record.sentences:
+        assert sentence.source in texts
+        assert sentence.target in texts
+    shown = [label for label in texts if label in {part.id for part in record.heads}]
     drawn = [part.id for part in record.heads[:DRAWN]]
     assert shown[: len(drawn)] == drawn
-    bars = [float(one.get("width")) for one in root.iter(f"{SVG}rect") if one.get("height") == "12"]
+    bars = [float(bar.get("width")) for bar in root.iter(f"{SVG}rect") if bar.get("height") == "12"]
     assert len(bars) == len(drawn)
     assert bars == sorted(bars, reverse=True)
     assert "out of dec" in texts
@@ -123,7 +123,7 @@ def test_only_what_is_measured_turns_a_decision_in_a_picture(zoo, method, is_mea
     record = inspect_decision(zoo["classifier"], ("A good dog.",), settings=settings)
     turned = replace(record, d=(-1e-9 if record.heads[0].cause > 0 else 1e-9,))
     root = ET.fromstring(VIEW.file(turned, "svg"))  # noqa: S314 - it was written just before
-    marked = [one.text for one in root.iter(f"{SVG}text") if one.text.endswith(" !")]
+    marked = [element.text for element in root.iter(f"{SVG}text") if element.text.endswith(" !")]
     assert bool(marked) is is_measured
 
 
@@ -138,10 +138,10 @@ def test_a_place_behind_another_prefix_is_no_piece_of_what_is_written(zoo):
 
 
 def test_matching_positions():
-    assert matched([1, 2, 3, 4], [1, 5, 3, 4]) == [(0, 0), (1, 1), (2, 2), (3, 3)]
-    assert matched([1, 2, 3, 4], [1, 5, 6, 3, 4]) == [(0, 0), (2, 3), (3, 4)]
-    assert matched([1, 1], [1, 1, 1]) == [(0, 0), (1, 1)]
-    assert matched([], [1]) == []
+    assert match_positions([1, 2, 3, 4], [1, 5, 3, 4]) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert match_positions([1, 2, 3, 4], [1, 5, 6, 3, 4]) == [(0, 0), (2, 3), (3, 4)]
+    assert match_positions([1, 1], [1, 1, 1]) == [(0, 0), (1, 1)]
+    assert match_positions([], [1]) == []
 
 
 def test_words_name_a_place_in_a_translation(zoo):
@@ -159,7 +159,7 @@ def test_words_name_a_place_in_a_translation(zoo):
     assert free.rest is None
     cut = inspect_decision(path, PAIR[:1], target=written, foil="zzqq",
                            settings=DecisionOptions(method=("direct",)))  # fmt: skip
-    (note,) = (one for one in cut.notes if "zzqq" in one)
+    (note,) = (line for line in cut.notes if "zzqq" in line)
     assert note == f'of "zzqq" the piece "{cut.names[1].strip("▁")}" is decided for'
     with pytest.raises(UsageError, match="is not in"):
         inspect_decision(path, PAIR[:1], target="nowhere")
@@ -172,7 +172,7 @@ def test_labels_and_their_words(zoo):
 
     own = decided()
     assert own.names[0] == own.sentences[0].target
-    last = next(one for one in ("bad", "fair", "good") if one not in own.names)
+    last = next(name for name in ("bad", "fair", "good") if name not in own.names)
     assert decided(foil=last).names == (own.names[0], last)
     turned = decided(target=last, foil=own.names[0])
     assert turned.d[0] == pytest.approx(-decided(foil=last).d[0], abs=1e-6)
@@ -204,7 +204,7 @@ def test_a_corpus_and_a_seed_decide_what_is_drawn(zoo, tmp_path):
     assert drawn == again
     assert "2 lines of the corpus" in drawn["notes"][0]
     effects = [
-        {head["id"]: head["effects"] for head in one["heads"]} for one in (own, drawn, other)
+        {head["id"]: head["effects"] for head in line["heads"]} for line in (own, drawn, other)
     ]
     assert all(name.startswith("cross.") for name in effects[0])
     head = next(iter(effects[0]))

@@ -55,9 +55,9 @@ def test_a_report_has_the_decision_between_two_sentences_or_of_each(model):
             model, lines, device="cpu", options=ReportOptions(heads=("cross@entropy>0",))
         )
         assert "decision" not in report.views
-        for one in report.sentences:
-            assert [*one.views["decision"].sentences] == [one.heads]
-            assert {part.kind for part in one.views["decision"].heads} == {"cross"}
+        for sentence in report.sentences:
+            assert [*sentence.views["decision"].sentences] == [sentence.heads]
+            assert {part.kind for part in sentence.views["decision"].heads} == {"cross"}
     report = inspect_report(model, [LINE], device="cpu", options=ReportOptions(ablation=False))
     assert "decision" not in report.sentences[0].views
 
@@ -79,7 +79,7 @@ def test_a_report_of_a_recurrent_decoder_has_all_but_its_self_attention_and_flow
 def test_a_walk_through_is_of_the_sentences_that_have_the_token(model):
     options = ReportOptions(step=("enc.0.0:man", "enc.0.1:dogs"))
     report = inspect_report(model, [LINE, "Two dogs."], device="cpu", options=options)
-    assert [[str(s.head) for s in one.views["step"]] for one in report.sentences] == [
+    assert [[str(s.head) for s in sentence.views["step"]] for sentence in report.sentences] == [
         ["enc.0.0"],
         ["enc.0.1"],
     ]

@@ -45,7 +45,7 @@ def test_each_target_token_is_linked_with_the_source_token_it_attends_to_most(op
 def test_translations_take_the_place_of_missing_targets(opened):
     pairs = list(workflow.translated_pairs(opened.translator, SOURCES))
     assert [pair.source for pair in pairs] == SOURCES
-    texts = [one.text for one in opened.translator.translate(SOURCES)]
+    texts = [translation.text for translation in opened.translator.translate(SOURCES)]
     assert [pair.target for pair in pairs] == texts
 
 

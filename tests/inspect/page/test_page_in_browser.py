@@ -147,7 +147,7 @@ def check_words(found, record, causes):
         CONTROL.sub("\ufffd", text) for text in (record.source, record.target)
     ]
     says, does = found["guide"]["says"]
-    part = next(one for one in causes if one.id == "cross.0.0")
+    part = next(head for head in causes if head.id == "cross.0.0")
     assert says.startswith("With its values of the other sentence, cross.0.0 ")
     assert says.endswith(f"Number {causes.index(part) + 1} of {len(causes)} by cause.")
     assert does.startswith("In the map that is row ")
@@ -166,8 +166,8 @@ def check_words(found, record, causes):
 
 
 def check_products(found):
-    assert [one["id"] for one in found["products"]] == list(found["weights"])
-    assert max(one["error"] for one in found["products"]) < 2e-3  # float16
+    assert [product["id"] for product in found["products"]] == list(found["weights"])
+    assert max(product["error"] for product in found["products"]) < 2e-3  # float16
     pair = found["pair"]
     assert "row=1&key=2" in pair["hash"]
     assert "row" not in found["released"]
@@ -214,8 +214,8 @@ def check_saved(found, record):
     for text in found["svg"]:
         root = ET.fromstring(text.encode())  # noqa: S314 - our own page wrote it
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
-        assert not [one for one in root.iter() if one.tag.rsplit("}")[-1] in ("script", "image")]
-        labels = {one.text for one in root.iter("{http://www.w3.org/2000/svg}text")}
+        assert not [tag for tag in root.iter() if tag.tag.rsplit("}")[-1] in ("script", "image")]
+        labels = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
         assert "漢字" in labels or "שלום!" in labels
     (head, *columns), *lines = csv.reader(io.StringIO(found["csv"][0], newline=""))
     assert head == "cross.0.0"
@@ -373,7 +373,7 @@ def alone(view, records, options, visit):
 @pytest.mark.parametrize("name", ["logits", "flow", "step"])
 def test_a_view_of_a_sentence_is_a_page_of_its_own(hostile_report, visit, name):
     view = all_views()[name]
-    records = [one.views[name] for one in hostile_report.sentences]
+    records = [sentence.views[name] for sentence in hostile_report.sentences]
     if name == "step":
         (record, *_), *_ = records
         records = [replace(record, quiz=make_quiz(record, 1))]
@@ -423,12 +423,12 @@ def test_a_decision_is_a_page_that_leads_from_causes_to_maps(zoo, visit):
     found = visited.selftest
     assert found["isOpen"]
     plain = [name.replace("▁", " ") for name in record.names]
-    assert [one for one in found["marks"] if one in plain] == plain
+    assert [mark for mark in found["marks"] if mark in plain] == plain
     parts = [part.id for part in record.heads]
-    assert [one for one in found["rows"] if one in parts][: len(parts)] == parts
+    assert [row for row in found["rows"] if row in parts][: len(parts)] == parts
     assert {"Heads by cause", "Single attention weights", "Layers"} < set(found["titles"])
     directions = {
-        one: sum(each.direction == one for each in record.maps) for one in ("patch", "back")
+        way: sum(each.direction == way for each in record.maps) for way in ("patch", "back")
     }
     assert (found["grids"], found["turned"]) == (directions["patch"], directions["back"])
     strongest = record.heads[0]
@@ -457,7 +457,7 @@ def test_a_decision_of_every_kind_is_a_page(zoo, visit, name, text):
     visited = visit(render_view(DECISION_VIEW, [record], DecisionOptions()), script=DECISION)
     assert visited.console == []
     found = visited.selftest
-    assert len([one for one in found["rows"] if one == record.heads[0].id]) >= 1
+    assert len([row for row in found["rows"] if row == record.heads[0].id]) >= 1
     assert found["head"] == record.heads[0].id
     assert record.place in found["says"]
     assert len(found["marks"]) == (record.written_at != (None,))
@@ -468,7 +468,7 @@ def test_the_page_of_a_decision_says_what_an_estimate_is_of(zoo, visit):
     record = inspect_decision(zoo["translate"], ["The old house."], settings=settings)
     visited = visit(render_view(DECISION_VIEW, [record], settings), script=DECISION)
     assert visited.console == []
-    d, effect = (f"{one:+.2f}".replace("-", "−") for one in (record.d[0], record.heads[0].cause))
+    d, effect = (f"{x:+.2f}".replace("-", "−") for x in (record.d[0], record.heads[0].cause))
     says = f"estimate d = {d} would change by {effect} without {record.heads[0].id}."
     assert says in visited.selftest["says"]
     assert says in visited.selftest["otherRow"]
@@ -652,12 +652,12 @@ def test_a_report_shows_maps_over_the_image(tmp_path, visit, has_class):
     guide, *labels = found["texts"]
     assert labels == ["Image", "Patches"]
     ways = ["the image", "attention rollout", "ALTI"]
-    assert found["names"] == [*ways, *(one.name for one in looked[:-2])]
+    assert found["names"] == [*ways, *(layer.name for layer in looked[:-2])]
     ordered = [*looked[-2:], *looked[:-2]]
-    expected = ["{}: most at row {}, column {}".format(one.label, *one.peak) for one in ordered]
+    expected = ["{}: most at row {}, column {}".format(row.label, *row.peak) for row in ordered]
     assert found["largest"] == expected
-    for given, one in zip(found["given"], looked, strict=True):
-        assert torch.allclose(torch.tensor(given), one.shares, atol=1 / 254 + 1e-6)
+    for given, layer in zip(found["given"], looked, strict=True):
+        assert torch.allclose(torch.tensor(given), layer.shares, atol=1 / 254 + 1e-6)
     assert "head=enc.0.0" in found["hash"]
     assert re.match(r"When the model reads (patch \d,\d|class), head enc.0.0 ", guide)
     assert found["flow"] == expected[1].replace("ALTI", "ALTI+")
@@ -711,7 +711,7 @@ def record_of(path, changes):
     config = ModelConfig(**{**settings, **changes})
     torch.manual_seed(7)
     weights = Transformer(config, tokenizer.vocab_size).state_dict()
-    random = {name: one + 0.3 * torch.randn_like(one) for name, one in weights.items()}
+    random = {name: tensor + 0.3 * torch.randn_like(tensor) for name, tensor in weights.items()}
     save_model_directory(
         path, random, config=config, tokenizer=tokenizer, decoding=DecodingConfig(max_length=6),
         info=ModelInfo(),

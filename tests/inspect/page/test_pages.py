@@ -148,7 +148,7 @@ def test_a_search_is_a_tree_of_pieces_unless_it_is_too_large(record, monkeypatch
     tree = SearchTree(nodes=nodes, path=(0, 1, 2), beam_size=2, length_penalty=0.6)
     text = render_html([with_extras(record, tree)])
     found = page_data(text)["sentences"][0]["search"]
-    assert [one["piece"] for one in found["nodes"]] == ["<s>", HOSTILE[0], "</s>"]
+    assert [token["piece"] for token in found["nodes"]] == ["<s>", HOSTILE[0], "</s>"]
     assert found["nodes"][2] == {
         "parent": 1,
         "step": 2,
@@ -267,12 +267,12 @@ def test_every_part_is_on_the_page_once_and_only_the_slot_for_data_is_left():
     assert sorted(SCRIPTS) == sorted(p.name for p in PAGE.iterdir() if p.name.endswith(".js"))
     for name in (*SCRIPTS, "style.css"):
         lines = PAGE.joinpath(name).read_text(encoding="utf-8").splitlines()
-        code = [one.strip() for one in lines if one.strip() and not COMMENT.match(one)]
+        code = [line.strip() for line in lines if line.strip() and not COMMENT.match(line)]
         if name.endswith(".css"):  # blanks at its braces and semicolons go
             assert text.replace(" ", "").count("\n".join(code).replace(" ", "")) == 1
         else:
             assert text.count("\n".join(code)) == 1
-        assert not [one for one in code if one.count("`") % 2]  # no text goes over a line's end
+        assert not [line for line in code if line.count("`") % 2]  # no text goes over a line's end
     assert re.findall(r"\{\{\w+\}\}", text) == [DATA_SLOT]
     assert "<title>A title</title>" in text
 
@@ -321,13 +321,13 @@ def test_the_same_report_gives_the_same_bytes(report, model):
 
 
 def test_blank_lines_are_left_out_and_every_tab_has_its_data(data):
-    assert [one["index"] for one in data["sentences"]] == [0, 2]
-    for one in data["sentences"]:
-        views = one["views"]
+    assert [sentence["index"] for sentence in data["sentences"]] == [0, 2]
+    for sentence in data["sentences"]:
+        views = sentence["views"]
         assert [step["head"].split(".")[0] for step in views["step"]] == ["cross", "dec", "enc"]
         pieces = [position["piece"] for position in views["logits"]["positions"]]
-        assert pieces == one["targetPieces"]
-        assert set(views["ablation"]["effects"]) == {head["id"] for head in one["heads"]}
+        assert pieces == sentence["targetPieces"]
+        assert set(views["ablation"]["effects"]) == {head["id"] for head in sentence["heads"]}
 
 
 def test_walk_throughs_keep_the_first_components_and_all_words(report, data):
@@ -355,8 +355,8 @@ def test_logits_are_those_of_the_record(report, data):
     for position, shown in zip(report.sentences[0].views["logits"].positions, found, strict=True):
         assert shown["probability"] == pytest.approx(position.chosen.probability, abs=6e-5)
         assert shown["rank"] == position.rank
-        assert [one["piece"] for one in shown["top"]] == [one.piece for one in position.top]
-        assert [one["rank"] for one in shown["lens"]] == [r.rank for r in position.lens]
+        assert [top["piece"] for top in shown["top"]] == [top.piece for top in position.top]
+        assert [layer["rank"] for layer in shown["lens"]] == [r.rank for r in position.lens]
 
 
 def test_shares_of_the_flow_are_near_and_rows_sum_to_one(report, data):
@@ -389,9 +389,9 @@ def test_without_ablation_its_tab_has_no_data(model):
     found = inspect_report(
         model, LINES[:1], device="cpu", options=ReportOptions(heads=("enc",), ablation=False)
     )
-    (one,) = unpacked(page_data(render_report(found)))["sentences"]
-    assert "ablation" not in one["views"]
-    assert [step["head"].split(".")[0] for step in one["views"]["step"]] == ["enc"]
+    (sentence,) = unpacked(page_data(render_report(found)))["sentences"]
+    assert "ablation" not in sentence["views"]
+    assert [step["head"].split(".")[0] for step in sentence["views"]["step"]] == ["enc"]
 
 
 def test_the_loss_without_a_head_is_that_of_one_pass_with_it_off(model, report):
@@ -448,12 +448,12 @@ def shape_of(data):
     if isinstance(data, dict):
         return {name: shape_of(value) for name, value in data.items()}
     if isinstance(data, list | tuple):
-        shapes = [shape_of(one) for one in data if isinstance(one, dict)]
+        shapes = [shape_of(entry) for entry in data if isinstance(entry, dict)]
         # a list that is empty in one item may hold something in another
         return [
-            {name: next(filter(None, (one.get(name) for one in shapes)), None) for name in one}
-            for one in shapes[:1]
-            if isinstance(one, dict)
+            {name: next(filter(None, (item.get(name) for item in shapes)), None) for name in item}
+            for item in shapes[:1]
+            if isinstance(item, dict)
         ]
     return None
 
@@ -480,7 +480,7 @@ def test_the_sample_is_a_translation_that_was_searched(stored):
     assert sentence["isLive"]
     path = [sentence["search"]["nodes"][number]["piece"] for number in sentence["search"]["path"]]
     assert path[1:] == sentence["targetPieces"]
-    head = next(one for one in sentence["heads"] if one["id"].startswith("cross"))
+    head = next(entry for entry in sentence["heads"] if entry["id"].startswith("cross"))
     weights = np.frombuffer(base64.b64decode(head["weights"]), "<u2") / 65535
     rows = weights.reshape(len(sentence["targetPieces"]), len(sentence["sourcePieces"]))
     np.testing.assert_allclose(rows.sum(axis=1), 1.0, atol=1e-3)

@@ -14,7 +14,7 @@ from tformer_cli.inspect.comparison import (
     HeadDiff,
     HeadDistances,
     changes_of,
-    drawn,
+    choose_drawn_changes,
     summary_of,
 )
 from tformer_cli.inspect.heads.metrics import metrics_of
@@ -38,7 +38,7 @@ def diff(make_record):
     )
     distances = HeadDistances(LAYOUT, LAYOUT, KINDS)
     distances.add(before.captured, after.captured)
-    metrics = tuple(metrics_of(one.captured, list(LAYOUT)) for one in (before, after))
+    metrics = tuple(metrics_of(record.captured, list(LAYOUT)) for record in (before, after))
     return HeadDiff(
         first=before.model,
         second=before.model,
@@ -89,9 +89,12 @@ def test_the_summary_counts(diff):
 
 
 def test_the_most_changed_come_first_in_the_picture(diff):
-    assert len(drawn(diff)) == MAPS_DRAWN
-    assert {str(change.first) for change in drawn(diff)[:2]} == {"cross.1.0", "cross.1.1"}
-    assert diff.most_changed == drawn(diff)[0]
+    assert len(choose_drawn_changes(diff)) == MAPS_DRAWN
+    assert {str(change.first) for change in choose_drawn_changes(diff)[:2]} == {
+        "cross.1.0",
+        "cross.1.1",
+    }
+    assert diff.most_changed == choose_drawn_changes(diff)[0]
     svg = render_diff_svg(diff)
     root = ET.fromstring(svg)  # noqa: S314 - made here
     texts = [element.text for element in root.iter() if element.tag.endswith("text")]
@@ -121,12 +124,12 @@ def test_a_match_needs_a_head(diff):
 
 @pytest.mark.needs("png")
 def test_the_picture_is_the_same_every_time_and_of_the_pairs_that_changed_most(diff):
-    one, two = (replace(diff, changes=tuple(drawn(diff)[:n])) for n in (1, 2))
-    picture = VIEW.file(one, "png")
+    single, double = (replace(diff, changes=tuple(choose_drawn_changes(diff)[:n])) for n in (1, 2))
+    picture = VIEW.file(single, "png")
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
-    assert VIEW.file(one, "png") == picture
+    assert VIEW.file(single, "png") == picture
     width, height = struct.unpack(">II", picture[16:24])
-    assert struct.unpack(">II", VIEW.file(two, "png")[16:24])[1] > height
+    assert struct.unpack(">II", VIEW.file(double, "png")[16:24])[1] > height
     assert width > 600
 
 

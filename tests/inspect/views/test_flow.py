@@ -61,10 +61,10 @@ def test_a_blank_line_has_no_positions(make_blank_record):
 
 def test_the_page_holds_both_methods_and_shows_the_one_asked_for(flows):
     page = render_view(VIEW, [flows], FlowOptions(method="rollout"))
-    (one,) = unpacked(page_data(page))["sentences"]
-    assert one["heads"] == []
-    assert list(one["views"]) == ["flow"]
-    shown = one["views"]["flow"]
+    (sentence,) = unpacked(page_data(page))["sentences"]
+    assert sentence["heads"] == []
+    assert list(sentence["views"]) == ["flow"]
+    shown = sentence["views"]["flow"]
     assert shown["first"] == "rollout"
     assert [p["alti"]["source_share"] for p in shown["positions"]] == [0.75, 0.5, 0.25]
     assert list(shown["names"]) == list(shown["methods"]) == ["alti", "rollout"]

@@ -46,7 +46,7 @@ def test_maps_are_the_rows_of_the_models_own_attention(tmp_path, photo, has_clas
     path, model = directory(tmp_path / "m", class_token=has_class, pooling=pooling)
     (record,) = inspect_view("image", path, [str(photo[0])])
     assert np.array_equal(record.pixels, photo[1])
-    names = [one.name for one in record.looked]
+    names = [looked.name for looked in record.looked]
     assert names == [f"enc.{layer}.{head}" for layer in (0, 1) for head in (0, 1, 2)] + [
         "rollout", "alti",
     ]  # fmt: skip
@@ -59,11 +59,11 @@ def test_maps_are_the_rows_of_the_models_own_attention(tmp_path, photo, has_clas
     weights = (query @ key.transpose(1, 2) / 8**0.5).softmax(-1)
     for head in range(3):
         row = weights[head][0] if has_class else weights[head].mean(0)
-        one = record.looked[head]
-        assert torch.allclose(one.shares.flatten(), row[int(has_class) :], atol=1e-5)
-        assert one.class_token == pytest.approx(row[0].item() if has_class else 0.0, abs=1e-5)
-        assert one.shares.sum().item() + one.class_token == pytest.approx(1.0, abs=1e-5)
-        assert one.distance == pytest.approx(plain_distance(weights[head], has_class), abs=1e-3)
+        looked = record.looked[head]
+        assert torch.allclose(looked.shares.flatten(), row[int(has_class) :], atol=1e-5)
+        assert looked.class_token == pytest.approx(row[0].item() if has_class else 0.0, abs=1e-5)
+        assert looked.shares.sum().item() + looked.class_token == pytest.approx(1.0, abs=1e-5)
+        assert looked.distance == pytest.approx(plain_distance(weights[head], has_class), abs=1e-3)
 
 
 def plain_distance(weights, has_class):
@@ -126,7 +126,7 @@ def test_every_format_is_written(tmp_path, photo):
     record = record_of("inspect-image", path, photo[0], *given)
     assert record["schema"] == "tformer.image/1"
     assert record["source"]["pieces"][:3] == ["[class]", "0,0", "0,1"]
-    assert [one["id"] for one in record["maps"]] == [
+    assert [map_data["id"] for map_data in record["maps"]] == [
         "enc.1.0",
         "enc.1.1",
         "enc.1.2",

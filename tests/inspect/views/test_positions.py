@@ -43,10 +43,10 @@ def test_similarity_of_sinusoids_depends_on_the_offset_alone_and_the_norm_is_hal
     (table,) = record.tables
     assert (record.kind, table.stack) == ("sinusoidal", "both")
     assert table.squared_norms.tolist() == pytest.approx([32.0] * 50, abs=1e-5)
-    for one in table.by_offset:
-        assert one.largest - one.smallest < 1e-5
+    for row in table.by_offset:
+        assert row.largest - row.smallest < 1e-5
         frequencies = 10000 ** (-torch.arange(0, 64, 2, dtype=torch.float64) / 64)
-        assert one.mean == pytest.approx(torch.cos(one.offset * frequencies).sum().item(), abs=1e-4)
+        assert row.mean == pytest.approx(torch.cos(row.offset * frequencies).sum().item(), abs=1e-4)
     assert table.share_by_offset == pytest.approx(1)
     assert table.distance_from_sinusoids == 0
 
@@ -97,10 +97,10 @@ def test_biases_are_shown_by_offset_as_the_model_adds_them(kind):
             .double()
         )
         for offset, values in zip(read.offsets, read.biases.T, strict=True):
-            for one in whole.diagonal(offset, dim1=1, dim2=2).unbind(-1):
-                assert torch.equal(one, values)
+            for diagonal in whole.diagonal(offset, dim1=1, dim2=2).unbind(-1):
+                assert torch.equal(diagonal, values)
     data = VIEW.json(record)
-    assert [one["stack"] for one in data["biases"]] == ["encoder", "decoder"]
+    assert [biases["stack"] for biases in data["biases"]] == ["encoder", "decoder"]
     text = shown(record)
     line = next(line for line in text.splitlines() if line.startswith("    -16"))
     assert [float(word) for word in line.split()[1:]] == pytest.approx(
@@ -136,7 +136,7 @@ def test_scores_of_rotary_positions_are_measured_by_offset():
         expected -= expected.mean(dim=1, keepdim=True)
         assert torch.allclose(found.biases, expected, atol=1e-5)
     data = VIEW.json(record)
-    assert [(one["stack"], one["layer"]) for one in data["scores"]] == [
+    assert [(scores["stack"], scores["layer"]) for scores in data["scores"]] == [
         ("encoder", 0),
         ("decoder", 0),
     ]

@@ -153,9 +153,9 @@ def maps_of(enc, dec, cross):
     return AttentionMaps(
         source_ids=(5,) * n_source,
         target_input_ids=(2,) * n_target,
-        enc=tuple(one.numpy() for one in enc),
-        dec=tuple(one.numpy() for one in dec),
-        cross=tuple(one.numpy() for one in cross),
+        enc=tuple(tensor.numpy() for tensor in enc),
+        dec=tuple(tensor.numpy() for tensor in dec),
+        cross=tuple(tensor.numpy() for tensor in cross),
         residuals={},
     )
 

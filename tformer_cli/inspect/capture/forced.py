@@ -41,13 +41,13 @@ from tformer_cli.text.tokenizer import EOS_ID, PAD_ID
 T = TypeVar("T")
 
 
-def recomputed(tap: AttentionTap) -> TappedAttention:
+def recompute_weights(tap: AttentionTap) -> TappedAttention:
     """Computes the weights of a tapped call by the plain formula, and how far they are off."""
     weights = tap.weights(torch.float32)
     difference = torch.matmul(weights, tap.value.float()) - tap.context.float()
     errors = difference.abs().amax(dim=-1)
-    found = (one.detach().cpu().numpy() for one in (weights, errors))
-    return TappedAttention(*found)
+    arrays = (tensor.detach().cpu().numpy() for tensor in (weights, errors))
+    return TappedAttention(*arrays)
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def capture_maps(
 ) -> AttentionMaps:
     source, target_input = ids_read(model.config, source_ids, target_ids)
     check_lengths(longest_read(model.config), [source], [target_input])
-    with tapped_attentions(model, recomputed) as tapped:
+    with tapped_attentions(model, recompute_weights) as tapped:
         hidden = forced_pass(model, source, target_input)
     (next_id,) = next_ids(model, hidden[:, -1])
     maps = maps_of(tapped, 0, source, target_input, next_id)
@@ -88,32 +88,32 @@ def next_ids(model: Inspected, hidden: Tensor) -> list[int]:
     """Chooses what the decoder's last rows, of hidden states (B, D), predict; see `next_id`."""
     if model.config.target_eos or isinstance(model, EncoderOnly):
         return [EOS_ID] * len(hidden)
-    found: list[int] = model.project(hidden).argmax(dim=-1).tolist()
-    return found
+    ids: list[int] = model.project(hidden).argmax(dim=-1).tolist()
+    return ids
 
 
 @torch.inference_mode()
 def capture_vectors(model: Inspected, maps: AttentionMaps) -> HeadVectors:
     with tapped_attentions(model, lambda tap: tap) as tapped:
         forced_pass(model, maps.source_ids, maps.target_input_ids)
-    found = HeadVectors(queries={}, keys={})
+    vectors = HeadVectors(queries={}, keys={})
     formulas: dict[str, None] = {}
     for kind, layer, attention in attentions(model):
         place, tap = (kind, layer), tapped[kind, layer]
-        found.queries[place], found.keys[place] = _of_pair(tap.query), _of_pair(tap.key)
+        vectors.queries[place], vectors.keys[place] = _of_pair(tap.query), _of_pair(tap.key)
         if tap.scale != tap.query.shape[-1] ** -0.5:
-            found.factors[place] = tap.scale
+            vectors.factors[place] = tap.scale
         own = attention.similarity.bias(tap.query, tap.key)
         if own is not None:
-            found.similarity[place] = _of_pair(own)
+            vectors.similarity[place] = _of_pair(own)
         if tap.bias is not None and (attention.relative or attention.positions.biases):
             added = tap.bias if own is None else tap.bias - own
             shape = (1, *tap.query.shape[1:3], tap.key.shape[2])
-            found.positions[place] = _of_pair(added.expand(shape))
+            vectors.positions[place] = _of_pair(added.expand(shape))
         formulas |= dict.fromkeys((*attention.similarity.formulas, *attention.positions.formulas))
         if attention.relative is not None:
             formulas[attention.relative.formula] = None
-    return replace(found, formulas=tuple(formulas))
+    return replace(vectors, formulas=tuple(formulas))
 
 
 def forced_pass(
@@ -128,8 +128,8 @@ def forced_pass(
 
 
 def _of_pair(tensor: Tensor) -> Weights:
-    found: Weights = tensor[0].float().cpu().numpy()
-    return found
+    values: Weights = tensor[0].float().cpu().numpy()
+    return values
 
 
 MOST_CELLS = 1 << 15
@@ -196,13 +196,13 @@ def capture_batch(
     source, source_mask = source_batch(
         [source for source, _ in pairs], limit, device, eos=model.source_eos
     )
-    with tapped_attentions(model, recomputed, kinds) as tapped:
+    with tapped_attentions(model, recompute_weights, kinds) as tapped:
         hidden = model.target_hidden(source, source_mask, _target_batch(targets, limit).to(device))
     # (B, T, D) -> (B, D): the last row of each; the pooled one of a classifier, which is not used
     last = torch.tensor([max(len(target), 1) - 1 for target in targets], device=device)
     rows = hidden[torch.arange(len(targets), device=device), last]
-    found = next_ids(model, rows)
-    return CapturedBatch(sources, targets, found, tapped, n_patches(model.config))
+    ids = next_ids(model, rows)
+    return CapturedBatch(sources, targets, ids, tapped, n_patches(model.config))
 
 
 def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:

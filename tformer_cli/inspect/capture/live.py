@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tformer_cli.inspect.capture.forced import recomputed, tapped_attentions
-from tformer_cli.inspect.capture.maps import AttentionMaps, Place, TappedAttention, joined
+from tformer_cli.inspect.capture.forced import recompute_weights, tapped_attentions
+from tformer_cli.inspect.capture.maps import AttentionMaps, Place, TappedAttention, join_maps
 from tformer_cli.search.config import is_beam_search
 from tformer_cli.search.hypothesis import length_divisor, longest_translation
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, ended_source
@@ -107,18 +107,19 @@ class _Growth:
         self, live: Sequence[_Live], recorded: SearchStep, n_slots: int, *, is_last: bool
     ) -> list[int]:
         """Adds the continuations of a step; returns the nodes that have a slot."""
-        found = []
-        for one in live:
-            tokens, gains = recorded.next_tokens[one.row], recorded.next_log_probabilities[one.row]
+        continuations = []
+        for hypothesis in live:
+            tokens = recorded.next_tokens[hypothesis.row]
+            gains = recorded.next_log_probabilities[hypothesis.row]
             if is_last:  # as long as a translation may be: only its end remains
-                tokens, gains = [EOS_ID], [recorded.end_log_probabilities[one.row]]
-            found += [
-                (one.log_probability + min(gain, 0.0), one.node, token)
+                tokens, gains = [EOS_ID], [recorded.end_log_probabilities[hypothesis.row]]
+            continuations += [
+                (hypothesis.log_probability + min(gain, 0.0), hypothesis.node, token)
                 for token, gain in zip(tokens, gains, strict=True)
             ]
-        found.sort(key=lambda item: -item[0])
+        continuations.sort(key=lambda item: -item[0])
         kept = []
-        for place, (total, parent, token) in enumerate(found[: n_slots + N_DROPPED]):
+        for place, (total, parent, token) in enumerate(continuations[: n_slots + N_DROPPED]):
             step = self.nodes[parent].step + 1
             state: NodeState = "dropped"
             if place < n_slots:
@@ -197,7 +198,7 @@ def _rows_of(
 
     A sentence that is done has no rows any more; then nothing is live.
     """
-    row_of = {one.node: one.row for one in live}
+    row_of = {hypothesis.node: hypothesis.row for hypothesis in live}
     places = {
         place: row
         for row, place in reversed(
@@ -314,7 +315,7 @@ class RecordingModel:
         self._searches.clear()
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
-        with tapped_attentions(self._model, recomputed, ENCODER) as tapped:
+        with tapped_attentions(self._model, recompute_weights, ENCODER) as tapped:
             memory = self._model.encode(source, source_mask)
         self._encoder = tapped
         self._sources = [
@@ -352,7 +353,7 @@ class RecordingModel:
 
     def maps_of(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> AttentionMaps:
         source, target_input = self._read(source_ids), (BOS_ID, *target_ids)
-        return _gathered(*self._search_of(source, target_input), source, target_input)
+        return _gather_maps(*self._search_of(source, target_input), source, target_input)
 
     def tree_of(
         self,
@@ -404,7 +405,7 @@ def _own_past(tap: AttentionTap) -> TappedAttention:
     There all W hypotheses of a sentence share their keys, position after position, and the mask
     says which of them a row descends from: one a position.
     """
-    weights, errors = recomputed(tap)
+    weights, errors = recompute_weights(tap)
     n_sentences, _, beam_size, _ = weights.shape
     if tap.mask is not None and tap.mask.shape[-2] == beam_size > 1:
         # (B, 1, W, K) -> (B·W·T) -> (B, 1, W, T)
@@ -416,7 +417,7 @@ def _own_past(tap: AttentionTap) -> TappedAttention:
     return TappedAttention(rows.reshape(shape), errors.reshape(shape[:2]))
 
 
-def _gathered(
+def _gather_maps(
     search: _Search, rows: Sequence[int], source: tuple[int, ...], target_input: tuple[int, ...]
 ) -> AttentionMaps:
     n_source, n_target = len(source), len(target_input)
@@ -437,4 +438,4 @@ def _gathered(
         errors = np.stack([h.errors[row] for h, row in zip(tapped_rows, rows, strict=True)])
         # (T, H, K) -> (H, T, K) and (T, H) -> (H, T)
         own[place] = TappedAttention(np.ascontiguousarray(weights.swapaxes(0, 1)), errors.T)
-    return joined(own, source, target_input)
+    return join_maps(own, source, target_input)

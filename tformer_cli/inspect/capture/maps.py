@@ -214,10 +214,10 @@ def maps_of(
         own[place] = TappedAttention(
             weights[row, :, :n_rows, :n_keys].copy(), errors[row, :, :n_rows]
         )
-    return joined(own, source, target_input, next_id)
+    return join_maps(own, source, target_input, next_id)
 
 
-def joined(
+def join_maps(
     tapped: Mapping[Place, TappedAttention],
     source: tuple[int, ...],
     target_input: tuple[int, ...],
@@ -272,17 +272,17 @@ def recorded_attentions(
         (queries, keys, values), (context,) = take(n_rows, n, n // size, n // size), take(n_rows, n)
         return RecordedAttention(queries, keys, values, context)
 
-    found: dict[Place, RecordedAttention] = {
+    attention_of: dict[Place, RecordedAttention] = {
         ("enc", layer): own(n_source, n) for layer, n in enumerate(layers.encoder)
     }
     # with no query before them, which no head shares
     memories = [take(n_source, 0, n // size, n // size) for n in layers.cross]
     for layer, n in enumerate(layers.cross):
         if layers.decoder:
-            found["dec", layer] = own(n_target, layers.decoder[layer])
+            attention_of["dec", layer] = own(n_target, layers.decoder[layer])
         (queries,), (context,), (_, *memory) = take(n_target, n), take(n_target, n), memories[layer]
-        found["cross", layer] = RecordedAttention(queries, memory[0], memory[1], context)
-    return found
+        attention_of["cross", layer] = RecordedAttention(queries, memory[0], memory[1], context)
+    return attention_of
 
 
 def recorded_maps(
@@ -291,11 +291,11 @@ def recorded_maps(
     """Computes the maps of a pair, without specials, from what the kernels recorded."""
     source, target = ids_read(config, source_ids, target_ids)
     attentions = recorded_attentions(config, recorded, len(source), len(target))
-    tapped = {place: _weighed(one, place[0]) for place, one in attentions.items()}
-    return joined(tapped, source, target)
+    tapped = {place: _weigh_keys(attention, place[0]) for place, attention in attentions.items()}
+    return join_maps(tapped, source, target)
 
 
-def _weighed(attention: RecordedAttention, kind: Kind) -> TappedAttention:
+def _weigh_keys(attention: RecordedAttention, kind: Kind) -> TappedAttention:
     scores = attention.queries @ attention.keys.swapaxes(1, 2)
     if kind == "dec":
         scores[:, np.tri(*scores.shape[1:]) == 0] = -np.inf
@@ -310,6 +310,6 @@ def recorded_vectors(config: ModelConfig, recorded: Weights, maps: AttentionMaps
     attentions = recorded_attentions(config, recorded, n_source, n_target)
     root = np.float32(config.head_width**0.5)  # the kernels have divided by it
     return HeadVectors(
-        queries={place: root * one.queries for place, one in attentions.items()},
-        keys={place: one.keys for place, one in attentions.items()},
+        queries={place: root * attention.queries for place, attention in attentions.items()},
+        keys={place: attention.keys for place, attention in attentions.items()},
     )

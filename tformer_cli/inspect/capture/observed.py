@@ -97,7 +97,7 @@ def observe(
         has_rows = model.config.head != "none"  # to be compared with
         logits = first_of(model.project(hidden) if has_rows else hidden)
     states = first_of(hidden if encoder is None else encoder.output)
-    return [one.observed(states, first_of(hidden), logits) for one in recorders]
+    return [recorder.observed(states, first_of(hidden), logits) for recorder in recorders]
 
 
 class _Recorder:

@@ -116,20 +116,20 @@ def _exact_row(states: Tensor) -> Tensor:
 def _sublayers(probe: Probe, kind: Kind, number: int) -> list[tuple[nn.Module, dict[str, Tensor]]]:
     """The norm of each sub-layer of a layer and the parts, (T, D) each, that it adds."""
     layer = stacks_of(probe.model)[kind].layers[number]
-    found: list[tuple[nn.Module, dict[str, Tensor]]] = []
+    sublayers: list[tuple[nn.Module, dict[str, Tensor]]] = []
     if layer.recurrence is not None:
         cell = probe.values.cells[kind, number].output
         assert cell is not None  # noqa: S101 - it is called in every pass
-        found.append((layer.recurrence_norm, {f"{kind}.{number}.unit": _exact_row(cell)}))
+        sublayers.append((layer.recurrence_norm, {f"{kind}.{number}.unit": _exact_row(cell)}))
     else:
-        found.append(
+        sublayers.append(
             (layer.self_attention_norm, _heads(probe, (kind, number), layer.self_attention))
         )
     if layer.cross_attention is not None:
         parts = _heads(probe, ("cross", number), layer.cross_attention)
-        found.append((layer.cross_attention_norm, parts))
+        sublayers.append((layer.cross_attention_norm, parts))
     fed = exact(probe.values.fed((kind, number)))
-    return [*found, (layer.feed_forward_norm, {f"{kind}.{number}.ff": fed})]
+    return [*sublayers, (layer.feed_forward_norm, {f"{kind}.{number}.ff": fed})]
 
 
 def _heads(probe: Probe, place: Place, attention: MultiHeadAttention) -> dict[str, Tensor]:
@@ -178,23 +178,23 @@ def slopes_of(probe: Probe) -> Slopes:
         for place, tap in probe.values.taps.items()
         if tap.context.shape[1]
     }
-    whole = _embedded(probe)
+    whole = _embed_tokens(probe)
     base = _baselines(probe, whole)
     of_inputs, of_shifts = _slopes(probe, whole, shifts)
     tokens = {kind: (of_inputs[kind] * (whole[kind] - base[kind])).sum(dim=2)[0] for kind in whole}
     return Slopes(
-        contexts={place: one[0] for place, one in of_shifts.items()},
-        tokens={kind: one.cpu() for kind, one in tokens.items()},
+        contexts={place: grad[0] for place, grad in of_shifts.items()},
+        tokens={kind: grad.cpu() for kind, grad in tokens.items()},
     )
 
 
-def integrated(probe: Probe) -> Integrated:
+def integrate_gradients(probe: Probe) -> Integrated:
     """Integrates by midpoints of sections, of which those that miss most of d are halved.
 
     What the tokens of a section should add up to is known: the change of d along it. So steps go
     where ReLUs bend the line, and where attention turns from one token to another.
     """
-    whole = _embedded(probe)
+    whole = _embed_tokens(probe)
     base = _baselines(probe, whole)
     away = {kind: (whole[kind] - base[kind])[0] for kind in whole}
     ends = torch.linspace(0.0, 1.0, FIRST_STEPS + 1)
@@ -202,7 +202,7 @@ def integrated(probe: Probe) -> Integrated:
     slopes, changes = _along(probe, base, away, sections)
     change, n_steps = changes.sum().item(), FIRST_STEPS
     for n_halved in range(MOST_HALVED + 1):
-        misses = sum(one.sum(dim=1) for one in slopes.values()) - changes
+        misses = sum(grad.sum(dim=1) for grad in slopes.values()) - changes
         missing = abs(misses.sum().item() / change) if change else 0.0
         if missing <= COMPLETE or n_steps >= MOST_STEPS or n_halved == MOST_HALVED:
             break
@@ -214,9 +214,9 @@ def integrated(probe: Probe) -> Integrated:
         new_slopes, new_changes = _along(probe, base, away, halves)
         n_steps += halves.shape[1]
         sections = torch.cat((sections[:, kept.cpu()], halves), dim=1)
-        slopes = {kind: torch.cat((one[kept], new_slopes[kind])) for kind, one in slopes.items()}
+        slopes = {kind: torch.cat((grad[kept], new_slopes[kind])) for kind, grad in slopes.items()}
         changes = torch.cat((changes[kept], new_changes))
-    tokens = {kind: one.sum(dim=0).cpu() for kind, one in slopes.items()}
+    tokens = {kind: grad.sum(dim=0).cpu() for kind, grad in slopes.items()}
     return Integrated(tokens=tokens, n_steps=n_steps, missing=missing)
 
 
@@ -224,36 +224,36 @@ def _along(
     probe: Probe, base: dict[Kind, Tensor], away: dict[Kind, Tensor], sections: Tensor
 ) -> tuple[dict[Kind, Tensor], Tensor]:
     """Computes (N, T) gradients × steps at the middles of sections (2, N), and (N) changes of d."""
-    found: list[dict[Kind, Tensor]] = []
+    grads: list[dict[Kind, Tensor]] = []
     changes = []
 
     def rows(at: Tensor) -> dict[Kind, Tensor]:
-        return {kind: base[kind] + at.to(one)[:, None, None] * one for kind, one in away.items()}
+        return {kind: base[kind] + at.to(gap)[:, None, None] * gap for kind, gap in away.items()}
 
     for numbers in probe.batches(sections.shape[1]):
-        some = sections[:, numbers.start : numbers.stop]
-        slopes = _slopes(probe, rows(some.mean(dim=0)), {})[0]
-        lengths = (some[1] - some[0]).double()
-        found.append(
+        section = sections[:, numbers.start : numbers.stop]
+        slopes = _slopes(probe, rows(section.mean(dim=0)), {})[0]
+        lengths = (section[1] - section[0]).double()
+        grads.append(
             {
-                kind: (one * away[kind]).sum(dim=2).double() * lengths.to(one.device)[:, None]
-                for kind, one in slopes.items()
+                kind: (grad * away[kind]).sum(dim=2).double() * lengths.to(grad.device)[:, None]
+                for kind, grad in slopes.items()
             }
         )
         with torch.no_grad():
-            changes.append(_run(probe, rows(some[1])) - _run(probe, rows(some[0])))
-    return {kind: torch.cat([one[kind] for one in found]) for kind in away}, torch.cat(changes)
+            changes.append(_run(probe, rows(section[1])) - _run(probe, rows(section[0])))
+    return {kind: torch.cat([grad[kind] for grad in grads]) for kind in away}, torch.cat(changes)
 
 
-def _embedded(probe: Probe) -> dict[Kind, Tensor]:
+def _embed_tokens(probe: Probe) -> dict[Kind, Tensor]:
     return {kind: probe.states.entering(kind, 0) for kind in stacks_of(probe.model)}
 
 
 @torch.no_grad()
 def _baselines(probe: Probe, whole: dict[Kind, Tensor]) -> dict[Kind, Tensor]:
     """Gives what enters each stack where each token is the mean of the vocabulary: (1, T, D)."""
-    found: dict[Kind, Tensor] = {}
-    for kind, one in whole.items():
+    means: dict[Kind, Tensor] = {}
+    for kind, embedded in whole.items():
         model = probe.model
         if kind == "dec" and not isinstance(model, EncoderOnly):
             stack_input, matrix = model.decoder_input, model.target_matrix
@@ -262,9 +262,9 @@ def _baselines(probe: Probe, whole: dict[Kind, Tensor]) -> dict[Kind, Tensor]:
             if hasattr(model, "source_embedding"):  # Patches of images are of no vocabulary
                 matrix = model.source_embedding.weight
         # Not 0: an RMS norm turns around at it, where no number of steps would follow
-        mean = one.new_zeros(1) if matrix is None else stack_input.scale * matrix.mean(dim=0)
-        found[kind] = stack_input.placed(mean.expand_as(one))
-    return found
+        mean = embedded.new_zeros(1) if matrix is None else stack_input.scale * matrix.mean(dim=0)
+        means[kind] = stack_input.placed(mean.expand_as(embedded))
+    return means
 
 
 def _run(probe: Probe, inputs: dict[Kind, Tensor]) -> Tensor:
@@ -279,10 +279,10 @@ def _slopes(
     probe: Probe, inputs: dict[Kind, Tensor], shifts: dict[Place, Tensor]
 ) -> tuple[dict[Kind, Tensor], dict[Place, Tensor]]:
     """Computes the gradients of d by what enters the stacks and by shifts of heads."""
-    leaves = {kind: one.clone().requires_grad_() for kind, one in inputs.items()}
+    leaves = {kind: tensor.clone().requires_grad_() for kind, tensor in inputs.items()}
     with gated(probe.model, {}, shifts):
         d = _run(probe, leaves).sum()
     both = [*leaves.values(), *shifts.values()]
-    found = torch.autograd.grad(d, both, allow_unused=True, materialize_grads=True)
-    of_shifts = dict(zip(shifts, found[len(leaves) :], strict=True))
-    return dict(zip(leaves, found, strict=False)), of_shifts
+    gradients = torch.autograd.grad(d, both, allow_unused=True, materialize_grads=True)
+    of_shifts = dict(zip(shifts, gradients[len(leaves) :], strict=True))
+    return dict(zip(leaves, gradients, strict=False)), of_shifts

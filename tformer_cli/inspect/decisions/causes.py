@@ -10,7 +10,7 @@ from tformer_cli.heads.gates import Place
 from tformer_cli.heads.names import HeadId, Kind, by_layer
 from tformer_cli.inspect.capture.observed import stacks_of
 from tformer_cli.inspect.decisions.attribution import Slopes, slopes_of
-from tformer_cli.inspect.decisions.decision import matched
+from tformer_cli.inspect.decisions.decision import match_positions
 from tformer_cli.inspect.decisions.probing import (
     EVERYWHERE,
     Pairs,
@@ -41,19 +41,19 @@ def pairs_of(first: Probe, second: Probe) -> dict[Kind, Pairs]:
 
     The last positions of a decoder match, whatever their tokens: both decide there.
     """
-    found: dict[Kind, Pairs] = {}
+    pairs_by_kind: dict[Kind, Pairs] = {}
     for kind in stacks_of(first.model):
         both = first.decision, second.decision
-        ids = [one.source_ids if kind == "enc" else one.prefix_ids for one in both]
-        lengths = [one.states.entering(kind, 0).shape[1] for one in (first, second)]
+        ids = [decision.source_ids if kind == "enc" else decision.prefix_ids for decision in both]
+        lengths = [probe.states.entering(kind, 0).shape[1] for probe in (first, second)]
         if kind == "dec":
             last = lengths[0] - 1, lengths[1] - 1
-            found[kind] = [*matched(ids[0][:-1], ids[1][:-1]), last]
-        elif lengths == [len(one) for one in ids]:
-            found[kind] = matched(*ids)
+            pairs_by_kind[kind] = [*match_positions(ids[0][:-1], ids[1][:-1]), last]
+        elif lengths == [len(text_ids) for text_ids in ids]:
+            pairs_by_kind[kind] = match_positions(*ids)
         else:  # Patches of images, of which all have as many
-            found[kind] = [(place, place) for place in range(lengths[0])]
-    return found
+            pairs_by_kind[kind] = [(place, place) for place in range(lengths[0])]
+    return pairs_by_kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Causes:
             for side, name in enumerate(("SENTENCE", "OTHER")):
                 partnered = {pair[side] for pair in pairs}
                 labels = self.labels[side][kind]
-                alone = [one for place, one in enumerate(labels) if place not in partnered]
+                alone = [label for place, label in enumerate(labels) if place not in partnered]
                 if alone and self.patches:
                     yield f"without a partner, so never patched, of {name}: {' '.join(alone)}"
 
@@ -101,16 +101,16 @@ class Causes:
             at = self._looked_at(head, by_position[number])
             keys = self.labels[0][keys_of(head.kind)]
             most = weights[number, at].topk(min(N_ATTENDED, len(keys)))
-            told = {name: values[row].item() for name, values in effects.items()}
+            by_method = {name: values[row].item() for name, values in effects.items()}
             if self.terms is not None and str(head) in self.terms:
-                told["direct"] = self.terms[str(head)]
+                by_method["direct"] = self.terms[str(head)]
             parts.append(
                 Part(
                     id=str(head),
                     kind=head.kind,
                     layer=head.layer,
                     head=number,
-                    effects=told,
+                    effects=by_method,
                     at=self.labels[0][stack_of(head.kind)][at],
                     row=at,
                     attends=tuple(
@@ -135,10 +135,10 @@ class Causes:
         patch = self._transplant(place)
         new = self._replacements("heads", place, context, patch)
         changes = [
-            (head, EVERYWHERE, one) for values in new.values() for one in values for head in heads
+            (head, EVERYWHERE, row) for values in new.values() for row in values for head in heads
         ]
-        found = self.probe.replaced(place, changes).view(-1, len(heads))
-        effects = _means(new, found)
+        changed = self.probe.replaced(place, changes).view(-1, len(heads))
+        effects = _means(new, changed)
         if self.other is not None and patch is not None:
             back = self.other.transplant(place, self.probe, self._pairs_back(place[0]))
             effects["back"] = self.other.replaced(
@@ -198,7 +198,7 @@ class Causes:
         effects: dict[str, Tensor] = {}
         if new:
             nothing = torch.zeros_like(own)
-            rows = [nothing if one is None else one for values in new.values() for one in values]
+            rows = [nothing if row is None else row for values in new.values() for row in values]
             effects = _means(new, probe.with_fed(place, torch.stack(rows))[:, None])
         if self.other is not None and back is not None:
             effects["back"] = self.other.with_fed(place, back[None])
@@ -231,9 +231,9 @@ class Causes:
                     continue
                 new = self._transplant(place)
                 changes = [(number, [position], new) for number in numbers for position in places]
-                found = self.probe.replaced(place, changes)
+                changed = self.probe.replaced(place, changes)
                 names += [str(HeadId(*place, number)) for number in numbers]
-                values += found.view(len(numbers), -1).tolist()
+                values += changed.view(len(numbers), -1).tolist()
             if names:
                 yield EffectMap(
                     name=f"{direction}: heads at one position",
@@ -255,12 +255,12 @@ class Causes:
                 i, j = divmod(cell, estimates.shape[2])
                 value = estimates[number, i, j].item()
                 estimated.append((value, place, (numbers[number], i, j)))
-        chosen = sorted(estimated, key=lambda one: -abs(one[0]))[:n_top]
+        chosen = sorted(estimated, key=lambda edge: -abs(edge[0]))[:n_top]
         effects: dict[tuple[Place, tuple[int, int, int]], float] = {}
-        for place in dict.fromkeys(one[1] for one in chosen):  # Those of a layer in one batch
+        for place in dict.fromkeys(edge[1] for edge in chosen):  # Those of a layer in one batch
             cells = [cell for _, own, cell in chosen if own == place]
-            found = self.probe.without_edges(place, [[cell] for cell in cells]).tolist()
-            effects |= zip(((place, cell) for cell in cells), found, strict=True)
+            changed = self.probe.without_edges(place, [[cell] for cell in cells]).tolist()
+            effects |= zip(((place, cell) for cell in cells), changed, strict=True)
         for value, place, (head, i, j) in chosen:
             kind = place[0]
             yield EdgeEffect(
@@ -275,14 +275,14 @@ class Causes:
 
 
 def _layer(name: str, place: Place, effects: Mapping[str, Tensor], term: float | None) -> Part:
-    told = {key: value.item() for key, value in effects.items()}
-    told |= {} if term is None else {"direct": term}
-    return Part(id=name, kind=place[0], layer=place[1], head=None, effects=told)
+    by_method = {key: value.item() for key, value in effects.items()}
+    by_method |= {} if term is None else {"direct": term}
+    return Part(id=name, kind=place[0], layer=place[1], head=None, effects=by_method)
 
 
-def _means(new: Mapping[str, Sequence[object]], found: Tensor) -> dict[str, Tensor]:
+def _means(new: Mapping[str, Sequence[object]], changed: Tensor) -> dict[str, Tensor]:
     """Takes the mean over the replacements of each method, whose effects (R, N) stand in a row."""
-    parts = torch.split(found, [len(values) for values in new.values()])
+    parts = torch.split(changed, [len(values) for values in new.values()])
     return {name: part.mean(dim=0) for name, part in zip(new, parts, strict=True)}
 
 

@@ -72,20 +72,20 @@ class PatchedPair:
         """Computes (R) d of sets (R, N) of heads that are kept, all others patched."""
         model, states = self.first.model, self.first.states
         kind = next(iter(stacks_of(model)))
-        found = []
-        for some in torch.split(kept, max(1, self.first.rows_per_pass // FEWER_ROWS)):
+        differences = []
+        for sets in torch.split(kept, max(1, self.first.rows_per_pass // FEWER_ROWS)):
             self.first.before_batch()
             gates, shifts = {}, {}
             for place, (columns, new, matched) in self._places.items():
                 # (R, H) -> (R, H, 1, 1) -> (R, H, Q, 1)
-                patched = ~some[:, columns, None, None].to(new.device) & matched
+                patched = ~sets[:, columns, None, None].to(new.device) & matched
                 gates[place] = (~patched).to(new)
                 shifts[place] = patched * new
-            below = states.entering(kind, 0).repeat(len(some), 1, 1)
+            below = states.entering(kind, 0).repeat(len(sets), 1, 1)
             with gated(model, gates, shifts):
                 hidden = states.rest(model, kind, 0, below)
-            found.append(self.first.decision.of(model, hidden).cpu())
-        return torch.cat(found)
+            differences.append(self.first.decision.of(model, hidden).cpu())
+        return torch.cat(differences)
 
     def reads(self) -> list[float | None]:
         """Gives the weight of each head on the tokens that differ; None where none can.
@@ -93,7 +93,7 @@ class PatchedPair:
         Of cross-attention that is at the position that decides, of others at the position that
         looks there most, a differing one itself left out.
         """
-        found: list[float | None] = []
+        shares: list[float | None] = []
         for head in self.heads:
             keys = self._differing(head)
             weights = self.first.values.taps[head.kind, head.layer].weights()[0, head.head]
@@ -101,13 +101,13 @@ class PatchedPair:
             if head.kind != "cross":
                 queries = [row for row in range(len(weights)) if row not in keys]
             is_read = keys and queries
-            found.append(weights[queries][:, keys].sum(dim=1).max().item() if is_read else None)
-        return found
+            shares.append(weights[queries][:, keys].sum(dim=1).max().item() if is_read else None)
+        return shares
 
     def _differing(self, head: HeadId) -> list[int]:
         stack = keys_of(head.kind)
         both = self.first.decision, self.other
-        own, theirs = (one.source_ids if stack == "enc" else one.prefix_ids for one in both)
+        own, theirs = (text.source_ids if stack == "enc" else text.prefix_ids for text in both)
         n_positions = self.first.states.entering(stack, 0).shape[1]
         if n_positions != len(own):  # Patches of images, of which none has an id
             return []
@@ -115,7 +115,7 @@ class PatchedPair:
         return [place for place in range(n_positions) if place not in same]
 
 
-def measured(pairs: Sequence[PatchedPair], kept: Tensor) -> Tensor:
+def measure_pairs(pairs: Sequence[PatchedPair], kept: Tensor) -> Tensor:
     """Computes (P, R) d of pairs by the sets of heads (R, N) that are kept."""
     return torch.stack([pair.d(kept) for pair in pairs])
 
@@ -144,34 +144,36 @@ class Circuit:
 
 def find_circuit(pairs: Sequence[PatchedPair], least: float) -> Circuit:
     n_heads = len(pairs[0].heads)
-    one = torch.eye(n_heads, dtype=torch.bool)
+    single = torch.eye(n_heads, dtype=torch.bool)
     ends = torch.tensor([[True], [False]]).expand(2, n_heads)
-    d = measured(pairs, torch.cat((ends, ~one, one)))
+    d = measure_pairs(pairs, torch.cat((ends, ~single, single)))
     without, alone = torch.split(faithfulness(d)[2:], n_heads)
     order = torch.argsort(alone - without, descending=True, stable=True)
     # (N, N): row n has the first n + 1 heads by rank
-    first = one[order].cumsum(dim=0).bool()
-    curve = faithfulness(torch.cat((d[:, :2], measured(pairs, first)), dim=1))[2:]
+    first = single[order].cumsum(dim=0).bool()
+    curve = faithfulness(torch.cat((d[:, :2], measure_pairs(pairs, first)), dim=1))[2:]
     least -= ROUNDING
     reached = (curve >= least).nonzero()
     kept = first[int(reached[0]) if len(reached) else -1]
     while kept.sum() > 1:
-        fewer = kept & ~one[kept]
-        found = faithfulness(torch.cat((d[:, :2], measured(pairs, fewer)), dim=1))[2:]
-        if found.max() < least:
+        fewer = kept & ~single[kept]
+        scores = faithfulness(torch.cat((d[:, :2], measure_pairs(pairs, fewer)), dim=1))[2:]
+        if scores.max() < least:
             break
-        kept = fewer[int(found.argmax())]
+        kept = fewer[int(scores.argmax())]
     return Circuit(kept=kept, without=without.tolist(), alone=alone.tolist(), curve=curve.tolist())
 
 
-def judged(pairs: Sequence[PatchedPair], kept: Tensor, seed: int) -> Verdict:
+def judge_circuit(pairs: Sequence[PatchedPair], kept: Tensor, seed: int) -> Verdict:
     generator = torch.Generator().manual_seed(seed)
     orders = [torch.randperm(len(kept), generator=generator) for _ in range(N_RANDOM)]
     random = torch.stack(orders) < int(kept.sum())
     heads, every = pairs[0].heads, torch.ones_like(kept)
     layers = {f"{kind}.{layer}": (kind, layer) for kind, layer in by_layer(heads)}
-    without = [torch.tensor([head[:2] != one for head in heads]) for one in layers.values()]
-    d = measured(pairs, torch.cat((torch.stack((every, ~every, kept, ~kept, *without)), random)))
+    without = [torch.tensor([head[:2] != layer for head in heads]) for layer in layers.values()]
+    d = measure_pairs(
+        pairs, torch.cat((torch.stack((every, ~every, kept, ~kept, *without)), random))
+    )
     values, random_values = torch.split(faithfulness(d), [4 + len(layers), N_RANDOM])
     # The circuit itself may be among the random ones, with another rounding in another batch
     reached = random_values >= values[2] - 1e-5 * values[2].abs().clamp(min=1)

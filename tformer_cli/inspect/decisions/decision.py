@@ -39,13 +39,13 @@ class Decision:
 
     @property
     def source_ids(self) -> list[int]:
-        found: list[int] = self.batch.source[0].tolist()
-        return found
+        ids: list[int] = self.batch.source[0].tolist()
+        return ids
 
     @property
     def prefix_ids(self) -> list[int]:
-        found: list[int] = self.batch.target_input[0].tolist()
-        return found
+        ids: list[int] = self.batch.target_input[0].tolist()
+        return ids
 
 
 def decision_of(
@@ -58,7 +58,7 @@ def decision_of(
     source = torch.tensor([maps.source_ids], dtype=torch.long)
     mask = torch.ones(1, n_positions, dtype=torch.bool)
     target = torch.tensor([list(prefix)], dtype=torch.long) if prefix else source
-    parts = (one.to(str(device)) for one in (source, mask, target, target))
+    parts = (tensor.to(str(device)) for tensor in (source, mask, target, target))
     return Decision(batch=Batch(*parts), position=position, ids=ids)
 
 
@@ -87,16 +87,16 @@ def _is_given(record: LogitsRecord) -> bool:
 
 def chosen_at(record: LogitsRecord, number: int) -> int:
     """Gives the id that stands at a place, or after a text the most probable one."""
-    one = record.positions[number]
-    return one.top[0].id if _is_given(record) else one.chosen.id
+    position = record.positions[number]
+    return position.top[0].id if _is_given(record) else position.chosen.id
 
 
-def rival_of(one: PositionLogits, chosen: int) -> int:
+def rival_of(position: PositionLogits, chosen: int) -> int:
     """Gives the most probable id other than the one that was chosen."""
-    found = next((candidate.id for candidate in one.top if candidate.id != chosen), None)
-    if found is None:
+    rival = next((candidate.id for candidate in position.top if candidate.id != chosen), None)
+    if rival is None:
         raise DataError("MODEL: has a single label, so that it decides nothing; name another model")
-    return found
+    return rival
 
 
 class DecidedAlike(DataError):  # noqa: N818 - of many pairs some are, and are left out
@@ -137,10 +137,10 @@ class Words:
 
     def _margin(self, number: int) -> float:
         """How much more probable what stands at a place is than anything else."""
-        one = self._record.positions[number]
+        position = self._record.positions[number]
         chosen = chosen_at(self._record, number)
-        probable = {candidate.id: candidate.probability for candidate in one.top}
-        return probable.get(chosen, 0.0) / max(probable[rival_of(one, chosen)], 1e-30)
+        probable = {candidate.id: candidate.probability for candidate in position.top}
+        return probable.get(chosen, 0.0) / max(probable[rival_of(position, chosen)], 1e-30)
 
     def _of_labels(self, number: int, target: str | None, foil: str | None) -> Chosen:
         names_label = target is not None and self._sentence.is_labeled
@@ -185,7 +185,7 @@ class Words:
 
     def _span(self, word: str) -> tuple[int, int] | None:
         """Finds the first tokens that spell a word, or a part of one, such as il of qu'il."""
-        pieces = [self._side.piece_bytes[one] for one in self._written]
+        pieces = [self._side.piece_bytes[token] for token in self._written]
         wanted = word.strip().encode("utf-8", "replace")
         for start, first in enumerate(pieces):
             spelled = b""
@@ -205,9 +205,9 @@ class Words:
         for lead in leads:
             if lead + wanted in pieces:
                 return (pieces.index(lead + wanted),)
-        spelled = b"".join(pieces[one] for one in before) + leads[0] + wanted
+        spelled = b"".join(pieces[token] for token in before) + leads[0] + wanted
         (ids,) = self._side.encode_phrases([spelled.decode("utf-8", "replace").strip()])
-        own = [one for one in before if pieces[one]]
+        own = [token for token in before if pieces[token]]
         if ids[: len(own)] != own:  # The word would change how the text before it is cut
             (ids,), own = self._side.encode_phrases([word.strip()]), []
         if len(ids) == len(own):
@@ -237,7 +237,7 @@ class Words:
         return Chosen(number=number, ids=ids, shared=first[:n_shared])
 
 
-def matched(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
+def match_positions(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
     """Pairs the positions of two texts: what begins and ends alike, and middles as long.
 
     A position of a longer middle has no partner.

@@ -62,7 +62,7 @@ class Computed:
 
 
 @torch.no_grad()
-def computed(model: Inspected, batch: Batch) -> Computed:
+def compute_values(model: Inspected, batch: Batch) -> Computed:
     """Runs a batch of one text once, as it is."""
     with (
         tapped_attentions(model, lambda tap: tap) as taps,
@@ -73,11 +73,11 @@ def computed(model: Inspected, batch: Batch) -> Computed:
             for kind, stack in stacks_of(model).items()
             for number, layer in enumerate(stack.layers)
         }
-        fed = {place: record_module(hooks, one.feed_forward) for place, one in layers.items()}
+        fed = {place: record_module(hooks, layer.feed_forward) for place, layer in layers.items()}
         cells = {
-            place: record_module(hooks, one.recurrence)
-            for place, one in layers.items()
-            if one.recurrence is not None
+            place: record_module(hooks, layer.recurrence)
+            for place, layer in layers.items()
+            if layer.recurrence is not None
         }
         states = SharedStates.of(model, batch)
     return Computed(states, taps, fed, cells)
@@ -95,14 +95,14 @@ class Probe:
     ) -> None:
         """Runs the model once; `before_batch` may raise before each batch of changes."""
         self.model, self.decision, self.before_batch = model, decision, before_batch
-        self.values = computed(model, decision.batch)
+        self.values = compute_values(model, decision.batch)
         self.states = self.values.states
         self.d = decision.of(model, self.states.last).item()
         if not isfinite(self.d):
             raise DataError(
                 f"MODEL: its logits differ by {self.d}, which has no causes; train it anew"
             )
-        longest = max(one.shape[1] for one in (*self.states.below_encoder[:1], self.states.last))
+        longest = max(rows.shape[1] for rows in (*self.states.below_encoder[:1], self.states.last))
         self.rows_per_pass = max(1, largest_positions // longest)
 
     def batches(self, n_rows: int) -> Iterator[range]:
@@ -116,23 +116,23 @@ class Probe:
         self, place: Place, n_rows: int, edit: Callable[[range], tuple[Tensor | None, Tensor]]
     ) -> Tensor:
         """Computes (R) effects of gates and shifts, which `edit` makes of some rows at a time."""
-        found = []
-        for some in self.batches(n_rows):
-            gate, shift = edit(some)
-            below = self.states.entering(*place).repeat(len(some), 1, 1)
+        changes = []
+        for rows in self.batches(n_rows):
+            gate, shift = edit(rows)
+            below = self.states.entering(*place).repeat(len(rows), 1, 1)
             with gated(self.model, {} if gate is None else {place: gate}, {place: shift}):
                 hidden = self.states.rest(self.model, *place, below)
-            found.append(self.decision.of(self.model, hidden) - self.d)
-        return torch.cat(found).cpu() if found else torch.empty(0, dtype=torch.float64)
+            changes.append(self.decision.of(self.model, hidden) - self.d)
+        return torch.cat(changes).cpu() if changes else torch.empty(0, dtype=torch.float64)
 
     def replaced(self, place: Place, changes: Sequence[Change]) -> Tensor:
         """Computes (R) effects of changes of a layer's heads, one at a time."""
         context = self.values.context(place)
 
-        def edit(some: range) -> tuple[Tensor, Tensor]:
-            gate = context.new_ones(len(some), *context.shape[:2], 1)
-            shift = context.new_zeros(len(some), *context.shape)
-            for row, (head, positions, new) in enumerate(changes[some.start : some.stop]):
+        def edit(rows: range) -> tuple[Tensor, Tensor]:
+            gate = context.new_ones(len(rows), *context.shape[:2], 1)
+            shift = context.new_zeros(len(rows), *context.shape)
+            for row, (head, positions, new) in enumerate(changes[rows.start : rows.stop]):
                 # A slice is a view, so that what is set in it is set in the gate
                 heads = slice(head, head + 1) if isinstance(head, int) else head
                 gate[row, heads][:, positions] = 0.0
@@ -149,9 +149,9 @@ class Probe:
         tap = self.values.taps[place]
         weights = tap.weights()[0]
 
-        def edit(some: range) -> tuple[None, Tensor]:
-            shift = tap.context.new_zeros(len(some), *tap.context.shape[1:])
-            for number, removed in enumerate(edges[some.start : some.stop]):
+        def edit(rows: range) -> tuple[None, Tensor]:
+            shift = tap.context.new_zeros(len(rows), *tap.context.shape[1:])
+            for number, removed in enumerate(edges[rows.start : rows.stop]):
                 for head, i, j in removed:
                     shift[number, head, i] -= weights[head, i, j] * tap.value[0, head, j]
             return None, shift
@@ -161,14 +161,14 @@ class Probe:
     @torch.no_grad()
     def with_states(self, kind: Kind, layer: int, states: Tensor) -> Tensor:
         """Computes (R) effects of states (R, T, D) that enter a layer, or leave the last one."""
-        found = [
+        differences = [
             self.decision.of(
                 self.model,
-                self.states.rest(self.model, kind, layer, states[some.start : some.stop]),
+                self.states.rest(self.model, kind, layer, states[rows.start : rows.stop]),
             )
-            for some in self.batches(len(states))
+            for rows in self.batches(len(states))
         ]
-        return (torch.cat(found) - self.d).cpu()
+        return (torch.cat(differences) - self.d).cpu()
 
     @torch.no_grad()
     def with_fed(self, place: Place, new: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ class Probe:
 
     def patched(self, kind: Kind, layer: int, other: "Probe", pairs: Pairs) -> Tensor:
         """Computes (P) effects of the other text's state at one position each, by pairs."""
-        own, theirs = (one.states.entering(kind, layer) for one in (self, other))
+        own, theirs = (probe.states.entering(kind, layer) for probe in (self, other))
         effects = torch.zeros(len(pairs), dtype=torch.float64)
         # The same state changes nothing, such as that of a token before any attention
         rows = [row for row, (i, j) in enumerate(pairs) if not torch.equal(own[0, i], theirs[0, j])]
@@ -215,8 +215,8 @@ class Pool:
         """(N, H, E) or (N, D) values at all positions."""
         if (part, place) not in self._joined:
             values = [
-                one.context(place).transpose(0, 1) if part == "heads" else one.fed(place)
-                for one in self._texts
+                text.context(place).transpose(0, 1) if part == "heads" else text.fed(place)
+                for text in self._texts
             ]
             self._joined[part, place] = torch.cat(values)
         return self._joined[part, place]
@@ -233,9 +233,9 @@ class Pool:
         generator = torch.Generator().manual_seed(self._seed)
         n_positions = like.shape[-2]
         drawn = torch.randint(len(rows), (n_draws, n_positions), generator=generator)
-        picked = [rows[one.to(rows.device)] for one in drawn]
-        return [one.transpose(0, 1) if part == "heads" else one for one in picked]
+        values = [rows[numbers.to(rows.device)] for numbers in drawn]
+        return [value.transpose(0, 1) if part == "heads" else value for value in values]
 
     @property
     def n_positions(self) -> int:
-        return sum(one.states.last.shape[1] for one in self._texts)
+        return sum(text.states.last.shape[1] for text in self._texts)

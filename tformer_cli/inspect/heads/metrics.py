@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from tformer_cli.heads.names import HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import METRICS, Role, role_of
 from tformer_cli.inspect.capture.maps import AttentionMaps, CapturedBatch, Weights
-from tformer_cli.inspect.data import picked
+from tformer_cli.inspect.data import to_json
 
 Numbers = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -66,11 +66,11 @@ def metrics_of(
             total = weights.sum(axis=-1, keepdims=True)
             weights = weights / np.where(total > 0.0, total, 1.0)  # a row of 0 stays
         n_visible = maps.n_visible if kind == "dec" else None
-        found = head_metrics(weights, kind, rare, n_visible, has_eos=maps.has_source_eos)
+        by_head = head_metrics(weights, kind, rare, n_visible, has_eos=maps.has_source_eos)
         if 0 < maps.segment < weights.shape[1]:
             shares = memory_shares(weights, maps.segment)
-            found = [{**own, "memory": share} for own, share in zip(found, shares, strict=True)]
-        computed[kind, layer] = found
+            by_head = [{**own, "memory": share} for own, share in zip(by_head, shares, strict=True)]
+        computed[kind, layer] = by_head
     return {head: computed[head.kind, head.layer][head.head] for head in heads}
 
 
@@ -104,9 +104,9 @@ def head_metrics(
         weights[None], n_rows, n_keys, kind, is_rare, n_visible, has_eos=np.array([has_eos])
     )
     columns = {
-        name: (found.totals[0] / found.n_rows[0]).tolist()
-        for name, found in sums.items()
-        if found.n_rows[0]
+        name: (metric.totals[0] / metric.n_rows[0]).tolist()
+        for name, metric in sums.items()
+        if metric.n_rows[0]
     }
     return [
         {name: column[head] for name, column in columns.items()} for head in range(len(weights))
@@ -296,7 +296,7 @@ class HeadSummary:
 
     def describe(self) -> dict[str, object]:
         names = "*head.data role n_sentences n_rows residual metrics ci95=intervals"
-        return {"schema": SCHEMA, **picked(self, names)}
+        return {"schema": SCHEMA, **to_json(self, names)}
 
 
 class HeadStatistics:
@@ -346,7 +346,7 @@ class HeadStatistics:
         if not self.n_sentences:
             return []
         self._resample()
-        return [one for kind in self._kinds for one in kind.summaries(self)]
+        return [summary for kind in self._kinds for summary in kind.summaries(self)]
 
     def _resample(self) -> None:
         if not self._pending:
@@ -361,7 +361,7 @@ class HeadStatistics:
         self._pending = []
 
 
-def _marked(positions: Sequence[Sequence[int]], n_keys: int) -> NDArray[np.bool_]:
+def _mark_positions(positions: Sequence[Sequence[int]], n_keys: int) -> NDArray[np.bool_]:
     """(B, K) boolean: True at the positions of each sentence."""
     marked = np.zeros((len(positions), n_keys), dtype=bool)
     for row, places in enumerate(positions):
@@ -394,7 +394,9 @@ class _KindSums:
         ]
         # source positions, which are keys of the encoder; a target may be shorter
         is_rare = (
-            _marked(rare, layers[0].shape[-1]) if rare is not None and self._kind == "enc" else None
+            _mark_positions(rare, layers[0].shape[-1])
+            if rare is not None and self._kind == "enc"
+            else None
         )
         totals = np.zeros((len(n_rows), len(self._names), len(self._heads)))
         counts = np.zeros(totals.shape[:2])

@@ -29,7 +29,7 @@ from torch import Tensor
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId, Kind
 from tformer_cli.inspect.capture.forced import tapped_attentions
-from tformer_cli.inspect.data import picked, plain
+from tformer_cli.inspect.data import jsonable, to_json
 from tformer_cli.metrics.significance import RESAMPLES, draws
 from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.base import N_SPECIAL_TOKENS
@@ -73,13 +73,13 @@ class Repeats:
     losses: tuple[float, float]  # Mean -ln p of a token in the first and in the second copy
     heads: tuple[HeadRepeats, ...]
 
-    def describe(self, one: HeadRepeats) -> dict[str, object]:
+    def describe(self, repeats: HeadRepeats) -> dict[str, object]:
         return {
             "schema": SCHEMA,
             "model": self.model,
-            **picked(one, "*head.data role scores ci95=intervals"),
-            **picked(self, "n_blocks length"),
-            "loss": plain(dict(zip(("first", "second"), self.losses, strict=True))),
+            **to_json(repeats, "*head.data role scores ci95=intervals"),
+            **to_json(self, "n_blocks length"),
+            "loss": jsonable(dict(zip(("first", "second"), self.losses, strict=True))),
         }
 
 
@@ -124,7 +124,7 @@ def measure_repeats(
     length = block_length(model)
     device = next(model.parameters()).device
     ids = repeated_blocks(model, n_blocks, length, seed)
-    found: dict[HeadId, list[Tensor]] = {head: [] for head in heads}
+    parts_of: dict[HeadId, list[Tensor]] = {head: [] for head in heads}
     sums = np.zeros(2)
 
     def scores_of(tap: AttentionTap) -> Tensor:
@@ -137,7 +137,7 @@ def measure_repeats(
             hidden = model.target_hidden(nothing, torch.ones_like(nothing).bool(), batch)
         sums += _losses(model, hidden, batch, length)
         for head in heads:
-            found[head].append(tapped["dec", head.layer][:, head.head])
+            parts_of[head].append(tapped["dec", head.layer][:, head.head])
         yield start + len(batch)
     n_first = length - 1 + int(model.config.target_bos)
     yield Repeats(
@@ -145,7 +145,7 @@ def measure_repeats(
         n_blocks=n_blocks,
         length=length,
         losses=(sums[0] / (n_first * n_blocks), sums[1] / (length * n_blocks)),
-        heads=_summed_up(found, n_blocks, seed),
+        heads=_summed_up(parts_of, n_blocks, seed),
     )
 
 
@@ -153,17 +153,17 @@ def _losses(model: Transformer, hidden: Tensor, ids: Tensor, length: int) -> NDA
     """Sums -ln p of the tokens (B, T) of the first and of the second copies."""
     rows = torch.log_softmax(model.project(hidden[:, :-1]).double(), dim=-1)
     losses = -rows.gather(-1, ids[:, 1:, None]).squeeze(-1)
-    both = losses[:, :-length].sum(), losses[:, -length:].sum()
-    return np.array([one.item() for one in both])
+    sums = losses[:, :-length].sum(), losses[:, -length:].sum()
+    return np.array([loss.item() for loss in sums])
 
 
 def _summed_up(
-    found: dict[HeadId, list[Tensor]], n_blocks: int, seed: int
+    parts_of: dict[HeadId, list[Tensor]], n_blocks: int, seed: int
 ) -> tuple[HeadRepeats, ...]:
-    if not found:
+    if not parts_of:
         return ()
     # for each head N times (B, 4) -> (N, heads, 4)
-    scores = torch.stack([torch.cat(parts) for parts in found.values()], dim=1).numpy()
+    scores = torch.stack([torch.cat(parts) for parts in parts_of.values()], dim=1).numpy()
     counts = np.stack(list(draws(n_blocks, RESAMPLES, seed)))
     drawn = np.tensordot(counts / n_blocks, scores, axes=1)
     means, (low, high) = scores.mean(axis=0), np.percentile(drawn, PERCENTILES, axis=0)
@@ -175,5 +175,5 @@ def _summed_up(
                 name: (float(low[n, s]), float(high[n, s])) for s, name in enumerate(SCORES)
             },
         )
-        for n, head in enumerate(found)
+        for n, head in enumerate(parts_of)
     )

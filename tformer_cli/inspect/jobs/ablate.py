@@ -129,7 +129,7 @@ class Ablator:
         # a language model's next token is open: only its loss says something
         self._has_hits = TASKS[self._task].has_labels or self._task == "masked"
         self._measured_by: Measure = losses_and_hits if self._has_hits else _losses
-        self._observe = observe or _unobserved
+        self._observe = observe or _observe_nothing
         self._heads = select_heads(settings.heads, head_layout(self._model))
         self._pairs = examples(opened.directory, sources, references)
         self._batches = self._make_batches()
@@ -137,10 +137,10 @@ class Ablator:
 
     def run(self) -> Ablation:
         settings = self._settings
-        found, n_tokens, importance = self._measure()
+        values, n_tokens, importance = self._measure()
         total = int(n_tokens.sum())
-        effects = self._effects(found, n_tokens, importance)
-        order = [one.head for one in sorted(effects, key=lambda one: one.rank, reverse=True)]
+        effects = self._effects(values, n_tokens, importance)
+        order = [effect.head for effect in sorted(effects, key=lambda e: e.rank, reverse=True)]
         curve = self._curve(order, n_tokens) if settings.curve else ()
         effects = [
             replace(effect, scores=self._scores_without([effect.head]))
@@ -152,12 +152,12 @@ class Ablator:
         if self._paired is not None:
             scores, signatures = self._paired.baseline, self._paired.signatures
         elif self._has_hits:
-            scores = {ACCURACY: 100.0 * float(found[0, :, 1].sum()) / total}
+            scores = {ACCURACY: 100.0 * float(values[0, :, 1].sum()) / total}
         return Ablation(
             model=self._opened.directory.path.resolve().name,
             n_lines=len(self._sources),
             n_tokens=total,
-            loss=float(found[0, :, 0].sum() / total),
+            loss=float(values[0, :, 0].sum() / total),
             settings=settings,
             task=self._task,
             effects=tuple(effects),
@@ -173,38 +173,38 @@ class Ablator:
         """
         n_pairs = len(self._pairs)
         n_tokens = np.zeros(n_pairs, dtype=np.int64)
-        found = np.zeros((1 + len(self._heads), n_pairs, 2))
+        values = np.zeros((1 + len(self._heads), n_pairs, 2))
         sums = dict.fromkeys(head_layout(self._model), 0.0)
         for indices, batch in self.batches_on_device("switching heads off"):
             whole, ablated = losses_without_each(
                 self._model, batch, self._heads, measure=self._measured_by
             )
-            found[0, indices, : whole.shape[1]] = whole.numpy()
-            found[1:, indices, : whole.shape[1]] = ablated.numpy()
+            values[0, indices, : whole.shape[1]] = whole.numpy()
+            values[1:, indices, : whole.shape[1]] = ablated.numpy()
             n_tokens[indices] = (batch.target_output != PAD_ID).sum(dim=1).cpu().numpy()
             granularity = self._settings.granularity
             for head, value in importance_sums(self._model, batch, granularity).items():
                 sums[head] += value
-        return found, n_tokens, {head: value / int(n_tokens.sum()) for head, value in sums.items()}
+        return values, n_tokens, {head: value / int(n_tokens.sum()) for head, value in sums.items()}
 
     def _effects(
         self,
-        found: NDArray[np.float64],
+        values: NDArray[np.float64],
         n_tokens: NDArray[np.int64],
         importance: dict[HeadId, float],
     ) -> list[HeadEffect]:
         """Compares what was found without each head with row 0; see `_measure`."""
         differences = compare_losses(
-            found[0, :, 0], found[1:, :, 0], n_tokens, name="loss", **self._settings.resampling
+            values[0, :, 0], values[1:, :, 0], n_tokens, name="loss", **self._settings.resampling
         )
         within_layer = layer_normalized(importance)
         accuracies: list[tuple[PairedDifference, ...]] = [()] * len(self._heads)
         if self._has_hits:
-            accuracies = [(one,) for one in self._accuracies(found[..., 1], n_tokens)[1:]]
+            accuracies = [(row,) for row in self._accuracies(values[..., 1], n_tokens)[1:]]
         worth = {
             "importance": [importance[head] for head in self._heads],
             "layer-importance": [within_layer[head] for head in self._heads],
-            "delta": [one.difference for one in differences],
+            "delta": [difference.difference for difference in differences],
         }
         ranks, loss_ranks = (_ranks(worth[name]) for name in (self._settings.rank_by, "delta"))
         return [
@@ -228,14 +228,14 @@ class Ablator:
         return compare_losses(100.0 * hits[0], 100.0 * hits, n_tokens, name=ACCURACY, **resampling)
 
     def _curve(self, order: list[HeadId], n_tokens: NDArray[np.int64]) -> tuple[CurvePoint, ...]:
-        found = np.zeros((len(order) + 1, len(self._pairs), 2))
+        sums = np.zeros((len(order) + 1, len(self._pairs), 2))
         for indices, batch in self.batches_on_device("removing heads one by one"):
             measured = losses_along(self._model, batch, order, self._measured_by)
-            found[:, indices, : measured.shape[2]] = measured.numpy()
-        losses = found[..., 0].sum(axis=1) / int(n_tokens.sum())
+            sums[:, indices, : measured.shape[2]] = measured.numpy()
+        losses = sums[..., 0].sum(axis=1) / int(n_tokens.sum())
         scores: list[tuple[PairedDifference, ...]] = [()] * len(losses)
         if self._has_hits:
-            scores = [(one,) for one in self._accuracies(found[..., 1], n_tokens)]
+            scores = [(row,) for row in self._accuracies(sums[..., 1], n_tokens)]
         elif self._settings.curve_scores:
             scores = [self._scores_without(order[:k]) for k in range(len(losses))]
         return tuple(
@@ -252,7 +252,7 @@ class Ablator:
     def _translate(self, heads: Sequence[HeadId]) -> list[str]:
         what = f"translating without {_few(heads)}" if heads else "translating"
         with heads_off(self._model, heads):
-            return translated(self._opened, self._sources, what, self._observe)
+            return translate_texts(self._opened, self._sources, what, self._observe)
 
     def batches_on_device(self, what: str) -> Iterator[tuple[NDArray[np.int64], Batch]]:
         """Yields the batches on the model's device and tells of the lines that are done."""
@@ -295,17 +295,17 @@ def examples(
     longest = config.max_positions - 1
     pairs: list[tuple[Sequence[int], Sequence[int]]]
     if config.head == "tokens":
-        found = text_ids(sources, tokenizer, longest, is_stream=False)
-        pairs = [(ids, ids) for ids in found]
+        texts_ids = text_ids(sources, tokenizer, longest, is_stream=False)
+        pairs = [(ids, ids) for ids in texts_ids]
     elif config.is_decoder_only:
         texts = [joined(sources)]
         if config.target_eos:
             texts = [line for line in sources if not is_blank(line)]
         window, begins = longest_read(config), config.target_bos
         pairs = [
-            ((), one.predicted if begins else [one.read[0], *one.predicted])
+            ((), text_window.predicted if begins else [text_window.read[0], *text_window.predicted])
             for number, ids in enumerate(tokenizer.target.encode_phrases(texts))
-            for one in text_windows(number, ids, window, window, config)
+            for text_window in text_windows(number, ids, window, window, config)
         ]
     else:
         training = kind_of(config).training
@@ -395,7 +395,7 @@ def write_pruned(
     texts, seconds = [], []
     for model, name in zip(models, names, strict=True):
         start = perf_counter()
-        texts.append(translated(model, sources, name, observe or _unobserved))
+        texts.append(translate_texts(model, sources, name, observe or _observe_nothing))
         seconds.append(perf_counter() - start)
     resampling = (settings or AblationSettings()).resampling
     paired = PairedScores(texts[0], references, **resampling)
@@ -450,7 +450,9 @@ def _opened_like(opened: Opened, directory: Path) -> Opened:
     )
 
 
-def translated(opened: Opened, sources: Sequence[str], what: str, observe: Observer) -> list[str]:
+def translate_texts(
+    opened: Opened, sources: Sequence[str], what: str, observe: Observer
+) -> list[str]:
     texts: list[str] = []
     for translation in opened.translator.stream(sources):
         texts.append(translation.text)
@@ -458,5 +460,5 @@ def translated(opened: Opened, sources: Sequence[str], what: str, observe: Obser
     return texts
 
 
-def _unobserved(what: str, n_done: int, n_lines: int) -> None:
+def _observe_nothing(what: str, n_done: int, n_lines: int) -> None:
     """Leaves progress unshown."""

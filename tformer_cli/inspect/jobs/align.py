@@ -120,7 +120,7 @@ class Aligner:
     def align_translations(self, translations: Sequence[Translation]) -> list[list[WordAlignment]]:
         """Aligns every hypothesis of translations, by what its search or a forced pass heard."""
         pairs: list[tuple[WordTokens, WordTokens]] = []
-        heard: list[SourceAttention | None] = []
+        attentions: list[SourceAttention | None] = []
         n_parts = []
         for translation in translations:
             source: list[WordTokens] = []
@@ -138,43 +138,43 @@ class Aligner:
                     for start, end in (pairwise(ends) if source else ())
                 ]
                 pairs += zip(source, parts, strict=True)
-                heard += hypothesis.attention or [None] * len(parts)
+                attentions += hypothesis.attention or [None] * len(parts)
                 n_parts.append(len(parts))
-        weights = iter(self.heard_weights(pairs, heard))
+        weights = iter(self.heard_weights(pairs, attentions))
         aligned = (self._joined([next(weights) for _ in range(n)]) for n in n_parts)
         return [[next(aligned) for _ in t.hypotheses] for t in translations]
 
     def heard_weights(
         self,
         pairs: Sequence[tuple[WordTokens, WordTokens]],
-        heard: Sequence[SourceAttention | None],
+        attentions: Sequence[SourceAttention | None],
     ) -> list[Numbers]:
         """Turns what was heard of pairs into weights of words; other pairs take a forced pass."""
-        found = self.search_weights(pairs, heard)
-        missing = [index for index in range(len(pairs)) if index not in found]
+        weights = self.search_weights(pairs, attentions)
+        missing = [index for index in range(len(pairs)) if index not in weights]
         if missing:
             others = self.word_weights([pairs[index] for index in missing])
-            found |= zip(missing, others, strict=True)
-        return [found[index] for index in range(len(pairs))]
+            weights |= zip(missing, others, strict=True)
+        return [weights[index] for index in range(len(pairs))]
 
     def search_weights(
         self,
         pairs: Sequence[tuple[WordTokens, WordTokens]],
-        heard: Sequence[SourceAttention | None],
+        attentions: Sequence[SourceAttention | None],
     ) -> dict[int, Numbers]:
         """Turns what was heard of pairs into weights of words, by their numbers, without torch."""
-        found: dict[int, Numbers] = {}
-        for index, ((source, target), one) in enumerate(zip(pairs, heard, strict=True)):
+        weights_of: dict[int, Numbers] = {}
+        for index, ((source, target), attention) in enumerate(zip(pairs, attentions, strict=True)):
             # Only what was heard of these heads and these very tokens
-            if one is None or one.heads != self.heads:
+            if attention is None or attention.heads != self.heads:
                 continue
-            n_rows, n_columns = one.weights.shape
+            n_rows, n_columns = attention.weights.shape
             if n_rows != len(target.ids) + 1 or n_columns - len(source.ids) not in (0, 1):
                 continue
-            weights = one.weights.astype(np.float64)
+            weights = attention.weights.astype(np.float64)
             convention = self.choice.read_by(weights, source.ids, target.ids, self.tokenizer)
-            found[index] = word_weights(weights, source, target, convention)
-        return found
+            weights_of[index] = word_weights(weights, source, target, convention)
+        return weights_of
 
     def align_pairs(self, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> list[WordAlignment]:
         return [self._joined([weights]) for weights in self.word_weights(pairs)]
@@ -184,12 +184,12 @@ class Aligner:
         # Not at the top: it loads torch
         from tformer_cli.inspect.capture.forced import capture_pairs
 
-        found: list[Any] = [None] * len(pairs)
+        by_pair: list[Any] = [None] * len(pairs)
         ids = [(source.ids, target.ids) for source, target in pairs]
         for index, maps in capture_pairs(self.model, ids, ALIGNING):
             weights, convention = self.choice.weights(maps, self.tokenizer)
-            found[index] = word_weights(weights, *pairs[index], convention)
-        return found
+            by_pair[index] = word_weights(weights, *pairs[index], convention)
+        return by_pair
 
     def _joined(self, parts: Sequence[Numbers]) -> WordAlignment:
         """Puts the parts of a line below each other: their columns are all the line's words."""
@@ -265,8 +265,8 @@ def read_pairs(
     target_words: Iterable[str] | None = None,
 ) -> Iterator[PairTexts]:
     names = ("the sources", "the targets", "the source words", "the target words")
-    given = dict(zip(names, (sources, targets, source_words, target_words), strict=True))
-    files = {name: lines for name, lines in given.items() if lines is not None}
+    lines_of = dict(zip(names, (sources, targets, source_words, target_words), strict=True))
+    files = {name: lines for name, lines in lines_of.items() if lines is not None}
     for index, row in enumerate(zip_longest(*files.values())):
         lines = dict(zip(files, row, strict=True))
         ended = next((name for name, line in lines.items() if line is None), None)
@@ -289,17 +289,17 @@ def read_gold(
 
 
 def with_links(
-    pairs: Iterable[PairTexts], given: Iterable[GoldLinks], option: str
+    pairs: Iterable[PairTexts], gold_links: Iterable[GoldLinks], option: str
 ) -> Iterator[tuple[PairTexts, GoldLinks]]:
-    links = iter(given)
+    links = iter(gold_links)
     index = -1
     for index, pair in enumerate(pairs):
-        found = next(links, None)
-        if found is None:
+        gold = next(links, None)
+        if gold is None:
             raise DataError(
                 f"{option}: has {index} lines, but there are more pairs; give one for each"
             )
-        yield pair, found
+        yield pair, gold
     if next(links, None) is not None:
         raise DataError(f"{option}: has more than {index + 1} lines; give one for each pair")
 
@@ -334,11 +334,11 @@ def align_pairs(
 ) -> Iterator[set[Link]]:
     report = report or AlignmentReport()
     for buffer in buffers(pairs, buffer_lines):
-        found = directed_links(aligner, buffer, report, is_reverse=False)
+        links = directed_links(aligner, buffer, report, is_reverse=False)
         if bidirectional is not None:
-            found = bidirectional.joined(found, buffer, report)
+            links = bidirectional.joined(links, buffer, report)
         report.lines += len(buffer)
-        yield from found
+        yield from links
 
 
 def align_translations(
@@ -352,27 +352,27 @@ def align_translations(
     report = report or AlignmentReport()
     for buffer in aligner.listening(translator).buffers(lines, buffer_lines):
         aligned = aligner.align_translations(buffer)
-        found: list[set[Link]] = [set(alignments[0].links) for alignments in aligned]
+        links: list[set[Link]] = [set(alignments[0].links) for alignments in aligned]
         if bidirectional is not None:
             pairs = [PairTexts(t.index, t.source, t.text) for t in buffer]
-            found = bidirectional.joined(found, pairs, report)
+            links = bidirectional.joined(links, pairs, report)
         report.lines += len(buffer)
         report.truncated += sum(translation.is_truncated for translation in buffer)
-        yield from found
+        yield from links
 
 
 def word_tokens(
     aligner: Aligner, pair: PairTexts, *, is_reverse: bool = False
 ) -> tuple[WordTokens, WordTokens]:
-    def found(side: TokenizerSide, line: str, words: Sequence[str] | None, name: str) -> WordTokens:
+    def split(side: TokenizerSide, line: str, words: Sequence[str] | None, name: str) -> WordTokens:
         where, longest = f"{name}, line {pair.index + 1}", aligner.longest
         return words_of_text(side, line, words=words, longest=longest, where=where)[0]
 
     sides = [aligner.tokenizer.source, aligner.tokenizer.target]
     ours, theirs = reversed(sides) if is_reverse else sides
     return (
-        found(ours, pair.source, pair.source_words, "source"),
-        found(theirs, pair.target, pair.target_words, "target"),
+        split(ours, pair.source, pair.source_words, "source"),
+        split(theirs, pair.target, pair.target_words, "target"),
     )
 
 
@@ -385,11 +385,11 @@ def directed_links(
     report.truncated += sum(source.is_cut or target.is_cut for source, target in tokens)
     if is_reverse:
         tokens = [(target, source) for source, target in tokens]
-    found: dict[int, set[Link]] = {}
+    by_index: dict[int, set[Link]] = {}
     for pair, alignment in zip(written, aligner.align_pairs(tokens), strict=True):
         links = set(alignment.links)
-        found[pair.index] = {(s, t) for t, s in links} if is_reverse else links
-    return [found.get(pair.index, set()) for pair in pairs]
+        by_index[pair.index] = {(s, t) for t, s in links} if is_reverse else links
+    return [by_index.get(pair.index, set()) for pair in pairs]
 
 
 Tokens = tuple["WordTokens", "WordTokens"]
@@ -397,13 +397,13 @@ Tokens = tuple["WordTokens", "WordTokens"]
 
 def candidates_of(layout: HeadLayout) -> dict[str, Sequence[HeadId]]:
     """Names every cross-attention head, every layer for its mean, and the default's mean."""
-    found: dict[str, Sequence[HeadId]] = {}
+    candidates: dict[str, Sequence[HeadId]] = {}
     for layer, n_heads in enumerate(layout.cross):
         heads = [HeadId("cross", layer, head) for head in range(n_heads)]
-        found |= {str(head): [head] for head in heads}
-        found[f"cross.{layer}"] = heads
+        candidates |= {str(head): [head] for head in heads}
+        candidates[f"cross.{layer}"] = heads
     name = default_selection(layout)
-    return found | {name: cross_heads([name], layout)}
+    return candidates | {name: cross_heads([name], layout)}
 
 
 def score_model(
@@ -541,8 +541,8 @@ def _gold_pairs(corpus: CorpusConfig) -> Iterator[tuple[PairTexts, GoldLinks]]:
 
     if corpus.built_in:
         n_pairs = min(N_PAIRS, split_sizes(corpus.pairs)[HELD_OUT])
-        made = generate_corpus(corpus.pairs, corpus.seed)
-        aligned = islice((pair for split, pair in made if split == HELD_OUT), n_pairs)
+        splits = generate_corpus(corpus.pairs, corpus.seed)
+        aligned = islice((pair for split, pair in splits if split == HELD_OUT), n_pairs)
         for n, pair in enumerate(aligned):
             links = frozenset(pair.links)
             words = pair.source_words, pair.target_words
@@ -550,6 +550,6 @@ def _gold_pairs(corpus: CorpusConfig) -> Iterator[tuple[PairTexts, GoldLinks]]:
     elif corpus.algorithmic and not algorithmic.TASKS[corpus.algorithmic].has_labels:
         n_pairs = min(N_PAIRS, algorithmic.split_sizes(corpus.pairs)[HELD_OUT])
         drawn = algorithmic.generate_examples(corpus.algorithmic, corpus.pairs, corpus.seed)
-        examples = islice((one for split, one in drawn if split == HELD_OUT), n_pairs)
-        for n, one in enumerate(examples):
-            yield PairTexts(n, one.source, one.target), parse_links(one.gold, "gold")
+        examples = islice((example for split, example in drawn if split == HELD_OUT), n_pairs)
+        for n, example in enumerate(examples):
+            yield PairTexts(n, example.source, example.target), parse_links(example.gold, "gold")

@@ -58,36 +58,38 @@ COVERAGES = (50, 80, 90)
 NATURAL = "chrF"
 
 
-def _replaced(text: str, share: float, random: Random, is_letter: Callable[[str], bool]) -> str:
+def _replace_letters(
+    text: str, share: float, random: Random, is_letter: Callable[[str], bool]
+) -> str:
     """Puts random letters in the place of a share of a text's letters."""
     return "".join(
-        random.choice(ascii_lowercase) if is_letter(one) and random.random() < share else one
-        for one in text
+        random.choice(ascii_lowercase) if is_letter(letter) and random.random() < share else letter
+        for letter in text
     )
 
 
-def _unseen(source: str, _: str, random: Random) -> str:
+def _replace_words(source: str, _: str, random: Random) -> str:
     words = source.split()
     chosen = random.sample(range(len(words)), (len(words) + 1) // 2)
     for place in chosen:
-        words[place] = _replaced(words[place], 1.0, random, str.isalpha)
+        words[place] = _replace_letters(words[place], 1.0, random, str.isalpha)
     return " ".join(words)
 
 
 def _noise(source: str, _: str, random: Random) -> str:
-    return _replaced(source, 0.3, random, lambda one: not one.isspace())
+    return _replace_letters(source, 0.3, random, lambda letter: not letter.isspace())
 
 
-def _shuffled(source: str, _: str, random: Random) -> str:
+def _shuffle_words(source: str, _: str, random: Random) -> str:
     words = source.split()
     return " ".join(random.sample(words, len(words)))
 
 
 BROKEN_SOURCES: Mapping[str, Callable[[str, str, Random], str]] = {
-    "unseen words": _unseen,
+    "unseen words": _replace_words,
     "wrong language": lambda _, reference, __: reference,
     "noise": _noise,
-    "shuffled words": _shuffled,
+    "shuffled words": _shuffle_words,
 }
 """Sources that no model can translate, made of a source and its reference."""
 BROKEN_TARGETS = ("dropped sentence", "cut translation", "other translation")
@@ -126,8 +128,8 @@ class KindReport:
     def record(self) -> dict[str, Any]:
         # JSON has no NaN
         scores = {"auroc": self.auroc, "auroc_of_probability": self.auroc_of_probability}
-        told = {name: None if isnan(value) else value for name, value in scores.items()}
-        return {"kind": self.kind, "lines": self.lines, **told}
+        values = {name: None if isnan(value) else value for name, value in scores.items()}
+        return {"kind": self.kind, "lines": self.lines, **values}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +152,7 @@ class CalibrationReport:
             "schema": "tformer.calibration/1",
             "lines": self.lines,
             "wrong": self.wrong,
-            "kinds": [one.record() for one in self.kinds],
+            "kinds": [kind.record() for kind in self.kinds],
             "measures": {
                 name: dict(zip(columns, values, strict=True))
                 for name, values in self.measures.items()
@@ -174,22 +176,22 @@ def calibrate(
     # Sentences by themselves are judged by themselves, as lines of one sentence are here
     translator = opened.translator.listening(heads).of_sentences()
     pairs = _different_pairs(sources, references)
-    given = _given(translator, opened, pairs, settings, progress)
-    items = [*given, *_broken(translator, opened, pairs, given, settings, progress)]
-    kept = [one for one in given if not one.is_wrong]
+    scored = _score_lines(translator, opened, pairs, settings, progress)
+    items = [*scored, *_break_lines(translator, opened, pairs, scored, settings, progress)]
+    kept = [item for item in scored if not item.is_wrong]
     if len(kept) < LEAST_OF_KIND:
-        n_wrong = f"{len(given) - len(kept)}" if kept else "all"
+        n_wrong = f"{len(scored) - len(kept)}" if kept else "all"
         raise DataError(
-            f"--below: {n_wrong} of {len(given)} lines have a chrF below {settings.below:g}, and "
+            f"--below: {n_wrong} of {len(scored)} lines have a chrF below {settings.below:g}, and "
             f"right ones are needed, too, at least {LEAST_OF_KIND}; choose a lower one, or another "
             "--reference"
         )
     kept = Random(settings.seed).sample(kept, min(MOST_MASSES, len(kept)))
-    log_ratio = float(np.mean([one.part.log_ratio for one in kept]))
+    log_ratio = float(np.mean([item.part.log_ratio for item in kept]))
     x = _signals(items, kept, log_ratio, opened)
-    y = np.array([one.is_wrong for one in items], np.float64)
+    y = np.array([item.is_wrong for item in items], np.float64)
     weights = _weights(items, settings.broken)
-    is_given = np.array([one.kind == NATURAL for one in items])
+    is_given = np.array([item.kind == NATURAL for item in items])
     means, deviations, fitted = _fit(x, y, weights, is_given)
     report = _report(items, x, y, weights, fitted)
     store_calibration(
@@ -204,9 +206,9 @@ def calibrate(
             weights=tuple(fitted[:-1].tolist()),
             intercept=float(fitted[-1]),
             log_ratio=log_ratio,
-            masses=tuple(tuple(np.round(one.part.mass, 5).tolist()) for one in kept),
-            lengths=tuple(len(one.part.target_ids) for one in kept),
-            lines=len(given),
+            masses=tuple(tuple(np.round(item.part.mass, 5).tolist()) for item in kept),
+            lengths=tuple(len(item.part.target_ids) for item in kept),
+            lines=len(scored),
             below=settings.below,
             broken=settings.broken,
             scores={name: round(values[0], 6) for name, values in report.measures.items()},
@@ -222,30 +224,30 @@ def _different_pairs(sources: Sequence[str], references: Sequence[str]) -> list[
     filled = [
         pair for pair in zip(sources, references, strict=True) if not any(map(is_blank, pair))
     ]
-    found: dict[str, tuple[str, str]] = {}
+    reference_of: dict[str, tuple[str, str]] = {}
     for source, reference in filled:
-        found.setdefault(source.strip(), (source, reference))
-    if len(found) < LEAST_LINES:
-        n_repeats = len(filled) - len(found)
+        reference_of.setdefault(source.strip(), (source, reference))
+    if len(reference_of) < LEAST_LINES:
+        n_repeats = len(filled) - len(reference_of)
         repeats = f" ({count_of(n_repeats, 'repeat')} omitted)" if n_repeats else ""
         raise DataError(
-            f"--source: has {count_of(len(found), 'pair')} with text{repeats}, too few to "
+            f"--source: has {count_of(len(reference_of), 'pair')} with text{repeats}, too few to "
             f"calibrate; give at least {LEAST_LINES}, better 1,000"
         )
-    return [*found.values()]
+    return [*reference_of.values()]
 
 
-def _found(
+def _translate_lines(
     translator: Translator, opened: Opened, lines: Sequence[str]
 ) -> Iterator[tuple[str, Part] | None]:
     """Translates lines; those that are longer than the model takes are left out."""
     for buffer in translator.buffers(lines):
-        for one in buffer:
-            parts = list(parts_of(one.hypotheses[0], one, opened.directory.tokenizer.target))
-            yield (one.text, parts[0]) if len(parts) == 1 else None
+        for line in buffer:
+            parts = list(parts_of(line.hypotheses[0], line, opened.directory.tokenizer.target))
+            yield (line.text, parts[0]) if len(parts) == 1 else None
 
 
-def _given(
+def _score_lines(
     translator: Translator,
     opened: Opened,
     pairs: Sequence[tuple[str, str]],
@@ -254,20 +256,20 @@ def _given(
 ) -> list[Item]:
     """Translates the lines as they are, and compares the translations with the references."""
     chrf, items = make_metric("chrf"), []
-    found = _found(translator, opened, [source for source, _ in pairs])
-    for line, (one, (_, reference)) in enumerate(zip(found, pairs, strict=True)):
+    translations = _translate_lines(translator, opened, [source for source, _ in pairs])
+    for line, (translated, (_, reference)) in enumerate(zip(translations, pairs, strict=True)):
         progress(line + 1)
-        if one is not None:
-            score = chrf.sentence_score(one[0], [reference]).score / 100
-            items.append(Item(line, NATURAL, score < settings.below, one[1]))
+        if translated is not None:
+            score = chrf.sentence_score(translated[0], [reference]).score / 100
+            items.append(Item(line, NATURAL, score < settings.below, translated[1]))
     return items
 
 
-def _broken(
+def _break_lines(
     translator: Translator,
     opened: Opened,
     pairs: Sequence[tuple[str, str]],
-    given: Sequence[Item],
+    scored: Sequence[Item],
     settings: CalibrationSettings,
     progress: Callable[[int], None],
 ) -> Iterator[Item]:
@@ -277,28 +279,30 @@ def _broken(
     for kind, broken in BROKEN_SOURCES.items():
         chosen = sorted(random.sample(range(len(pairs)), n_each))
         lines = [broken(*pairs[line], random) for line in chosen]
-        for line, one in zip(chosen, _found(translator, opened, lines), strict=True):
+        for line, translated in zip(
+            chosen, _translate_lines(translator, opened, lines), strict=True
+        ):
             done += 1
             progress(done)
-            if one is not None:
-                yield Item(line, kind, True, one[1])
+            if translated is not None:
+                yield Item(line, kind, True, translated[1])
     # Forced scores are relative to all tokens, those of a search to its shortlist: the
     # difference alone would tell the two apart
     if not translator.has_shortlist:
         for kind in BROKEN_TARGETS:
-            yield from _forced(
-                translator, opened, kind, random.sample(given, min(n_each, len(given)))
+            yield from _force_targets(
+                translator, opened, kind, random.sample(scored, min(n_each, len(scored)))
             )
 
 
-def _forced(
+def _force_targets(
     translator: Translator, opened: Opened, kind: str, chosen: Sequence[Item]
 ) -> Iterator[Item]:
     """Lets the model read translations that are not those of their sources."""
     longest = opened.config.max_positions - 1
-    made = []
-    for one, other in zip(chosen, [*chosen[1:], *chosen[:1]], strict=True):
-        own, theirs = one.part, other.part
+    pairs = []
+    for item, other in zip(chosen, [*chosen[1:], *chosen[:1]], strict=True):
+        own, theirs = item.part, other.part
         source, target, words = own.source_ids, own.target_ids, own.source_words
         if kind == "dropped sentence":
             source, words = (*source, *theirs.source_ids), (*words, *theirs.source_words)
@@ -315,15 +319,15 @@ def _forced(
                 own.target_ids,
             )
         ):
-            made.append((one.line, source, target, words))
+            pairs.append((item.line, source, target, words))
     side = opened.directory.tokenizer.target
-    scored = translator.score([one[1] for one in made], [one[2] for one in made])
-    texts = side.decode_batch([one[2] for one in made])
-    for (line, source, target, words), found, text in zip(made, scored, texts, strict=True):
-        if found.attention is not None:
+    scored = translator.score([pair[1] for pair in pairs], [pair[2] for pair in pairs])
+    texts = side.decode_batch([pair[2] for pair in pairs])
+    for (line, source, target, words), score, text in zip(pairs, scored, texts, strict=True):
+        if score.attention is not None:
             part = Part(
-                steps=np.array(found.token_log_probabilities),
-                attention=found.attention.weights.astype(np.float64),
+                steps=np.array(score.token_log_probabilities),
+                attention=score.attention.weights.astype(np.float64),
                 source_ids=source,
                 target_ids=target,
                 source_words=words,
@@ -341,17 +345,19 @@ def _signals(
     seen = load_seen_words(opened.directory.path)
 
     def usual(others: Sequence[Item]) -> Usual:
-        masses = [one.part.mass.tolist() for one in others]
-        return Usual(log_ratio, Masses(masses, [len(one.part.target_ids) for one in others]), seen)
+        masses = [item.part.mass.tolist() for item in others]
+        return Usual(
+            log_ratio, Masses(masses, [len(item.part.target_ids) for item in others]), seen
+        )
 
-    every, own = usual(kept), {one.line for one in kept}
-    without = {line: usual([one for one in kept if one.line != line]) for line in own}
-    return np.array([signals_of(one.part, without.get(one.line, every)) for one in items])
+    every, own = usual(kept), {item.line for item in kept}
+    without = {line: usual([item for item in kept if item.line != line]) for line in own}
+    return np.array([signals_of(item.part, without.get(item.line, every)) for item in items])
 
 
 def _weights(items: Sequence[Item], broken: float) -> Numbers:
     """(N) what each item stands for, so that a share `broken` of all is broken on purpose."""
-    is_broken = np.array([one.kind != NATURAL for one in items])
+    is_broken = np.array([item.kind != NATURAL for item in items])
     weights: Numbers = np.where(
         is_broken, broken / is_broken.sum(), (1 - broken) / (~is_broken).sum()
     )
@@ -368,36 +374,36 @@ def _fit(
     return means, deviations, fit_logistic(terms_of(x, means, deviations), y, weights, L2)
 
 
-def _crossed(
+def _cross_validate(
     x: Numbers, y: Numbers, weights: Numbers, is_given: NDArray[np.bool_], folds: Numbers
 ) -> tuple[Numbers, Numbers]:
     """(N) P(wrong) of each item by a fit to the lines of the other parts, and by the first signal.
 
     That one, the log-probability, has Platt's scaling, which keeps its order.
     """
-    found, alone = np.zeros(len(y)), np.zeros(len(y))
+    doubt, alone = np.zeros(len(y)), np.zeros(len(y))
     for fold in range(N_FOLDS):
         out = folds == fold
         means, deviations, fitted = _fit(x[~out], y[~out], weights[~out], is_given[~out])
-        read, judged = (terms_of(x[some], means, deviations) for some in (~out, out))
-        found[out] = logistic(judged @ fitted[:-1] + fitted[-1])
+        read, judged = (terms_of(x[fold_rows], means, deviations) for fold_rows in (~out, out))
+        doubt[out] = logistic(judged @ fitted[:-1] + fitted[-1])
         weight, intercept = fit_logistic(read[:, :1], y[~out], weights[~out], L2)
         alone[out] = logistic(judged[:, 0] * weight + intercept)
-    return found, alone
+    return doubt, alone
 
 
 def _report(
     items: Sequence[Item], x: Numbers, y: Numbers, weights: Numbers, fitted: Numbers
 ) -> CalibrationReport:
     # By lines: a line and what was broken of it are in one part
-    folds = np.array([one.line % N_FOLDS for one in items])
-    kinds = np.array([one.kind for one in items])
+    folds = np.array([item.line % N_FOLDS for item in items])
+    kinds = np.array([item.kind for item in items])
     is_given = kinds == NATURAL
-    both = _crossed(x, y, weights, is_given, folds)
+    both = _cross_validate(x, y, weights, is_given, folds)
     rows = []
     for kind in dict.fromkeys(kinds.tolist()):
-        some = is_given if kind == NATURAL else (is_given & (y == 0)) | (kinds == kind)
-        doubt, probability = (auroc(p[some], y[some]) for p in both)
+        rows_of_kind = is_given if kind == NATURAL else (is_given & (y == 0)) | (kinds == kind)
+        doubt, probability = (auroc(p[rows_of_kind], y[rows_of_kind]) for p in both)
         rows.append(
             KindReport(
                 kind=kind,

@@ -8,7 +8,7 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.corpora.grammar.choices import Choices
 from tformer_cli.corpora.minimal_pairs import REPEATS, MinimalPair, minimal_pairs
 from tformer_cli.errors import DataError, TformerError, UsageError
-from tformer_cli.inspect.decisions.circuits import PatchedPair, find_circuit, judged
+from tformer_cli.inspect.decisions.circuits import PatchedPair, find_circuit, judge_circuit
 from tformer_cli.inspect.decisions.decision import DecidedAlike
 from tformer_cli.inspect.jobs.decision import Decider
 from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspection
@@ -50,7 +50,7 @@ def inspect_circuit(
             f"PAIRS: there is none in {name}; write SENTENCE and OTHER in each line, with a tab "
             "between"
         )
-    found: list[ModelCircuit] = []
+    circuits: list[ModelCircuit] = []
     failed: list[NoCircuit] = []
     examples: list[MinimalPair] = []
     for model in models:
@@ -59,21 +59,21 @@ def inspect_circuit(
         try:
             if isinstance(pairs, str):
                 side = opened.directory.tokenizer.target
-                given = drawn_pairs(pairs, settings.draw, side, seed)
+                chosen = drawn_pairs(pairs, settings.draw, side, seed)
             else:
-                given = some_pairs(pairs, settings.draw, seed)
-            examples.append(given[0])
-            found.append(_circuit_of(decider, given, settings, seed))
+                chosen = some_pairs(pairs, settings.draw, seed)
+            examples.append(chosen[0])
+            circuits.append(_circuit_of(decider, chosen, settings, seed))
         except (DataError, UsageError) as error:
             # The circuits of other models took minutes, and stand
             failed.append(NoCircuit(model=decider.subject.summary, reason=str(error)))
-    if not found:
+    if not circuits:
         raise DataError(failed[0].reason)
     return CircuitsRecord(
         pairs=pairs if isinstance(pairs, str) else name,
         example=examples[0],
         least=settings.faithfulness,
-        models=tuple(found),
+        models=tuple(circuits),
         failed=tuple(failed),
     )
 
@@ -102,16 +102,16 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
     what stood behind the earlier occurrence of the last one tells what comes next.
     """
     pieces = [place for place, piece in enumerate(side.piece_bytes) if piece.strip()]
-    texts = side.decode_batch([[one] for one in pieces])
+    texts = side.decode_batch([[piece] for piece in pieces])
     # The decision names its tokens by words, and of " Bar" and "Bar" a word finds the first
     first_of = {piece: place for place, piece in reversed([*enumerate(side.piece_bytes)])}
     words = [text.strip().encode("utf-8", "replace") for text in texts]
     known = [
-        one
-        for one, word, again in zip(pieces, words, side.encode_batch(texts), strict=True)
-        if again == [one] == [first_of.get(b" " + word, first_of.get(word))]
+        piece
+        for piece, word, again in zip(pieces, words, side.encode_batch(texts), strict=True)
+        if again == [piece] == [first_of.get(b" " + word, first_of.get(word))]
     ]
-    rng, found = Choices(seed), list[MinimalPair]()
+    rng, pairs = Choices(seed), list[MinimalPair]()
     for _ in range(PATIENCE * n_pairs if len(known) > BLOCK else 0):
         tokens: list[int] = []
         while len(tokens) <= BLOCK:
@@ -123,13 +123,13 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
         both = [first, [*first[:place], foil, *first[place + 1 :]]]
         texts = side.decode_batch(both)
         if side.encode_batch(texts) == both:
-            target, other = (side.decode([one]).strip() for one in (block[place], foil))
-            found.append(
+            target, other = (side.decode([piece]).strip() for piece in (block[place], foil))
+            pairs.append(
                 MinimalPair(sentence=texts[0], other=texts[1], target=target, foil=other,
                             cause=(target, other))
             )  # fmt: skip
-        if len(found) == n_pairs:
-            return found
+        if len(pairs) == n_pairs:
+            return pairs
     raise DataError(
         f"PAIRS {REPEATS}: the tokenizer has too few pieces that stay the same next to others; "
         "give pairs in a file"
@@ -137,9 +137,9 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
 
 
 def _circuit_of(
-    decider: Decider, given: Sequence[MinimalPair], settings: CircuitOptions, seed: int
+    decider: Decider, candidates: Sequence[MinimalPair], settings: CircuitOptions, seed: int
 ) -> ModelCircuit:
-    pairs, refused = _decided(decider, given)
+    pairs, refused = _decide_pairs(decider, candidates)
     # Every other pair, for kinds of pairs may come in any order
     chosen, held = pairs[::2], pairs[1::2]
     circuit = find_circuit(chosen, settings.faithfulness)
@@ -153,26 +153,28 @@ def _circuit_of(
             in_circuit=bool(circuit.kept[number]),
             without=1 - circuit.without[number],
             alone=circuit.alone[number],
-            reads=_mean([one[number] for one in reads]),
+            reads=_mean([pair_reads[number] for pair_reads in reads]),
         )
         for number, head in enumerate(chosen[0].heads)
     ]
     return ModelCircuit(
         model=decider.subject.summary,
-        n_given=len(given),
+        n_given=len(candidates),
         n_chosen=len(chosen),
         n_judged=len(held),
-        heads=tuple(sorted(heads, key=lambda one: -one.cause)),
+        heads=tuple(sorted(heads, key=lambda head: -head.cause)),
         curve=tuple(circuit.curve),
-        verdict=judged(held, circuit.kept, seed),
+        verdict=judge_circuit(held, circuit.kept, seed),
         refused=tuple(refused),
     )
 
 
-def _decided(decider: Decider, given: Sequence[MinimalPair]) -> tuple[list[PatchedPair], list[str]]:
+def _decide_pairs(
+    decider: Decider, pairs: Sequence[MinimalPair]
+) -> tuple[list[PatchedPair], list[str]]:
     """Finds the decisions of pairs that the model makes as they say, and why it refuses others."""
-    found, refused = list[PatchedPair](), list[str]()
-    for number, pair in enumerate(given, 1):
+    decided, refused = list[PatchedPair](), list[str]()
+    for number, pair in enumerate(pairs, 1):
         try:
             words = pair.target or None, pair.foil or None
             records = decider.read((pair.sentence, pair.other))
@@ -184,18 +186,18 @@ def _decided(decider: Decider, given: Sequence[MinimalPair]) -> tuple[list[Patch
             refused.append(f"{f'line {pair.line}' if pair.line else f'pair {number}'}: {reason}")
         else:
             if first.d > 0 > second.d:
-                found.append(PatchedPair(first, second))
-    if len(found) < FEWEST:
-        counts = f"{len(given) - len(found) - len(refused)} decided alike or otherwise"
+                decided.append(PatchedPair(first, second))
+    if len(decided) < FEWEST:
+        counts = f"{len(pairs) - len(decided) - len(refused)} decided alike or otherwise"
         if refused:
             counts += f", {len(refused)} refused, such as {refused[0]}"
         raise DataError(
-            f"PAIRS: of {count_of(len(given), 'pair')} {decider.subject.summary.name} decides "
-            f"{len(found)} as they say, but a circuit needs {FEWEST} ({counts}); give other pairs"
+            f"PAIRS: of {count_of(len(pairs), 'pair')} {decider.subject.summary.name} decides "
+            f"{len(decided)} as they say, but a circuit needs {FEWEST} ({counts}); give other pairs"
         )
-    return found, refused
+    return decided, refused
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

@@ -14,7 +14,7 @@ from tformer_cli.heads.names import HeadId, Kind, by_layer, head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.ablation import batch_of, to_device
 from tformer_cli.inspect.capture.maps import longest_read, longest_side
-from tformer_cli.inspect.decisions.attribution import Slopes, direct_terms, integrated
+from tformer_cli.inspect.decisions.attribution import Slopes, direct_terms, integrate_gradients
 from tformer_cli.inspect.decisions.causes import Causes, Labels
 from tformer_cli.inspect.decisions.decision import (
     Chosen,
@@ -23,7 +23,7 @@ from tformer_cli.inspect.decisions.decision import (
     decision_of,
     parting,
 )
-from tformer_cli.inspect.decisions.probing import Computed, Pool, Probe, computed
+from tformer_cli.inspect.decisions.probing import Computed, Pool, Probe, compute_values
 from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import (
     InspectionOptions,
@@ -70,7 +70,7 @@ def inspect_decision(
     settings.check(len(sentences))
     opened = open_for_inspection(model, tasks=VIEW.tasks, **options)
     inspector = HeadInspector(opened)  # Of all heads, whose maps a page shows
-    records = [inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
+    records = [inspector.inspect_line(n, sentence) for n, sentence in enumerate(sentences)]
     finder = Finder(opened, settings, options.get("seed", 1), before_batch)
     return finder.explained(records, target, foil, corpus)
 
@@ -84,10 +84,10 @@ class Decider:
         self.model = self.subject.model
         self._side = opened.directory.tokenizer.target
         # Its measures of heads are not read: those of one head are enough to make a record
-        self._inspector = HeadInspector(opened, [str(one) for one in head_layout(self.model)][:1])
+        self._inspector = HeadInspector(opened, [str(head) for head in head_layout(self.model)][:1])
 
     def read(self, sentences: Sequence[str]) -> list[HeadsRecord]:
-        return [self._inspector.inspect_line(n, one) for n, one in enumerate(sentences)]
+        return [self._inspector.inspect_line(n, sentence) for n, sentence in enumerate(sentences)]
 
     def decided(
         self, records: Sequence[HeadsRecord], target: str | None, foil: str | None
@@ -96,26 +96,26 @@ class Decider:
             if record.maps is None:
                 raise DataError("SENTENCE: is blank; give a sentence")
             check_gaps(record)
-        found = [
-            read_logits(self.model, one, self.subject.labels, n_top=2, with_lens=False)
-            for one in records
+        logits = [
+            read_logits(self.model, sentence, self.subject.labels, n_top=2, with_lens=False)
+            for sentence in records
         ]
-        if len(found) == 2 and target is None and foil is None:
-            chosen = parting(*found)
+        if len(logits) == 2 and target is None and foil is None:
+            chosen = parting(*logits)
         else:
-            chosen = Words(found[0], self._side, self.subject.labels).chosen(target, foil)
+            chosen = Words(logits[0], self._side, self.subject.labels).chosen(target, foil)
         probes = [
-            Probe(self.model, one, before_batch=self._before_batch)
-            for one in self._decisions(found, chosen)
+            Probe(self.model, decision, before_batch=self._before_batch)
+            for decision in self._decisions(logits, chosen)
         ]
-        return probes, chosen, found
+        return probes, chosen, logits
 
-    def _decisions(self, found: Sequence[LogitsRecord], chosen: Chosen) -> list[Decision]:
+    def _decisions(self, logits: Sequence[LogitsRecord], chosen: Chosen) -> list[Decision]:
         """Makes the same decision of each sentence: behind the first one's prefix, or its own."""
         prefix: tuple[int, ...] = ()
         decisions = []
         device = next(self.model.parameters()).device
-        for record in found:
+        for record in logits:
             sentence, maps = record.sentence, record.sentence.captured
             position = record.positions[-1].position
             if sentence.has_both_sides:
@@ -160,8 +160,8 @@ class Finder:
         foil: str | None = None,
         corpus: Iterable[str] | None = None,
     ) -> DecisionRecord:
-        probes, chosen, found = self._decider.decided(records, target, foil)
-        record = self._record(records, probes, chosen, corpus, found[0])
+        probes, chosen, logits = self._decider.decided(records, target, foil)
+        record = self._record(records, probes, chosen, corpus, logits[0])
         return replace(record, notes=(*self._cut(records[0], chosen, target, foil), *record.notes))
 
     def _cut(
@@ -169,9 +169,9 @@ class Finder:
     ) -> Iterator[str]:
         """Tells of which words only a piece is decided for: any text has pieces."""
         pieces = self._opened.directory.tokenizer.target.piece_bytes
-        for word, one in zip((target, foil), chosen.ids, strict=True):
+        for word, token in zip((target, foil), chosen.ids, strict=True):
             if word is not None and not record.gives_labels:
-                piece = pieces[one].decode("utf-8", "replace").strip()
+                piece = pieces[token].decode("utf-8", "replace").strip()
                 if piece != word.strip():
                     yield f'of "{word.strip()}" the piece "{piece}" is decided for'
 
@@ -208,14 +208,14 @@ class Finder:
         layers = [part for part in causes.of_layers() if part.effects]
         rest = None
         if terms is not None:  # Heads are parts, selected or not
-            known = {part.id for part in layers} | {str(one) for one in head_layout(self._model)}
+            known = {part.id for part in layers} | {str(head) for head in head_layout(self._model)}
             rest = {name: value for name, value in terms.items() if name not in known}
         n_top = self._settings.top
         strongest = [HeadId(part.kind, part.layer, part.head or 0) for part in heads[:n_top]]
-        whole = integrated(probe) if "gradients" in methods else None
+        whole = integrate_gradients(probe) if "gradients" in methods else None
         return DecisionRecord(
             sentences=tuple(records),
-            d=tuple(one.d for one in probes),
+            d=tuple(text.d for text in probes),
             names=(self._subject.labels[chosen.ids[0]], self._subject.labels[chosen.ids[1]]),
             ids=chosen.ids,
             position=probe.decision.position,
@@ -242,17 +242,19 @@ class Finder:
     def _pool(
         self, probes: Sequence[Probe], corpus: Iterable[str] | None, notes: list[str]
     ) -> Pool:
-        texts: list[Computed] = [one.values for one in probes]
+        texts: list[Computed] = [probe.values for probe in probes]
         of = "both sentences" if len(texts) > 1 else "the sentence"
         if corpus is not None:
             texts, device = [], next(self._model.parameters()).device
             longest = longest_side(self._opened.config)
             for buffer in corpus_pairs(self._opened, islice(corpus, CORPUS_LINES)):
-                pairs = (one for one in buffer if is_written(one, self._opened.config))
+                pairs = (ids for ids in buffer if is_written(ids, self._opened.config))
                 batches = (
-                    batch_of(self._model, [one]) for one in pairs if max(map(len, one)) <= longest
+                    batch_of(self._model, [ids]) for ids in pairs if max(map(len, ids)) <= longest
                 )
-                texts += [computed(self._model, to_device(one, device)) for one in batches]
+                texts += [
+                    compute_values(self._model, to_device(batch, device)) for batch in batches
+                ]
             if not texts:
                 raise DataError("--corpus: no sentence fits the model; give shorter sentences")
             of = count_of(len(texts), "line") + " of the corpus"

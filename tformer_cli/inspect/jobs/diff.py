@@ -77,7 +77,7 @@ def open_model_or_checkpoint(
             f"{path}: is a checkpoint without its run; name it inside the run, as "
             "RUN/checkpoints/step-NNNNNN"
         )
-    recipe = _completed(load_recipe(str(run / RECIPE)), run)
+    recipe = _complete_recipe(load_recipe(str(run / RECIPE)), run)
     check_task(path, recipe.model, tasks)
     tokenizer = read_tokenizer(run / TOKENIZER)
     checkpoints.check(steps[0])
@@ -107,7 +107,7 @@ def open_model_or_checkpoint(
     )
 
 
-def _completed(recipe: Recipe, run: Path) -> Recipe:
+def _complete_recipe(recipe: Recipe, run: Path) -> Recipe:
     """Adds what the task and its data decide; labels stand in the run, if it has a model yet."""
     if (run / CONFIG).is_file():
         recipe = replace(recipe, task=replace(recipe.task, labels=read_config(run).labels))
@@ -263,8 +263,8 @@ def _frequencies(directories: Iterable[ModelDirectory]) -> TokenFrequencies | No
 
     Both models are judged by the same tokens, so that a changed role is the heads' own change.
     """
-    found = (frequencies_of(one, run_of_checkpoint(one.path)) for one in directories)
-    return next((one for one in found if one is not None), None)
+    counts = (frequencies_of(model, run_of_checkpoint(model.path)) for model in directories)
+    return next((frequencies for frequencies in counts if frequencies is not None), None)
 
 
 def _check_tasks(first: ModelDirectory, second: ModelDirectory) -> None:

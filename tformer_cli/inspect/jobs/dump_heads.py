@@ -130,8 +130,8 @@ class HeadDumper:
 
     def estimate(self, corpus: DumpedCorpus) -> DumpEstimate:
         # a translation is not known yet: the line itself stands for it
-        given = corpus.targets or (corpus.lines if self._translates else None)
-        targets = None if given is None else given()
+        read_targets = corpus.targets or (corpus.lines if self._translates else None)
+        targets = None if read_targets is None else read_targets()
         n_lines = n_pairs = n_bytes = 0
         for buffer in corpus_pairs(self._opened, corpus.lines(), targets):
             n_lines += len(buffer)

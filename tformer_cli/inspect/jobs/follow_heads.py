@@ -23,7 +23,7 @@ from tformer_cli.heads.names import KINDS, HeadId, Inspected, head_layout
 from tformer_cli.heads.roles import TokenFrequencies, rare_positions, role_of
 from tformer_cli.inspect.capture.forced import capture_batches
 from tformer_cli.inspect.capture.maps import IdPair, longest_side
-from tformer_cli.inspect.data import plain
+from tformer_cli.inspect.data import jsonable
 from tformer_cli.inspect.heads.metrics import HeadStatistics
 from tformer_cli.inspect.jobs.reader import is_written
 from tformer_cli.inspect.views.timeline import HEADS_LOG, SCHEMA
@@ -45,7 +45,7 @@ def head_at_step(
         **head.data,
         "role": role_of(metrics),
         "n_sentences": n_sentences,
-        "metrics": plain(metrics),
+        "metrics": jsonable(metrics),
     }
 
 
@@ -65,10 +65,10 @@ def measure_heads(
             statistics.add_batch(indices, batch, rare)
     finally:
         model.train(was_training)
-    found = statistics.means()
-    if not all(math.isfinite(value) for metrics in found.values() for value in metrics.values()):
+    means = statistics.means()
+    if not all(math.isfinite(value) for metrics in means.values() for value in metrics.values()):
         return []
-    return [head_at_step(step, head, len(pairs), metrics) for head, metrics in found.items()]
+    return [head_at_step(step, head, len(pairs), metrics) for head, metrics in means.items()]
 
 
 PROBE = "heads-probe.jsonl"
@@ -85,7 +85,7 @@ def probe_pairs(
     A classifier reads the text alone, and language models, masked or not, the target alone; where
     a language model's texts are a stream, it reads the first blocks of all of them.
     """
-    found: list[tuple[int, SentencePair, IdPair]] = []
+    probes: list[tuple[int, SentencePair, IdPair]] = []
     longest = longest_side(config)
     if config.is_decoder_only and not config.target_eos:
         return _blocks(pairs, tokenizer.target, min(longest, BLOCK))
@@ -95,10 +95,10 @@ def probe_pairs(
         target = [] if config.is_encoder_only else tokenizer.target.encode(pair.target)
         ids = source, target
         if is_written(ids, config) and max(map(len, ids)) <= longest:
-            found.append((index, pair, ids))
-        if len(found) == N_PAIRS:
+            probes.append((index, pair, ids))
+        if len(probes) == N_PAIRS:
             break
-    return found
+    return probes
 
 
 def _blocks(
@@ -142,14 +142,14 @@ class HeadFollower:
         lines = [_probe_line(index, pair) for index, pair, _ in chosen]
         write_text(run / PROBE, "".join(lines))
         # At the start of a run a file can only be what a killed attempt has left.
-        self._keep(lambda found: found <= step if step else False)
+        self._keep(lambda logged_step: logged_step <= step if step else False)
 
     def record(self, step: int) -> None:
         """Measures every head and appends its line; on the disk before a checkpoint can be."""
         start = time.monotonic()
         if self._pairs:
-            found = measure_heads(self._model, self._pairs, step, self._frequencies)
-            text = "".join(json.dumps(head, allow_nan=False) + "\n" for head in found)
+            lines = measure_heads(self._model, self._pairs, step, self._frequencies)
+            text = "".join(json.dumps(head, allow_nan=False) + "\n" for head in lines)
             try:
                 with self._path.open("a", encoding="utf-8", newline="") as file:
                     file.write(text)

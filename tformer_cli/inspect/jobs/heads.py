@@ -121,8 +121,8 @@ class HeadInspector:
         if self._is_of_texts or self._config.is_encoder_only:
             for option, is_given in (("--mode live", mode == "live"), ("--rank", rank > 1)):
                 if is_given:
-                    one = ONE_MODEL[task_kind(self._config)]
-                    raise UsageError(f"{option}: is of translation models; of {one} omit it")
+                    model = ONE_MODEL[task_kind(self._config)]
+                    raise UsageError(f"{option}: is of translation models; of {model} omit it")
         self._predictor = kind_of(self._config).predictor(opened)
         self._recorder: RecordingModel | None = None
         if mode == "live":
@@ -166,7 +166,7 @@ class HeadInspector:
         if targets is None:
             if task_kind(self._config) != "translate":
                 return ((line, None) for line in lines)
-            return ((one, None) for line in lines for one in self._splitter.sentences(line))
+            return ((text, None) for line in lines for text in self._splitter.sentences(line))
         return _with_targets(lines, given_lines(targets, "targets"))
 
     def inspect_line(
@@ -228,20 +228,20 @@ class HeadInspector:
                 f"--rank: line {index + 1} has only {count_of(n_found, 'translation')}, but rank "
                 f"{self._rank} is asked for; choose a lower rank, or widen the beam"
             )
-        found = translation.hypotheses[self._rank - 1]
-        ids = translation.source_ids, found.token_ids
+        hypothesis = translation.hypotheses[self._rank - 1]
+        ids = translation.source_ids, hypothesis.token_ids
         # where nothing is left of a line there was no search
         live = self._live_maps(index, line, constraints, *ids) if translation.n_parts else None
         searched = self._translator.prepare([line], index, [constraints])[0].sentences
         n_forced = sum(len(sentence.prefix) for sentence in searched)
         return self._record(
             index,
-            (line, found.text),
+            (line, hypothesis.text),
             self._captured(*ids) if live is None else live,
-            score=found.score,
+            score=hypothesis.score,
             rank=self._rank,
             mode="forced" if live is None else "live",
-            forced=found.token_log_probabilities[:n_forced],
+            forced=hypothesis.token_log_probabilities[:n_forced],
         )
 
     def _live_maps(
@@ -345,7 +345,7 @@ class HeadInspector:
         words = spelled_words(self._tokenizer.source, source_ids)
         if self._config.reads_images:  # each patch is a word
             labels = patch_labels(self._config)
-            names = (one if one == CLASS else f"patch {one}" for one in labels)
+            names = (label if label == CLASS else f"patch {label}" for label in labels)
             words = SpelledWords(tuple(names), tuple(range(self._config.n_positions)))
         return PageExtras(
             source_words=words,

@@ -112,24 +112,24 @@ class _Reader:
         positions = positions_of(
             sentence,
             logits[0].cpu(),
-            torch.stack([one[0].cpu() for one in layers]),
+            torch.stack([layer_logits[0].cpu() for layer_logits in layers]),
             self._labels,
             TOP,
         )
         places = range(len(positions))
         targets = torch.tensor(maps.target_ids)
-        found = []
-        for layer, (agreement, one) in enumerate(zip(agreements(positions), layers, strict=True)):
+        readings = []
+        for layer, (share, scores) in enumerate(zip(agreements(positions), layers, strict=True)):
             (translation,) = self._translators[layer].translate([sentence.source])
             written = translation.hypotheses[0].text if translation.hypotheses else ""
-            of_target = one[0].cpu().double().log_softmax(dim=1)[places, targets]
+            of_target = scores[0].cpu().double().log_softmax(dim=1)[places, targets]
             ranks = [place.lens[layer].rank for place in positions]
-            found.append(
+            readings.append(
                 LayerReading(
                     layer=layer,
                     text=written,
                     chrf=self._chrf.sentence_score(written, [sentence.target]).score,
-                    agreement=agreement,
+                    agreement=share,
                     log_probability=of_target.mean().item(),
                     rank=sum(ranks) / len(ranks),
                 )
@@ -138,7 +138,7 @@ class _Reader:
             sentence=sentence,
             lens=self._lens,
             has_norm=self._has_norm,
-            layers=tuple(found),
+            layers=tuple(readings),
             positions=positions,
         )
 
@@ -184,10 +184,10 @@ def read_corpus(
     A line that is held out must not be one that is fitted to; what is too long is left out.
     """
     report = ReadReport()
-    found: dict[IdPair, None] = {}
+    pairs: dict[IdPair, None] = {}
     for buffer in corpus_pairs(opened, lines, targets):
         fitting = report.fitting(buffer, opened.config, longest_side(opened.config))[1]
-        found |= dict.fromkeys((tuple(source), tuple(target)) for source, target in fitting)
-        if len(found) >= MOST_LINES:
+        pairs |= dict.fromkeys((tuple(source), tuple(target)) for source, target in fitting)
+        if len(pairs) >= MOST_LINES:
             break
-    return [*found][:MOST_LINES]
+    return [*pairs][:MOST_LINES]

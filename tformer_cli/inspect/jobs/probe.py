@@ -134,9 +134,11 @@ class _Corpus:
                 source, target = ids_read(self._model.config, *pair)
                 read = {"enc": source, "dec": target}
                 for kind in self._sides:
-                    given = labels if kind == self._labeled else None
-                    self.tokens[kind] += self._rows(kind, number, read[kind], given)
-                    kept[kind].append([one[row, : len(read[kind])].cpu() for one in states[kind]])
+                    row_labels = labels if kind == self._labeled else None
+                    self.tokens[kind] += self._rows(kind, number, read[kind], row_labels)
+                    kept[kind].append(
+                        [layer[row, : len(read[kind])].cpu() for layer in states[kind]]
+                    )
         for kind, layers in kept.items():
             self.states[kind] = [torch.cat(parts) for parts in zip(*layers, strict=True)]
 
@@ -159,7 +161,7 @@ class _Corpus:
         labeled: dict[int, str] = {}
         if labels is not None:
             if len(labels) == len(spelled.texts):
-                labeled = {place_of[n]: one for n, one in enumerate(labels) if n in place_of}
+                labeled = {place_of[n]: label for n, label in enumerate(labels) if n in place_of}
             else:  # a tokenizer may drop or join words
                 self.skipped += 1
         for place, token in enumerate(ids):
@@ -175,7 +177,7 @@ class _Corpus:
 
 
 def _label_rows(texts: Sequence[str], labels: Iterable[str]) -> list[list[str]]:
-    rows = [one.split() for one in islice(given_lines(labels, "labels"), len(texts) + 1)]
+    rows = [line.split() for line in islice(given_lines(labels, "labels"), len(texts) + 1)]
     if len(rows) != len(texts):
         more = "more" if len(rows) > len(texts) else "fewer"
         raise DataError(f"--labels: has {more} lines than --source; give one for each")

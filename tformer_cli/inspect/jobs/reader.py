@@ -100,8 +100,8 @@ def corpus_pairs(
         if config.is_decoder_only:
             encode = tokenizer.target.encode_batch
         for texts in buffers(given_lines(lines), buffer_lines):
-            found = encode(["" if is_blank(text) else text for text in texts])
-            yield [((), ids) if config.is_decoder_only else (ids, ()) for ids in found]
+            encoded = encode(["" if is_blank(text) else text for text in texts])
+            yield [((), ids) if config.is_decoder_only else (ids, ()) for ids in encoded]
         return
     if targets is None:
         for buffer in opened.translator.of_sentences().buffers(lines, buffer_lines):
@@ -115,8 +115,8 @@ def corpus_pairs(
     from tformer_cli.inspect.jobs.align import read_pairs
 
     pairs = read_pairs(given_lines(lines), given_lines(targets, "targets"))
-    for given in buffers(pairs, buffer_lines):
-        written = [("", "") if pair.is_blank else (pair.source, pair.target) for pair in given]
+    for chunk in buffers(pairs, buffer_lines):
+        written = [("", "") if pair.is_blank else (pair.source, pair.target) for pair in chunk]
         sources = tokenizer.source.encode_batch([source for source, _ in written])
         targets_of = tokenizer.target.encode_batch([target for _, target in written])
         yield list(zip(sources, targets_of, strict=True))
@@ -135,9 +135,9 @@ class ReadReport:
     ) -> tuple[list[int], list[IdPair]]:
         """Picks the pairs that a model takes, with their places; what is too long is counted."""
         written = [(n, pair) for n, pair in enumerate(buffer) if is_written(pair, config)]
-        found = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
-        self.too_long += len(written) - len(found)
-        return [place for place, _ in found], [pair for _, pair in found]
+        pairs = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
+        self.too_long += len(written) - len(pairs)
+        return [place for place, _ in pairs], [pair for _, pair in pairs]
 
 
 def count_frequencies(opened: Opened, lines: Iterable[str]) -> TokenFrequencies:
@@ -191,15 +191,15 @@ class CorpusInspector:
     def _rare(self, batch: CapturedBatch) -> list[tuple[int, ...]] | None:
         if self._frequencies is None:
             return None
-        found = [self._frequencies.rare_tokens(ids).positions for ids in batch.sources]
-        self.report.rare += sum(map(bool, found))
-        return found
+        positions = [self._frequencies.rare_tokens(ids).positions for ids in batch.sources]
+        self.report.rare += sum(map(bool, positions))
+        return positions
 
     def summaries(self) -> list[HeadSummary]:
         """Sums up each chosen head over what was read so far, chosen by these very means."""
-        found = {summary.head: summary for summary in self._statistics.summaries()}
-        means = {head: summary.metrics for head, summary in found.items()}
-        return [found[head] for head in self._selection.select(means) if head in found]
+        summary_of = {summary.head: summary for summary in self._statistics.summaries()}
+        means = {head: summary.metrics for head, summary in summary_of.items()}
+        return [summary_of[head] for head in self._selection.select(means) if head in summary_of]
 
     @property
     def n_sentences(self) -> int:

@@ -46,9 +46,9 @@ def inspect_report(
 
     options = options or ReportOptions()
     opened = open_for_inspection(model, hypothesis=options.rank, tasks=TASKS, **opening)
-    inspector = HeadInspector(opened, **captured(options))
+    inspector = HeadInspector(opened, **capture_options(options))
     subject = subject_of(opened.directory)
-    options = replace(options, steps=tuple(_parse_step(subject, one) for one in options.step))
+    options = replace(options, steps=tuple(_parse_step(subject, step) for step in options.step))
     sentences = []
     for record in inspector.inspect(lines, targets):
         if record.heads:
@@ -65,15 +65,15 @@ def inspect_report(
         walks = [walk for sentence in sentences for walk in sentence.views.get("step", ())]
         if not any(walk.head == head for walk in walks):
             find_token(token, sentences[0].heads.row_labels(head.kind), "--step")
-    shown = [one.heads for one in sentences]
+    shown = [sentence.heads for sentence in sentences]
     # as many positions as the longest sentence has, within what can be shown
-    longest = max(max(len(one.source_pieces), len(one.target_pieces)) for one in shown)
+    longest = max(max(len(heads.source_pieces), len(heads.target_pieces)) for heads in shown)
     n_positions = min(max(longest, FEWEST_POSITIONS), N_POSITIONS, subject.model.config.n_positions)
     options = replace(options, n_positions=n_positions)
     of_model: dict[str, Any] = {
-        name: found
+        name: data
         for name, view in all_views().items()
-        if isinstance(view, ModelView) and (found := view.report(subject, options)) is not None
+        if isinstance(view, ModelView) and (data := view.report(subject, options)) is not None
     }
     if options.ablation and subject.summary.task in DECISION.tasks:
         _decide(opened, sentences, of_model)
@@ -90,7 +90,7 @@ def _decide(opened: Opened, sentences: list[SentenceReport], shared: dict[str, A
     from tformer_cli.inspect.views.decision import VIEW as DECISION
     from tformer_cli.inspect.views.decision import DecisionOptions
 
-    def found(*records: HeadsRecord) -> "DecisionRecord":
+    def decide(*records: HeadsRecord) -> "DecisionRecord":
         # Their names, as metrics would select anew
         names = tuple(map(str, records[0].heads))
         settings = DecisionOptions(method=DECIDED_BY, heads=names)
@@ -98,11 +98,13 @@ def _decide(opened: Opened, sentences: list[SentenceReport], shared: dict[str, A
 
     if len(sentences) == 2:
         with suppress(DataError):  # They do not part, or have no place in common
-            shared[DECISION.name] = found(*(one.heads for one in sentences))
+            shared[DECISION.name] = decide(*(sentence.heads for sentence in sentences))
             return
-    for n, one in enumerate(sentences):
-        if not one.heads.lacks_gaps:
-            sentences[n] = replace(one, views={**one.views, DECISION.name: found(one.heads)})
+    for n, sentence in enumerate(sentences):
+        if not sentence.heads.lacks_gaps:
+            sentences[n] = replace(
+                sentence, views={**sentence.views, DECISION.name: decide(sentence.heads)}
+            )
 
 
 def _inspect(subject: Subject, record: HeadsRecord, options: ReportOptions) -> SentenceReport:
@@ -110,11 +112,11 @@ def _inspect(subject: Subject, record: HeadsRecord, options: ReportOptions) -> S
     return SentenceReport(
         heads=record,
         views={
-            name: found
+            name: data
             for name, view in all_views().items()
             if isinstance(view, SentenceView)
             and subject.summary.task in view.tasks
-            and (found := view.report(subject, record, options)) is not None
+            and (data := view.report(subject, record, options)) is not None
         },
     )
 
@@ -155,12 +157,12 @@ def read_sentences(
     options: Any,  # noqa: ANN401 - the view's own
 ) -> Iterator[Any]:
     subject = subject_of(opened.directory)
-    inspector = HeadInspector(opened, **captured(options), by_kernels=not view.needs_model)
+    inspector = HeadInspector(opened, **capture_options(options), by_kernels=not view.needs_model)
     for sentence in inspector.inspect(lines, targets):
         yield view.read(subject, sentence, options)
 
 
-def captured(options: object) -> dict[str, Any]:
+def capture_options(options: object) -> dict[str, Any]:
     """Gives the options of a view that `HeadInspector` takes."""
     return {name: value for name, value in vars(options).items() if name in CAPTURED}
 

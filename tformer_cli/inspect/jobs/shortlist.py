@@ -59,9 +59,9 @@ def linked_by_model(
             if max(len(source), len(target)) <= aligner.longest
         ]
         report.truncated += len(written) - len(fitting)
-        found = aligner.align_pairs(fitting)
+        alignments = aligner.align_pairs(fitting)
         report.lines += len(buffer)
-        for (source, target), alignment in zip(fitting, found, strict=True):
+        for (source, target), alignment in zip(fitting, alignments, strict=True):
             yield source.ids, target.ids, alignment.links
 
 
@@ -74,7 +74,7 @@ def linked_as_given(
 ) -> Iterator[LinkedTokens]:
     """Links tokens as given alignments do, possible links included."""
     tokenizer, longest = directory.tokenizer, longest_source(directory.config.max_positions)
-    for pair, given in with_links(pairs, links, "--alignments"):
+    for pair, gold in with_links(pairs, links, "--alignments"):
         report.lines += 1
         if pair.is_blank:
             continue
@@ -82,8 +82,8 @@ def linked_as_given(
         if source.is_cut or target.is_cut:
             report.truncated += 1
             continue
-        check_links(given, sides, pair.index, "--alignments", units)
-        yield source.ids, target.ids, _between_tokens(given.possible, sides)
+        check_links(gold, sides, pair.index, "--alignments", units)
+        yield source.ids, target.ids, _between_tokens(gold.possible, sides)
 
 
 def translated_pairs(translator: Translator, lines: Iterable[str]) -> Iterator[PairTexts]:

@@ -10,6 +10,6 @@ from tformer_cli.inspect.view import View
 
 @cache
 def all_views() -> dict[str, View[Any]]:
-    modules = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__))
+    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
     views = [module.VIEW for module in modules if hasattr(module, "VIEW")]
     return {view.name: view for view in views}

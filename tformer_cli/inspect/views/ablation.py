@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tformer_cli.artifacts.config_file import DEFAULT_KIND, TASKS
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.roles import head_grids
-from tformer_cli.inspect.data import picked, plain
+from tformer_cli.inspect.data import jsonable, to_json
 from tformer_cli.inspect.view import (
     WITH_OUTPUT,
     NoOptions,
@@ -140,12 +140,12 @@ def ablation_lines(ablation: Ablation) -> Iterator[str]:
     """Yields the lines; each has `schema` and says in `record` what it is."""
     yield _line("ablation", _whole(ablation))
     for effect in ablation.effects:
-        loss = picked(effect.loss, f"loss=value delta_loss=difference {CHANCE}")
-        data = {**picked(effect, "*head.data rank loss_rank"), **loss}
-        data |= picked(effect, "importance layer_importance")
+        loss = to_json(effect.loss, f"loss=value delta_loss=difference {CHANCE}")
+        data = {**to_json(effect, "*head.data rank loss_rank"), **loss}
+        data |= to_json(effect, "importance layer_importance")
         yield _line("head", data | _scores(effect))
     for point in ablation.curve:
-        data = picked(point, "removed=n_removed id=head loss")
+        data = to_json(point, "removed=n_removed id=head loss")
         yield _line("curve", data | {"delta_loss": point.loss - ablation.loss} | _scores(point))
     if (pruning := ablation.pruning) is not None:
         yield _line("pruned", vars(pruning) | _scores(pruning))
@@ -155,17 +155,17 @@ def _whole(ablation: Ablation) -> dict[str, Any]:
     reads_texts = TASKS[ablation.task].reads == "texts"
     names = "model lines=n_lines tokens=n_tokens loss" + " perplexity" * reads_texts
     return {
-        **picked(ablation, names),
+        **to_json(ablation, names),
         "scores": {_key(name): value for name, value in ablation.scores.items()},
         "signatures": {_key(name): text for name, text in ablation.signatures.items()},
         "importance": "E |dL/dxi| in nats a target token",
-        **picked(ablation.settings, "granularity rank_by resamples=n_resamples seed"),
+        **to_json(ablation.settings, "granularity rank_by resamples=n_resamples seed"),
     }
 
 
 def _scores(measured: HeadEffect | CurvePoint | Pruning) -> dict[str, Any]:
     names = f"score=value delta=difference {CHANCE}"
-    return {"scores": {_key(score.name): picked(score, names) for score in measured.scores}}
+    return {"scores": {_key(score.name): to_json(score, names) for score in measured.scores}}
 
 
 def _key(name: str) -> str:
@@ -175,7 +175,7 @@ def _key(name: str) -> str:
 
 def _line(record: str, values: dict[str, Any]) -> str:
     whole = {"schema": SCHEMA, "record": record, **values}
-    return json.dumps(plain(whole), ensure_ascii=False)
+    return json.dumps(jsonable(whole), ensure_ascii=False)
 
 
 def _unit(task: TaskKind) -> str:
@@ -202,7 +202,8 @@ def _pruning(pruning: Pruning) -> Iterator[Block]:
     heads = ("", "heads", "parameters", "MB", "lines/s", "loss", "BLEU", "chrF2")[: len(rows[0])]
     yield Table(head=heads, rows=rows, labels=(), texts=(0,))
     against = ", ".join(
-        f"Δ{score.name} {_signed(score)} (p = {score.p_value:.2g})" for score in pruning.scores
+        f"Δ{score.name} {_difference_text(score)} (p = {score.p_value:.2g})"
+        for score in pruning.scores
     )
     ratio = pruning.after.lines_per_second / pruning.before.lines_per_second
     size = pruning.after.n_parameters / pruning.before.n_parameters
@@ -238,20 +239,20 @@ def _list(ablation: Ablation) -> Table:
     scored = [f"Δ{name}" for name in ablation.scores]
     columns = [name for score in scored for name in (score, "p")] or ["95 % interval"]
     rows = []
-    for one in ablation.by_loss:
-        if one.loss_rank > n_listed:
+    for head_effect in ablation.by_loss:
+        if head_effect.loss_rank > n_listed:
             continue
         row = [
-            str(one.head),
-            f"{one.loss.difference:+.4f}",
-            f"{one.loss.p_value:.2g}",
-            f"{one.importance:.4f} ({by_importance[one.head]})",
+            str(head_effect.head),
+            f"{head_effect.loss.difference:+.4f}",
+            f"{head_effect.loss.p_value:.2g}",
+            f"{head_effect.importance:.4f} ({by_importance[head_effect.head]})",
         ]
         if not scored:
-            row.append(f"{one.loss.low:+.4f} … {one.loss.high:+.4f}")
+            row.append(f"{head_effect.loss.low:+.4f} … {head_effect.loss.high:+.4f}")
         for place in range(len(scored)):
-            score = one.scores[place] if one.scores else None
-            row += ["", ""] if score is None else [_signed(score), f"{score.p_value:.2g}"]
+            score = head_effect.scores[place] if head_effect.scores else None
+            row += ["", ""] if score is None else [_difference_text(score), f"{score.p_value:.2g}"]
         rows.append(row)
     head = ("head", "Δ loss", "p", "importance (rank)", *columns)
     return Table(head=head, rows=rows, labels=(), texts=(0,))
@@ -282,7 +283,7 @@ def _costs(cost: ModelCost) -> list[str]:
     ]
 
 
-def _signed(score: PairedDifference) -> str:
+def _difference_text(score: PairedDifference) -> str:
     return f"{score.difference:+.2f}"
 
 
@@ -302,12 +303,12 @@ class AblationView(SentenceView[SentenceAblation]):
     ) -> SentenceAblation | None:
         if not options.ablation:
             return None
-        found = self.read(subject, sentence, NoOptions())
-        return found if found.n_tokens else None
+        ablation = self.read(subject, sentence, NoOptions())
+        return ablation if ablation.n_tokens else None
 
     def json(self, record: SentenceAblation) -> dict[str, Any]:
-        effects = {str(head): plain(effect) for head, effect in record.effects.items()}
-        return {**picked(record, "loss n_tokens"), "effects": effects}
+        effects = {str(head): jsonable(effect) for head, effect in record.effects.items()}
+        return {**to_json(record, "loss n_tokens"), "effects": effects}
 
 
 class TextAblationView(View["Ablation"]):
@@ -353,7 +354,7 @@ class ChangesView(View["WithoutHeads"]):
     def blocks(self, record: WithoutHeads, options: object, room: Room) -> Iterator[Block]:
         rows = [("all heads", record.whole)]
         others = [(f"!{name}", line) for name, line in record.without.items()]
-        rows += [one for one in others if one[1] != record.whole]
+        rows += [row for row in others if row[1] != record.whole]
         n_same = len(record.without) + 1 - len(rows)
         indent = max(len(name) for name, _ in rows) + 2
         before = set(record.whole.split())

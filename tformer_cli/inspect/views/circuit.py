@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tformer_cli.inspect.data import picked, plain
+from tformer_cli.inspect.data import jsonable, to_json
 from tformer_cli.inspect.view import WITH_OUTPUT, View, with_half
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Facts, Room, Row, Table, Text, text
@@ -105,7 +105,7 @@ class ModelCircuit:
 
     @property
     def circuit(self) -> list[CircuitHead]:
-        return [one for one in self.heads if one.in_circuit]
+        return [head for head in self.heads if head.in_circuit]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,28 +137,28 @@ class CircuitsRecord:
     failed: tuple[NoCircuit, ...] = ()
 
     def __str__(self) -> str:
-        found = (f"{one.model.name}: {count_of(len(one.circuit), 'head')}" for one in self.models)
-        return f"{self.pairs}: {', '.join(found)}"
+        counts = (f"{m.model.name}: {count_of(len(m.circuit), 'head')}" for m in self.models)
+        return f"{self.pairs}: {', '.join(counts)}"
 
     @property
     def layers(self) -> list[LayerAgreement]:
         """Kinds and layers; numbers of heads mean nothing from one training to the next."""
-        losses = [one.verdict.without_layer for one in self.models]
+        losses = [model.verdict.without_layer for model in self.models]
         # A dictionary keeps their order, where models differ in depth too
-        places = dict.fromkeys(place for one in losses for place in one)
-        found = []
+        places = dict.fromkeys(place for loss in losses for place in loss)
+        layers = []
         for place in places:
-            without = tuple(one.get(place, 0.0) for one in losses)
+            without = tuple(loss.get(place, 0.0) for loss in losses)
             numbers = tuple(
-                sum(f"{head.kind}.{head.layer}" == place for head in one.circuit)
-                for one in self.models
+                sum(f"{head.kind}.{head.layer}" == place for head in model.circuit)
+                for model in self.models
             )
             needed_in = sum(loss > 1 - self.least for loss in without)
             if needed_in or any(numbers):
-                found.append(
+                layers.append(
                     LayerAgreement(id=place, heads=numbers, without=without, needed_in=needed_in)
                 )
-        return sorted(found, key=lambda one: (-one.needed_in, -sum(one.without)))
+        return sorted(layers, key=lambda layer: (-layer.needed_in, -sum(layer.without)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,12 +185,12 @@ class CircuitOptions:
     top: Annotated[int, Option(help="Show the N strongest heads.", metavar="N", min=1)] = 10
 
 
-def _model(one: ModelCircuit) -> dict[str, Any]:
+def _model(model: ModelCircuit) -> dict[str, Any]:
     return {
-        "model": vars(one.model),
-        **picked(one, "n_given n_chosen n_judged"),
-        "circuit": [head.id for head in one.circuit],
-        **picked(one, "*verdict carried=verdict.carried heads curve"),
+        "model": vars(model.model),
+        **to_json(model, "n_given n_chosen n_judged"),
+        "circuit": [head.id for head in model.circuit],
+        **to_json(model, "*verdict carried=verdict.carried heads curve"),
     }
 
 
@@ -211,10 +211,10 @@ class CircuitView(View[CircuitsRecord]):
             "completeness is that of all heads but C; [low, high] is 95 % of the bootstrap, null "
             "if d(all) - d(none) is not above 0 in every draw",
             "measures": MEASURES,
-            **picked(record, "pairs example least"),
-            "models": [_model(one) for one in record.models],
-            "failed": [{"model": vars(one.model), "reason": one.reason} for one in record.failed],
-            "layers": plain(record.layers),
+            **to_json(record, "pairs example least"),
+            "models": [_model(model) for model in record.models],
+            "failed": [{"model": vars(row.model), "reason": row.reason} for row in record.failed],
+            "layers": jsonable(record.layers),
         }
 
     def blocks(
@@ -234,9 +234,9 @@ class CircuitView(View[CircuitsRecord]):
         for failed in record.failed:
             yield text(f"{failed.model.name}: {failed.reason}")
         yield _legend("faithful complete decides random carried")
-        for one in record.models:
+        for model in record.models:
             yield BLANK
-            yield _heads(one, options.top, named=len(record.models) + len(record.failed) > 1)
+            yield _heads(model, options.top, named=len(record.models) + len(record.failed) > 1)
         yield _legend("without alone reads", "●: in the circuit; ")
         if len(record.models) > 1:
             yield BLANK
@@ -249,28 +249,28 @@ def _legend(names: str, before: str = "") -> Block:
 
 def _verdicts(record: CircuitsRecord) -> Table:
     rows: list[Row] = []
-    for one in record.models:
-        found = one.verdict
+    for model in record.models:
+        verdict = model.verdict
         rows.append(
             [
-                one.model.name,
-                f"{one.n_chosen + one.n_judged} of {one.n_given}",
-                f"{len(one.circuit)} of {len(one.heads)}",
-                found.faithfulness.shown,
-                found.completeness.shown,
-                f"{100 * found.decides:.0f} %",
-                f"{found.random:.2f}, {100 * found.random_reach:.0f} %",
-                f"{100 * found.carried:.0f} %",
+                model.model.name,
+                f"{model.n_chosen + model.n_judged} of {model.n_given}",
+                f"{len(model.circuit)} of {len(model.heads)}",
+                verdict.faithfulness.shown,
+                verdict.completeness.shown,
+                f"{100 * verdict.decides:.0f} %",
+                f"{verdict.random:.2f}, {100 * verdict.random_reach:.0f} %",
+                f"{100 * verdict.carried:.0f} %",
             ]
         )
     head = ("model", "pairs", "heads", "faithful", "complete", "decides", "random", "carried")
-    rows += [[one.model.name, *["-"] * (len(head) - 1)] for one in record.failed]
+    rows += [[model.model.name, *["-"] * (len(head) - 1)] for model in record.failed]
     return Table(title="circuits", head=head, rows=rows, labels=(0,))
 
 
-def _heads(one: ModelCircuit, n_top: int, *, named: bool) -> Table:
+def _heads(model: ModelCircuit, n_top: int, *, named: bool) -> Table:
     # All of a circuit are shown, whatever their rank
-    shown = [head for n, head in enumerate(one.heads) if n < n_top or head.in_circuit]
+    shown = [head for n, head in enumerate(model.heads) if n < n_top or head.in_circuit]
     rows: list[Row] = [
         [
             head.id,
@@ -281,7 +281,7 @@ def _heads(one: ModelCircuit, n_top: int, *, named: bool) -> Table:
         ]
         for head in shown
     ]
-    title = f"heads by cause{f', {one.model.name}' if named else ''}"
+    title = f"heads by cause{f', {model.model.name}' if named else ''}"
     return Table(
         title=title, head=("head", "", "without", "alone", "reads"), rows=rows, texts=(0, 1)
     )
@@ -291,20 +291,20 @@ def _agreement(record: CircuitsRecord) -> Iterator[Block]:
     n_models = len(record.models)
     rows: list[Row] = [
         [
-            one.id,
-            f"{one.needed_in} of {n_models}",
-            *(f"{n} {loss:+.2f}" for n, loss in zip(one.heads, one.without, strict=True)),
+            layer.id,
+            f"{layer.needed_in} of {n_models}",
+            *(f"{n} {loss:+.2f}" for n, loss in zip(layer.heads, layer.without, strict=True)),
         ]
-        for one in record.layers
+        for layer in record.layers
     ]
-    head = ("layer", "needed in", *(one.model.name for one in record.models))
+    head = ("layer", "needed in", *(model.model.name for model in record.models))
     yield Table(title="layers of each model", head=head, rows=rows, texts=(0,))
     yield text(
         "number of heads in the circuit, and the faithfulness that is lost with all heads of the "
         f"layer patched; needed: more than {1 - record.least:.2f}",
         style="dim",
     )
-    values = [one.verdict.faithfulness.value for one in record.models]
+    values = [model.verdict.faithfulness.value for model in record.models]
     mean = sum(values) / n_models
     yield BLANK
     yield text(f"faithfulness: mean {mean:.2f}, from {min(values):.2f} to {max(values):.2f}")
@@ -313,13 +313,15 @@ def _agreement(record: CircuitsRecord) -> Iterator[Block]:
 
 def _findings(record: CircuitsRecord) -> str:
     n_models = len(record.models)
-    needed = [one for one in record.layers if one.needed_in]
-    always = ", ".join(one.id for one in needed if one.needed_in == n_models)
-    some = ", ".join(f"{one.id} ({one.needed_in})" for one in needed if one.needed_in < n_models)
+    needed = [layer for layer in record.layers if layer.needed_in]
+    always = ", ".join(layer.id for layer in needed if layer.needed_in == n_models)
+    rest = ", ".join(
+        f"{layer.id} ({layer.needed_in})" for layer in needed if layer.needed_in < n_models
+    )
     task = f"all {n_models} models need {always}, so it may belong to the task"
     if not always:
         task = f"there is no layer that all {n_models} models need"
-    return f"{task}; {f'some need {some}, which may be the run' if some else 'none needs another'}"
+    return f"{task}; {f'some need {rest}, which may be the run' if rest else 'none needs another'}"
 
 
 VIEW = CircuitView()

@@ -56,10 +56,10 @@ class CorpusView(View[CorpusRecord]):
         roles = {summary.head: summary.role for summary in summaries}
         yield from role_grid(roles, room, record.rare_reason)
         for kind in KINDS:
-            found = [summary for summary in summaries if summary.head.kind == kind]
-            if found:
+            of_kind = [summary for summary in summaries if summary.head.kind == kind]
+            if of_kind:
                 yield BLANK
-                yield _table(KIND_NAMES[kind], found, COLUMNS[kind], room)
+                yield _table(KIND_NAMES[kind], of_kind, COLUMNS[kind], room)
         sentences = count_of(summaries[0].n_sentences, "sentence")
         yield text(
             f"{sentences}; entropy in nats; means over rows, with half the width of their 95 % "
@@ -70,8 +70,8 @@ class CorpusView(View[CorpusRecord]):
 
 def _table(title: str, summaries: Sequence[HeadSummary], names: Sequence[str], room: Room) -> Table:
     rows: list[Row] = [
-        [str(one.head), signed(one.role, room), *(_cell(one, name) for name in names)]
-        for one in summaries
+        [str(summary.head), signed(summary.role, room), *(_cell(summary, name) for name in names)]
+        for summary in summaries
     ]
     return Table(title=title, head=("head", "role", *names), rows=rows, labels=(), texts=(0, 1))
 
@@ -102,7 +102,7 @@ class RepeatsView(View["Repeats"]):
     tasks = WITHOUT_SOURCE
 
     def lines(self, record: Repeats, options: NoOptions) -> Iterator[dict[str, Any]]:
-        return (record.describe(one) for one in record.heads)
+        return (record.describe(head) for head in record.heads)
 
     def blocks(self, record: Repeats, options: NoOptions, room: Room) -> Iterator[Block]:
         from tformer_cli.inspect.heads.repeats import SCORES
@@ -114,10 +114,10 @@ class RepeatsView(View["Repeats"]):
         )
         rows: list[Row] = [
             [
-                *(str(one.head), one.role),
-                *(with_half(one.scores[name], *one.intervals[name]) for name in SCORES),
+                *(str(repeats.head), repeats.role),
+                *(with_half(repeats.scores[name], *repeats.intervals[name]) for name in SCORES),
             ]
-            for one in record.heads
+            for repeats in record.heads
         ]
         yield Table(head=("head", "role", *SCORES), rows=rows, labels=(), texts=(0, 1))
         yield text(LEGEND, style="dim")
@@ -184,10 +184,10 @@ class AlignmentView(View[AlignmentScores]):
 
     def blocks(self, record: AlignmentScores, options: NoOptions, room: Room) -> Iterator[Block]:
         records = score_data(record)
-        conventions = list(dict.fromkeys(one["convention"] for one in records[:-2]))
+        conventions = list(dict.fromkeys(score["convention"] for score in records[:-2]))
         best, bounds = record.best, (FLOOR, CEILING)
-        names = list(dict.fromkeys(one["id"] for one in records))
-        found = {(one["id"], one["convention"]): one for one in records}
+        names = list(dict.fromkeys(score["id"] for score in records))
+        by_place = {(score["id"], score["convention"]): score for score in records}
         head, rows = ["heads"], [[name] for name in names]
         for place, convention in enumerate(conventions):
             prefix = f"{convention} " if convention else ""
@@ -195,8 +195,8 @@ class AlignmentView(View[AlignmentScores]):
             for row in rows:
                 # a bound has no convention: it stands with the first
                 is_bound = row[0] in bounds and place == 0
-                one = found.get((row[0], None if is_bound else convention), {})
-                row += [f"{one[measure]:.1f}" if one else "" for measure in MEASURES]
+                score = by_place.get((row[0], None if is_bound else convention), {})
+                row += [f"{score[measure]:.1f}" if score else "" for measure in MEASURES]
         yield Table(
             head=tuple(head),
             rows=rows,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 from xml.etree.ElementTree import Element, SubElement
 
 from tformer_cli.errors import UsageError
-from tformer_cli.inspect.data import packed, picked, plain
+from tformer_cli.inspect.data import jsonable, pack_for_page, to_json
 from tformer_cli.inspect.view import WITH_OUTPUT, Selections, View
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Texts, text
@@ -142,7 +142,7 @@ class DecisionRecord:
 
     def __str__(self) -> str:
         a, b = self.names
-        return f"{a} or {b}: d = {', '.join(f'{one:+.3f}' for one in self.d)}"
+        return f"{a} or {b}: d = {', '.join(f'{difference:+.3f}' for difference in self.d)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,24 +243,24 @@ class DecisionView(View[DecisionRecord]):
             "decision": {
                 "a": {"piece": record.names[0], "id": record.ids[0]},
                 "b": {"piece": record.names[1], "id": record.ids[1]},
-                **picked(record, "position place"),
+                **to_json(record, "position place"),
             },
             "sentences": [
                 {
-                    "source": one.source,
-                    "target": one.target,
-                    "d": plain(d),
-                    "pieces": list(pieces_of(one)),
+                    "source": pair.source,
+                    "target": pair.target,
+                    "d": jsonable(d),
+                    "pieces": list(pieces_of(pair)),
                     "at": at,
                 }
-                for one, d, at in zip(record.sentences, record.d, record.written_at, strict=True)
+                for pair, d, at in zip(record.sentences, record.d, record.written_at, strict=True)
             ],
-            **picked(record, "heads layers maps tokens edges rest direct_residual"),
-            **picked(record, "integrated_missing integrated_steps notes"),
+            **to_json(record, "heads layers maps tokens edges rest direct_residual"),
+            **to_json(record, "integrated_missing integrated_steps notes"),
         }
 
     def tab(self, record: DecisionRecord, options: object, *, is_alone: bool) -> Any:
-        return packed(self.json(record))
+        return pack_for_page(self.json(record))
 
     def figure(self, record: DecisionRecord) -> str:
         return render_decision_svg(record)
@@ -271,8 +271,8 @@ class DecisionView(View[DecisionRecord]):
         a, b = record.names
         names = ["sentence", "other"] if len(record.sentences) > 1 else [""]
         shown = []
-        for name, one, d in zip(names, record.sentences, record.d, strict=False):
-            shown += [(f"{name} {kind}".strip(), words) for kind, words in one.texts]
+        for name, sentence, d in zip(names, record.sentences, record.d, strict=False):
+            shown += [(f"{name} {kind}".strip(), words) for kind, words in sentence.texts]
             shown.append((f"{name} d".strip(), f"{d:+.3f}, {a if d > 0 else b}"))
         yield Texts(shown)
         yield text((f"{a} or {b} {record.place}", "bold"), f"   d = logit({a}) − logit({b})")
@@ -284,11 +284,11 @@ class DecisionView(View[DecisionRecord]):
             yield BLANK
             yield _table(record, "layers", record.layers, attends=False)
         yield from _legend(record)
-        for found in record.maps:
+        for effects in record.maps:
             # That of the other direction is the same with the sentences exchanged; JSON has it
-            if found.direction != "back" and found.strongest:
+            if effects.direction != "back" and effects.strongest:
                 yield BLANK
-                yield from _single_positions(found)
+                yield from _single_positions(effects)
         if record.edges:
             yield BLANK
             yield _edges(record)
@@ -314,14 +314,14 @@ def _legend(record: DecisionRecord) -> Iterator[Block]:
         )
 
 
-def _single_positions(one: EffectMap) -> Iterator[Block]:
+def _single_positions(effects: EffectMap) -> Iterator[Block]:
     """A row for each position, for its token needs more room than the names of layers."""
     rows: list[Row] = []
-    for place in one.strongest:
-        values = (row[place] for row in one.values)
-        rows.append([one.columns[place], *("" if v is None else f"{v:+.2f}" for v in values)])
-    hidden = len(one.columns) - len(rows)
-    yield Table(title=one.name, head=("token", *one.rows), rows=rows)
+    for place in effects.strongest:
+        values = (row[place] for row in effects.values)
+        rows.append([effects.columns[place], *("" if v is None else f"{v:+.2f}" for v in values)])
+    hidden = len(effects.columns) - len(rows)
+    yield Table(title=effects.name, head=("token", *effects.rows), rows=rows)
     if hidden:
         yield text(f"{count_of(hidden, 'other position')}: below {SHOWN} everywhere", style="dim")
 
@@ -329,29 +329,29 @@ def _single_positions(one: EffectMap) -> Iterator[Block]:
 def _edges(record: DecisionRecord) -> Table:
     rows: list[Row] = [
         [
-            one.head,
-            f"{one.query}→{one.key}",
-            f"{one.weight:.2f}",
-            f"{one.estimate:+.2f}",
-            f"{one.effect:+.2f}{'!' if flips(one.effect, record.d[0]) else ' '}",
+            edge.head,
+            f"{edge.query}→{edge.key}",
+            f"{edge.weight:.2f}",
+            f"{edge.estimate:+.2f}",
+            f"{edge.effect:+.2f}{'!' if flips(edge.effect, record.d[0]) else ' '}",
         ]
-        for one in record.edges
+        for edge in record.edges
     ]
     head = ("head", "query→key", "weight", "estimate", "knocked out")
     return Table(title="attention weights", head=head, rows=rows, labels=(1,), texts=(0, 1))
 
 
 def _tokens(record: DecisionRecord, n_top: int) -> Iterator[Block]:
-    strongest = sorted(record.tokens, key=lambda one: -abs(one.integrated))[:n_top]
+    strongest = sorted(record.tokens, key=lambda token: -abs(token.integrated))[:n_top]
     rows: list[Row] = [
         [
-            one.piece,
-            one.side,
-            f"{one.integrated:+.2f}",
-            f"{one.gradient:+.2f}",
-            "-" if one.alti is None else f"{one.alti:.2f}",
+            token.piece,
+            token.side,
+            f"{token.integrated:+.2f}",
+            f"{token.gradient:+.2f}",
+            "-" if token.alti is None else f"{token.alti:.2f}",
         ]
-        for one in strongest
+        for token in strongest
     ]
     head = ("token", "of the", "integrated", "grad × input", "ALTI+ share")
     yield Table(title="tokens that matter", head=head, rows=rows, texts=(1,))
@@ -384,11 +384,11 @@ def _draw_sentences(root: Element, record: DecisionRecord, y: float) -> tuple[fl
     a, b = record.names
     left = right = MARGIN
     lowest = y
-    for one, d in zip(record.sentences, record.d, strict=True):
-        told = [(words, 14.0, "#16181d") for _, words in one.texts]
-        told.append((f"d = {d:+.3f}: {a if d > 0 else b}", 12.0, _SOFT))
+    for sentence, d in zip(record.sentences, record.d, strict=True):
+        lines = [(words, 14.0, "#16181d") for _, words in sentence.texts]
+        lines.append((f"d = {d:+.3f}: {a if d > 0 else b}", 12.0, _SOFT))
         line = y
-        for words, size, fill in told:
+        for words, size, fill in lines:
             line += size + 6
             draw_text(root, words, left, line, size, fill=fill)
             right = max(right, left + display_width(words) * size * _CHARACTER)
@@ -400,7 +400,7 @@ def _draw_heads(root: Element, record: DecisionRecord, y: float) -> tuple[float,
     """Draws a bar for each head, to the left against A; behind it the tokens that it attends to."""
     a, b = record.names
     heads = record.heads[:DRAWN]
-    name = next((one for one in BY_CAUSE if one in record.measured), "")
+    name = next((method for method in BY_CAUSE if method in record.measured), "")
     says = f"Heads by cause: {EFFECTS.get(name, name)}. Left: towards {b}, right: towards {a}"
     draw_text(root, says, MARGIN, y + 12, 13.0, weight="600")
     y += 24
@@ -428,29 +428,31 @@ def _draw_heads(root: Element, record: DecisionRecord, y: float) -> tuple[float,
 
 def _draw_maps(root: Element, record: DecisionRecord, y: float) -> tuple[float, float]:
     """Draws effects by layer and position, in colors up to the largest; where there are any."""
-    maps = [one for one in record.maps if one.direction != "back" and one.strongest]
-    largest = max((abs(v or 0.0) for one in maps for row in one.values for v in row), default=0.0)
+    maps = [effects for effects in record.maps if effects.direction != "back" and effects.strongest]
+    largest = max(
+        (abs(v or 0.0) for effects in maps for row in effects.values for v in row), default=0.0
+    )
     a, b = record.names
     if maps:
         says = f"Single positions. Blue: towards {b}, orange: towards {a}, up to {largest:.2f}"
         draw_text(root, says, MARGIN, y + 12, 13.0, weight="600")
     y += _LINE
     x, right, lowest = MARGIN, MARGIN, y
-    for one in maps:
-        labels = one.rows, one.columns
-        cell = min(22.0, max(9.0, 620 / len(one.columns)))
+    for effects in maps:
+        labels = effects.rows, effects.columns
+        cell = min(22.0, max(9.0, 620 / len(effects.columns)))
         font = min(12.0, cell * 0.9)
         beside, above = room_of_labels(labels, font)
-        width = beside + cell * len(one.columns)
+        width = beside + cell * len(effects.columns)
         if x > MARGIN and x + width > _WIDEST:
             x, y = MARGIN, lowest + _GAP
         corner = x + beside, y + _LINE + above
-        draw_text(root, one.name, x, y + 12, 11.0, fill=_SOFT)
+        draw_text(root, effects.name, x, y + 12, 11.0, fill=_SOFT)
         draw_labels(root, labels, corner, cell, font)
-        shades = [[(v or 0.0) / largest for v in row] for row in one.values]
+        shades = [[(v or 0.0) / largest for v in row] for row in effects.values]
         draw_map(root, shades, signed_hex_color, corner, (cell, cell))
-        lowest = max(lowest, corner[1] + cell * len(one.rows))
-        x += max(width, display_width(one.name) * 11 * _CHARACTER) + _GAP
+        lowest = max(lowest, corner[1] + cell * len(effects.rows))
+        x += max(width, display_width(effects.name) * 11 * _CHARACTER) + _GAP
         right = max(right, x - _GAP)
     return right, lowest
 

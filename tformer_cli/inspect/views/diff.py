@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.heads.names import KIND_NAMES, KINDS
 from tformer_cli.heads.roles import signed
-from tformer_cli.inspect.data import picked, plain
+from tformer_cli.inspect.data import jsonable, to_json
 from tformer_cli.inspect.view import View
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Span, Table, Text, Texts, text
@@ -44,16 +44,16 @@ BAR, SHORTEST_BAR = 12, 4  # The largest bar; below the shortest there is none
 def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -> dict[str, Any]:
     data = {
         "schema": SCHEMA,
-        **picked(change, CHANGE),
-        **picked(diff, "matching n_sentences"),
-        "models": picked(diff, "a=first b=second"),
+        **to_json(change, CHANGE),
+        **to_json(diff, "matching n_sentences"),
+        "models": to_json(diff, "a=first b=second"),
     }
     if with_map and change.divergence is not None:
         record = diff.shown[0]
         data["source"], data["target"] = record.source, record.target
         data["rows"] = list(record.row_labels(change.kind))
         data["columns"] = list(record.column_labels(change.kind))
-        data["difference"] = plain(diff.difference(change))
+        data["difference"] = jsonable(diff.difference(change))
     return data
 
 
@@ -168,7 +168,7 @@ class DiffView(View["HeadDiff"]):
         from tformer_cli.inspect.comparison import LARGEST, summary_of
 
         return {
-            "models": picked(record, "a=first b=second"),
+            "models": to_json(record, "a=first b=second"),
             "summary": summary_of(record),
             "largest": LARGEST,
             "changes": [change_data(record, change) for change in record.changes],
@@ -176,7 +176,7 @@ class DiffView(View["HeadDiff"]):
         }
 
     def lines(self, record: HeadDiff, options: DiffOptions) -> Iterator[dict[str, Any]]:
-        return (change_data(record, one, with_map=options.maps) for one in record.changes)
+        return (change_data(record, change, with_map=options.maps) for change in record.changes)
 
     def blocks(self, record: HeadDiff, options: DiffOptions, room: Room) -> Iterator[Block]:
         from tformer_cli.inspect.comparison import summary_of
@@ -213,9 +213,9 @@ def render_diff_svg(diff: HeadDiff) -> str:
     for line in filter(None, (diff.shown[0].source, diff.shown[0].target)):
         y += 19
         draw_text(root, line, MARGIN, y, 15.0)
-    from tformer_cli.inspect.comparison import drawn
+    from tformer_cli.inspect.comparison import choose_drawn_changes
 
-    for change in drawn(diff):
+    for change in choose_drawn_changes(diff):
         right, y = _diff_row(root, diff, change, y + _DIFF_GAP)
         width = max(width, right)
     return svg_text(root, width + MARGIN, y + MARGIN)

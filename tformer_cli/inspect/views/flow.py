@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tformer_cli.inspect.data import packed, picked, plain, rounded
+from tformer_cli.inspect.data import jsonable, pack_for_page, round6, to_json
 from tformer_cli.inspect.view import Rank, ReportOptions, SentenceView, Subject, check_gaps
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Table, Text, Texts, text
@@ -122,12 +122,12 @@ class FlowRecord:
             ("source", sentence.source_pieces, flow.source),
             ("prefix", sentence.input_pieces[: position + 1], flow.prefix),
         )
-        found = [
+        label_shares = [
             (side, label, share)
             for side, labels, shares in sides
             for label, share in zip(labels, shares[position].tolist(), strict=False)
         ]
-        return sorted(found, key=lambda one: -one[2])[:n]
+        return sorted(label_shares, key=lambda label_share: -label_share[2])[:n]
 
     def __str__(self) -> str:
         return str(self.sentence)
@@ -218,18 +218,18 @@ def _position_data(record: FlowRecord, position: int) -> dict[str, Any]:
     for method, flow in record.flows.items():
         shares: dict[str, Any] = {}
         if record.has_both_sides:
-            shares["source_share"] = rounded(flow.source_shares[position])
+            shares["source_share"] = round6(flow.source_shares[position])
         if flow.source.numel():
-            shares["source"] = plain(flow.source[position])
+            shares["source"] = jsonable(flow.source[position])
         if flow.prefix.numel():
-            shares["prefix"] = plain(flow.prefix[position, : position + 1])
+            shares["prefix"] = jsonable(flow.prefix[position, : position + 1])
         data[method] = shares
     return data
 
 
 def _reading_data(record: FlowRecord, reading: HeadReading) -> dict[str, Any]:
     piece = record.sentence.source_pieces[reading.first]
-    return {"id": str(reading.head), "reads": piece, "shares": plain(reading.shares)}
+    return {"id": str(reading.head), "reads": piece, "shares": jsonable(reading.shares)}
 
 
 BAR, SHORT_BAR = 16, 8  # Columns of a bar, and of one where there is little room
@@ -266,8 +266,8 @@ def _patches(record: FlowRecord, method: Method) -> Iterator[Block]:
 def _readings(record: FlowRecord) -> Table:
     pieces = record.sentence.source_pieces
     rows = [
-        [str(one.head), pieces[one.first], f"{one.shares[one.first]:.3f}"]
-        for one in record.readings
+        [str(reading.head), pieces[reading.first], f"{reading.shares[reading.first]:.3f}"]
+        for reading in record.readings
     ]
     return Table(head=("head", "reads most", "share"), rows=rows, labels=(1,), texts=(0,))
 
@@ -355,12 +355,12 @@ class FlowView(SentenceView[FlowRecord]):
 
         n_positions = len(record.written) if record.flows else 0
         measured = "residual source_share" if record.has_both_sides else "residual"
-        readings = [_reading_data(record, one) for one in record.readings]
+        readings = [_reading_data(record, reading) for reading in record.readings]
         return {
             "schema": SCHEMA,
             "conventions": _conventions(record),
             "methods": {
-                method: {**picked(WEIGHTINGS[method], "meaning source"), **picked(flow, measured)}
+                method: {**to_json(WEIGHTINGS[method], "meaning source"), **to_json(flow, measured)}
                 for method, flow in record.flows.items()
             },
             "positions": [_position_data(record, position) for position in range(n_positions)],
@@ -407,7 +407,7 @@ class FlowView(SentenceView[FlowRecord]):
     def tab(
         self, record: FlowRecord, options: FlowOptions | None, *, is_alone: bool
     ) -> dict[str, Any]:
-        data: dict[str, Any] = packed(self.json(record), bits=8)
+        data: dict[str, Any] = pack_for_page(self.json(record), bits=8)
         return data | {
             "names": METHOD_NAMES,
             "first": "alti" if options is None else options.method,

@@ -20,7 +20,7 @@ from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.errors import TformerError, UsageError
 from tformer_cli.heads.names import KINDS, by_layer
 from tformer_cli.heads.roles import role_grid
-from tformer_cli.inspect.data import npz_bytes, plain, rounded
+from tformer_cli.inspect.data import jsonable, npz_bytes, round6
 from tformer_cli.inspect.view import CaptureOptions, ReportOptions, SentenceView, Subject, describe
 from tformer_cli.inspect.weighting.weighting import WeightingName  # noqa: TC001 - at run time
 from tformer_cli.settings import Option
@@ -231,12 +231,12 @@ class HeadsView(SentenceView["HeadsRecord"]):
 def _head_data(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[str, Any]:
     data: dict[str, Any] = {
         **head.data,
-        "residual": rounded(record.captured.residuals[head]),
+        "residual": round6(record.captured.residuals[head]),
         "role": record.role(head),
-        "metrics": plain(record.metrics[head]),
+        "metrics": jsonable(record.metrics[head]),
     }
     if with_weights:
-        data["weights"] = plain(record.captured.weights(head))
+        data["weights"] = jsonable(record.captured.weights(head))
     return data
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.errors import DataError
-from tformer_cli.inspect.data import packed, picked
+from tformer_cli.inspect.data import pack_for_page, to_json
 from tformer_cli.inspect.view import Selections, SentenceView, Subject
 from tformer_cli.show.document import BLANK, Block, Room, Table, Texts, text
 
@@ -76,9 +76,9 @@ class ImageRecord:
     def rows(self) -> list[list[Looked]]:
         """Both ways through all layers, then the heads of each layer."""
         by_layer: dict[str, list[Looked]] = {}
-        for one in self.looked:
-            layer = one.name.rpartition(".")[0] if one.kind == "head" else ""
-            by_layer.setdefault(layer, []).append(one)
+        for looked in self.looked:
+            layer = looked.name.rpartition(".")[0] if looked.kind == "head" else ""
+            by_layer.setdefault(layer, []).append(looked)
         return [by_layer.pop("", []), *by_layer.values()]
 
 
@@ -98,11 +98,11 @@ def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
     for head in sentence.heads:
         weights = torch.from_numpy(maps.weights(head))
         distance = attention_distance(weights, config)
-        looked.append(_looked(str(head), "head", weights, config, distance))
+        looked.append(_take_row(str(head), "head", weights, config, distance))
     ways: tuple[Literal["rollout", "alti"], ...] = ("rollout", "alti")
     for way in ways:
         (rolled,) = torch.from_numpy(weighted_maps(model, maps, way).enc[-1])
-        looked.append(_looked(way, way, rolled, config))
+        looked.append(_take_row(way, way, rolled, config))
     ids = np.array(maps.source_ids) - N_SPECIAL_TOKENS
     return ImageRecord(
         sentence=sentence,
@@ -113,7 +113,7 @@ def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
     )
 
 
-def _looked(
+def _take_row(
     name: str, kind: Kind, weights: Tensor, config: ModelConfig, distance: float | None = None
 ) -> Looked:
     """Takes the row of what the model pools out of weights (S, S)."""
@@ -187,9 +187,9 @@ class ImageView(SentenceView[ImageRecord]):
         return {
             "schema": SCHEMA,
             "image_size": None if record.pixels is None else list(record.pixels.shape),
-            **picked(record, "patch_size row"),
+            **to_json(record, "patch_size row"),
             "conventions": CONVENTIONS,
-            "maps": [picked(one, names) for one in record.looked],
+            "maps": [to_json(looked, names) for looked in record.looked],
         }
 
     def tab(
@@ -200,9 +200,9 @@ class ImageView(SentenceView[ImageRecord]):
 
         assert record.pixels is not None  # noqa: S101 - blank ones have no tab
         data = self.json(record)
-        for one, of_map in zip(record.looked, data["maps"], strict=True):
-            of_map["label"] = one.label
-        shown: dict[str, Any] = packed(data, bits=8)
+        for looked, of_map in zip(record.looked, data["maps"], strict=True):
+            of_map["label"] = looked.label
+        shown: dict[str, Any] = pack_for_page(data, bits=8)
         return shown | {"image": data_url(png_of(in_color(record.pixels)))}
 
     def blocks(self, record: ImageRecord, options: ImageOptions, room: Room) -> Iterator[Block]:
@@ -213,16 +213,16 @@ class ImageView(SentenceView[ImageRecord]):
         says = f"{height}×{width} pixels, patches of {record.patch_size}×{record.patch_size}"
         yield text(f"{says}; row of the {record.row}", style="dim")
         yield BLANK
-        with_class = any(one.class_token for one in record.looked)
+        with_class = any(looked.class_token for looked in record.looked)
         rows = [
             [
-                one.name,
-                "" if one.distance is None else f"{one.distance:.1f}",
-                *([f"{one.class_token:.2f}"] if with_class else []),
-                "{}, {}".format(*one.peak),
-                f"{one.shares.max().item():.2f}",
+                looked.name,
+                "" if looked.distance is None else f"{looked.distance:.1f}",
+                *([f"{looked.class_token:.2f}"] if with_class else []),
+                "{}, {}".format(*looked.peak),
+                f"{looked.shares.max().item():.2f}",
             ]
-            for one in record.looked
+            for looked in record.looked
         ]
         head = ("looks", "distance", *(["class"] if with_class else []), "most at", "share")
         yield Table(head=head, rows=rows)
@@ -259,17 +259,17 @@ def _pictures(record: ImageRecord) -> list[list[tuple[NDArray[np.uint8], tuple[s
     assert record.pixels is not None  # noqa: S101 - blank ones are skipped or refused before
     pixels = record.pixels
     rows = [
-        [(over_image(pixels, one.shares.double().numpy()), _caption(one)) for one in row]
+        [(over_image(pixels, looked.shares.double().numpy()), _caption(looked)) for looked in row]
         for row in record.rows
     ]
-    rows[0].insert(0, (enlarged(pixels), ("the image",)))
+    rows[0].insert(0, (enlarge_image(pixels), ("the image",)))
     return rows
 
 
-def _caption(one: Looked) -> tuple[str, ...]:
-    parts = [] if one.distance is None else [f"distance {one.distance:.1f} pixels"]
-    parts += [f"class token {one.class_token:.2f}"] if one.class_token else []
-    return (one.label, *parts)
+def _caption(looked: Looked) -> tuple[str, ...]:
+    parts = [] if looked.distance is None else [f"distance {looked.distance:.1f} pixels"]
+    parts += [f"class token {looked.class_token:.2f}"] if looked.class_token else []
+    return (looked.label, *parts)
 
 
 VIEW = ImageView()
@@ -286,7 +286,7 @@ def in_color(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return color if color.shape[2] == 3 else color[..., :1].repeat(3, axis=2)
 
 
-def enlarged(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def enlarge_image(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Enlarges an image (H, W, C) by a whole number to three channels, its pixels as squares."""
     factor = max(1, -(-SHORTER_SIDE // min(pixels.shape[:2])))
     large: NDArray[np.uint8] = in_color(pixels).repeat(factor, axis=0).repeat(factor, axis=1)
@@ -300,7 +300,7 @@ def over_image(pixels: NDArray[np.uint8], shares: NDArray[np.float64]) -> NDArra
     """
     import numpy as np
 
-    picture = enlarged(pixels).astype(np.float64)
+    picture = enlarge_image(pixels).astype(np.float64)
     gray = picture.mean(axis=2, keepdims=True) * _DIMMED
     strength = shares / max(float(shares.max()), 1e-12)
     height, width = picture.shape[:2]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import TRANSLATORS
-from tformer_cli.inspect.data import picked
+from tformer_cli.inspect.data import to_json
 from tformer_cli.inspect.view import NoOptions, Untuned, View, describe
 from tformer_cli.inspect.views.logits import PositionLogits, lens_table, unread_layers
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, Texts, plain_text, text
@@ -78,14 +78,14 @@ class LayersOptions:
 
 def _summary(record: LayersRecord) -> Table:
     rows: list[Row] = []
-    for one in record.layers:
-        held_out = record.lens.agreement.get(f"enc.{one.layer}")
+    for layer in record.layers:
+        held_out = record.lens.agreement.get(f"enc.{layer.layer}")
         rows.append(
             [
-                f"layer {one.layer}",
-                f"{100 * one.agreement:.0f} %",
+                f"layer {layer.layer}",
+                f"{100 * layer.agreement:.0f} %",
                 "-" if held_out is None else f"{100 * held_out:.0f} %",
-                *(f"{one.chrf:.1f}", f"{one.log_probability:.2f}", f"{one.rank:,.1f}"),
+                *(f"{layer.chrf:.1f}", f"{layer.log_probability:.2f}", f"{layer.rank:,.1f}"),
             ]
         )
     head = ("layer", "agreement", "held out", "chrF", "log p", "rank")
@@ -110,8 +110,8 @@ class LayersView(View[LayersRecord]):
     def json(self, record: LayersRecord) -> dict[str, Any]:
         described = describe(record.sentence)
         positions = [
-            picked(one, "position *chosen log_probability rank layers=lens")
-            for one in record.positions
+            to_json(position, "position *chosen log_probability rank layers=lens")
+            for position in record.positions
         ]
         return {
             **{name: described[name] for name in ("index", "model", "source", "target")},
@@ -121,12 +121,12 @@ class LayersView(View[LayersRecord]):
             "target's tokens; ranks count from 1, layers from 0.",
             "lens": "tuned" if record.lens.maps else "untuned",
             "held_out": dict(record.lens.agreement),
-            "layers": picked(record, "layers")["layers"],
+            "layers": to_json(record, "layers")["layers"],
             "positions": positions,
         }
 
     def blocks(self, record: LayersRecord, options: object, room: Room) -> Iterator[Block]:
-        texts = [(f"layer {one.layer}", one.text) for one in record.layers[:-1]]
+        texts = [(f"layer {layer.layer}", layer.text) for layer in record.layers[:-1]]
         yield Texts([*record.sentence.texts, *texts])
         if not record.layers:
             return
@@ -152,10 +152,10 @@ class LayersView(View[LayersRecord]):
         for record in records:
             if not record.layers:
                 continue
-            texts = [(f"layer {one.layer}", one.text) for one in record.layers[:-1]]
+            texts = [(f"layer {layer.layer}", layer.text) for layer in record.layers[:-1]]
             shown = Sentence(heading="", texts=(*record.sentence.texts, *texts))
             unread = unread_layers("enc", record.positions, record.lens)
-            says = "".join(f" {plain_text(one)}." for one in unread)
+            says = "".join(f" {plain_text(warning)}." for warning in unread)
             sections.append(
                 Section(
                     title=record.sentence.source,
@@ -172,12 +172,12 @@ class LayersView(View[LayersRecord]):
 
     def figure(self, record: LayersRecord) -> str:
         title = f"Probability of each token, {TITLE}, {record.how}"
-        tokens = [one.chosen.piece for one in record.positions]
-        labels = tokens, [f"layer {one.layer}" for one in record.layers]
+        tokens = [position.chosen.piece for position in record.positions]
+        labels = tokens, [f"layer {layer.layer}" for layer in record.layers]
         beside, above = room_of_labels(labels, FONT)
         root, corner = new_svg(title), (MARGIN + beside, MARGIN + 22 + above)
         draw_text(root, title, MARGIN, MARGIN, 13.0, weight="600")
-        values = [[one.probability for one in place.lens] for place in record.positions]
+        values = [[reading.probability for reading in place.lens] for place in record.positions]
         draw_labels(root, labels, corner, CELL, FONT)
         draw_map(root, values, partial(hex_color, "cross"), corner, (CELL, CELL))
         width = max(corner[0] + CELL * len(record.layers), MARGIN + 7 * len(title))
@@ -196,14 +196,14 @@ class TunedView(View["Sequence[FittedLayer]"]):
 
     def lines(self, record: Sequence[FittedLayer], options: NoOptions) -> Iterator[dict[str, Any]]:
         names = "id=name untuned tuned explained"
-        return ({"schema": "tformer.lens/1", **picked(one, names)} for one in record)
+        return ({"schema": "tformer.lens/1", **to_json(fit, names)} for fit in record)
 
     def blocks(
         self, record: Sequence[FittedLayer], options: NoOptions, room: Room
     ) -> Iterator[Block]:
         rows: list[Row] = [
-            [one.name, f"{100 * one.untuned:.1f} %", f"{100 * one.tuned:.1f} %", _share(one)]
-            for one in record
+            [fit.name, f"{100 * fit.untuned:.1f} %", f"{100 * fit.tuned:.1f} %", _share(fit)]
+            for fit in record
         ]
         yield Table(head=("layer", "untuned", "tuned", "explained"), rows=rows)
         yield text(
@@ -213,8 +213,8 @@ class TunedView(View["Sequence[FittedLayer]"]):
         )
 
 
-def _share(one: FittedLayer) -> Text:
-    return text(f"{one.explained:.3f}")
+def _share(fit: FittedLayer) -> Text:
+    return text(f"{fit.explained:.3f}")
 
 
 TUNED_VIEW = TunedView()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tformer_cli.inspect.data import packed, picked
+from tformer_cli.inspect.data import pack_for_page, to_json
 from tformer_cli.inspect.view import (
     WITH_OUTPUT,
     ReportOptions,
@@ -274,7 +274,7 @@ def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
     Labels make room for two candidates, candidates never take any from a measure.
     """
     positions, sentence = record.positions, record.sentence
-    head = ("read", _predicted(sentence), "p", "rank", "entropy")
+    head = ("read", _predicting_verb(sentence), "p", "rank", "entropy")
     rows: list[Row] = [
         [
             *(p.read, p.chosen.piece),
@@ -296,14 +296,14 @@ def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
         row.append(candidates)
         n_fewest = min(n_fewest, n_shown)
     yield replace(table, head=(*head, "most probable"), texts=(5,), n_repeated=2)
-    given = "label given" if sentence.gives_labels else f"token {_verb(sentence)}"
-    legend = f"p: probability of the {given}; rank: 1 is the most probable; entropy in nats"
+    whose = "label given" if sentence.gives_labels else f"token {_verb(sentence)}"
+    legend = f"p: probability of the {whose}; rank: 1 is the most probable; entropy in nats"
     if n_fewest < n_asked:
         legend += f"; at least {n_fewest} of {n_asked} candidates shown, --format jsonl has all"
     yield text(legend, style="dim")
 
 
-def _predicted(sentence: HeadsRecord) -> str:
+def _predicting_verb(sentence: HeadsRecord) -> str:
     if sentence.gives_labels:
         return "label"
     return "fills in" if sentence.has_places else "writes"
@@ -316,7 +316,7 @@ def _verb(sentence: HeadsRecord) -> str:
 def agreements(positions: Sequence[PositionLogits]) -> list[float]:
     """The share of positions at which each layer, read by the lens, predicts as the model does."""
     return [
-        mean(one.lens[layer].top.id == one.top[0].id for one in positions)
+        mean(position.lens[layer].top.id == position.top[0].id for position in positions)
         for layer in range(len(positions[0].lens))
     ]
 
@@ -332,7 +332,7 @@ def unread_layers(kind: Kind, positions: Sequence[PositionLogits], lens: Lens) -
         for layer, here in enumerate(agreements(positions)[:-1])
         if is_known
     }
-    unread = {str(layer): f"{100 * one:.0f} %" for layer, one in shares.items() if one < READS}
+    unread = {str(layer): f"{100 * rate:.0f} %" for layer, rate in shares.items() if rate < READS}
     if unread:
         layers, it = ("layer", "it") if len(unread) == 1 else ("layers", "them")
         of = "of held-out tokens" if lens.agreement else f"of {count_of(len(positions), 'token')}"
@@ -350,15 +350,15 @@ def lens_table(sentence: HeadsRecord, positions: Sequence[PositionLogits], room:
     rows: list[Row] = [
         [p.chosen.piece, "-" if p.first_layer is None else str(p.first_layer)] for p in positions
     ]
-    table = Table(head=(_predicted(sentence), "settled"), rows=rows)
+    table = Table(head=(_predicting_verb(sentence), "settled"), rows=rows)
     left = room.width - natural_width(table, room) - table.gap
     most = max(NARROWEST_LABEL, left // n_layers - table.gap - len(" 0.00"))
     for row, position in zip(rows, positions, strict=True):
-        for one in position.lens:
-            label = Label(readable(one.top.piece, room, most))
-            style = "bold green" if one.rank == 1 else ""
-            row.append(text((label, style), (f" {one.top.probability:.2f}", style)))
-    layers = [f"layer {one.layer}" for one in positions[0].lens]
+        for reading in position.lens:
+            label = Label(readable(reading.top.piece, room, most))
+            style = "bold green" if reading.rank == 1 else ""
+            row.append(text((label, style), (f" {reading.top.probability:.2f}", style)))
+    layers = [f"layer {reading.layer}" for reading in positions[0].lens]
     texts = tuple(range(2, 2 + n_layers))
     return replace(table, head=(*table.head, *layers), texts=texts, n_repeated=2)
 
@@ -376,12 +376,12 @@ class LogitsOptions:
     untuned: Untuned = False
 
 
-def _shortened(value: Any) -> Any:
+def _shorten_fractions(value: Any) -> Any:
     """Rounds all fractions to what the tab shows, and one more decimal place."""
     if isinstance(value, dict):
-        return {name: _shortened(item) for name, item in value.items()}
+        return {name: _shorten_fractions(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_shortened(item) for item in value]
+        return [_shorten_fractions(item) for item in value]
     return round(value, DIGITS) if isinstance(value, float) else value
 
 
@@ -434,8 +434,8 @@ class LogitsView(SentenceView[LogitsRecord]):
             "softmax, ranks count from 1, layers from 0.",
             **({"lens": "tuned"} if record.lens is not None and record.lens.maps else {}),
             "positions": [
-                picked(one, POSITION + WITH_LENS if one.lens else POSITION)
-                for one in record.positions
+                to_json(position, POSITION + WITH_LENS if position.lens else POSITION)
+                for position in record.positions
             ],
         }
 
@@ -455,9 +455,9 @@ class LogitsView(SentenceView[LogitsRecord]):
             mapped = ", by fitted maps" if lens is not None and lens.maps else ""
             yield text((f"logit lens: what each {stack} layer would have {says}{mapped}", "bold"))
             yield lens_table(sentence, record.positions, room)
-            given = "given" if sentence.gives_labels else _verb(sentence)
+            verb = "given" if sentence.gives_labels else _verb(sentence)
             yield text(
-                f"number: the probability of that {unit}; bold: the {unit} that was {given}; "
+                f"number: the probability of that {unit}; bold: the {unit} that was {verb}; "
                 "settled: the layer from which on it stays the most probable one",
                 style="dim",
             )
@@ -466,7 +466,7 @@ class LogitsView(SentenceView[LogitsRecord]):
                 yield from unread_layers(kind, record.positions, lens)
 
     def tab(self, record: LogitsRecord, options: object, *, is_alone: bool) -> dict[str, Any]:
-        data: dict[str, Any] = packed(_shortened(self.json(record)))
+        data: dict[str, Any] = pack_for_page(_shorten_fractions(self.json(record)))
         return data
 
 

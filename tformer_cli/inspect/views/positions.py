@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tformer_cli.errors import UsageError
-from tformer_cli.inspect.data import npz_bytes, packed, picked, rounded
+from tformer_cli.inspect.data import npz_bytes, pack_for_page, round6, to_json
 from tformer_cli.inspect.view import ModelView, ReportOptions, Subject
 from tformer_cli.kinds import reads_names
 from tformer_cli.settings import Option
@@ -76,8 +76,8 @@ class PositionTable:
     def by_offset(self) -> tuple[OffsetSimilarity, ...]:
         diagonals = [self.similarity.diagonal(offset) for offset in range(len(self.table))]
         return tuple(
-            OffsetSimilarity(offset, one.mean().item(), one.min().item(), one.max().item())
-            for offset, one in enumerate(diagonals)
+            OffsetSimilarity(offset, diag.mean().item(), diag.min().item(), diag.max().item())
+            for offset, diag in enumerate(diagonals)
         )
 
     @property
@@ -104,7 +104,7 @@ class PositionTable:
         import torch
 
         n = len(self.table)
-        means = torch.tensor([one.mean for one in self.by_offset], dtype=torch.float64)
+        means = torch.tensor([row.mean for row in self.by_offset], dtype=torch.float64)
         offsets = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).abs()
         total = (self.similarity - self.similarity.mean()).square().sum().item()
         left = (self.similarity - means[offsets]).square().sum().item()
@@ -160,7 +160,7 @@ def facts_of(table: PositionTable) -> list[tuple[str, str]]:
     norms, width = table.squared_norms, table.table.shape[1]
     low, high, mean = norms.min().item(), norms.max().item(), norms.mean().item()
     if table.is_formula:
-        spread = max(one.largest - one.smallest for one in table.by_offset)
+        spread = max(row.largest - row.smallest for row in table.by_offset)
         even = f"{mean:.6g}, the same everywhere to {high - low:.1e}; d/2 = {width / 2:.6g}"
         alone = f"depends on the offset k alone, to {spread:.1e}"
         return [
@@ -190,11 +190,11 @@ def render_positions_npz(record: PositionsRecord) -> bytes:
     for table in record.tables:
         arrays[f"{table.stack}.table"] = table.table.float().numpy()
         arrays[f"{table.stack}.similarity"] = table.similarity.float().numpy()
-    named = [(one.stack, "bias", one) for one in record.biases]
-    named += [(f"{one.stack}.{one.layer}", "score", one) for one in record.scores]
-    for whose, what, one in named:
-        arrays[f"{whose}.{what}"] = one.biases.float().numpy()
-        arrays[f"{whose}.offsets"] = np.array(one.offsets)
+    named = [(biases.stack, "bias", biases) for biases in record.biases]
+    named += [(f"{biases.stack}.{biases.layer}", "score", biases) for biases in record.scores]
+    for whose, what, biases in named:
+        arrays[f"{whose}.{what}"] = biases.biases.float().numpy()
+        arrays[f"{whose}.offsets"] = np.array(biases.offsets)
     return npz_bytes(arrays)
 
 
@@ -203,8 +203,8 @@ def render_positions_svg(record: PositionsRecord) -> str:
     y = MARGIN
     for table in record.tables:
         y = _section(root, record.kind, table, y)
-    for one in (*record.biases, *record.scores):
-        y = _draw_biases(root, record.kind, one, y)
+    for biases in (*record.biases, *record.scores):
+        y = _draw_biases(root, record.kind, biases, y)
     return svg_text(root, _WIDTH + 2 * MARGIN, y)
 
 
@@ -275,13 +275,13 @@ def _table_blocks(record: PositionsRecord, table: PositionTable, room: Room) -> 
     yield Field("cross", shares(table.table)[:ROWS_SHOWN, ::stride].tolist())
     yield BLANK
     yield text(("similarity PE(p)·PE(p+k) by offset k: mean, smallest, largest", "bold"))
-    largest = max(abs(one.mean) for one in table.by_offset)
+    largest = max(abs(row.mean) for row in table.by_offset)
     longest = max(0, min(BAR_WIDTH, room.width - NUMBERS))
-    for one in table.by_offset:
-        if one.offset <= 8 or not one.offset & (one.offset - 1):
-            bar = "█" * round(longest * max(one.mean, 0.0) / largest)
-            numbers = f"{one.mean:9.3f} {one.smallest:9.3f} {one.largest:9.3f}"
-            yield text(f"{one.offset:5} {numbers}  {bar}".rstrip())
+    for row in table.by_offset:
+        if row.offset <= 8 or not row.offset & (row.offset - 1):
+            bar = "█" * round(longest * max(row.mean, 0.0) / largest)
+            numbers = f"{row.mean:9.3f} {row.smallest:9.3f} {row.largest:9.3f}"
+            yield text(f"{row.offset:5} {numbers}  {bar}".rstrip())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,12 +327,12 @@ class PositionsView(ModelView[PositionsRecord]):
     def json(self, record: PositionsRecord) -> dict[str, Any]:
         tables = [
             {
-                **picked(table, MEASURES),
+                **to_json(table, MEASURES),
                 "by_offset": [
-                    {name: rounded(value) for name, value in one._asdict().items()}
-                    for one in table.by_offset
+                    {name: round6(value) for name, value in row._asdict().items()}
+                    for row in table.by_offset
                 ],
-                **picked(table, "table"),
+                **to_json(table, "table"),
             }
             for table in record.tables
         ]
@@ -342,9 +342,9 @@ class PositionsView(ModelView[PositionsRecord]):
             "kind": record.kind,
             "tables": tables,
             **{
-                name: [one.data for one in found]
-                for name, found in (("biases", record.biases), ("scores", record.scores))
-                if found
+                name: [biases.data for biases in of_stacks]
+                for name, of_stacks in (("biases", record.biases), ("scores", record.scores))
+                if of_stacks
             },
         }
 
@@ -366,7 +366,7 @@ class PositionsView(ModelView[PositionsRecord]):
     def tab(
         self, record: PositionsRecord, options: PositionsOptions, *, is_alone: bool
     ) -> dict[str, Any]:
-        data: dict[str, Any] = packed(self.json(record), bits=8)
+        data: dict[str, Any] = pack_for_page(self.json(record), bits=8)
         return data | {"facts": [facts_of(table) for table in record.tables]}
 
     def figure(self, record: PositionsRecord) -> str:
@@ -414,30 +414,30 @@ class PositionBiases:
     @property
     def data(self) -> dict[str, Any]:
         whose = "stack" if self.layer is None else "stack layer"
-        return picked(self, f"{whose} offsets heads=biases")
+        return to_json(self, f"{whose} offsets heads=biases")
 
 
 def stack_inputs(model: Inspected) -> Iterator[tuple[str, PositionedEmbedding]]:
     """Yields the name of each stack that a model has, and what embeds its tokens."""
     for stack in ("encoder", "decoder"):
-        if (given := getattr(model, f"{stack}_input", None)) is not None:
-            yield stack, given
+        if (stack_input := getattr(model, f"{stack}_input", None)) is not None:
+            yield stack, stack_input
 
 
 def read_biases(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...]:
     import torch
 
-    found = []
-    for stack, given in stack_inputs(model):
-        if not given.positions.biases:
+    stack_biases = []
+    for stack, stack_input in stack_inputs(model):
+        if not stack_input.positions.biases:
             continue
         # the query in the middle: all offsets are before or behind it
         last = n_positions - 1
         keys = torch.arange(n_positions if stack == "decoder" else 2 * n_positions - 1)
         with torch.inference_mode():
-            biases = given.positions.bias(torch.tensor([last]), keys)[:, 0].cpu().double()
-        found.append(PositionBiases(stack, tuple((keys - last).tolist()), biases))
-    return tuple(found)
+            biases = stack_input.positions.bias(torch.tensor([last]), keys)[:, 0].cpu().double()
+        stack_biases.append(PositionBiases(stack, tuple((keys - last).tolist()), biases))
+    return tuple(stack_biases)
 
 
 def bias_blocks(title: str, biases: PositionBiases, room: Room) -> Iterator[Block]:
@@ -468,7 +468,7 @@ def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
     from tformer_cli.model.base import N_SPECIAL_TOKENS
 
     config = model.config
-    turned = [stack for stack, given in stack_inputs(model) if given.positions.turns]
+    turned = [stack for stack, stack_input in stack_inputs(model) if stack_input.positions.turns]
     room = config.max_positions - 1  # for the end or the begin of sentence
     last = min(n_positions - 1, (room - 1) // 2)
     if not turned or reads_names(config) or last < 1:
@@ -490,14 +490,14 @@ def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
             seen = scores[:, first:, first:]
             means = _by_offset(seen, last, length, is_causal=is_causal)
             sums[place] = sums.get(place, torch.zeros_like(means)) + means
-    found = []
+    offset_scores = []
     for (kind, layer), total in sums.items():
         stack = "encoder" if kind == "enc" else "decoder"
         offsets = range(-last, 1 if kind == "dec" else last + 1)
         means = total / N_TEXTS
         centered = means - means.mean(dim=1, keepdim=True)
-        found.append(PositionBiases(stack, tuple(offsets), centered, layer=layer))
-    return tuple(found)
+        offset_scores.append(PositionBiases(stack, tuple(offsets), centered, layer=layer))
+    return tuple(offset_scores)
 
 
 def _scores(tap: AttentionTap) -> Tensor:

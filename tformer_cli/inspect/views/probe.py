@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.artifacts.config_file import TASKS
-from tformer_cli.inspect.data import picked
+from tformer_cli.inspect.data import to_json
 from tformer_cli.inspect.view import View
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
@@ -56,8 +56,8 @@ def _percent(value: float, interval: tuple[float, float]) -> Text:
     return text(f"{100 * value:.1f}", (f" ±{half:.1f}", "dim"))
 
 
-def layer_name(one: LayerProbe) -> str:
-    return "embedding" if one.layer < 0 else f"layer {one.layer}"
+def layer_name(layer: LayerProbe) -> str:
+    return "embedding" if layer.layer < 0 else f"layer {layer.layer}"
 
 
 class ProbeView(View[ProbeReport]):
@@ -72,13 +72,13 @@ class ProbeView(View[ProbeReport]):
     def lines(self, record: ProbeReport, options: object) -> Iterator[dict[str, Any]]:
         names = "property=name kind n_labels n_fitted n_held_out majority"
         of_layer = "layer accuracy control selectivity"
-        for one in record.results:
-            for layer in one.layers:
+        for probe in record.results:
+            for layer in probe.layers:
                 yield {
                     "schema": SCHEMA,
-                    **picked(one, names),
-                    **picked(layer, of_layer),
-                    "ci95": picked(
+                    **to_json(probe, names),
+                    **to_json(layer, of_layer),
+                    "ci95": to_json(
                         layer, "accuracy=accuracy_interval selectivity=selectivity_interval"
                     ),
                 }
@@ -86,13 +86,13 @@ class ProbeView(View[ProbeReport]):
     def blocks(self, record: ProbeReport, options: object, room: Room) -> Iterator[Block]:
         sentences = count_of(record.n_sentences, "different sentence")
         yield text((record.model.name, "bold"), f"  {sentences}, every fifth held out")
-        for one in record.results:
+        for probe in record.results:
             yield BLANK
-            title = "encoder" if one.kind == "enc" else "decoder"
-            yield text((f"{one.name} in the {title}", "bold"), f": {one.meaning}")
+            title = "encoder" if probe.kind == "enc" else "decoder"
+            yield text((f"{probe.name} in the {title}", "bold"), f": {probe.meaning}")
             yield text(
-                f"{one.n_labels} labels, {one.n_fitted:,} tokens and {one.n_held_out:,} held out; "
-                f"the most frequent label {100 * one.majority:.1f} %",
+                f"{probe.n_labels} labels, {probe.n_fitted:,} tokens and {probe.n_held_out:,} held "
+                f"out; the most frequent label {100 * probe.majority:.1f} %",
                 style="dim",
             )
             rows: list[Row] = [
@@ -102,7 +102,7 @@ class ProbeView(View[ProbeReport]):
                     f"{100 * layer.control:.1f}",
                     _percent(layer.selectivity, layer.selectivity_interval),
                 ]
-                for layer in one.layers
+                for layer in probe.layers
             ]
             yield Table(head=("states of", "accuracy", "control", "selectivity"), rows=rows)
         yield text(

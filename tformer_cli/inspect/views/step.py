@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.heads.names import KIND_NAMES
-from tformer_cli.inspect.data import packed, picked, rounded
+from tformer_cli.inspect.data import pack_for_page, round6, to_json
 from tformer_cli.inspect.view import ReportOptions, SentenceView, describe
 from tformer_cli.inspect.walkthrough.step import SCHEMA, StepRecord
 from tformer_cli.settings import Option
@@ -41,18 +41,18 @@ BAR_WIDTH, SHORTEST_BAR = 24, 4  # Columns of a bar at most, and those below whi
 def _step_data(step: Step, quiz: Quiz) -> dict[str, Any]:
     tables = [
         {
-            **picked(table, "name caption rows columns"),
-            "values": [[_value_data(one, quiz) for one in row] for row in table.values.tolist()],
+            **to_json(table, "name caption rows columns"),
+            "values": [[_value_data(cell, quiz) for cell in row] for row in table.values.tolist()],
         }
         for table in step.tables
     ]
-    return {**picked(step, "number name title formulas says worked checks"), "tables": tables}
+    return {**to_json(step, "number name title formulas says worked checks"), "tables": tables}
 
 
 def _value_data(value: float, quiz: Quiz) -> float | None:
     if math.isinf(value) or quiz.blank_of(value) is not None:
         return None
-    return rounded(value)
+    return round6(value)
 
 
 def _step_blocks(step: Step, quiz: Quiz, room: Room) -> Iterator[Block]:
@@ -68,8 +68,8 @@ def _step_blocks(step: Step, quiz: Quiz, room: Room) -> Iterator[Block]:
         yield _paragraph(f"e.g. {step.worked}", "italic")
     if step.difference is not None:
         names = ", ".join(check.what for check in step.checks)
-        found = f"✓ as the model: {names}; max difference {step.difference:.1e}"
-        yield _paragraph(found, "green")
+        verdict = f"✓ as the model: {names}; max difference {step.difference:.1e}"
+        yield _paragraph(verdict, "green")
 
 
 def _paragraph(words: str, style: str) -> Text:
@@ -175,7 +175,7 @@ class StepView(SentenceView[StepRecord]):
             raise DataError("line 1: the sentence is blank; give one that is not")
         head = named or sentence.first_head()
         row = find_token(options.token, sentence.row_labels(head.kind))
-        return _walked(subject, sentence, (head, row), options.tolerance, options.key)
+        return _walk_head(subject, sentence, (head, row), options.tolerance, options.key)
 
     def report(
         self, subject: view.Subject, sentence: HeadsRecord, options: ReportOptions
@@ -189,17 +189,17 @@ class StepView(SentenceView[StepRecord]):
                 for head, token in options.steps
                 if (row := row_of(token, sentence.row_labels(head.kind))) is not None
             ]
-        return [_walked(subject, sentence, place, options.tolerance) for place in chosen]
+        return [_walk_head(subject, sentence, place, options.tolerance) for place in chosen]
 
     def json(self, record: StepRecord) -> dict[str, Any]:
         data: dict[str, Any] = {
             "schema": SCHEMA,
-            **picked(record, "head norm row token where key key_piece difference"),
+            **to_json(record, "head norm row token where key key_piece difference"),
             "steps": [_step_data(step, record.hidden) for step in record.steps],
         }
         if record.quiz is not None:
             names = "number step what value" if record.with_answers else "number step what"
-            data["quiz"] = [picked(blank, names) for blank in record.quiz.blanks]
+            data["quiz"] = [to_json(blank, names) for blank in record.quiz.blanks]
         return data
 
     def line(self, record: StepRecord) -> dict[str, Any]:
@@ -226,7 +226,7 @@ class StepView(SentenceView[StepRecord]):
 
     def tab(self, record: Any, options: Any, *, is_alone: bool) -> list[dict[str, Any]]:
         records = record if isinstance(record, list) else [record]
-        return [self._tab_of(one, is_alone=is_alone) for one in records]
+        return [self._tab_of(step_record, is_alone=is_alone) for step_record in records]
 
     def _tab_of(self, record: StepRecord, *, is_alone: bool) -> Any:
         data = self.json(record)
@@ -237,11 +237,11 @@ class StepView(SentenceView[StepRecord]):
                 if _has_room(table, is_alone=is_alone)
             ]
         weight = record.sentence.captured.weights(record.head)[record.row, record.key].item()
-        data |= {"weight": rounded(weight), "is_whole": is_alone}
-        return data if is_alone else packed(data, bits=24)
+        data |= {"weight": round6(weight), "is_whole": is_alone}
+        return data if is_alone else pack_for_page(data, bits=24)
 
 
-def _walked(
+def _walk_head(
     subject: view.Subject,
     sentence: HeadsRecord,
     place: tuple[HeadId, int],
@@ -253,10 +253,10 @@ def _walked(
     from tformer_cli.inspect.walkthrough.walkthrough import walk_through
 
     (head, row), labels = place, tuple(subject.labels)
-    one = Subject(sentence=sentence, head=head, row=row, output_labels=labels)
+    walked = Subject(sentence=sentence, head=head, row=row, output_labels=labels)
     if key is not None:
-        one = replace(one, key=_visible_key(key, one))
-    record = walk_through(subject.model, one)
+        walked = replace(walked, key=_visible_key(key, walked))
+    record = walk_through(subject.model, walked)
     check_steps(record, tolerance)
     return record
 

@@ -19,7 +19,7 @@ from tformer_cli.files.regular_file import read_run_log
 from tformer_cli.heads.names import KIND_NAMES, KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import ROLES, SIGNS, Role, sign_of
 from tformer_cli.heads.selectors import HeadSelection
-from tformer_cli.inspect.data import picked
+from tformer_cli.inspect.data import to_json
 from tformer_cli.inspect.view import NoOptions, View
 from tformer_cli.show.document import BLANK, Block, Room, Text, text
 from tformer_cli.show.palette import OKABE_ITO
@@ -79,7 +79,7 @@ class TimelineView(View["HeadTimeline"]):
 
     def json(self, record: HeadTimeline) -> dict[str, Any]:
         return {
-            **picked(record, "run steps n_sentences rare_reason"),
+            **to_json(record, "run steps n_sentences rare_reason"),
             "courses": [record.describe(course) for course in record.courses],
             "figure": self.figure(record),
         }
@@ -144,10 +144,10 @@ class HeadTimeline:
 
     def first_steps(self, course: HeadCourse) -> dict[Role, int]:
         """The step at which a head had each of its roles for the first time."""
-        found: dict[Role, int] = {}
+        step_of: dict[Role, int] = {}
         for step, role in zip(self.steps, course.roles, strict=True):
-            found.setdefault(role, step)
-        return found
+            step_of.setdefault(role, step)
+        return step_of
 
     def last_change(self, course: HeadCourse) -> int | None:
         """The step at which a head was last seen in another role than before; None: at no step."""
@@ -158,11 +158,11 @@ class HeadTimeline:
 
     def first_appearances(self) -> dict[Role, tuple[int, HeadId]]:
         """The step at which any head first had each role, and the first such head."""
-        found: dict[Role, tuple[int, HeadId]] = {}
+        first_of: dict[Role, tuple[int, HeadId]] = {}
         for place, step in enumerate(self.steps):
             for course in self.courses:
-                found.setdefault(course.roles[place], (step, course.head))
-        return found
+                first_of.setdefault(course.roles[place], (step, course.head))
+        return first_of
 
     @property
     def rare_reason(self) -> str:
@@ -205,8 +205,8 @@ def read_timeline(run: Path) -> HeadTimeline:
     at_steps: dict[int, dict[HeadId, _Entry]] = {}
     for entry in read_run_log(run, HEADS_LOG, absent, _entry):
         at_steps.setdefault(entry.step, {})[entry.head] = entry
-    every = max((set(found) for found in at_steps.values()), key=len, default=set())
-    steps = [step for step, found in sorted(at_steps.items()) if set(found) == every]
+    every = max((set(heads) for heads in at_steps.values()), key=len, default=set())
+    steps = [step for step, heads in sorted(at_steps.items()) if set(heads) == every]
     if not steps:
         raise DataError(f"{run / HEADS_LOG}: has no step yet; wait until the run has begun")
     return HeadTimeline(
@@ -219,7 +219,7 @@ def read_timeline(run: Path) -> HeadTimeline:
                 roles=tuple(at_steps[step][head].role for step in steps),
                 metrics=at_steps[steps[-1]][head].metrics,
             )
-            for head in _ordered(every)
+            for head in _sort_heads(every)
         ),
     )
 
@@ -241,7 +241,7 @@ class _Entry(NamedTuple):
     metrics: dict[str, float]
 
 
-def _ordered(heads: set[HeadId]) -> Sequence[HeadId]:
+def _sort_heads(heads: set[HeadId]) -> Sequence[HeadId]:
     return sorted(heads, key=lambda head: (KINDS.index(head.kind), head))
 
 

@@ -42,8 +42,8 @@ class _Logits(NamedTuple):
 
     @property
     def ranked(self) -> list[int]:
-        found: list[int] = self.logits.sort(descending=True, stable=True).indices.tolist()
-        return found
+        ids: list[int] = self.logits.sort(descending=True, stable=True).indices.tolist()
+        return ids
 
     @property
     def total(self) -> str:
@@ -113,16 +113,16 @@ def _pooled(model: EncoderOnly, observed: Observed, subject: Subject) -> Step:
     ]
     checks = [check(word, compared, observed.hidden[0])]
     if isinstance(model, Classifier):
-        found, labels = _Logits.of(model, compared, name), subject.output_labels
+        logits, labels = _Logits.of(model, compared, name), subject.output_labels
         word, chosen = "label", labels.index(subject.sentence.target)
-        formulas += [found.formula, "probability = softmax(l)"]
+        formulas += [logits.formula, "probability = softmax(l)"]
         says += (
             f" Each of the {len(labels)} labels has a row in E. The label here is {labels[chosen]}"
-            f", p = {found.probabilities[chosen].item():.4f}. {found.total}"
+            f", p = {logits.probabilities[chosen].item():.4f}. {logits.total}"
         )
-        tables.append(found.table("labels", labels, found.ranked, chosen))
+        tables.append(logits.table("labels", labels, logits.ranked, chosen))
         checks = [check("pooled", compared, observed.hidden[0])]
-        checks += found.checks(observed.logits[0], "labels")
+        checks += logits.checks(observed.logits[0], "labels")
     return Step(
         name=word,
         title=f"From all last hidden states to a {word}",
@@ -155,19 +155,19 @@ def _placed(model: PositionPredictor, observed: Observed, subject: Subject) -> S
         vectors |= {f"before {norm.name}": activated, "t": norm.after}
         formulas = [f"t = {norm.name}({model.config.activation}({_formula(model.transform, 'h')}))"]
     compared, name = list(vectors.items())[-1][::-1]
-    found, labels = _Logits.of(model, compared, name), subject.output_labels
-    chosen = chosen_of.get(position, found.ranked[0])
+    logits, labels = _Logits.of(model, compared, name), subject.output_labels
+    chosen = chosen_of.get(position, logits.ranked[0])
     word = "label" if sentence.gives_labels else "word"
     return Step(
         name=word,
         title=f"From the last hidden state to a {word}",
-        formulas=(*formulas, found.formula, "p = softmax(l)"),
+        formulas=(*formulas, logits.formula, "p = softmax(l)"),
         says=f"h is what the remaining layers make of position {position}, "
-        f"{sentence.source_pieces[position]}; {found.says(labels, chosen, word)}",
-        tables=(_vectors("h", vectors), found.words(labels, chosen, f"{word}s")),
+        f"{sentence.source_pieces[position]}; {logits.says(labels, chosen, word)}",
+        tables=(_vectors("h", vectors), logits.words(labels, chosen, f"{word}s")),
         checks=(
             check(name, compared, observed.hidden[position]),
-            *found.checks(observed.logits[position], f"{word}s"),
+            *logits.checks(observed.logits[position], f"{word}s"),
         ),
     )
 
@@ -186,15 +186,15 @@ def _word(model: Inspected, observed: Observed, subject: Subject) -> Step:
     sentence, is_source = subject.sentence, subject.head.kind == "enc"
     position = len(sentence.input_pieces) - 1 if is_source else subject.row
     chosen = sentence.captured.target_ids[position]
-    found = _Logits.of(model, observed.hidden[position], "h")
+    logits = _Logits.of(model, observed.hidden[position], "h")
     labels = subject.output_labels
     which = "the last decoder position" if is_source else f"decoder position {position}"
     return Step(
         name="word",
         title="From the last hidden state to a word",
-        formulas=(found.formula, "p = softmax(l)"),
+        formulas=(logits.formula, "p = softmax(l)"),
         says=f"h is what the remaining layers make of {which}, which has read "
-        f"{sentence.input_pieces[position]}; {found.says(labels, chosen)}",
-        tables=(_vectors("h", {"h": observed.hidden[position]}), found.words(labels, chosen)),
-        checks=found.checks(observed.logits[position], "words"),
+        f"{sentence.input_pieces[position]}; {logits.says(labels, chosen)}",
+        tables=(_vectors("h", {"h": observed.hidden[position]}), logits.words(labels, chosen)),
+        checks=logits.checks(observed.logits[position], "words"),
     )

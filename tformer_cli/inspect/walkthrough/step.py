@@ -186,9 +186,9 @@ def find_token(wanted: str, pieces: Sequence[str], option: str = "--token") -> i
     position from 0, or from the end if it is negative, unless the sentence has it as a token.
     """
     for text, number in _readings(wanted):
-        found = _starts(text, pieces)
-        if number <= len(found):
-            return found[number - 1]
+        places = _starts(text, pieces)
+        if number <= len(places):
+            return places[number - 1]
     if _POSITION.fullmatch(wanted) and -len(pieces) <= int(wanted) < len(pieces):
         return int(wanted) % len(pieces)
     listed = ", ".join(f"{place} {piece}" for place, piece in enumerate(pieces))
@@ -207,14 +207,14 @@ def _starts(text: str, pieces: Sequence[str]) -> list[int]:
         return []
     spelled = [_text_of(piece) for piece in pieces]
     for fold in (str, str.casefold):
-        found = [
+        spans = [
             (start, stop)
             for start in range(len(pieces))
             if (stop := _run_end(fold(text.strip()), [fold(s) for s in spelled], start))
         ]
-        whole = [start for start, stop in found if _is_whole(spelled, start, stop)]
-        if found:
-            return whole or [start for start, _ in found]
+        whole = [start for start, stop in spans if _is_whole(spelled, start, stop)]
+        if spans:
+            return whole or [start for start, _ in spans]
     return []
 
 
@@ -279,7 +279,7 @@ def example_row(record: HeadsRecord, head: HeadId) -> int:
         return 0
     distances = abs(words.max(axis=1) - EXAMPLE_WEIGHT)
     labels = record.row_labels(head.kind)[first_row:-1]
-    is_short = [sum(map(str.isalpha, one)) < EXAMPLE_LETTERS for one in labels]
+    is_short = [sum(map(str.isalpha, label)) < EXAMPLE_LETTERS for label in labels]
     return first_row + int((distances + is_short).argmin())
 
 

@@ -76,7 +76,7 @@ class NormTrace:
         return ("r/√(mean(r²)+ε)", standardized), ("γ", self.scale), ("RMS(r)", self.after)
 
 
-def normed(rows: Tensor, norm: Norm) -> Tensor:
+def normalize_rows(rows: Tensor, norm: Norm) -> Tensor:
     linear = LinearNorm.of(norm, rows)
     return linear.apply(rows) + linear.shift
 
@@ -90,7 +90,7 @@ def norm_trace(before: Tensor, norm: Norm) -> NormTrace:
         deviation=linear.deviation.item(),
         scale=linear.scale,
         shift=linear.shift,
-        after=normed(before[None], norm)[0],
+        after=normalize_rows(before[None], norm)[0],
     )
 
 
@@ -169,7 +169,7 @@ def trace_head(
         stream = stream.clone()
         stream[row] = embedding.result
     is_pre_norm = model.config.norm == "pre"
-    entering = normed(stream, place.own_norm) if is_pre_norm else stream
+    entering = normalize_rows(stream, place.own_norm) if is_pre_norm else stream
     memory = observed.memory if head.kind == "cross" else entering
     projected = _project(place.attention, entering, memory, observed.query)
     all_weights, all_context = _all_heads(projected, observed.visible)
@@ -251,10 +251,10 @@ def _project(
         turned = [positions.turned(heads, slice(0, heads.shape[1])) for heads in turned]
     device = attention.in_projection.weight.device  # where its own terms lie
     with torch.no_grad():
-        given = [heads[None].to(device) for heads in turned]
+        both = [heads[None].to(device) for heads in turned]
         if attention.relative is not None:
-            given[0] = attention.relative.queries(given[0])
-        compared = similarity.queries(given[0]), similarity.keys(given[1])
+            both[0] = attention.relative.queries(both[0])
+        compared = similarity.queries(both[0]), similarity.keys(both[1])
         own_bias = similarity.bias(*compared)
         at = torch.arange(keys.shape[1], device=device)
         bias = attention.position_bias(compared[0], at, at)
@@ -263,7 +263,7 @@ def _project(
     if own_bias is not None:
         own_bias = own_bias[0].expand(n_heads, len(entering), len(memory)).cpu()
     is_changed = positions.turns or attention.relative is not None
-    is_changed |= compared[0] is not given[0] or compared[1] is not given[1]
+    is_changed |= compared[0] is not both[0] or compared[1] is not both[1]
     return _Projected(
         queries,
         keys,
@@ -335,8 +335,8 @@ def _patch(
         return "c", exact(images.class_token), None
     with torch.no_grad():
         whole = images.images(torch.tensor([pixel_ids], device=images.patches.weight.device))
-        found = patches_of(whole, config.patch_size)[0, row - int(config.class_token)]
-    pixels, (weight, bias) = exact(found), _exact(images.patches)
+        patch = patches_of(whole, config.patch_size)[0, row - int(config.class_token)]
+    pixels, (weight, bias) = exact(patch), _exact(images.patches)
     formula = "W·p" if bias is None else "W·p + b"
     return formula, functional.linear(pixels, weight, bias), pixels
 

@@ -52,8 +52,8 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     head, row, query, keys = subject.head, subject.row, subject.query, subject.keys
     rows, labels, formulas, checks = [trace.stream[row]], ["x"], [], []
     if trace.embedding is not None:
-        given, labels_given, formula = _embedded(trace.embedding)
-        rows, labels = [*given, *rows], [*labels_given, *labels]
+        embedded, labels_given, formula = _describe_embedding(trace.embedding)
+        rows, labels = [*embedded, *rows], [*labels_given, *labels]
         formulas.append(formula)
         says = _begins(trace.embedding)
         if trace.embedding.norm is not None:
@@ -85,7 +85,7 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     )
 
 
-def _embedded(embedding: EmbeddingTrace) -> tuple[list[Tensor], list[str], str]:
+def _describe_embedding(embedding: EmbeddingTrace) -> tuple[list[Tensor], list[str], str]:
     formula, rows, labels = embedding.formula, [], []
     if embedding.position is not None:
         formula += " + PE(position)"
@@ -132,7 +132,7 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
             )
         ),
         says=f"The token asks with q; every token it may look at answers with its key k and hands "
-        f"over its value v. Each has d_k = {width} numbers.{_shared(trace, subject)}",
+        f"over its value v. Each has d_k = {width} numbers.{_describe_sharing(trace, subject)}",
         tables=(
             Table("q", "query", (query,), trace.query[None]),
             Table("k", "keys", keys, trace.key, marked_row=worked),
@@ -170,7 +170,7 @@ def _projection(trace: HeadTrace, matrix: str) -> str:
     return f"·W_{matrix}" + (f" + b_{matrix}" if trace.has_bias else "")
 
 
-def _shared(trace: HeadTrace, subject: Subject) -> str:
+def _describe_sharing(trace: HeadTrace, subject: Subject) -> str:
     if not trace.attention.has_projections:
         return " This model has no projections: each head has its own numbers of x."
     n_sharing = trace.attention.n_heads // trace.attention.n_key_heads

@@ -122,7 +122,7 @@ class AttentionSublayer(Observed):
     output: Tensor  # (Q, D) the model's own: the sum, after its norm if any
 
     def weights(self) -> Tensor:
-        mask, bias = (None if one is None else one.cpu() for one in (self.tap.mask, self.tap.bias))
+        mask, bias = (None if t is None else t.cpu() for t in (self.tap.mask, self.tap.bias))
         bias = None if bias is None else bias.double()
         both = self.query[None], self.key[None]
         return attention_weights(*both, mask, bias=bias, scale=self.tap.scale)[0]
@@ -137,7 +137,7 @@ def observe_sublayers(
     """Runs a pair as `forced_pass` does and takes down every attention and its sum."""
     layers = [(kind, layer) for kind, layer, _ in attentions(model)]
     observed = observe(model, source_ids, target_input_ids, layers)
-    return [_sublayer(model, *layer, one) for layer, one in zip(layers, observed, strict=True)]
+    return [_sublayer(model, *layer, call) for layer, call in zip(layers, observed, strict=True)]
 
 
 def value_norms(sublayer: AttentionSublayer) -> Tensor:
@@ -383,11 +383,11 @@ def rollout_maps(maps: AttentionMaps) -> AttentionMaps:
 
 def alti_maps(maps: AttentionMaps, sublayers: list[AttentionSublayer]) -> AttentionMaps:
     """Rolls ALTI's contributions out; of `maps` only the tokens are taken."""
-    found = {(s.kind, s.layer): contributions(s) for s in sublayers}
+    parts = {(s.kind, s.layer): contributions(s) for s in sublayers}
     mixing: Layers = {
-        kind: [one.shares for place, one in found.items() if place[0] == kind] for kind in KINDS
+        kind: [part.shares for place, part in parts.items() if place[0] == kind] for kind in KINDS
     }
-    return _rolled_out(maps, mixing, {place: one.residual for place, one in found.items()})
+    return _rolled_out(maps, mixing, {place: part.residual for place, part in parts.items()})
 
 
 def _norm_maps(maps: AttentionMaps, sublayers: list[AttentionSublayer]) -> AttentionMaps:
@@ -427,5 +427,5 @@ def _is_below(place: tuple[Kind, int], kind: Kind, layer: int) -> bool:
 def _with_layers(
     maps: AttentionMaps, layers: Layers, residuals: dict[HeadId, float]
 ) -> AttentionMaps:
-    enc, dec, cross = (tuple(one.float().numpy() for one in layers[kind]) for kind in KINDS)
+    enc, dec, cross = (tuple(tensor.float().numpy() for tensor in layers[kind]) for kind in KINDS)
     return replace(maps, enc=enc, dec=dec, cross=cross, residuals=residuals)
