@@ -159,7 +159,7 @@ class OneLineErrors(LazyGroup):
         except ModuleNotFoundError as error:
             if error.name not in LEFT_OUT:
                 _end(given, error, _fault(error), 1)
-            command = next((one for one in given if not one.startswith("-")), "tformer")
+            command = next((word for word in given if not word.startswith("-")), "tformer")
             advice = installing("train")  # an extra of the runtime; the whole asks for torch itself
             advice = advice if RUNTIME in advice else f"pip install {error.name}"
             missing = f"needs {error.name}, which is not installed"

@@ -104,12 +104,14 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             from tformer_cli.foreign.import_model import sources_of
 
             # Only an import tells which files a foreign model is made of
-            check_outputs(outputs, [one for model in imported for one in sources_of(*model)])
+            check_outputs(outputs, [source for model in imported for source in sources_of(*model)])
         for parameter, role in self._paths():
             if role is PathRole.reads_model and (paths := _paths_of(ctx.params[parameter.name])):
                 check_heads(ctx.params, Path(paths[0]))
         # Guarded until the end: a file may become an input's while the command runs
-        with guarded({one.path: one.name for one in outputs if one.writes is Writes.FILE}):
+        with guarded(
+            {output.path: output.name for output in outputs if output.writes is Writes.FILE}
+        ):
             return super().invoke(ctx)
 
     def _check_texts(self, ctx: Any) -> None:  # noqa: ANN401 - click's
@@ -164,12 +166,12 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         say = partial(note, quiet=bool(values.get("quiet")))
         imported: list[tuple[str, Path, Path]] = []
 
-        def resolved(one: Path) -> Path:
-            if may_be_ours(one) and not is_view:  # which needs none of the modules that import
-                return one
+        def resolved(model: Path) -> Path:
+            if may_be_ours(model) and not is_view:  # which needs none of the modules that import
+                return model
             from tformer_cli.foreign.import_model import float_twin, resolve_model
 
-            path = resolve_model(one, say, weights)
+            path = resolve_model(model, say, weights)
             return float_twin(path, say) if is_view else path
 
         for parameter, role in self._paths():
@@ -188,13 +190,15 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 if path != Path(value):
                     imported.append((name_of(parameter), Path(value), path))
             elif role is PathRole.reads_model:
-                named = [Path(one) for one in _paths_of(value)]
-                found = [resolved(one) for one in named]
-                values[parameter.name] = found if isinstance(value, (list, tuple)) else found[0]
+                named = [Path(name) for name in _paths_of(value)]
+                directories = [resolved(model) for model in named]
+                values[parameter.name] = (
+                    directories if isinstance(value, (list, tuple)) else directories[0]
+                )
                 imported += [
-                    (name_of(parameter), one, directory)
-                    for one, directory in zip(named, found, strict=True)
-                    if one != directory
+                    (name_of(parameter), model, directory)
+                    for model, directory in zip(named, directories, strict=True)
+                    if model != directory
                 ]
         return imported
 
@@ -253,8 +257,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         declared = {} if self.callback is None else held_formats(self.callback)
         if name in declared:
             return declared[name]
-        formats = [one for one in self.params if "--format" in one.opts]
-        named = [name for one in formats for name in value_of(one).split("|")]
+        formats = [parameter for parameter in self.params if "--format" in parameter.opts]
+        named = [name for parameter in formats for name in value_of(parameter).split("|")]
         found = frozenset(CONTENTS.get(name, "text") for name in named) or Holds({"text"})
         # A command refuses to write text into such a name, so text that is there is not its own
         kind = CONTENTS.get(path.suffix.removeprefix(".").lower(), "JSON")
@@ -432,9 +436,9 @@ def name_of(parameter: Any) -> str:  # noqa: ANN401 - Typer's
 
 def check_earlier_values(given: Mapping[str, Any]) -> None:
     """Refuses values of earlier versions before the parser, which would say less."""
-    for one in _paths_of(given.get("engine")):
-        if one in EARLIER_ENGINES:
-            raise UsageError(f"--engine {one}: is gone; write {EARLIER_ENGINES[one]}")
+    for engine in _paths_of(given.get("engine")):
+        if engine in EARLIER_ENGINES:
+            raise UsageError(f"--engine {engine}: is gone; write {EARLIER_ENGINES[engine]}")
 
 
 def is_given(ctx: Any, name: str) -> bool:  # noqa: ANN401 - click's

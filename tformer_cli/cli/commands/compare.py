@@ -41,15 +41,15 @@ FORMATS = ("text", "json", "markdown", "latex", "html")
 
 def _named(systems: Sequence[str]) -> dict[str, str]:
     """Separates NAME=FILE into names and files; without a name it is that of the file."""
-    found: dict[str, str] = {}
-    for one in systems:
-        name, path = named_path(one)
+    files: dict[str, str] = {}
+    for system in systems:
+        name, path = named_path(system)
         name = name or Path(path).name
         # The report names systems in tables, where two alike cannot be told apart
-        if name in found:
+        if name in files:
             raise UsageError(f"SYSTEM: two are called {name}; give names, as in NAME={path}")
-        found[name] = path
-    return found
+        files[name] = path
+    return files
 
 
 def compare(
@@ -96,7 +96,7 @@ def compare(
     _check_files(test_sets, manifest, settings.train_text, output)
     from tformer_cli.evaluate import compare as workflow
 
-    files = [path for one in test_sets.values() for path in one.paths]
+    files = [path for test_set in test_sets.values() for path in test_set.paths]
     prompt_at_terminal(files=files, quiet=quiet)
     read = LineCounts()
     how: Any = {
@@ -114,16 +114,16 @@ def compare(
     else:
         from tformer_cli.evaluate.comparison.report import comparison_document
 
-        found = workflow.compare(test_sets, settings, **how)
+        comparisons = workflow.compare(test_sets, settings, **how)
         test = workflow.test_settings(settings)
         record = {
             "schema": SCHEMA,
             "test": test.name,
             "samples": test.n_samples,
             "seed": test.seed,
-            "test_sets": [asdict(one) for one in found],
+            "test_sets": [asdict(comparison) for comparison in comparisons],
         }
-        document = comparison_document(found)
+        document = comparison_document(comparisons)
     warn_of_bytes(read)
     with results(output) as stream:
         write_result(stream, output, chosen, lambda: record, lambda: document)
@@ -165,8 +165,8 @@ def _check_files(
     test_sets: dict[str, TestSetFiles], manifest: Path | None, train: str | None, output: str
 ) -> None:
     """Checks that stdin is read once, and that a manifest's files are not written over."""
-    named = [path for one in test_sets.values() for path in one.paths]
-    given = [*named, *(Path(one) for one in (train, manifest) if one is not None)]
+    named = [path for test_set in test_sets.values() for path in test_set.paths]
+    given = [*named, *(Path(file) for file in (train, manifest) if file is not None)]
     check_stdin_is_read_once(given)
     # A manifest's files are no arguments: the base of all commands has not seen them
     inputs = [NamedPath(name="--manifest", path=path) for path in named]

@@ -108,8 +108,8 @@ def evaluate(
             "tokenize": None if scores.tokenize == "13a" else scores.tokenize,
             "confidence": scores.confidence or None,
         }
-        one = TASKS[read_config(model).task].one
-        _check_has_no_search(options, {**given, **decoding}, f"MODEL is {one}; omit it")
+        kind = TASKS[read_config(model).task].one
+        _check_has_no_search(options, {**given, **decoding}, f"MODEL is {kind}; omit it")
         _evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
         return
     if texts.baseline_model is not None:
@@ -268,7 +268,7 @@ def _evaluate_labels(
     # An image that cannot be read has an empty label
     counts = ResultCounts(damaged=result.predicted.count(""))
     warn_of_results(counts, blank="omitted from the scores")
-    changes = [one for labels in given for one in compare_predictions(result, labels)]
+    changes = [change for labels in given for change in compare_predictions(result, labels)]
     if as_json:
         more = _change_record(changes, "examples") if changes else {}
         write_line(json.dumps(result.record() | more, ensure_ascii=False))
@@ -301,8 +301,8 @@ def _evaluate_text(
     # A list: the baseline reads the same lines again
     lines = list(texts.lines(read, quiet=quiet))
     # Both before either is scored: a wrong baseline is an error at once
-    for one in (model, *([] if baseline is None else [baseline])):
-        _check_reads_text(one)
+    for path in (model, *([] if baseline is None else [baseline])):
+        _check_reads_text(path)
     from tformer_cli.evaluate import evaluate as workflow
 
     result: TextEvaluation[Any]
@@ -366,25 +366,25 @@ def _change_record(changes: "Sequence[PairedDifference]", units: str) -> dict[st
     return {
         "changes": [
             {
-                "measure": one.name.lower().replace(" ", "_"),
-                "baseline": one.baseline,
-                "value": one.value,
-                "difference": one.difference,
-                "ci95": [one.low, one.high],
-                "p_value": one.p_value,
+                "measure": change.name.lower().replace(" ", "_"),
+                "baseline": change.baseline,
+                "value": change.value,
+                "difference": change.difference,
+                "ci95": [change.low, change.high],
+                "p_value": change.p_value,
             }
-            for one in changes
+            for change in changes
         ],
         "test": _test_signature(units),
     }
 
 
 def _change_lines(changes: "Sequence[PairedDifference]", units: str, digits: int) -> Iterator[str]:
-    for one in changes:
-        interval = f"95 % {one.low:+.{digits}f} to {one.high:+.{digits}f}"
+    for change in changes:
+        interval = f"95 % {change.low:+.{digits}f} to {change.high:+.{digits}f}"
         yield (
-            f"{one.name} change  {one.difference:+.{digits}f}  from {one.baseline:.{digits}f}, "
-            f"{interval}, p = {one.p_value:.4f}"
+            f"{change.name} change  {change.difference:+.{digits}f}  "
+            f"from {change.baseline:.{digits}f}, {interval}, p = {change.p_value:.4f}"
         )
     yield f"test  {_test_signature(units)}"
 

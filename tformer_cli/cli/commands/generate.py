@@ -121,11 +121,11 @@ def generate(
 
     counts = ResultCounts(n_best=writing.n_best)
 
-    def render(one: "Generation") -> str:
+    def render(generation: "Generation") -> str:
         # A prompt of a file or stdin is a line: N lines in are N lines out
         is_one_line, lists_texts = prompts is not None, writing.n_best > 1
         return format_generation(
-            one, writing.output_format, lists_texts=lists_texts, is_one_line=is_one_line
+            generation, writing.output_format, lists_texts=lists_texts, is_one_line=is_one_line
         )
 
     with results(files.output) as stream:
@@ -144,7 +144,7 @@ def generate(
             **decoding,
         ).generator
         # Python turns bytes of an argument that are not UTF-8 into lone surrogates
-        given = [without_surrogates(one) for one in prompt or ()]
+        given = [without_surrogates(text) for text in prompt or ()]
         if prompts is not None:
             size = writing.buffer_lines or (1 if is_typed else BUFFER_PROMPTS)
             lines = rendered(generator.stream(prompts, size), counts, render)

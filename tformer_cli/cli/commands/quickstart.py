@@ -106,7 +106,7 @@ class Quickstart:
 
     def next_commands(self, run: Path, page: Path) -> list[str]:
         first = f"Every head of {self.page}: open {page} in a browser. Next, try:"
-        return [first, *(f"  {one.format(run)}" for one in (*self.commands, LIVE))]
+        return [first, *(f"  {command.format(run)}" for command in (*self.commands, LIVE))]
 
 
 def show_quickstart(

@@ -171,17 +171,17 @@ def score(
     counts = ResultCounts()
     with results(pairs.output) as stream:
         opened = opened_model(model, "score", quiet=quiet, **vars(options))
-        found: Iterable[list[Any]]
+        buffers: Iterable[list[Any]]
         if (name := pairs.n_best_file) is not None:
             # The sources are needed in any order, and a line may have many hypotheses
             ranked = workflow.rank_again(opened, list(given[0]), given[1], name)
-            found = ([one] for one in ranked)
+            buffers = ([result] for result in ranked)
         else:
             lines = given[0] if len(given) == 1 else aligned_pairs(given[0], given[1])
-            found = workflow.scored_lines(opened, lines, pictures.damaged)
+            buffers = workflow.scored_lines(opened, lines, pictures.damaged)
         write_lines(
             stream,
-            rendered(found, counts, lambda one: one.line(pairs.output_format)),
+            rendered(buffers, counts, lambda result: result.line(pairs.output_format)),
             counts,
             doing="scoring",
             output=pairs.output,

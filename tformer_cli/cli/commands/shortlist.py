@@ -171,8 +171,8 @@ def shortlist(
         lexicon = workflow.lexicon_of(tokenizer)
         linked = _linked(opened, lines, others, links, report, quiet=quiet)
         with line_progress(None, "aligning", quiet=quiet) as progress:
-            for one in linked:
-                lexicon.add(*one)
+            for pair in linked:
+                lexicon.add(*pair)
                 progress.update(report.lines)
         # Inside `results`, which then leaves no file
         if not lexicon.n_linked:

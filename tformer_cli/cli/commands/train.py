@@ -113,11 +113,11 @@ def train(
             chosen = next(iter(recipes.values()))
             _show(chosen, own.sampled(chosen) if own else chosen, kind, processes, quiet=quiet)
             return
-        for directory, one in recipes.items():
+        for directory, recipe_of_run in recipes.items():
             if kind.seeds:
-                note(f"{directory}: seed {one.training.seed}", quiet=quiet)
+                note(f"{directory}: seed {recipe_of_run.training.seed}", quiet=quiet)
             run_training(
-                one,
+                recipe_of_run,
                 directory,
                 device=processes.device,
                 fresh=fresh,
@@ -149,13 +149,13 @@ def _prepared(
     name, text = (files[0], None) if own is None else (own.name, own.chosen.text)
     recipes = {
         # What is said of one run holds for the others
-        directory: one.load(name, directory, fresh=fresh, quiet=quiet or number > 0, text=text)
-        for number, (directory, one) in enumerate(runs.items())
+        directory: options.load(name, directory, fresh=fresh, quiet=quiet or number > 0, text=text)
+        for number, (directory, options) in enumerate(runs.items())
     }
     is_first = not launched().agent
-    for directory, one in recipes.items():
+    for directory, recipe in recipes.items():
         kind.check(directory, group, may_ask=is_first)
-        if kind.seeds and kind.trains and own is None and not one.data.valid:
+        if kind.seeds and kind.trains and own is None and not recipe.data.valid:
             raise UsageError("--seeds: the recipe needs data.valid, to compare the runs by")
     # The processes of an agent find what it has written
     if own is not None and is_first:

@@ -112,7 +112,7 @@ class RecipeOptions:
             "training.seed": ("--seed", self.seed),
             "training.precision": ("--precision", self.precision.replace("auto", "") or None),
         }
-        return {key: one for key, one in changes.items() if one[1] is not None}
+        return {key: change for key, change in changes.items() if change[1] is not None}
 
     def _all_overrides(self, given: dict[str, tuple[str, object]]) -> list[str]:
         """The overrides of `--set`, and after them those of options."""
@@ -130,7 +130,7 @@ class RecipeOptions:
         kept = set(self.overridden)
         say = partial(note, quiet=quiet)
         complete = completion(run, say, fresh=fresh, kept=None if self.start is None else kept)
-        options = {key: one[0] for key, one in given.items()}
+        options = {key: option[0] for key, option in given.items()}
         return load_recipe(name, self._all_overrides(given), complete, options, text)
 
 
@@ -236,8 +236,8 @@ class RunOptions:
         from tformer_cli.recipe import has_run
         from tformer_cli.trainer.processes.launch import launched
 
-        seeds = [one.strip() for one in self.seeds.split(",")]
-        are_numbers = all(one.isascii() and one.isdecimal() for one in seeds)
+        seeds = [seed.strip() for seed in self.seeds.split(",")]
+        are_numbers = all(seed.isascii() and seed.isdecimal() for seed in seeds)
         # First their digits are counted: of thousands Python makes no number
         for seed in seeds if are_numbers else ():
             if len(seed) > len(str(LARGEST_SEED)) or int(seed) > LARGEST_SEED:
@@ -254,7 +254,7 @@ class RunOptions:
         if has_run(run):
             raise UsageError(f"--seeds: {run} holds a single run; name another directory")
         changed = {int(seed): replace(changes, seed=int(seed)) for seed in seeds}
-        return {run / f"seed-{seed}": one for seed, one in changed.items()}
+        return {run / f"seed-{seed}": options for seed, options in changed.items()}
 
     @property
     def trains(self) -> bool:

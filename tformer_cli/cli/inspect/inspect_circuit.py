@@ -110,7 +110,10 @@ def _given(
 
 
 def _note_refused(record: CircuitsRecord, *, quiet: bool) -> None:
-    for one in record.models:
-        if one.refused:
-            n_refused = count_of(len(one.refused), "pair")
-            note(f"{one.model.name} refused {n_refused}, such as {one.refused[0]}", quiet=quiet)
+    for circuit in record.models:
+        if circuit.refused:
+            n_refused = count_of(len(circuit.refused), "pair")
+            note(
+                f"{circuit.model.name} refused {n_refused}, such as {circuit.refused[0]}",
+                quiet=quiet,
+            )

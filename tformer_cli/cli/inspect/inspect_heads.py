@@ -371,7 +371,7 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
     summaries = inspector.summaries()
     if not summaries:
         warn("--heads: no head meets the conditions")
-    residual = max((one.residual for one in summaries), default=0.0)
+    residual = max((summary.residual for summary in summaries), default=0.0)
     check_residual(residual, options.verify, "of the corpus")
     reason = NO_RARE_SENTENCE if frequencies else NO_FREQUENCIES
     reason = "" if inspector.report.rare or not has_source else reason

@@ -263,7 +263,7 @@ SEARCH_OPTIONS = (
 def view_command(view: View[Any]) -> Callable[..., None]:
     format_kind = Annotated[str | None, view_format_option(view)]
     texts_kind = TextsArgument
-    if DEFAULT_KIND not in view.tasks and any(TASKS[one].reads == "images" for one in view.tasks):
+    if DEFAULT_KIND not in view.tasks and any(TASKS[task].reads == "images" for task in view.tasks):
         texts_kind = ImagesArgument
 
     @takes_opening_options
