@@ -96,12 +96,12 @@ def _pieces_without_merge(
         made = {"".join(pair) for pair in tokenizer.merges} | {*BYTE_CHARACTERS}
         tolerated = 0  # what is added to such a vocabulary is declared
     else:
-        codes = [one.codes for one in sides if isinstance(one, PieceSide) and one.codes]
+        codes = [side.codes for side in sides if isinstance(side, PieceSide) and side.codes]
         if not codes:
             return
-        made = {"".join(pair) for one in codes for pair in one.ranks}
+        made = {"".join(pair) for table in codes for pair in table.ranks}
         made |= {piece.removesuffix(END) for piece in made}
-        is_whole = all(one.text.endswith("\n") for one in codes)
+        is_whole = all(table.text.endswith("\n") for table in codes)
         tolerated = sum(map(len, names)) // _TOLERATED if is_whole else 0
     known = {*SPECIAL_PIECES, *declared}
     lost = [

@@ -86,10 +86,10 @@ class Reader:
         first = self.take(there[0] if there else next(iter(names)))
         for name in there[1:]:
             if not np.array_equal(first, self.take(name)):
-                one, other = self._shown(name), self._shown(there[0])
+                copy, original = self._shown(name), self._shown(there[0])
                 raise ArtifactError(
-                    f"{self.where}: {one} differs from {other}, but the model has one matrix for "
-                    "both; convert the model anew"
+                    f"{self.where}: {copy} differs from {original}, but the model has one matrix "
+                    "for both; convert the model anew"
                 )
         return first
 
@@ -249,7 +249,7 @@ def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
     words: dict[str, Any] = _WEIGHT if part == "weight" else _BIAS
     templates = table.get(f"{side}.{module}", table.get(module, ()))
     if part == "bias":  # a name that is the same for weight and bias is a weight's only
-        templates = [one for one in templates if not one.endswith(".weight")]
+        templates = [template for template in templates if not template.endswith(".weight")]
     places = {"side": side, "n": int(number or 0), "n1": int(number or 0) + 1}
     return [template.format(**places, **words) for template in templates]
 
@@ -267,11 +267,11 @@ def _stacked(
     parts = [read(foreign) for foreign in foreign_names(name, table)]
     if len(parts) == 1:
         return parts[0]
-    if all(isinstance(one, Integers) for one in parts):
+    if all(isinstance(part, Integers) for part in parts):
         columns = zip(*parts, strict=True)
         integers, scale = (np.concatenate(column) for column in columns)
         return Integers(integers, scale)
-    return np.concatenate([one.real() if isinstance(one, Integers) else one for one in parts])
+    return np.concatenate([part.real() if isinstance(part, Integers) else part for part in parts])
 
 
 @dataclass(frozen=True, kw_only=True)

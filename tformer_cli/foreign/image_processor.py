@@ -136,7 +136,7 @@ def of_processor(file: Path, settings: Mapping[str, Any], kind: str) -> Preparat
             f"{file}: images have different sizes without do_center_crop, which is not supported; "
             "import another model"
         )
-    if resize and any(one < wanted for one, wanted in zip(resize * 2, size, strict=False)):
+    if resize and any(side < wanted for side, wanted in zip(resize * 2, size, strict=False)):
         raise ArtifactError(f"{file}: crops {size} out of images of {resize}; correct the file")
     if kind == "vit" and size != own_size:
         raise ArtifactError(
@@ -191,7 +191,7 @@ def of_timm(file: Path, settings: Mapping[str, Any]) -> Preparation:
     if size[0] != size[1] or not 1 <= size[0] <= _LARGEST_SIDE:
         raise ArtifactError(f"{file}: only the middle of square images is supported")
     named = values.get("interpolation") or "bicubic"
-    resample = next((one for one in RESAMPLING.values() if one == named), None)
+    resample = next((method for method in RESAMPLING.values() if method == named), None)
     if resample is None:
         raise unsupported(file, "interpolation", named)
     mean, std = (
@@ -236,6 +236,6 @@ def _sides(file: Path, name: str, value: object, *, is_square: bool) -> tuple[in
 
 
 def _numbers(file: Path, name: str, value: object) -> tuple[float, ...]:
-    if isinstance(value, list) and all(isinstance(one, int | float) for one in value):
+    if isinstance(value, list) and all(isinstance(number, int | float) for number in value):
         return tuple(map(float, value))
     raise ArtifactError(f"{file}: {name} is not a list of numbers; download the file again")

@@ -164,8 +164,8 @@ def _has_rounded(model: Path, twin: Path) -> bool:
     if configs[0].model != configs[1].model or texts[0] != texts[1]:
         return False
     integers, floats = (
-        read_weights(path / WEIGHTS, one.model, one.vocab_size, one.weight_type)
-        for path, one in zip((model, twin), configs, strict=True)
+        read_weights(path / WEIGHTS, config.model, config.vocab_size, config.weight_type)
+        for path, config in zip((model, twin), configs, strict=True)
     )
     for name, array in floats.items():
         scale = integers.get(f"{name}{SCALE}")
@@ -231,7 +231,7 @@ def foreign_model_around(file: Path) -> Path | None:
             directories.append(place.parent.parent)
     for directory in directories:
         # importers are loaded only where weights lie
-        if any(one.suffix in WEIGHT_ENDINGS for one in directory.iterdir()) and not may_be_ours(
+        if any(file.suffix in WEIGHT_ENDINGS for file in directory.iterdir()) and not may_be_ours(
             directory
         ):
             with suppress(ArtifactError):  # such as of several models' weights

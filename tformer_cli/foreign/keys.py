@@ -110,7 +110,7 @@ def _read_parts(path: Path, value: object, row: Parts, name: str) -> Iterator[st
     if not isinstance(part, dict) or not isinstance(kind, str | None):
         raise unsupported(path, name, value)
     if kind == "Sequence" and row.in_sequence:
-        for inner in (one for items in part.values() if isinstance(items, list) for one in items):
+        for inner in (item for items in part.values() if isinstance(items, list) for item in items):
             yield from _read_parts(path, inner, row, name)
     elif kind in row.kinds:
         yield from _read(path, part, {"type": USED, **row.kinds[kind]}, f"{name}.")
@@ -248,12 +248,12 @@ class Setting:
 
 def read_shape(file: Path, settings: Mapping[str, Any], table: Iterable[Setting]) -> dict[str, Any]:
     """Reads the settings of a model by tformer's names; those with two keys must agree."""
-    found: dict[str, Any] = {}
-    for one in table:
-        value = one.read(file, settings)
-        if found.setdefault(one.ours, value) != value:
+    shape: dict[str, Any] = {}
+    for setting in table:
+        value = setting.read(file, settings)
+        if shape.setdefault(setting.ours, value) != value:
             raise ArtifactError(
-                f"{file}: encoder and decoder differ in {one.theirs.removeprefix('decoder_')}, "
+                f"{file}: encoder and decoder differ in {setting.theirs.removeprefix('decoder_')}, "
                 "which is not supported; import another model"
             )
-    return found
+    return shape

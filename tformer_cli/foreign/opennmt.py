@@ -336,8 +336,8 @@ def convert_eole(path: Path) -> ForeignModel:
     if not weight_files:
         raise ArtifactError(f"{path}: has no model.00.safetensors; download the whole model")
     arrays = LazyArrays({})
-    for one in weight_files:
-        arrays |= read_safetensors(one)
+    for weight_file in weight_files:
+        arrays |= read_safetensors(weight_file)
     reader = Reader(arrays, str(path))
     # other models have factors of layers' outputs
     for name in arrays:

@@ -264,13 +264,13 @@ def _outer(
     return {"tied_embeddings": tied, "output_bias": has_bias, "source_vocab_size": n_sources}, given
 
 
-def _is_equal(one: Weight, other: Weight) -> bool:
-    if isinstance(one, Integers) and isinstance(other, Integers):
-        is_scaled_alike = np.array_equal(one.scale, other.scale)
-        return is_scaled_alike and np.array_equal(one.integers, other.integers)
-    if isinstance(one, Integers) or isinstance(other, Integers):
+def _is_equal(weight: Weight, other: Weight) -> bool:
+    if isinstance(weight, Integers) and isinstance(other, Integers):
+        is_scaled_alike = np.array_equal(weight.scale, other.scale)
+        return is_scaled_alike and np.array_equal(weight.integers, other.integers)
+    if isinstance(weight, Integers) or isinstance(other, Integers):
         return False
-    return np.array_equal(one, other)
+    return np.array_equal(weight, other)
 
 
 def _positions(reader: Reader, config: ModelConfig) -> dict[str, Weight]:

@@ -172,8 +172,8 @@ def _read_whole(file: Path, words: str) -> ByteVocabulary:
         )
     model = parts.get("model")
     model = model if isinstance(model, dict) else {}
-    found = model.get("merges", [])
-    pairs = [one.split(" ") if isinstance(one, str) else one for one in found]
+    merges = model.get("merges", [])
+    pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
     vocabulary = _vocabulary(model.get("vocab"), pairs, (file,), words)
     pieces = {**vocabulary.pieces, **added_of(parts, file)}
     return replace(vocabulary, pieces=pieces, notes=tuple(notes))
@@ -181,7 +181,9 @@ def _read_whole(file: Path, words: str) -> ByteVocabulary:
 
 def _check_same(file: Path, whole: ByteVocabulary, listed: ByteVocabulary) -> None:
     """Refuses a tokenizer.json beside a vocab.json and merges.txt of another tokenizer."""
-    other = next((one for one, n in listed.pieces.items() if whole.pieces.get(one) != n), None)
+    other = next(
+        (piece for piece, n in listed.pieces.items() if whole.pieces.get(piece) != n), None
+    )
     if other is not None:
         what = f"vocab.json has another id of {json.dumps(other)[:40]}"
     elif whole.merges != listed.merges:
@@ -318,8 +320,10 @@ def _compare_steps(steps: Sequence[str], named: str, *, is_qwen2: bool) -> list[
 def _steps(content: Mapping[str, Any]) -> list[str]:
     """Lists the steps by which a tokenizer.json cuts texts: their patterns, or else types."""
     parts = [*parts_of(content.get("normalizer")), *parts_of(content.get("pre_tokenizer"))]
-    patterns = [one["pattern"] if isinstance(one.get("pattern"), dict) else {} for one in parts]
-    steps = [str(more.get("Regex", one["type"])) for one, more in zip(parts, patterns, strict=True)]
+    patterns = [part["pattern"] if isinstance(part.get("pattern"), dict) else {} for part in parts]
+    steps = [
+        str(more.get("Regex", part["type"])) for part, more in zip(parts, patterns, strict=True)
+    ]
     return [step for step in steps if step != "Sequence"]
 
 
@@ -327,10 +331,10 @@ def _puts_space(content: Mapping[str, Any]) -> bool:
     """Returns whether a tokenizer.json puts a space before texts."""
     parts = [*parts_of(content.get("normalizer")), *parts_of(content.get("pre_tokenizer"))]
     return any(
-        one.get("type") == "Prepend"
-        or one.get("prepend_scheme") in ("always", "first")
-        or one.get("add_prefix_space") is True
-        for one in parts
+        part.get("type") == "Prepend"
+        or part.get("prepend_scheme") in ("always", "first")
+        or part.get("add_prefix_space") is True
+        for part in parts
     )
 
 

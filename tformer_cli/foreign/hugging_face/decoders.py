@@ -285,7 +285,7 @@ def _special_ids(directory: ModelDirectory, layout: Layout) -> dict[str, int | N
     ids = {name: layout.ids[token] for name, token in named.items()}
     if not directory.config.target_eos:  # the token is in the vocabulary, but ends no text
         ids["eos_token_id"] = -1
-    return {name: one if one >= 0 else None for name, one in ids.items()}
+    return {name: token_id if token_id >= 0 else None for name, token_id in ids.items()}
 
 
 def family_of(directory: ModelDirectory) -> Family:

@@ -689,7 +689,7 @@ def _read_t5(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _write_t5(config: ModelConfig) -> dict[str, Any]:
     projection = [
-        name for name, one in PROJECTIONS.items() if one == (config.activation, config.gated)
+        name for name, form in PROJECTIONS.items() if form == (config.activation, config.gated)
     ]
     return {
         "d_kv": config.head_width,

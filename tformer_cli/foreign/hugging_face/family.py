@@ -122,7 +122,8 @@ class Family:
     @property
     def keys(self) -> Keys:
         named = {
-            one.theirs: USED if one.values is None else only(*one.values) for one in self.settings
+            setting.theirs: USED if setting.values is None else only(*setting.values)
+            for setting in self.settings
         }
         return Keys("config.json", self.title, {**CONFIG_ROWS, **named, **self.rows})
 
@@ -130,8 +131,10 @@ class Family:
     def known(self) -> Mapping[str, Container[Any]]:
         """Settings of models that the family's classes can hold."""
         read = {
-            one.ours: ANY if one.values is None else tuple(dict.fromkeys(one.values.values()))
-            for one in self.settings
+            setting.ours: ANY
+            if setting.values is None
+            else tuple(dict.fromkeys(setting.values.values()))
+            for setting in self.settings
         }
         fixed = {name: (value,) for name, value in self.fixed.items()}
         return {**_KNOWN, "pooler": ("none", self.pooler), **fixed, **read, **self.also}
@@ -144,7 +147,10 @@ class Family:
         """Returns what config.json says of a model, without its vocabulary and labels."""
         return {
             **self.written,
-            **{one.theirs: one.write(getattr(config, one.ours)) for one in self.settings},
+            **{
+                setting.theirs: setting.write(getattr(config, setting.ours))
+                for setting in self.settings
+            },
             **{theirs: getattr(config, ours) for theirs, ours in self.dropouts.items()},
             **self.write_more(config),
             "dtype": "float32",
@@ -153,7 +159,7 @@ class Family:
     def prefixed(self, weights: Mapping[str, Tensor], *, has_head: bool) -> dict[str, Tensor]:
         """Gives weights the prefix that the class of a model with a head looks for."""
         names = {n: f"{self.prefix}{n}" if has_head and self.has_prefix(n) else n for n in weights}
-        return {names[n]: one.detach().clone().contiguous() for n, one in weights.items()}
+        return {names[n]: weight.detach().clone().contiguous() for n, weight in weights.items()}
 
     def has_prefix(self, name: str) -> bool:
         """Returns whether a weight is the body's, whose names begin with a prefix."""

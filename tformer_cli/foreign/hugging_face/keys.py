@@ -461,12 +461,12 @@ def surrounding(file: Path, part: object) -> tuple[tuple[str, ...], tuple[str, .
     """The tokens that a post-processor puts before and behind a text."""
     before, behind = [], []
     try:
-        for one in _post_processors(part):
-            if "cls" in one:
-                before.append(str(one["cls"][0]))
-                behind.append(str(one["sep"][0]))
+        for processor in _post_processors(part):
+            if "cls" in processor:
+                before.append(str(processor["cls"][0]))
+                behind.append(str(processor["sep"][0]))
             side = before
-            for item in one.get("single", ()):
+            for item in processor.get("single", ()):
                 if "Sequence" in item:
                     side = behind
                 else:
@@ -480,7 +480,7 @@ def _post_processors(part: Any) -> Sequence[Mapping[str, Any]]:  # noqa: ANN401
     if part is None:
         return []
     if part.get("type") == "Sequence":
-        return [inner for one in part["processors"] for inner in _post_processors(one)]
+        return [inner for processor in part["processors"] for inner in _post_processors(processor)]
     return [part]
 
 

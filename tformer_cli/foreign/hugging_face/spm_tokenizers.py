@@ -79,7 +79,11 @@ def check_whole(
     except (TypeError, ValueError):
         raise ArtifactError(f"{file}: has no vocabulary; download it again") from None
     other = next(
-        (one for one, place in {**named, **added_of(parts, file)}.items() if ids.get(one) != place),
+        (
+            piece
+            for piece, place in {**named, **added_of(parts, file)}.items()
+            if ids.get(piece) != place
+        ),
         None,
     )
     if other is not None or len(named) < len(spm.pieces):
@@ -145,7 +149,7 @@ class T5Vocabulary:
         if not self.spm:  # words of text are cut at spaces
             names = [name.replace(UNUSED, "<unused") for name in names]
         rows = reorder_vocabulary(names, pad, self.unknown, start, end)
-        unused = [n for n, one in enumerate(rows.foreign) if one >= len(self.pieces)]
+        unused = [n for n, row in enumerate(rows.foreign) if row >= len(self.pieces)]
         return VocabularyOrder(rows.foreign, rows.pieces, (*rows.banned, *unused))
 
     def tokenizer(self, rows: VocabularyOrder) -> Tokenizer:

@@ -224,7 +224,9 @@ def read_exported(path: Path) -> Exported | None:
     added = data.get("added_tokens")
     if isinstance(added, list):  # to other libraries the piece of gaps is an added token
         data["added_tokens"] = [
-            one for one in added if not (isinstance(one, dict) and one.get("content") == MASK)
+            token
+            for token in added
+            if not (isinstance(token, dict) and token.get("content") == MASK)
         ]
     try:
         joint = JointTokenizer.parse(json.dumps(data, ensure_ascii=False), str(file))

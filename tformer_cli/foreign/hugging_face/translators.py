@@ -186,8 +186,8 @@ def _is_m2m(model: Transformer) -> bool:
     if config.positions != "table" or config.tied_embeddings != "all" or has_bias:
         return False
     table = tensor2tensor_halves(config.max_positions, config.d_model, _OFFSET)
-    tables = [position_rows(one, config) for one in (model.encoder_input, model.decoder_input)]
-    return all(np.abs(one.numpy() - table).max() < _ROUNDING for one in tables)
+    tables = [position_rows(layer, config) for layer in (model.encoder_input, model.decoder_input)]
+    return all(np.abs(rows.numpy() - table).max() < _ROUNDING for rows in tables)
 
 
 def write(directory: ModelDirectory, family: Family) -> Parts:

@@ -322,7 +322,7 @@ def _settings(config: ModelConfig, sizes: list[int], kind: Kind) -> dict[str, An
         "version": _VERSION,
         "type": kind,
         "dim-vocabs": sizes,
-        **{one.theirs: one.write(getattr(config, one.ours)) for one in SHAPE},
+        **{setting.theirs: setting.write(getattr(config, setting.ours)) for setting in SHAPE},
         "transformer-ffn-depth": 2,
         "transformer-preprocess": "n" if is_pre else "",
         "transformer-postprocess": "da" if is_pre else "dan",
