@@ -68,11 +68,11 @@ def load(
     _check_named("model", model)
     _check_named("adapter", adapter)
     given["adapter"] = None if adapter is None else Path(adapter)
-    given["ensemble"] = [Path(one) for one in ensemble]
+    given["ensemble"] = [Path(path) for path in ensemble]
     # Models of other kinds refuse settings of the search: they get those that were given
     return load_model(
         given.pop("model"),
-        **{name: one for name, one in given.items() if not _is_default(name, one)},
+        **{name: value for name, value in given.items() if not _is_default(name, value)},
     )
 
 
@@ -145,8 +145,10 @@ def train(
     elif not isinstance(recipe, Recipe):
         recipe = make_recipe(recipe, "recipe", complete)
     observing = [
-        one if hasattr(one, "notify") else cast("TrainingObserver", SimpleNamespace(notify=one))
-        for one in observers
+        observer
+        if hasattr(observer, "notify")
+        else cast("TrainingObserver", SimpleNamespace(notify=observer))
+        for observer in observers
     ]
     return run_recipe(
         recipe, run, device=device, fresh=fresh, observers=observing, progress=progress

@@ -276,9 +276,9 @@ class InspectedModel:
             translations = translator.translate(lines, first)
             return [
                 AlignedPair(
-                    index=t.index, source=t.source, target=t.text, links=_links(one[0].links)
+                    index=t.index, source=t.source, target=t.text, links=_links(alignments[0].links)
                 )
-                for t, one in zip(
+                for t, alignments in zip(
                     translations, aligner.align_translations(translations), strict=True
                 )
             ]
@@ -376,7 +376,7 @@ class InspectedModel:
 
     def _translator(self, opened: Opened, search: Mapping[str, Any]) -> Translator:
         """Makes the translator of one call, which has settings of its own."""
-        search = {name: one for name, one in search.items() if one is not None}
+        search = {name: value for name, value in search.items() if value is not None}
         if not search:
             return opened.translator
         config = overridden(opened.translator.config, self._options.get("tell"), **search)

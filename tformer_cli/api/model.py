@@ -57,7 +57,8 @@ def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> Loade
     kind = kind_named(read_config(path).task)
     if not kind.searches:
         options = cast(
-            "TranslatorOptions", {name: one for name, one in options.items() if one is not None}
+            "TranslatorOptions",
+            {name: value for name, value in options.items() if value is not None},
         )
         for name in options:
             if name not in MACHINE:

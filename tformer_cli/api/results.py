@@ -67,8 +67,8 @@ class Results(Sequence[T], Iterator[T]):
         elif self._rest is None and self.again is not None:
             yield from self._fresh()
         else:
-            while (one := next(self, _END)) is not _END:
-                yield cast("T", one)
+            while (result := next(self, _END)) is not _END:
+                yield cast("T", result)
 
     def _all(self) -> list[T]:
         if self._kept is None:
@@ -105,10 +105,10 @@ class Results(Sequence[T], Iterator[T]):
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        found = self._all()
+        results = self._all()
         if self._page is not None:
-            return self._page(found)
-        return "\n".join(one._repr_html_() for one in found)  # type: ignore[attr-defined]
+            return self._page(results)
+        return "\n".join(result._repr_html_() for result in results)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, kw_only=True)
