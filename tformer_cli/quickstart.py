@@ -131,7 +131,11 @@ def _test_texts(
     evaluation = evaluate_texts(open_model(run, "generate", device=device), texts)
     written = generate_texts(run, PROMPTS, seed=_SEED, device=device)
     page = render_html(list(inspect_heads(run, FAMOUS, device=device, for_page=True)))
-    return Tested(evaluation, tuple((one.prompt, one.texts[0].text) for one in written), page)
+    return Tested(
+        evaluation,
+        tuple((generation.prompt, generation.texts[0].text) for generation in written),
+        page,
+    )
 
 
 def _test_ratings(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[LabelEvaluation]:

@@ -351,7 +351,7 @@ def _structured(values: Mapping[str, Any], complete: Completion | None = None) -
         near = suggestions(name, ("preset", *START_KEYS)) if table == "model" else ()
         # Keys that are no part of the shape, which alone is compared with a misspelt one
         if near and error.problem.startswith("unknown key; the known keys are"):
-            hint = did_you_mean([f'"{one}"' for one in near])
+            hint = did_you_mean([f'"{key}"' for key in near])
             raise StructureError(error.key, f"unknown key; {hint}") from None
         raise
 

@@ -125,13 +125,13 @@ def did_you_mean(names: Sequence[str]) -> str:
     return f"did you mean {before}{last}?"
 
 
-def _are_swapped(one: str, other: str) -> bool:
+def _are_swapped(word: str, other: str) -> bool:
     """Returns whether two words differ in two neighboring letters that changed places."""
-    differing = [at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]]
-    if len(one) != len(other) or len(differing) != 2:
+    differing = [at for at, pair in enumerate(zip(word, other, strict=False)) if pair[0] != pair[1]]
+    if len(word) != len(other) or len(differing) != 2:
         return False
     first, second = differing
-    return second == first + 1 and one[first : second + 1] == other[first : second + 1][::-1]
+    return second == first + 1 and word[first : second + 1] == other[first : second + 1][::-1]
 
 
 def _parts(word: str) -> set[str]:

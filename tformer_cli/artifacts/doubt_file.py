@@ -63,18 +63,32 @@ def read_calibration(path: Path) -> Calibration | None:
         return None
     values = read_json(path, file)
     try:
-        found = structure(Calibration, values)
+        calibration = structure(Calibration, values)
     except StructureError as error:
         raise _damaged(file, str(error)) from None
-    sizes = {len(one) for one in (found.signals, found.means, found.deviations)}
-    is_whole = sizes == {len(found.weights) / 2}
-    if found.schema != SCHEMA or not is_whole or len(found.masses) != len(found.lengths):
+    sizes = {
+        len(array) for array in (calibration.signals, calibration.means, calibration.deviations)
+    }
+    is_whole = sizes == {len(calibration.weights) / 2}
+    if (
+        calibration.schema != SCHEMA
+        or not is_whole
+        or len(calibration.masses) != len(calibration.lengths)
+    ):
         raise _damaged(file, "its parts do not belong together")
-    numbers = (*found.means, *found.deviations, *found.weights, found.intercept, found.log_ratio)
+    numbers = (
+        *calibration.means,
+        *calibration.deviations,
+        *calibration.weights,
+        calibration.intercept,
+        calibration.log_ratio,
+    )
     # What divides by 0 or infinity would be no probability, and no error either
-    if not all(map(math.isfinite, numbers)) or not all(one > 0 for one in found.deviations):
+    if not all(map(math.isfinite, numbers)) or not all(
+        deviation > 0 for deviation in calibration.deviations
+    ):
         raise _damaged(file, "holds numbers that cannot be")
-    return found
+    return calibration
 
 
 def _damaged(file: Path, problem: str) -> ArtifactError:

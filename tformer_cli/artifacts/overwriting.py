@@ -176,15 +176,15 @@ def _advice(output: Output) -> str:
     return f"name another {'file' if is_file else 'directory'}"
 
 
-def is_same(one: NamedPath, other: NamedPath) -> bool:
+def is_same(first: NamedPath, second: NamedPath) -> bool:
     """True if two paths are of one file, or of the same name of a file to be made."""
-    ours, theirs = one.status(), other.status()
+    ours, theirs = first.status(), second.status()
     if ours is not None and theirs is not None:
         return os.path.samestat(ours, theirs)
     if ours is not None or theirs is not None:
         return False
     with suppress(OSError, ValueError):  # a link that leads round in a circle
-        return os.path.realpath(one.path) == os.path.realpath(other.path)
+        return os.path.realpath(first.path) == os.path.realpath(second.path)
     return False
 
 

@@ -90,7 +90,7 @@ def size_of(arrays: Arrays, metadata: Mapping[str, str]) -> int:
 
 
 def _shapes(arrays: Arrays) -> dict[str, tuple[str, Sequence[int]]]:
-    return {name: (_little_endian(one.dtype).str, one.shape) for name, one in arrays.items()}
+    return {name: (_little_endian(array.dtype).str, array.shape) for name, array in arrays.items()}
 
 
 def _header(shapes: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str]) -> bytes:

@@ -186,7 +186,9 @@ def remove_unheld(prefix: str) -> None:
     except ImportError:
         return
     of_ours = re.compile(rf"{re.escape(prefix)}[a-z0-9_]{{8}}")
-    for path in [one for one in _entries(_temporary_directory()) if of_ours.fullmatch(one.name)]:
+    for path in [
+        entry for entry in _entries(_temporary_directory()) if of_ours.fullmatch(entry.name)
+    ]:
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

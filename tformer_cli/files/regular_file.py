@@ -108,7 +108,7 @@ def content_of(path: Path) -> tuple[str, bool]:
         (b"PK\3\4", "npz", b"metadata.npy|.table.npy"),
     ):
         if start.startswith(magic):
-            is_ours = any(one in start[:4096] for one in sign.split(b"|"))
+            is_ours = any(mark in start[:4096] for mark in sign.split(b"|"))
             return ZIP if kind == "npz" and not is_ours else kind, is_ours
     if start[8:10] == b'{"' and int.from_bytes(start[:8], "little") < LOOKED_AT * 100:
         return "safetensors", b"tformer" in start[

@@ -108,7 +108,7 @@ def evaluate(
             "tokenize": None if scores.tokenize == "13a" else scores.tokenize,
             "confidence": scores.confidence or None,
         }
-        kind = TASKS[read_config(model).task].one
+        kind = TASKS[read_config(model).task].singular
         _check_has_no_search(options, {**given, **decoding}, f"MODEL is {kind}; omit it")
         _evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
         return
