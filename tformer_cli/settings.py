@@ -162,8 +162,8 @@ def type_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type
 
 
 def _shown(value: object) -> str:
-    found = repr(value)
-    return found if len(found) <= _LONGEST_SHOWN else f"{found[:_LONGEST_SHOWN]}…"
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 _LONGEST_SHOWN = 80

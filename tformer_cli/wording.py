@@ -68,10 +68,10 @@ LONGEST_QUOTE = 200
 def with_short_quotes(message: str) -> str:
     """An error whose long words, and whose middle if all is long, are cut: others sent them."""
     half = LONGEST_QUOTE // 2
-    found = _LONG_WORD.sub(lambda word: f"{word[0][: LONGEST_QUOTE - 1]}…", message)
-    if len(found) > 2 * LONGEST_QUOTE:  # its begin names the place, its end says what to do
-        found = f"{found[:half]}…{found[1 - half :]}"
-    return found
+    short = _LONG_WORD.sub(lambda word: f"{word[0][: LONGEST_QUOTE - 1]}…", message)
+    if len(short) > 2 * LONGEST_QUOTE:  # its begin names the place, its end says what to do
+        short = f"{short[:half]}…{short[1 - half :]}"
+    return short
 
 
 _LONG_WORD = re.compile(rf"\S{{{LONGEST_QUOTE + 1},}}")

@@ -284,10 +284,10 @@ class InspectedModel:
             ]
 
         def paired(pairs: list[PairTexts], _first: int) -> list[AlignedPair]:
-            found = align_pairs(aligner, pairs, buffer_lines=len(pairs))
+            links_of_pairs = align_pairs(aligner, pairs, buffer_lines=len(pairs))
             return [
                 AlignedPair(index=p.index, source=p.source, target=p.target, links=_links(links))
-                for p, links in zip(pairs, found, strict=True)
+                for p, links in zip(pairs, links_of_pairs, strict=True)
             ]
 
         sources = given_lines(lines)
@@ -311,8 +311,8 @@ class InspectedModel:
 
         opened = self._searching(view.tasks, settings)
         read = partial(view.read, subject_of(opened.directory), options=options)
-        found = self._inspected(opened, captured(options), lines, targets, read)
-        return Results(found, partial(framed_view, view, options=options))
+        records = self._inspected(opened, captured(options), lines, targets, read)
+        return Results(records, partial(framed_view, view, options=options))
 
     def _inspected(
         self,
@@ -353,8 +353,8 @@ class InspectedModel:
             first = 0
             while buffer := list(islice(lines, buffer_lines)):
                 with self._lock, in_python():
-                    found = compute(buffer, first)
-                yield from found
+                    results = compute(buffer, first)
+                yield from results
                 first += len(buffer)
 
         return Results(results())

@@ -41,24 +41,24 @@ class Results(Sequence[T], Iterator[T]):
         self._page = page
 
     def _fresh(self) -> Iterator[T]:
-        found, self._unread = self._unread, None
-        if found is None:
+        iterator, self._unread = self._unread, None
+        if iterator is None:
             if self.again is None:
                 raise RuntimeError("a stream is read by two loops")
-            found = self.again()._fresh()
-        return found
+            iterator = self.again()._fresh()
+        return iterator
 
     def __next__(self) -> T:
         if self._kept is not None:
             if self._n_taken == len(self._kept):
                 raise StopIteration
-            found = self._kept[self._n_taken]
+            result = self._kept[self._n_taken]
         else:
             if self._rest is None:
                 self._rest = self._fresh()
-            found = next(self._rest)
+            result = next(self._rest)
         self._n_taken += 1
-        return found
+        return result
 
     def __iter__(self) -> Iterator[T]:  # noqa: PYI034 - loops do not share their place
         # A generator: list() asks for the length, which has all computed, before it reads on

@@ -149,10 +149,10 @@ def _read_record(
     if not record.exists():
         return 0, [0] * len(files)
     try:
-        found = json.loads(read_regular(record, MIB))
-        n_bytes = found["bytes"]
+        content = json.loads(read_regular(record, MIB))
+        n_bytes = content["bytes"]
         sizes = [int(size) for size in (n_bytes if isinstance(n_bytes, list) else [n_bytes])]
-        done, theirs = int(found["done"]), dict(found["origin"])
+        done, theirs = int(content["done"]), dict(content["origin"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtifactError(f"{record}: is damaged; remove it and {part} to start over") from None
     check_same_origin(theirs, origin, part, f"remove it and {record} to start over")

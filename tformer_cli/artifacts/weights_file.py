@@ -261,9 +261,9 @@ def read_weights(
     They are float32 and, if `weight_type` says so, int8 matrices whose scales stand under their
     name and `SCALE`.
     """
-    found = tensor_shapes(path)
+    shapes = tensor_shapes(path)
     n_layers = config.n_encoder_layers + config.n_decoder_layers
-    if n_layers > len(found):  # else a damaged number of layers would make shapes without end
+    if n_layers > len(shapes):  # else a damaged number of layers would make shapes without end
         raise ArtifactError(
             f"{path}: has too few tensors for {n_layers} layers; restore this model's own weights"
         )
@@ -273,7 +273,7 @@ def read_weights(
     ]
     expected |= {f"{name}{SCALE}": expected[name][:1] for name in matrices}
     arrays = StoredArrays(path)
-    check_shapes(path, found, expected)
+    check_shapes(path, shapes, expected)
     header, start = read_header(path)
     arrays.check_unchanged(path)
     for name, shape in expected.items():

@@ -367,12 +367,12 @@ def load_command(name: str) -> Any:
 
     stem = name.replace("-", "_")
     folder = INSPECT if name.startswith(f"{INSPECT}-") else "commands"
-    place, _, found = PLACES.get(name, f"cli.{folder}.{stem}:{stem}").partition(":")
+    place, _, attribute = PLACES.get(name, f"cli.{folder}.{stem}:{stem}").partition(":")
     # Its modules and options stay: to look through them again and again takes time
     with without_garbage_collection():
         module = import_module(f"tformer_cli.{place}")
-    command = getattr(module, found)
-    if found == "VIEW":
+    command = getattr(module, attribute)
+    if attribute == "VIEW":
         from tformer_cli.cli.inspect.inspect_view import view_command
 
         command = view_command(command)

@@ -259,10 +259,10 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             return declared[name]
         formats = [parameter for parameter in self.params if "--format" in parameter.opts]
         named = [name for parameter in formats for name in value_of(parameter).split("|")]
-        found = frozenset(CONTENTS.get(name, "text") for name in named) or Holds({"text"})
+        contents = frozenset(CONTENTS.get(name, "text") for name in named) or Holds({"text"})
         # A command refuses to write text into such a name, so text that is there is not its own
         kind = CONTENTS.get(path.suffix.removeprefix(".").lower(), "JSON")
-        return found & {kind} if kind != "JSON" and kind in found else found
+        return contents & {kind} if kind != "JSON" and kind in contents else contents
 
     def _paths(self) -> Iterator[tuple[Any, PathRole]]:
         roles = {} if self.callback is None else path_roles(self.callback)
@@ -342,8 +342,8 @@ def _is_document(text: str, *, is_written: bool = True) -> bool:
         return False
     from tformer_cli.documents.known_formats import format_of
 
-    found = format_of(text)
-    return found is not None and (is_written or found.name != "text")
+    document_format = format_of(text)
+    return document_format is not None and (is_written or document_format.name != "text")
 
 
 def _without_marks(output: Output, values: Mapping[str, Any]) -> Output:

@@ -174,12 +174,14 @@ class LineJob(FileOptions):
             )
             lines = (pictures and pictures.names(opened.config)) or given
             size = self.buffer_lines or (1 if is_typed else None)
-            found: Iterable[list[Any]] = computed_by_buffer(
+            buffers: Iterable[list[Any]] = computed_by_buffer(
                 opened.directory, lines, begin(opened), size, self.max_wait
             )
             write_lines(
                 stream,
-                rendered(found if write is None else write(opened, stream, found), counts, render),
+                rendered(
+                    buffers if write is None else write(opened, stream, buffers), counts, render
+                ),
                 counts,
                 doing=doing,
                 output=self.output,

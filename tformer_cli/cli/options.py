@@ -488,8 +488,8 @@ def takes_generation_options(command: Command) -> Command:
 
 def _with_search(command: Command, options: Mapping[str, Option]) -> Command:
     types = types_of(DecodingConfig)
-    found = {name: (optional(types[name], option), None) for name, option in options.items()}
-    return with_options(command, found)
+    annotated = {name: (optional(types[name], option), None) for name, option in options.items()}
+    return with_options(command, annotated)
 
 
 @dataclass(frozen=True, kw_only=True)

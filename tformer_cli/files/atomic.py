@@ -37,8 +37,8 @@ def guarded(outputs: Mapping[Path, str]) -> Iterator[None]:
     _read.clear()
     _guarded.clear()
     for path, option in outputs.items():
-        if (found := _identity(path)) and path.is_file():  # not /dev/null
-            _guarded[found] = f"{option}: {path} is also read; name another file"
+        if (identity := _identity(path)) and path.is_file():  # not /dev/null
+            _guarded[identity] = f"{option}: {path} is also read; name another file"
     if _guarded and not _hooks:  # a hook stays until the process ends
         _hooks.append(True)
         sys.addaudithook(_on_event)
@@ -51,8 +51,8 @@ def guarded(outputs: Mapping[Path, str]) -> Iterator[None]:
 
 def check_unread(path: Path) -> None:
     """Refuses to replace a file that was read, also by code that hid the error."""
-    if _read and (found := _identity(path)) in _read:
-        raise UsageError(_guarded[found])
+    if _read and (identity := _identity(path)) in _read:
+        raise UsageError(_guarded[identity])
 
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
@@ -62,9 +62,9 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
     # A descriptor was opened by its name before
     if isinstance(path, int) or flags & (os.O_WRONLY | os.O_RDWR):
         return
-    if (found := _identity(path)) in _guarded:
-        _read.add(found)
-        raise UsageError(_guarded[found])
+    if (identity := _identity(path)) in _guarded:
+        _read.add(identity)
+        raise UsageError(_guarded[identity])
 
 
 def _identity(path: Any) -> _Identity | None:  # noqa: ANN401 - text, bytes or a path
@@ -104,8 +104,8 @@ def remove_leftovers_of(path: Path) -> None:
     with suppress(OSError):
         for entry in list(path.parent.iterdir()):
             begun = entry.name.startswith(path.name)
-            found = _BEGUN_BY.fullmatch(entry.name, len(path.name)) if begun else None
-            if found is None or _is_alive(int(found[1])):
+            match = _BEGUN_BY.fullmatch(entry.name, len(path.name)) if begun else None
+            if match is None or _is_alive(int(match[1])):
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -283,13 +283,13 @@ def directory_aside(path: Path) -> Iterator[Path]:
 def replaceable_directory(path: Path) -> Path:
     """Returns the directory that may take a name: of a link the one that it leads to."""
     try:
-        found = Path(os.path.realpath(path)) if path.is_symlink() else path
-        is_file = found.exists() and not found.is_dir()
+        place = Path(os.path.realpath(path)) if path.is_symlink() else path
+        is_file = place.exists() and not place.is_dir()
     except OSError as error:  # a name too long
         raise not_writable(path, error) from None
     if is_file:
         raise ArtifactError(f"{path}: is a file; name a directory")
-    return found
+    return place
 
 
 def check_free(path: Path, option: str = "--output", unless: str | None = None) -> None:

@@ -62,11 +62,11 @@ def _file(files: Sequence[Path], parts: Iterable[str]) -> Path:
 
 def _declared(files: Iterable[Path]) -> dict[str, int]:
     """Tokens that files beside a model add to its vocabulary, with their ids; -1: none is given."""
-    found: dict[str, int | None] = {}
+    tokens: dict[str, int | None] = {}
     for directory in dict.fromkeys(file.parent for file in files if file.parent.is_dir()):
         file = directory / TOKENIZER_CONFIG
-        found |= added_tokens(directory, read_json_file(file) if file.is_file() else {})
-    return {token: -1 if number is None else number for token, number in found.items()}
+        tokens |= added_tokens(directory, read_json_file(file) if file.is_file() else {})
+    return {token: -1 if number is None else number for token, number in tokens.items()}
 
 
 def _rows_without_piece(

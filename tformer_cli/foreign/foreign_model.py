@@ -137,9 +137,9 @@ def _ordered(array: Array, order: NDArray[np.int64]) -> Array:
             f"an embedding or bias has the shape {list(array.shape)}, but the vocabulary "
             f"{order.max() + 1:,} entries"
         )
-    found: Array = array[order]
-    found[order < 0] = 0
-    return found
+    rows: Array = array[order]
+    rows[order < 0] = 0
+    return rows
 
 
 def reorder_vocabulary(
@@ -185,9 +185,9 @@ def output_bias(rows: VocabularyOrder, bias: Array | None) -> Array:
     plain = np.zeros(max(rows.foreign) + 1, np.float32) if bias is None else bias.ravel()
     # -inf would make NaN of the softmax of a row whose tokens are all banned
     plain = np.where(plain == -np.inf, BANNED_BIAS, plain)
-    found = _ordered(plain.astype(np.float32), np.array(rows.foreign))
-    found[list(rows.banned)] = BANNED_BIAS
-    return found
+    numbers = _ordered(plain.astype(np.float32), np.array(rows.foreign))
+    numbers[list(rows.banned)] = BANNED_BIAS
+    return numbers
 
 
 def build_weights(
@@ -205,7 +205,7 @@ def build_weights(
     bias. Where the sides differ, the module's name begins with its side. `read` returns an array,
     (out, in) if it is a matrix; `given` are weights that no table names.
     """
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for name, shape in parameter_shapes(config, vocab_size).items():
         weight: Weight = np.zeros(shape, np.float32)
         if name in given or not lacks_bias(name, table):
@@ -218,28 +218,28 @@ def build_weights(
                 f"for {list(shape)}; use the weights and settings of one model"
             )
         if isinstance(weight, Integers):
-            found[name] = np.array(weight.integers, order="C")
+            arrays[name] = np.array(weight.integers, order="C")
             name = f"{name}{SCALE}"
             weight = weight.scale
         if weight.dtype.kind != "f":
             raise ArtifactError(f"{where}: {name} would be of integers; import another model")
         with np.errstate(over="ignore"):  # of float64; float32 is not copied, to be there once
-            found[name] = np.asarray(weight, np.float32, order="C")
-        if not all_finite(found[name]):
+            arrays[name] = np.asarray(weight, np.float32, order="C")
+        if not all_finite(arrays[name]):
             raise ArtifactError(
                 f"{where}: {name} would contain NaN or infinity; download the model again, or use "
                 "another one"
             )
-    return found
+    return arrays
 
 
 def name_table(layer: str, names: Mapping[str, str], **outer: str) -> dict[str, tuple[str, ...]]:
     """The table of a stack: names inside a layer, several where their rows are stacked."""
-    found = {
+    table = {
         ours: tuple(f"{layer}{name}.{{part}}" for name in theirs.split())
         for ours, theirs in names.items()
     }
-    return {**found, **{ours: (f"{theirs}.{{part}}",) for ours, theirs in outer.items()}}
+    return {**table, **{ours: (f"{theirs}.{{part}}",) for ours, theirs in outer.items()}}
 
 
 def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:

@@ -172,16 +172,16 @@ def _by_default(size: tuple[int, int], mean: tuple[float, ...], std: tuple[float
 def of_timm(file: Path, settings: Mapping[str, Any]) -> Preparation:
     """Reads the preparation in a config.json of timm, whose keys are known ones."""
     values = settings.get("pretrained_cfg", settings)
-    found = values.get("input_size", [3, 224, 224])
-    if not (isinstance(found, list) and len(found) == 3 and all(type(n) is int for n in found)):
+    shape = values.get("input_size", [3, 224, 224])
+    if not (isinstance(shape, list) and len(shape) == 3 and all(type(n) is int for n in shape)):
         raise ArtifactError(f"{file}: input_size is not three whole numbers; download it again")
-    size = found[1], found[2]
+    size = shape[1], shape[2]
     built = (settings.get("model_args") or {}).get("img_size")
     if built is not None:
         built_size = _both_sides(file, "model_args.img_size", built)
         if built_size != size and not values.get("fixed_input_size"):
             raise ArtifactError(
-                f"{file}: input_size = {shown(found)}, but model_args.img_size = {shown(built)}, "
+                f"{file}: input_size = {shown(shape)}, but model_args.img_size = {shown(built)}, "
                 "which is not supported; import another model"
             )
         size = built_size
@@ -219,18 +219,18 @@ def _both_sides(file: Path, name: str, value: object) -> tuple[int, int]:
 
 def _sides(file: Path, name: str, value: object, *, is_square: bool) -> tuple[int, ...]:
     """Height and width, or only the shorter side; a number is of a square, or the shorter side."""
-    found = [value]
+    numbers = [value]
     if isinstance(value, dict):
         given = {key: side for key, side in value.items() if side is not None}
-        found = [given.get(key) for key in ("height", "width", "shortest_edge") if key in given]
+        numbers = [given.get(key) for key in ("height", "width", "shortest_edge") if key in given]
         if given.keys() not in ({"height", "width"}, {"shortest_edge"}):
             raise unsupported(file, name, value)
     elif isinstance(value, list) and len(value) == 2:
-        found = value
+        numbers = value
     elif is_square:
-        found = [value] * 2
-    sides = tuple(side for side in found if type(side) is int and 1 <= side <= _LARGEST_SIDE)
-    if len(sides) != len(found):
+        numbers = [value] * 2
+    sides = tuple(side for side in numbers if type(side) is int and 1 <= side <= _LARGEST_SIDE)
+    if len(sides) != len(numbers):
         raise unsupported(file, name, value)
     return sides
 

@@ -380,8 +380,8 @@ def _key(path: Path, weights: ImportedWeights | None) -> str:
     # a file is read with others beside it
     directory = path.parent if path.is_file() else path
     # packages of Argos and sentence-transformers have directories inside
-    found = [*directory.iterdir(), *directory.glob("model/*"), *directory.glob("[0-9]_*/*")]
-    beside = sorted(p for p in found if p.is_file())
+    paths = [*directory.iterdir(), *directory.glob("model/*"), *directory.glob("[0-9]_*/*")]
+    beside = sorted(p for p in paths if p.is_file())
     files = [p for p in beside if p == path or not path.is_file() or p.suffix in BESIDE]
     facts = [(str(file.resolve()), *_facts(file)) for file in files]
     named = [_VERSION, path.name if path.is_file() else "", facts, weights]

@@ -208,9 +208,9 @@ def number(path: Path, settings: Mapping[str, Any], name: str) -> int:
             "that texts were trained with, or import another model"
         )
     if type(value) is not int or value < 0:
-        found = shown(value) if name in settings else "nothing"
+        stored = shown(value) if name in settings else "nothing"
         raise ArtifactError(
-            f"{path}: {name} is not a whole number (found {found}); use this model's own settings"
+            f"{path}: {name} is not a whole number (found {stored}); use this model's own settings"
         )
     return value
 

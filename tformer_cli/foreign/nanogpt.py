@@ -168,14 +168,14 @@ def _characters(path: Path, n_rows: int) -> ByteVocabulary | None:
     if not file.is_file():
         return None
     text = read_bytes(file, _LARGEST_TEXT).decode("utf-8", "replace")
-    found = sorted(set(text.replace("\r\n", "\n").replace("\r", "\n")))
-    if len(found) != n_rows:
+    characters = sorted(set(text.replace("\r\n", "\n").replace("\r", "\n")))
+    if len(characters) != n_rows:
         raise ArtifactError(
-            f"{file}: has {len(found):,} different characters, but the model {n_rows:,}; put the "
-            "text that it was trained on there, or none"
+            f"{file}: has {len(characters):,} different characters, but the model {n_rows:,}; put "
+            "the text that it was trained on there, or none"
         )
     return ByteVocabulary(
-        pieces={piece: place for place, piece in enumerate(found)}, merges=None, files=(file,)
+        pieces={piece: place for place, piece in enumerate(characters)}, merges=None, files=(file,)
     )
 
 
@@ -212,7 +212,7 @@ class Shape(NamedTuple):
         """Names and shapes of the arrays in the order of the file, as one for all layers."""
         d, f, n, e = self.d_model, self.d_ff, self.n_layers, self.head_width
         keys = self.n_key_heads * e
-        found: list[tuple[str, tuple[int, ...]]] = [
+        shapes: list[tuple[str, tuple[int, ...]]] = [
             ("embed_tokens.weight", (self.vocab_size, d)),
             ("input_layernorm", (n, d)),
             ("self_attn.q_proj", (n, d, d)),
@@ -227,7 +227,7 @@ class Shape(NamedTuple):
             # cosines and sines, which are computed here
             ("frequencies", (self.max_positions * e,)),
         ]
-        return found if self.n_entries > 0 else [*found, ("lm_head.weight", (self.vocab_size, d))]
+        return shapes if self.n_entries > 0 else [*shapes, ("lm_head.weight", (self.vocab_size, d))]
 
     @property
     def n_bytes(self) -> int:

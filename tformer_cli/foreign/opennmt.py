@@ -161,7 +161,7 @@ def _convert(
 def vocabulary_sides(
     path: Path, entries: tuple[list[str], list[str]], start: str, pad: str = PAD
 ) -> tuple[VocabularyOrder, VocabularyOrder]:
-    found = []
+    orders = []
     for pieces in entries:
         ids = {piece: n for n, piece in enumerate(pieces)}
         is_target = pieces == entries[1]
@@ -172,8 +172,8 @@ def vocabulary_sides(
                 "another model"
             )
         first = ids.get(pad), ids[UNK], ids.get(start), ids.get(EOS)
-        found.append(reorder_vocabulary(pieces, *first))
-    return found[0], found[1]
+        orders.append(reorder_vocabulary(pieces, *first))
+    return orders[0], orders[1]
 
 
 def _config(
@@ -208,18 +208,18 @@ def _vocabularies(path: Path, saved: Any) -> tuple[tuple[list[str], list[str]], 
     if not isinstance(saved, dict):
         saved = {}
     check_settings(path, saved, {"data_task": ("seq2seq", None), "src_feats": ([], None)})
-    found = []
+    vocabularies = []
     for side in ("src", "tgt"):
         entries = _entries(saved.get(side), _MOST_NESTED)
         if entries is None or not all(isinstance(entry, str) for entry in entries):
             raise ArtifactError(
                 f"{path}: its vocabulary has an unknown format; save it with OpenNMT-py 1 to 3"
             )
-        found.append(entries)
+        vocabularies.append(entries)
     start = saved.get("decoder_start_token", START)
     if not isinstance(start, str):
         raise ArtifactError(f"{path}: decoder_start_token is not a text; import another model")
-    return (found[0], found[1]), start
+    return (vocabularies[0], vocabularies[1]), start
 
 
 def _entries(saved: Any, depth: int) -> list[str] | None:  # noqa: ANN401

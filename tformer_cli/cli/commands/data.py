@@ -300,8 +300,8 @@ def _warn_of_bytes(n_lines: int) -> None:
 
 
 def _note_dropped(report: "CleanReport", noun: str, *, quiet: bool) -> None:
-    found = {name: n for name, n in report.checks.items() if n}
-    for name, n_pairs in found.items():
+    checks = {name: n for name, n in report.checks.items() if n}
+    for name, n_pairs in checks.items():
         note(f"{name}: {count_of(n_pairs, noun)}", quiet=quiet)
     note(
         f"kept {report.kept:,} of {count_of(report.pairs, noun)}; dropped.jsonl says why the "

@@ -180,6 +180,6 @@ def _told(generator: "Generator", prompts: list[str], stream: BinaryIO) -> "list
         stream.flush()
 
     tell(prompts[0])
-    found = generator.generate(prompts, on_text=tell)
+    generations = generator.generate(prompts, on_text=tell)
     tell("\n")
-    return found
+    return generations

@@ -195,16 +195,16 @@ def stats(
     opened = read_tokenizer(tokenizer)
     prompt_at_terminal(files=files, quiet=quiet)
     counts = LineCounts()
-    found = {}
+    statistics = {}
     with line_progress(None, "measuring", quiet=quiet) as progress:
         for file in files:
             lines = _reported(read_lines(file, counts), counts, progress)
-            found[file] = measure(opened, lines, side)
+            statistics[file] = measure(opened, lines, side)
     warn_of_bytes(counts)
     if format_ == "json":
-        _show_json(opened.algorithm, opened.side(side).vocab_size, found)
+        _show_json(opened.algorithm, opened.side(side).vocab_size, statistics)
     else:
-        show_statistics(stdout_console(), found)
+        show_statistics(stdout_console(), statistics)
 
 
 def _reported(lines: Iterable[str], counts: "LineCounts", progress: LineProgress) -> Iterator[str]:

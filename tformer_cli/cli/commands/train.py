@@ -197,7 +197,7 @@ def _write_result(
         return
     from tformer_cli.train.seeds import LEGEND, report_seeds
 
-    found = report_seeds(
+    report = report_seeds(
         next(iter(recipes.values())),
         list(recipes),
         run,
@@ -206,7 +206,7 @@ def _write_result(
         device=device,
     )
     with results(STANDARD_STREAM) as stream:
-        write_result(stream, STANDARD_STREAM, "text", found.record, found.document)
+        write_result(stream, STANDARD_STREAM, "text", report.record, report.document)
     note(LEGEND, quiet=quiet)
 
 

@@ -251,10 +251,10 @@ def inspect_align(
         buffer = buffer_lines or (1 if is_typed else workflow.BUFFER_LINES)
         how = both, report, buffer
         if pairs is not None:
-            found = workflow.align_pairs(aligner, pairs, *how)
+            alignments = workflow.align_pairs(aligner, pairs, *how)
         else:
-            found = workflow.align_translations(aligner, opened.translator, lines, *how)
-        _write_links(found, output, report, buffer, quiet=quiet or is_typed)
+            alignments = workflow.align_translations(aligner, opened.translator, lines, *how)
+        _write_links(alignments, output, report, buffer, quiet=quiet or is_typed)
     warn_of_bytes(counts)
     if report.truncated:
         warn(f"{count_of_lines(report.truncated)} longer than the model takes; aligned in part")

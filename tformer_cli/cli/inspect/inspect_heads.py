@@ -313,10 +313,10 @@ def _show_over_time(
         formats = ", ".join(timeline.VIEW.formats)
         raise UsageError(f"--over-time: is for {formats}; --format {chosen} shows maps")
 
-    found = timeline.heads_over_time(run, selections)
-    if not found.courses:
+    record = timeline.heads_over_time(run, selections)
+    if not record.courses:
         warn("no head meets the conditions of --heads")
-    emit_view(timeline.VIEW, [found], chosen, output, NoOptions())
+    emit_view(timeline.VIEW, [record], chosen, output, NoOptions())
 
 
 def _show_repeats(
@@ -336,11 +336,11 @@ def _show_repeats(
     selected = select_heads(selections, head_layout(directory.model))
     name, seed = directory.path.resolve().name, request.opening["seed"]
     with line_progress(n_blocks, "reading blocks", quiet=request.quiet) as progress:
-        for found in measure_repeats(directory.model, name, selected, n_blocks, seed):
-            if not isinstance(found, Repeats):
-                progress.update(found)
-    assert isinstance(found, Repeats)  # noqa: S101 - the last
-    emit_view(corpus.REPEATS_VIEW, [found], chosen, request.output, NoOptions())
+        for repeats in measure_repeats(directory.model, name, selected, n_blocks, seed):
+            if not isinstance(repeats, Repeats):
+                progress.update(repeats)
+    assert isinstance(repeats, Repeats)  # noqa: S101 - the last
+    emit_view(corpus.REPEATS_VIEW, [repeats], chosen, request.output, NoOptions())
 
 
 def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str | None) -> None:

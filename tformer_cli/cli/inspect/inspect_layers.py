@@ -83,8 +83,8 @@ def inspect_layers(
     from tformer_cli.inspect.jobs.layers import inspect_layers as read
 
     records = read(request.open(tasks=VIEW.tasks), lines, targets=targets, settings=options)
-    with counted(records, "inspecting", output, quiet=quiet) as found:
-        emit_view(VIEW, found, chosen, output, options)
+    with counted(records, "inspecting", output, quiet=quiet) as shown_records:
+        emit_view(VIEW, shown_records, chosen, output, options)
     warn_of_bytes(counts)
 
 

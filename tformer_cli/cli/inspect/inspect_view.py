@@ -342,8 +342,8 @@ def show_sentences(
         options = replace(options, for_page=True)
     records = read_sentences(view, opened, lines, targets, options)
     output = request.output
-    with counted(records, "inspecting", output, quiet=request.quiet) as found:
-        emit_view(view, found, chosen, output, options)
+    with counted(records, "inspecting", output, quiet=request.quiet) as shown_records:
+        emit_view(view, shown_records, chosen, output, options)
     warn_of_bytes(counts)
 
 

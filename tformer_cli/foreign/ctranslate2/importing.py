@@ -125,7 +125,7 @@ def convert(
     outer, given = _outer(reader, matrices, vocabularies)
     config = read_config(reader, scalars, settings, {**outer, "source_eos": special.source_eos})
     given |= _positions(reader, config)
-    found = build_weights(
+    tensors = build_weights(
         config, len(vocabularies.target.pieces), TABLE, matrices.read, given, str(file)
     )
     reader.ignore(_IGNORED)
@@ -136,7 +136,7 @@ def convert(
     return ForeignModel(
         kind="CTranslate2",
         config=config,
-        weights=found,
+        weights=tensors,
         tokenizer=vocabularies.tokenizer,
         decoding=DECODING,
         files=(file, *settings.files, *vocabularies.files),
@@ -232,7 +232,7 @@ def _outer(
         "decoder/embeddings/weight": vocabularies.target,
         "decoder/projection/weight": vocabularies.target,
     }
-    found = []
+    embeddings = []
     for name, rows in sides.items():
         weight = matrices.read(name)
         shape = (weight.integers if isinstance(weight, Integers) else weight).shape
@@ -242,8 +242,8 @@ def _outer(
                 f"{reader.where}: {name} has the shape {[*shape]}, but the vocabulary "
                 f"{n_pieces:,} pieces; use this model's own vocabularies"
             )
-        found.append(weight)
-    source, target, output = found
+        embeddings.append(weight)
+    source, target, output = embeddings
     rows = vocabularies.target
     tied: TiedEmbeddings = "decoder" if _is_equal(target, output) else "none"
     if tied == "decoder" and vocabularies.is_shared and _is_equal(source, target):
@@ -277,12 +277,12 @@ def _positions(reader: Reader, config: ModelConfig) -> dict[str, Weight]:
     if config.positions != "table":
         return {}
     made = tensor2tensor_halves(config.max_positions, config.d_model, first=1)
-    found: dict[str, Weight] = {}
+    tables: dict[str, Weight] = {}
     for side in SIDES:
         name = POSITIONS.format(side)
         table = reader.take(name)[: config.max_positions] if name in reader else made
-        found[f"{side}_input.positions.table"] = table
-    return found
+        tables[f"{side}_input.positions.table"] = table
+    return tables
 
 
 ENDING = ".argosmodel"
@@ -364,7 +364,7 @@ def _wanted(package: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInf
     entries = archive.infolist()
     if len(entries) > _MOST_ENTRIES:
         raise _damaged(package, f"it has {len(entries):,} files")
-    found: dict[str, zipfile.ZipInfo] = {}
+    members: dict[str, zipfile.ZipInfo] = {}
     for entry in entries:
         parts = PurePosixPath(entry.filename).parts
         if ".." in parts or entry.filename.startswith("/") or "\\" in entry.filename:
@@ -375,16 +375,16 @@ def _wanted(package: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInf
             len(parts) == 3 and parts[1] == MODEL and name.endswith((".bin", ".json", ".txt"))
         )
         if (is_text or is_model) and not entry.is_dir():
-            if name in found:
+            if name in members:
                 raise _damaged(package, f"it has {name[:60]} twice")
-            found[name] = entry
-    if METADATA not in found:
+            members[name] = entry
+    if METADATA not in members:
         raise _damaged(package, f"it has no {METADATA}")
-    compressed = sum(entry.compress_size for entry in found.values())
-    size = sum(entry.file_size for entry in found.values())
+    compressed = sum(entry.compress_size for entry in members.values())
+    size = sum(entry.file_size for entry in members.values())
     if size > MOST_EXPANSION * compressed + FREE_BYTES:
         raise _damaged(package, f"{compressed:,} bytes would become {size:,}")
-    return found
+    return members
 
 
 def _damaged(package: Path, reason: object) -> ArtifactError:

@@ -149,10 +149,10 @@ def find_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary | None:
         ]
         listed = _vocabulary(read_json_file(pieces), pairs, (pieces, merges), words)
     if whole.is_file():
-        found = _read_whole(whole, words)
+        vocabulary = _read_whole(whole, words)
         if listed is not None:
-            _check_same(whole, found, listed)
-        return found
+            _check_same(whole, vocabulary, listed)
+        return vocabulary
     if listed is not None:
         return listed
     characters = path / "meta.pkl"
@@ -213,11 +213,11 @@ def _vocabulary(
 def _read_characters(file: Path) -> ByteVocabulary:
     """Reads nanoGPT's meta.pkl as data: nothing in it is run."""
     try:
-        found = PickleReader(io.BytesIO(read_bytes(file, 1 << 24))).read()
+        content = PickleReader(io.BytesIO(read_bytes(file, 1 << 24))).read()
     except (PickleError, ValueError, EOFError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ArtifactError(f"{file}: is damaged ({reason}); prepare the data again") from None
-    pieces = found.get("stoi") if isinstance(found, dict) else None
+    pieces = content.get("stoi") if isinstance(content, dict) else None
     if not isinstance(pieces, dict) or not all(
         isinstance(piece, str) and len(piece) == 1 and type(place) is int and place >= 0
         for piece, place in pieces.items()
@@ -276,9 +276,9 @@ def read_library_vocabulary(
     named = str(own.get("tokenizer_class") or settings.get("tokenizer_class")).removesuffix("Fast")
     is_qwen2 = settings.get("model_type") == "qwen2"
     is_strict = named == "Qwen2Tokenizer" or (named == "None" and is_qwen2)
-    found = find_vocabulary(path, "qwen2" if is_strict else "library")
+    vocabulary = find_vocabulary(path, "qwen2" if is_strict else "library")
     more += _compare_steps(_steps(content), named, is_qwen2=is_qwen2)
-    pieces = {} if found is None else found.pieces
+    pieces = {} if vocabulary is None else vocabulary.pieces
     check_added(path, added_tokens(path, own), pieces, pieces)
     before, behind = surrounding(file, content.get("post_processor"))
     if behind or len(before) > 1 or not pieces.keys() >= {*before}:
@@ -301,7 +301,7 @@ def read_library_vocabulary(
         pieces=pieces,
         ends=(pieces[before[0]] if before else None, end),
         files=(file, *files),
-        notes=(*(found.notes if found is not None else ()), *more),
+        notes=(*(vocabulary.notes if vocabulary is not None else ()), *more),
     )
 
 

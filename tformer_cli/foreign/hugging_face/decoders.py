@@ -322,10 +322,10 @@ def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[
     check_no_biases(directory, family, "use it here")
     # √D scales only the embeddings: a matrix that both share becomes two
     scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-    found = {f"{outer['target_embedding']}.weight": layout.ordered(model.target_matrix) * scale}
+    weights = {f"{outer['target_embedding']}.weight": layout.ordered(model.target_matrix) * scale}
     if config.tied_embeddings == "none" or config.scale_embeddings:
-        found[f"{outer['output']}.weight"] = layout.ordered(model.output_matrix)
+        weights[f"{outer['output']}.weight"] = layout.ordered(model.output_matrix)
     if "positions" in outer:
-        found[f"{outer['positions']}.weight"] = position_rows(model.decoder_input, config)
+        weights[f"{outer['positions']}.weight"] = position_rows(model.decoder_input, config)
     ours = model.state_dict()
-    return found | named_weights(family, config, ours, model.vocab_size, directory.path)
+    return weights | named_weights(family, config, ours, model.vocab_size, directory.path)

@@ -191,11 +191,11 @@ def _head(source: Source, embedding: Array) -> tuple[Head, dict[str, Array]]:
     if not source.is_tied and names[0] in reader:
         reader.ignore(names[1:])  # the other one is added to nothing
         names = names[:1]
-    found = {ours: reader.take(theirs) for ours, theirs in tokens.items()}
-    found["output_bias"] = reader.take_first(names)
+    weights = {ours: reader.take(theirs) for ours, theirs in tokens.items()}
+    weights["output_bias"] = reader.take_first(names)
     if not np.array_equal(rows, embedding):
-        found["output_projection.weight"] = rows
-    return "tokens", found
+        weights["output_projection.weight"] = rows
+    return "tokens", weights
 
 
 def family_of(directory: ModelDirectory) -> Family:

@@ -341,7 +341,7 @@ def named_weights(
     """
     import torch
 
-    found: dict[str, Tensor] = {
+    weights: dict[str, Tensor] = {
         scale.format(n=n): torch.ones(config.d_model)
         for scale in family.scales.values()
         for n in range(config.n_encoder_layers)
@@ -352,18 +352,18 @@ def named_weights(
         weight = ours[name] if name in ours else torch.zeros(shape)
         if len(foreign) == 3:
             widths = [config.n_heads * config.head_width, config.key_width, config.key_width]
-            found.update(zip(foreign, torch.split(weight, widths), strict=True))
+            weights.update(zip(foreign, torch.split(weight, widths), strict=True))
         elif foreign:
             if family.by_heads and family.by_heads in foreign[0]:
                 weight = regroup_rows(weight, 3, config.n_heads)
             is_transposed = family.transposed and weight.ndim == 2
-            found[foreign[0]] = weight.T if is_transposed else weight
+            weights[foreign[0]] = weight.T if is_transposed else weight
         elif lacks_bias(name, family.modules) and bool(weight.any()):
             raise UsageError(
                 f"{path}: {name} is not zero, but {family.title} of Hugging Face has no such bias; "
                 "use it here"
             )
-    return found
+    return weights
 
 
 def regroup_rows(rows: Any, outer: int, inner: int) -> Any:  # noqa: ANN401 - of numpy or torch

@@ -71,13 +71,13 @@ class Layout:
 
 def _ordered(rows: Tensor, ids: Sequence[int]) -> Tensor:
     rows = torch.where(rows == BANNED_BIAS, 0.0, rows)
-    found = rows.new_zeros(max(ids) + 1, *rows.shape[1:])
+    reordered = rows.new_zeros(max(ids) + 1, *rows.shape[1:])
     places = [token for token, number in enumerate(ids) if number >= 0]
-    found[[ids[token] for token in places]] = rows[places]
+    reordered[[ids[token] for token in places]] = rows[places]
     for token in (BOS_ID, EOS_ID):
         if ids[token] >= 0:
-            found[ids[token]] = rows[token]
-    return found
+            reordered[ids[token]] = rows[token]
+    return reordered
 
 
 def decoder_layout(directory: ModelDirectory) -> Layout:

@@ -195,7 +195,7 @@ def read_classifier(
     """
     weights: dict[str, Array] = {}
     files: list[Path] = []
-    found: list[str] = []
+    activations: list[str] = []
     modules = ["pooler", "output"][-len(pipeline.dense) :]
     is_ours = len(pipeline.dense) == len(modules) and isinstance(labels, dict)
     for module, folder in zip(modules, pipeline.dense if is_ours else (), strict=is_ours):
@@ -211,18 +211,22 @@ def read_classifier(
         is_last = module == "output"
         weights[f"{module}{'_projection' if is_last else ''}.weight"] = matrix
         weights["output_bias" if is_last else "pooler.bias"] = bias
-        found.append(str(settings.get("activation_function")))
+        activations.append(str(settings.get("activation_function")))
         files += [folder / "config.json", *weight_files]
     poolers = {activation: pooler for pooler, activation in _ACTIVATIONS.items()}
     named = labels if isinstance(labels, dict) else {}
     is_ours = is_ours and len(named) == len(weights["output_bias"])
-    if not is_ours or found[-1] != _NO_ACTIVATION or not poolers.keys() >= {*found[:-1]}:
+    if (
+        not is_ours
+        or activations[-1] != _NO_ACTIVATION
+        or not poolers.keys() >= {*activations[:-1]}
+    ):
         kinds = ", ".join(["Transformer", "Pooling", *["Dense"] * len(pipeline.dense)])
         raise ArtifactError(
             f"{pipeline.files[0]}: the modules {kinds} are not supported but for a classifier "
             "that tformer has exported, with a label for each output; import another model"
         )
-    return poolers[found[0]] if found[1:] else "none", weights, files
+    return poolers[activations[0]] if activations[1:] else "none", weights, files
 
 
 def _prompts(file: Path, values: Mapping[str, Any], *, is_included: bool) -> list[str]:

@@ -125,8 +125,8 @@ class _Library:
     def check_around(self) -> None:
         """Refuses tokens around a text whose ids are those of others."""
         self.cut(TEXTS)  # which a damaged file cannot
-        found = self.tokenizer.encode(TEXTS[0])
-        for token, number in zip(found.tokens, found.ids, strict=True):
+        encoding = self.tokenizer.encode(TEXTS[0])
+        for token, number in zip(encoding.tokens, encoding.ids, strict=True):
             if (own := self.tokenizer.token_to_id(token)) not in (None, number):
                 raise ArtifactError(
                     f"{self.file}: post_processor gives {json.dumps(token)} the id {number}, but "

@@ -235,13 +235,13 @@ def _padded_specials() -> tuple[str, ...]:
 def _prompts(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The texts that T5's config.json names for translation; of one language, only if sure."""
     tasks = settings.get("task_specific_params") or {}
-    found: dict[str, set[str]] = {}
+    prefixes_of: dict[str, set[str]] = {}
     for name, task in tasks.items() if isinstance(tasks, dict) else ():
         match = _TASK.fullmatch(name)
         prefix = task.get("prefix") if isinstance(task, dict) else None
         if match and isinstance(prefix, str) and prefix.strip():
-            found.setdefault(match[1], set()).add(prefix)
-    for code, prefixes in found.items():
+            prefixes_of.setdefault(match[1], set()).add(prefix)
+    for code, prefixes in prefixes_of.items():
         if len(prefixes) == 1:
             yield code, prefixes.pop()
 

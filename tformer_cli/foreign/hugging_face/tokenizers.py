@@ -294,10 +294,10 @@ def _read_marian(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
 
 
 def _numbers(file: Path) -> dict[str, int]:
-    found = read_json_file(file)
-    if not all(type(n) is int and 0 <= n < MOST_ROWS for n in found.values()):
+    numbers = read_json_file(file)
+    if not all(type(n) is int and 0 <= n < MOST_ROWS for n in numbers.values()):
         raise ArtifactError(f"{file}: has ids that are not whole numbers; download it again")
-    return found
+    return numbers
 
 
 def _values(own: Mapping[str, Any]) -> set[str]:

@@ -122,7 +122,7 @@ def _rows(
     source_size = target_size = number(file, settings, "vocab_size")
     if settings.get("decoder_vocab_size"):
         target_size = number(file, settings, "decoder_vocab_size")
-    found = []
+    orders = []
     for pieces, size in (
         (vocabulary.pieces(vocabulary.source, source_size), source_size),
         (vocabulary.pieces(vocabulary.target, target_size), target_size),
@@ -133,8 +133,8 @@ def _rows(
                 f"{file}: special tokens have the ids {pad}, {unk}, {start}, {eos}, but the "
                 f"vocabulary has {size} entries; use this model's own files"
             )
-        found.append(reorder_vocabulary(pieces, pad, unk, start, eos))
-    return found[0], found[1]
+        orders.append(reorder_vocabulary(pieces, pad, unk, start, eos))
+    return orders[0], orders[1]
 
 
 def _outer(
@@ -253,22 +253,22 @@ def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[
     import torch
 
     model, config = directory.model, directory.config
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     sources = layout.ordered_source(model.source_embedding.weight)
     if config.tied_embeddings == "all":
-        found["shared.weight"] = sources
+        weights["shared.weight"] = sources
     else:
-        found["encoder.embed_tokens.weight"] = sources
-        found["decoder.embed_tokens.weight"] = layout.ordered(model.target_matrix)
+        weights["encoder.embed_tokens.weight"] = sources
+        weights["decoder.embed_tokens.weight"] = layout.ordered(model.target_matrix)
     if "output_bias" in family.outer:  # M2M-100 has neither it nor positions
         bias = torch.zeros(model.vocab_size) if model.output_bias is None else model.output_bias
-        found[family.outer["output_bias"]] = layout.ordered(bias)[None]
+        weights[family.outer["output_bias"]] = layout.ordered(bias)[None]
         for side, given in zip(_SIDES, (model.encoder_input, model.decoder_input), strict=True):
             rows = position_rows(given, config)
             before = rows.new_zeros(_OFFSET if family.model_type == "mbart" else 0, config.d_model)
-            found[f"{side}.embed_positions.weight"] = torch.cat([before, rows])
+            weights[f"{side}.embed_positions.weight"] = torch.cat([before, rows])
     ours = model.state_dict()
-    return found | named_weights(family, config, ours, model.vocab_size, directory.path)
+    return weights | named_weights(family, config, ours, model.vocab_size, directory.path)
 
 
 # biases of distances of a stack
@@ -343,8 +343,8 @@ def _t5_outer(source: Source, rows: VocabularyOrder) -> tuple[dict[str, Any], Ti
 def _translation(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings of the search that T5's config.json has for a translation."""
     tasks = settings.get("task_specific_params")
-    found = tasks.get("translation_en_to_de") if isinstance(tasks, dict) else None
-    return found if isinstance(found, dict) else {}
+    task = tasks.get("translation_en_to_de") if isinstance(tasks, dict) else None
+    return task if isinstance(task, dict) else {}
 
 
 def _t5_weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[str, Tensor]:
@@ -354,17 +354,17 @@ def _t5_weights(directory: ModelDirectory, family: Family, layout: Layout) -> di
         family,
         'train it again with model.frozen = ["output_bias"], or export with --format int8',
     )
-    found = {"shared.weight": layout.ordered(model.target_matrix)}
+    foreign = {"shared.weight": layout.ordered(model.target_matrix)}
     if config.tied_embeddings == "inputs":
-        found["lm_head.weight"] = layout.ordered(model.output_matrix)
+        foreign["lm_head.weight"] = layout.ordered(model.output_matrix)
     weights = dict(model.state_dict())
     if config.tied_embeddings == "all":  # the class multiplies by what is folded into this norm
         norm = weights["decoder.final_norm.weight"]
         weights["decoder.final_norm.weight"] = norm * config.d_model**0.5
     for side in ("encoder", "decoder"):
-        found[_BIASES.format(side=side)] = weights[f"{side}_input.positions.table"]
-    found |= named_weights(family, config, weights, model.vocab_size, directory.path)
+        foreign[_BIASES.format(side=side)] = weights[f"{side}_input.positions.table"]
+    foreign |= named_weights(family, config, weights, model.vocab_size, directory.path)
     if config.similarity == "scaled":  # which the class does not do
-        queries = [name for name in found if name.endswith(".q.weight")]
-        found |= {name: found[name] * config.head_width**-0.5 for name in queries}
-    return found
+        queries = [name for name in foreign if name.endswith(".q.weight")]
+        foreign |= {name: foreign[name] * config.head_width**-0.5 for name in queries}
+    return foreign

@@ -159,12 +159,12 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
             f"{file}: {name} does not tell its number of heads; give model_args.num_heads there"
         )
     pools = arguments.get("global_pool") or pools
-    for found in (settings.get("global_pool") or pools, pools):
-        if found not in ("token", "avg"):
-            raise unsupported(file, "global_pool", found)
-        if found != pools:
+    for pool in (settings.get("global_pool") or pools, pools):
+        if pool not in ("token", "avg"):
+            raise unsupported(file, "global_pool", pool)
+        if pool != pools:
             raise ArtifactError(
-                f"{file}: global_pool = {shown(found)}, but {name} is built with {shown(pools)}; "
+                f"{file}: global_pool = {shown(pool)}, but {name} is built with {shown(pools)}; "
                 "give model_args.global_pool there"
             )
     activation = arguments.get("act_layer")
@@ -279,12 +279,12 @@ def _head(source: Source, pooling: Pooling, d_model: int) -> tuple[tuple[str, ..
 def _check_shapes(source: Source, shapes: Mapping[str, int]) -> None:
     """Refuses settings that say other numbers than the tensors."""
     arguments = source.settings.get("model_args") or {}
-    for names, found in shapes.items():
+    for names, size in shapes.items():
         for name in names.split():
             said = arguments.get(name, source.settings.get(name))
-            if said is not None and said not in (found, [found, found]):
+            if said is not None and said not in (size, [size, size]):
                 raise ArtifactError(
-                    f"{source.file}: {name} = {shown(said)}, but its tensors say {found}; use this "
+                    f"{source.file}: {name} = {shown(said)}, but its tensors say {size}; use this "
                     "model's own files"
                 )
 
@@ -394,7 +394,7 @@ def _weights(directory: ModelDirectory, family: Family) -> dict[str, Tensor]:
     ours = directory.encoder.state_dict()
     patch, channels = config.patch_size, config.image_size[2]
     kernel = ours["encoder_input.patches.weight"].view(-1, channels, patch, patch)
-    found = {
+    weights = {
         outer["class_token"]: ours["encoder_input.class_token"].view(1, 1, -1),
         outer["positions"]: ours["encoder_input.positions.table"][None],
         f"{outer['patches']}.weight": kernel,
@@ -402,8 +402,8 @@ def _weights(directory: ModelDirectory, family: Family) -> dict[str, Tensor]:
         **named_weights(family, config, ours, N_IDS, directory.path),
     }
     if family is DINOV2:
-        found["embeddings.mask_token"] = torch.zeros(1, config.d_model)
+        weights["embeddings.mask_token"] = torch.zeros(1, config.d_model)
     if config.head == "labels":
-        found[f"{outer['output']}.weight"] = ours["output_projection.weight"]
-        found[f"{outer['output']}.bias"] = ours["output_bias"]
-    return found
+        weights[f"{outer['output']}.weight"] = ours["output_projection.weight"]
+        weights[f"{outer['output']}.bias"] = ours["output_bias"]
+    return weights

@@ -139,7 +139,7 @@ def convert(
 
     given = _outer(reader, config, rows, embedding, positions)
     table = table_of(config, kind)
-    found = build_weights(config, len(rows[1].pieces), table, read, given, where)
+    tensors = build_weights(config, len(rows[1].pieces), table, read, given, where)
     reader.ignore(name for name in arrays if name.endswith(_STATIC) or name.startswith("special:"))
     reader.check_all_taken()
     shortlist_file, shortlist = read_shortlist(source, rows)
@@ -153,7 +153,7 @@ def convert(
     return ForeignModel(
         kind="Bergamot (Firefox)" if multipliers else "Marian",
         config=config,
-        weights=found,
+        weights=tensors,
         tokenizer=tokenizer,
         decoding=decoding,
         files=(source.model, *files, *shortlist_file),
@@ -352,13 +352,13 @@ def _spm_of(vocabulary: Path) -> Path:
         return vocabulary
     side = "target" if "trg" in vocabulary.name or "target" in vocabulary.name else "source"
     beside = sorted(vocabulary.parent.glob("*.spm"))
-    found = [spm for spm in beside if side in spm.name] or beside
-    if len(found) != 1:
+    candidates = [spm for spm in beside if side in spm.name] or beside
+    if len(candidates) != 1:
         raise ArtifactError(
             f"{vocabulary}: needs the SentencePiece model ({side}.spm) that its texts were cut "
             "with; put it beside it"
         )
-    return found[0]
+    return candidates[0]
 
 
 def _pieces(vocabulary: Path, spm: Path) -> list[str]:
@@ -369,10 +369,10 @@ def _pieces(vocabulary: Path, spm: Path) -> list[str]:
 
 def _listed(vocabulary: Path) -> list[str]:
     """Reads the pieces of a vocabulary in YAML in the order of their ids."""
-    found = read_yaml(vocabulary)
-    if not isinstance(found, dict):
+    content = read_yaml(vocabulary)
+    if not isinstance(content, dict):
         raise ArtifactError(f"{vocabulary}: is not a vocabulary; use this model's own")
-    ids = {piece: number(vocabulary, {piece: n}, piece) for piece, n in found.items()}
+    ids = {piece: number(vocabulary, {piece: n}, piece) for piece, n in content.items()}
     pieces = {n: piece for piece, n in ids.items()}
     if sorted(pieces) != list(range(len(ids))):
         raise ArtifactError(f"{vocabulary}: its ids are not 0, 1, 2, …; use this model's own")
