@@ -159,9 +159,9 @@ def _labeled(
     run: Path, pairs: Sequence[SentencePair], device: str
 ) -> tuple[LabelEvaluation, tuple[tuple[str, ...], ...]]:
     """The evaluation of a classifier, and of each example its text, its label and the right one."""
-    given, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    evaluation = evaluate_classifier(open_model(run, "classify", device=device), given, right)
-    return evaluation, tuple(zip(given, evaluation.predicted, right, strict=True))
+    texts, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    evaluation = evaluate_classifier(open_model(run, "classify", device=device), texts, right)
+    return evaluation, tuple(zip(texts, evaluation.predicted, right, strict=True))
 
 
 TESTS: Mapping[str, Callable[[Path, Sequence[SentencePair], str], Tested[Any]]] = MappingProxyType(

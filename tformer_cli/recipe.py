@@ -366,9 +366,9 @@ def _with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
         return dict(values)  # the default, or as wrong as before
     whole = dict(values)
     for table, keys in {**row.defaults, "validation": {"metric": row.metrics[0]}}.items():
-        given = values.get(table, {})
-        if isinstance(given, Mapping):
-            whole[table] = {**keys, **given}
+        values_of_table = values.get(table, {})
+        if isinstance(values_of_table, Mapping):
+            whole[table] = {**keys, **values_of_table}
     return whole
 
 
@@ -394,9 +394,9 @@ def _with_start(values: dict[str, Any]) -> dict[str, Any]:
 def _giver(key: str, overrides: Sequence[str], options: Mapping[str, str]) -> str:
     """Names what gave a key, or a table around or below it, its value; empty: the recipe."""
     for override in reversed(overrides):
-        given = override.partition("=")[0].strip()
-        if f"{given}.".startswith(f"{key}.") or f"{key}.".startswith(f"{given}."):
-            return f"{options[given]}:" if given in options else "--set"
+        name = override.partition("=")[0].strip()
+        if f"{name}.".startswith(f"{key}.") or f"{key}.".startswith(f"{name}."):
+            return f"{options[name]}:" if name in options else "--set"
     return ""
 
 

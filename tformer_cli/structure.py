@@ -86,12 +86,12 @@ def _record(kind: Any, value: Any, path: str) -> Any:
         if key not in types:
             raise _UnknownKeyError(_below(path, key), list(types))
     # Before the keys that are missing: an unknown one inside may explain them
-    given = {key: _converted(types[key], item, _below(path, key)) for key, item in value.items()}
+    settings = {key: _converted(types[key], item, _below(path, key)) for key, item in value.items()}
     for field in fields(kind):
-        if field.name not in given and field.default is field.default_factory is MISSING:
+        if field.name not in settings and field.default is field.default_factory is MISSING:
             raise StructureError(_below(path, field.name), "is missing; it has no default")
     try:
-        return kind(**given)
+        return kind(**settings)
     except ValueError as error:
         # `check_limits` begins with the name of the field
         key, colon, problem = str(error).partition(": ")

@@ -62,17 +62,17 @@ def load(
         UsageError: if a setting is impossible.
         ArtifactError: if the model cannot be used.
     """
-    given = locals()
+    arguments = locals()
     from tformer_cli.api.model import load_model
 
     _check_named("model", model)
     _check_named("adapter", adapter)
-    given["adapter"] = None if adapter is None else Path(adapter)
-    given["ensemble"] = [Path(path) for path in ensemble]
+    arguments["adapter"] = None if adapter is None else Path(adapter)
+    arguments["ensemble"] = [Path(path) for path in ensemble]
     # Models of other kinds refuse settings of the search: they get those that were given
     return load_model(
-        given.pop("model"),
-        **{name: value for name, value in given.items() if not _is_default(name, value)},
+        arguments.pop("model"),
+        **{name: value for name, value in arguments.items() if not _is_default(name, value)},
     )
 
 

@@ -119,9 +119,9 @@ def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> Non
         if _is_special(output):
             continue
         advice = _advice(output)
-        for given in inputs:
-            if problem := _problem(output, given):
-                raise UsageError(f"{output.name}: {problem} the input ({given.name}); {advice}")
+        for source in inputs:
+            if problem := _problem(output, source):
+                raise UsageError(f"{output.name}: {problem} the input ({source.name}); {advice}")
         owner = _owner(output)
         if owner is not None:
             raise UsageError(f"{output.name}: {output.path} belongs to {owner}; {advice}")

@@ -80,13 +80,13 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         # While the shell completes a line, it is unfinished, which is not an error
         if not ctx.resilient_parsing:
             # Of a copy: the parser empties the list that it reads
-            given, _, order = self.make_parser(ctx).parse_args(args=list(args))
-            check_earlier_values(given)
+            arguments, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            check_earlier_values(arguments)
             _check_given_once(order, [parameter.name for parameter, _ in self._paths()])
             for parameter, role in self._paths():
                 # A script's unset variable gives an empty name. As a path it would be the current
                 # directory, and other files would be read or written than were meant.
-                named = _paths_of(given.get(parameter.name))
+                named = _paths_of(arguments.get(parameter.name))
                 if role is PathRole.reads_system:
                     named = [named_path(name)[1] for name in named]
                 if "" in named:
@@ -475,8 +475,8 @@ def check_words(values: Mapping[str, Any], *, is_chosen: bool) -> None:
 
 def check_heads(values: Mapping[str, Any], model: Path) -> None:
     """Checks selections of heads against the settings of a model."""
-    given = {option: values[name] for name, option in HEADS.items() if values.get(name)}
-    if not given:
+    selections_of = {option: values[name] for name, option in HEADS.items() if values.get(name)}
+    if not selections_of:
         return
     from tformer_cli.artifacts.config_file import read_config
     from tformer_cli.heads.names import HeadLayout
@@ -488,7 +488,7 @@ def check_heads(values: Mapping[str, Any], model: Path) -> None:
         return
     if not all(n_heads for layers in heads for n_heads in layers):
         return  # layers that were pruned whole are still layers of `--weights rollout`
-    for option, selections in given.items():
+    for option, selections in selections_of.items():
         texts: Sequence[str] = [selections] if isinstance(selections, str) else selections
         try:
             HeadSelection(texts, HeadLayout(*heads))

@@ -260,14 +260,14 @@ def _lines(
     from rich.text import Text
 
     for name, sentence in rows:
-        said = list(_styled(sentence).wrap(console, width - indent))
+        wrapped = list(_styled(sentence).wrap(console, width - indent))
         head = Text(name, style="bold cyan")
-        if len(name) + 2 > indent or not said:
+        if len(name) + 2 > indent or not wrapped:
             yield from head.wrap(console, width)
         else:
             head.pad_right(indent - len(name))
-            yield head.append_text(said.pop(0))
-        yield from (Text(" " * indent).append_text(line) for line in said)
+            yield head.append_text(wrapped.pop(0))
+        yield from (Text(" " * indent).append_text(line) for line in wrapped)
 
 
 def _styled(sentence: str) -> "Text":

@@ -148,11 +148,11 @@ def takes_groups(command: Command) -> Command:
     @wraps(command)
     def spread(*args: Any, **values: Any) -> None:  # noqa: ANN401 - typed by the options
         for name, group in groups.items():
-            given = {option.name: values.pop(option.name) for option in options[name]}
+            settings = {option.name: values.pop(option.name) for option in options[name]}
             # Typer gives lists, and None for none; settings are frozen and hold tuples
             several = {field.name for field in fields(group) if isinstance(field.default, tuple)}
-            given |= {name: tuple(given[name] or ()) for name in several & given.keys()}
-            values[name] = group(**given)
+            settings |= {name: tuple(settings[name] or ()) for name in several & settings.keys()}
+            values[name] = group(**settings)
         command(*args, **values)
 
     parameters = [

@@ -121,9 +121,9 @@ def aside_in_shared(directory: Path, name: str) -> Path:
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > STALE_SECONDS:
                 path.unlink()
-    descriptor, made = tempfile.mkstemp(ASIDE, f"{name}.", directory)
+    descriptor, name_aside = tempfile.mkstemp(ASIDE, f"{name}.", directory)
     os.close(descriptor)
-    return Path(made)
+    return Path(name_aside)
 
 
 @contextmanager
@@ -151,13 +151,13 @@ def scratch_file() -> BinaryIO:
 def scratch_directory() -> Iterator[Path]:
     """Makes a temporary directory; those that killed processes have left are removed."""
     with scratch_errors():
-        made = tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-")
+        temporary = tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-")
     with suppress(OSError):
         for entry in list(_temporary_directory().iterdir()):
             begun = _SCRATCH_OF.fullmatch(entry.name)
             if begun and not _is_alive(int(begun[1])) and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
-    with made as directory:
+    with temporary as directory:
         yield Path(directory)
 
 
@@ -168,14 +168,14 @@ def held_directory(prefix: str) -> tuple[Path, int]:
     """
     while True:
         with scratch_errors():
-            made = Path(tempfile.mkdtemp(prefix=prefix))
+            directory = Path(tempfile.mkdtemp(prefix=prefix))
         try:
-            descriptor = os.open(made, os.O_RDONLY)
+            descriptor = os.open(directory, os.O_RDONLY)
         except FileNotFoundError:
             continue  # somebody took it for left behind before it was held
         hold(descriptor)
-        if made.is_dir():
-            return made, descriptor
+        if directory.is_dir():
+            return directory, descriptor
         os.close(descriptor)
 
 

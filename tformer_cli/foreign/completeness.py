@@ -93,31 +93,33 @@ def _pieces_without_merge(
     where: Path,
 ) -> Iterable[str]:
     if isinstance(tokenizer, BytePieceTokenizer):
-        made = {"".join(pair) for pair in tokenizer.merges} | {*BYTE_CHARACTERS}
+        mergeable = {"".join(pair) for pair in tokenizer.merges} | {*BYTE_CHARACTERS}
         tolerated = 0  # what is added to such a vocabulary is declared
     else:
         codes = [side.codes for side in sides if isinstance(side, PieceSide) and side.codes]
         if not codes:
             return
-        made = {"".join(pair) for table in codes for pair in table.ranks}
-        made |= {piece.removesuffix(END) for piece in made}
+        mergeable = {"".join(pair) for table in codes for pair in table.ranks}
+        mergeable |= {piece.removesuffix(END) for piece in mergeable}
         is_whole = all(table.text.endswith("\n") for table in codes)
         tolerated = sum(map(len, names)) // _TOLERATED if is_whole else 0
     known = {*SPECIAL_PIECES, *declared}
     lost = [
         piece
         for piece in dict.fromkeys(piece for pieces in names for piece in pieces)
-        if piece not in made
+        if piece not in mergeable
         and piece not in known
         and not _NAME.fullmatch(piece)
         and len(piece) > 1
-        and not (len(stem := piece.removesuffix(CONTINUES)) == 1 or stem in made)
+        and not (len(stem := piece.removesuffix(CONTINUES)) == 1 or stem in mergeable)
     ]
     if not lost:
         return
-    said = f'{len(lost):,} pieces of the vocabulary, such as "{lost[0][:40]}", are made by no merge'
+    problem = (
+        f'{len(lost):,} pieces of the vocabulary, such as "{lost[0][:40]}", are made by no merge'
+    )
     if len(lost) > tolerated:
         raise ArtifactError(
-            f"{where}: {said}, so a file may be cut short; use this model's own files"
+            f"{where}: {problem}, so a file may be cut short; use this model's own files"
         )
-    yield f"{said}, so texts never have them"
+    yield f"{problem}, so texts never have them"

@@ -221,9 +221,11 @@ def _sides(file: Path, name: str, value: object, *, is_square: bool) -> tuple[in
     """Height and width, or only the shorter side; a number is of a square, or the shorter side."""
     numbers = [value]
     if isinstance(value, dict):
-        given = {key: side for key, side in value.items() if side is not None}
-        numbers = [given.get(key) for key in ("height", "width", "shortest_edge") if key in given]
-        if given.keys() not in ({"height", "width"}, {"shortest_edge"}):
+        lengths = {key: side for key, side in value.items() if side is not None}
+        numbers = [
+            lengths.get(key) for key in ("height", "width", "shortest_edge") if key in lengths
+        ]
+        if lengths.keys() not in ({"height", "width"}, {"shortest_edge"}):
             raise unsupported(file, name, value)
     elif isinstance(value, list) and len(value) == 2:
         numbers = value

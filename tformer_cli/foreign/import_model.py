@@ -96,31 +96,31 @@ def resolve_model(
     A foreign model is imported into the cache when it is first used. What opens models calls this;
     so does the command line before it checks what an output would destroy.
     """
-    model, given = Path(model), str(model)
+    model, name = Path(model), str(model)
     if may_be_ours(model):
         return model
-    known = None if _exists(model) else find_known(given)
+    known = None if _exists(model) else find_known(name)
     if known is not None:
         if say is not None and not known.is_commercial:
-            say(f"{given}: {known.name} is licensed for non-commercial use only ({known.license})")
+            say(f"{name}: {known.name} is licensed for non-commercial use only ({known.license})")
         model = Path(known.hub or known.name)  # one import, whatever its user has called it
     elif not (_exists(model) or _is_hub_name(model)):
-        check_pair(given)
+        check_pair(name)
         return model
     cached = None
     if not _exists(model) and (downloaded := _downloaded(str(model))):
         cached = _imported(model, downloaded, weights)
     if cached is None:
         if say is not None and known is not None:
-            say(_introduced(given, known))
-        path = _local(given if known is not None else str(model), say)
+            say(_introduced(name, known))
+        path = _local(name if known is not None else str(model), say)
         convert = _recognized(path)
         if convert is None:
             return model
         cached = _imported(model, path, weights)
         if cached is None:
             cached = _import_into_cache(convert, model, path, weights, say)
-    remember_name(cached, given)
+    remember_name(cached, name)
     return cached
 
 

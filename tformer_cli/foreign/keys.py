@@ -132,8 +132,8 @@ def read_json_file(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ArtifactError(f"{path}: no such file; download the whole model") from None
     except (OSError, ValueError, RecursionError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        reason = " ".join(said.split())[:200]
+        message = getattr(error, "strerror", None) or str(error)
+        reason = " ".join(message.split())[:200]
         raise ArtifactError(f"{path}: is not readable JSON ({reason}); download it again") from None
     if not isinstance(values, dict):
         raise ArtifactError(f"{path}: is not a JSON object; download it again")

@@ -119,8 +119,8 @@ def _mingpt(path: Path, arrays: LazyArrays) -> ForeignModel:
     file = path.parent / "config.json"
     positions, width = _shape(arrays, "wpe.weight", path)
     n_rows, _ = _shape(arrays, "wte.weight", path)
-    given = find_vocabulary(path.parent) or _characters(path.parent, n_rows)
-    vocabulary = given or _numbers(n_rows)
+    found_vocabulary = find_vocabulary(path.parent) or _characters(path.parent, n_rows)
+    vocabulary = found_vocabulary or _numbers(n_rows)
     shape = {
         "d_model": width,
         "d_ff": 4 * width,
@@ -132,7 +132,7 @@ def _mingpt(path: Path, arrays: LazyArrays) -> ForeignModel:
     }
     source = _source(path, _FAMILY, arrays, file)
     model = assembled_model(source, {**_FAMILY.fixed, **shape}, vocabulary, kind="minGPT")
-    if given is not None:
+    if found_vocabulary is not None:
         return model
     note = f"has no vocabulary beside it: a text is the numbers of its tokens, 0 to {n_rows - 1}"
     return replace(model, notes=(*model.notes, note))
@@ -150,11 +150,11 @@ def _n_heads(file: Path, width: int) -> int:
     settings = read_json_file(file).get("model")
     if not isinstance(settings, dict):
         raise ArtifactError(f"{file}: has no settings of a model; put minGPT's own file there")
-    told = settings.get("n_embd")
-    if told is not None and number(file, settings, "n_embd") != width:
+    stored = settings.get("n_embd")
+    if stored is not None and number(file, settings, "n_embd") != width:
         raise ArtifactError(
-            f"{file}: n_embd is {told}, but the weights are {width} wide; put the file of the same "
-            "run there"
+            f"{file}: n_embd is {stored}, but the weights are {width} wide; put the file of the "
+            "same run there"
         )
     named = settings.get("model_type")
     if settings.get("n_head") is None and isinstance(named, str) and named in HEADS:

@@ -149,8 +149,10 @@ def _convert(
     sides = vocabulary_sides(path, entries, start)
     widths = {name: number(path, settings, name) for name in _WIDTHS if name in settings}
     if len({*widths.values()}) != 1:
-        said = ", ".join(f"{name} = {width}" for name, width in widths.items()) or "no enc_hid_size"
-        raise ArtifactError(f"{path}: has {said}, but must have one width; import another model")
+        sizes = (
+            ", ".join(f"{name} = {width}" for name, width in widths.items()) or "no enc_hid_size"
+        )
+        raise ArtifactError(f"{path}: has {sizes}, but must have one width; import another model")
     shape = {"d_model": max(widths.values()), **read_shape(path, settings, _SETTINGS)}
     config = _config(path, settings, sides, shape)
     return read_model(

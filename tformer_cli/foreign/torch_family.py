@@ -170,14 +170,14 @@ def read_model(
     decoding: DecodingConfig = DECODING,
 ) -> ForeignModel:
     """Reads the weights of a model, of which all must be known, and the tokenizer beside it."""
-    given = _around_stacks(names, reader, config, sides)
+    outer_weights = _around_stacks(names, reader, config, sides)
     tables = positions or {side: reader.take(name) for side, name in names.positions.items()}
     for side, table in tables.items():
         rows = table.reshape(len(table), -1)[: config.max_positions]
-        given[f"{side}_input.positions.table"] = rows
+        outer_weights[f"{side}_input.positions.table"] = rows
     read = partial(_take_or_zeros, reader) if names.lacks_biases else reader.take
     n_pieces = len(sides[1].pieces)
-    weights = build_weights(config, n_pieces, names.layers, read, given, reader.where)
+    weights = build_weights(config, n_pieces, names.layers, read, outer_weights, reader.where)
     reader.check_all_taken()
     tokenizer, texts, notes = read_tokenizer(directory, languages, sides)
     return ForeignModel(
@@ -200,7 +200,7 @@ def _around_stacks(
     sides: tuple[VocabularyOrder, VocabularyOrder],
 ) -> dict[str, Weight]:
     """Reads embeddings and the output layer; a matrix that is shared may have several names."""
-    given: dict[str, Weight] = {}
+    weights: dict[str, Weight] = {}
 
     def rows(some: list[str], side: VocabularyOrder) -> Weight:
         there = [name for name in some if name in reader] or some[:1]
@@ -208,19 +208,19 @@ def _around_stacks(
 
     source, target, output = [names.source], [names.target], [names.output]
     if config.tied_embeddings == "all":
-        given["source_embedding.weight"] = rows([*source, *target, *output], sides[1])
+        weights["source_embedding.weight"] = rows([*source, *target, *output], sides[1])
     else:
         # without a vocabulary of its own, the source's matrix may have the target's name
         has_own = config.source_vocab_size > 0
         also = ([], []) if has_own else (target, source)
         tied = output if config.tied_embeddings == "decoder" else []
-        given["source_embedding.weight"] = rows([*source, *also[0]], sides[0 if has_own else 1])
-        given["target_embedding.weight"] = rows([*target, *also[1], *tied], sides[1])
+        weights["source_embedding.weight"] = rows([*source, *also[0]], sides[0 if has_own else 1])
+        weights["target_embedding.weight"] = rows([*target, *also[1], *tied], sides[1])
     if config.tied_embeddings == "none":
-        given["output_projection.weight"] = rows(output, sides[1])
+        weights["output_projection.weight"] = rows(output, sides[1])
     bias = names.output_bias
-    given["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
-    return given
+    weights["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
+    return weights
 
 
 def _take_or_zeros(reader: Reader, name: str) -> Array:

@@ -209,8 +209,8 @@ def _shortlist_costs(speeds: "list[Speed]") -> "Iterator[str]":
         if without is None or without is speed:
             continue
         gain = speed.lines_per_second / without.lines_per_second
-        said = f"shortlist {_shortlist_name(speed)}, beam {speed.setting.beam_size}"
+        label = f"shortlist {_shortlist_name(speed)}, beam {speed.setting.beam_size}"
         cost = ""
         if speed.bleu is not None and without.bleu is not None:
             cost = f", BLEU {speed.bleu.value - without.bleu.value:+.2f}"
-        yield f"{said}: {gain:.2f} times the lines/s{cost}"
+        yield f"{label}: {gain:.2f} times the lines/s{cost}"

@@ -152,8 +152,8 @@ def _test_sets(texts: TestSetFiles, manifest: Path | None) -> dict[str, TestSetF
 
 
 def _check_labels(texts: TestSetFiles, manifest: Path | None, settings: CompareSettings) -> None:
-    given = {"manifest": manifest, "test_set": texts.test_set}
-    refuse(given, "is of translations; omit it or --labels")
+    values = {"manifest": manifest, "test_set": texts.test_set}
+    refuse(values, "is of translations; omit it or --labels")
     settings.check_labels()
     if not texts.reference:
         raise UsageError("--reference: is missing; name the file of the right labels")
@@ -166,8 +166,8 @@ def _check_files(
 ) -> None:
     """Checks that stdin is read once, and that a manifest's files are not written over."""
     named = [path for test_set in test_sets.values() for path in test_set.paths]
-    given = [*named, *(Path(file) for file in (train, manifest) if file is not None)]
-    check_stdin_is_read_once(given)
+    inputs_read = [*named, *(Path(file) for file in (train, manifest) if file is not None)]
+    check_stdin_is_read_once(inputs_read)
     # A manifest's files are no arguments: the base of all commands has not seen them
     inputs = [NamedPath(name="--manifest", path=path) for path in named]
     # With `> FILE` that file is an output, though no option names it

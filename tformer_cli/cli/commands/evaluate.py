@@ -103,13 +103,13 @@ def evaluate(
         return
     _check_inputs(model, texts, pictures)
     if model is not None and _kind(model).measured_by == "labels":
-        given = {
+        values = {
             "lowercase": scores.lowercase or None,
             "tokenize": None if scores.tokenize == "13a" else scores.tokenize,
             "confidence": scores.confidence or None,
         }
         kind = TASKS[read_config(model).task].singular
-        _check_has_no_search(options, {**given, **decoding}, f"MODEL is {kind}; omit it")
+        _check_has_no_search(options, {**values, **decoding}, f"MODEL is {kind}; omit it")
         _evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
         return
     if texts.baseline_model is not None:
@@ -246,15 +246,15 @@ def _evaluate_labels(
     from tformer_cli.kinds.lines.job import ResultCounts
 
     read = LineCounts()
-    given: list[list[str]] = []
+    baselines: list[list[str]] = []
     label = str(references[0]) if references else ""
     pairs = pictures.labeled(label, "--reference", read)
     if pairs is None:
-        sources, right, *given = _read(texts, read, quiet=quiet)
+        sources, right, *baselines = _read(texts, read, quiet=quiet)
     else:
         sources, right = map(list, zip(*pairs, strict=True))
         if texts.baseline is not None:
-            given = [list(file_lines(str(texts.baseline), read, quiet=quiet))]
+            baselines = [list(file_lines(str(texts.baseline), read, quiet=quiet))]
     opens, damaged = _opens(options, _kind(model).verbs[0], quiet=quiet), pictures.damaged
     with _writing(texts.output) as write:
         opened = opens(model)
@@ -263,12 +263,14 @@ def _evaluate_labels(
         write(result.predicted)
         if texts.baseline_model is not None:
             other = opens(texts.baseline_model)
-            given = [list(evaluate_classifier(other, sources, right, damaged=damaged).predicted)]
+            baselines = [
+                list(evaluate_classifier(other, sources, right, damaged=damaged).predicted)
+            ]
     warn_of_bytes(read)
     # An image that cannot be read has an empty label
     counts = ResultCounts(damaged=result.predicted.count(""))
     warn_of_results(counts, blank="omitted from the scores")
-    changes = [change for labels in given for change in compare_predictions(result, labels)]
+    changes = [change for labels in baselines for change in compare_predictions(result, labels)]
     if as_json:
         more = _change_record(changes, "examples") if changes else {}
         write_line(json.dumps(result.record() | more, ensure_ascii=False))
@@ -400,8 +402,8 @@ def _check_has_no_search(
 ) -> None:
     """Refuses options of a search where no model searches."""
     names = ("adapter", "source_language", "target_language", "split_sentences", "shortlist")
-    given = {name: getattr(options, name) for name in names}
-    refuse({"heads": options.heads or None, **given, **decoding}, why)
+    values = {name: getattr(options, name) for name in names}
+    refuse({"heads": options.heads or None, **values, **decoding}, why)
 
 
 def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo") -> None:

@@ -144,14 +144,14 @@ def generate(
             **decoding,
         ).generator
         # Python turns bytes of an argument that are not UTF-8 into lone surrogates
-        given = [without_surrogates(text) for text in prompt or ()]
+        texts = [without_surrogates(text) for text in prompt or ()]
         if prompts is not None:
             size = writing.buffer_lines or (1 if is_typed else BUFFER_PROMPTS)
             lines = rendered(generator.stream(prompts, size), counts, render)
-        elif is_seen and writing.output_format == "text" and _is_told(generator, given):
-            lines = rendered([_told(generator, given, stream)], counts, lambda _: None)
+        elif is_seen and writing.output_format == "text" and _is_told(generator, texts):
+            lines = rendered([_told(generator, texts, stream)], counts, lambda _: None)
         else:
-            lines = rendered([generator.generate(given)], counts, render)
+            lines = rendered([generator.generate(texts)], counts, render)
         # A bar would be drawn over a text that is typed or shown on this terminal
         is_hidden = quiet or is_typed or is_seen or prompts is None
         write_lines(

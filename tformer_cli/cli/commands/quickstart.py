@@ -156,8 +156,8 @@ def _translations(samples: Samples, is_ascii: bool) -> Iterable[Block]:  # noqa:
 def _stars(samples: Samples, is_ascii: bool) -> Iterable[Block]:
     full, empty = "*." if is_ascii else "★☆"
     rows = [
-        (full * int(stars) + empty * (5 - int(stars)), said + _correction(stars, right))
-        for said, stars, right in samples
+        (full * int(stars) + empty * (5 - int(stars)), rating + _correction(stars, right))
+        for rating, stars, right in samples
     ]
     return [Facts(rows)]
 

@@ -84,8 +84,8 @@ class PairOptions:
         """Returns the file of texts."""
         if self.source is None:
             raise UsageError("-i, --source: is missing; name the file of the texts, or -")
-        given = {"target_file": self.target_file, "n_best_file": self.n_best_file}
-        refuse(given, TEXTS_REFUSAL)
+        values = {"target_file": self.target_file, "n_best_file": self.n_best_file}
+        refuse(values, TEXTS_REFUSAL)
         return (self.source,)
 
     def labels(self) -> tuple[str, ...]:
@@ -164,7 +164,9 @@ def score(
     stored = read_config(model)
     pictures.check_model(stored.model)
     read = LineCounts()
-    given = _given(kind_named(stored.task).measured_by, pairs, pictures, options, read, quiet=quiet)
+    inputs = _given(
+        kind_named(stored.task).measured_by, pairs, pictures, options, read, quiet=quiet
+    )
     from tformer_cli.kinds.lines import score as workflow
     from tformer_cli.kinds.lines.job import ResultCounts, aligned_pairs
 
@@ -174,10 +176,10 @@ def score(
         buffers: Iterable[list[Any]]
         if (name := pairs.n_best_file) is not None:
             # The sources are needed in any order, and a line may have many hypotheses
-            ranked = workflow.rank_again(opened, list(given[0]), given[1], name)
+            ranked = workflow.rank_again(opened, list(inputs[0]), inputs[1], name)
             buffers = ([result] for result in ranked)
         else:
-            lines = given[0] if len(given) == 1 else aligned_pairs(given[0], given[1])
+            lines = inputs[0] if len(inputs) == 1 else aligned_pairs(inputs[0], inputs[1])
             buffers = workflow.scored_lines(opened, lines, pictures.damaged)
         write_lines(
             stream,
@@ -206,8 +208,8 @@ def _given(
     if measured_by == "translations":
         files = pairs.sides()
     elif measured_by == "labels":
-        given = {"n_best_file": pairs.n_best_file, **options.only(*FOR_TRANSLATIONS, "adapter")}
-        refuse(given, CLASSIFIERS_REFUSAL)
+        values = {"n_best_file": pairs.n_best_file, **options.only(*FOR_TRANSLATIONS, "adapter")}
+        refuse(values, CLASSIFIERS_REFUSAL)
         labeled = pictures.labeled(pairs.target_file or "", "--target-file", read)
         if labeled is not None:  # pairs already: no file is read beside them
             return [labeled]

@@ -66,8 +66,8 @@ class LinkOptions:
             )
         words = {"source_words": pairs.source_words, "target_words": pairs.target_words}
         if self.alignments is None:
-            given = {"units": self.units, **words}
-            refuse(given, "says what --alignments count; name them or omit it")
+            values = {"units": self.units, **words}
+            refuse(values, "says what --alignments count; name them or omit it")
         if self.units == "pieces" and any(words.values()):
             raise UsageError("--units: pieces are no words; omit --source-words, --target-words")
 
@@ -188,8 +188,8 @@ def shortlist(
     warn_of_bytes(counts)
     if report.truncated:
         warn(f"{count_of_lines(report.truncated)} longer than the model takes; skipped")
-    said = f"{lexicon.n_linked:,} of {lexicon.n_sources:,} source tokens have targets"
-    note(f"{path}: {said}, by {count_of_lines(report.lines)}", quiet=quiet)
+    coverage = f"{lexicon.n_linked:,} of {lexicon.n_sources:,} source tokens have targets"
+    note(f"{path}: {coverage}, by {count_of_lines(report.lines)}", quiet=quiet)
 
 
 def _opened(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bool) -> "Opened":
@@ -231,9 +231,9 @@ def _linked(
     else:
         pairs = read_pairs(lines, targets, source_words, target_words)
     if alignments is not None:
-        given = read_gold(alignments, str(links.alignments))
+        gold = read_gold(alignments, str(links.alignments))
         return workflow.linked_as_given(
-            opened.directory, pairs, given, links.units or "words", report
+            opened.directory, pairs, gold, links.units or "words", report
         )
     aligner = Aligner(opened.directory)
     note(f"aligning by {aligner.choice}", quiet=quiet)

@@ -125,13 +125,13 @@ class RecipeOptions:
         from tformer_cli.recipe import load_recipe
         from tformer_cli.train.start import completion
 
-        given = self._of_options()
+        changes = self._of_options()
         # What the recipe says beside --from gives way to the model; what --set says does not
         kept = set(self.overridden)
         say = partial(note, quiet=quiet)
         complete = completion(run, say, fresh=fresh, kept=None if self.start is None else kept)
-        options = {key: option[0] for key, option in given.items()}
-        return load_recipe(name, self._all_overrides(given), complete, options, text)
+        options = {key: option[0] for key, option in changes.items()}
+        return load_recipe(name, self._all_overrides(changes), complete, options, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,10 +177,10 @@ class ProcessOptions:
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise UsageError(f'--nodes: "{nodes}" is not MIN or MIN:MAX; write 2 or 1:4')
         if (nodes is None) != (meet is None):
-            given, missing = (
+            option, missing = (
                 ("--nodes", "--meet HOST:PORT") if nodes else ("--meet", "--nodes MIN:MAX")
             )
-            raise UsageError(f"{given}: {missing} is missing; give both, the same on all machines")
+            raise UsageError(f"{option}: {missing} is missing; give both, the same on all machines")
         port = re.fullmatch(r".+:(\d{1,5})", meet or "any:1")
         if port is None or not 0 < int(port[1]) < 1 << 16:
             raise UsageError(f'--meet: "{meet}" is not HOST:PORT; write one such as node1:29500')

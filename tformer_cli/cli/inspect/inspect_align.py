@@ -172,8 +172,8 @@ class ScoringOptions:
                 )
         options = {"save": self.save, "format": self.scores_format, "one_based": self.one_based}
         if self.gold is None:
-            given = {name: value or None for name, value in options.items()}
-            refuse(given, "applies to scores; name gold alignments with --gold")
+            values = {name: value or None for name, value in options.items()}
+            refuse(values, "applies to scores; name gold alignments with --gold")
         chosen = "jsonl"
         # Without scores the output is Pharaoh's links, for which there is no other format
         if self.gold is None:
@@ -289,10 +289,10 @@ def _open_aligners(
 
 def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
     choices = [aligner.choice, *([] if both is None else [both.reverse.choice])]
-    said = f"aligning by {' and '.join(map(str, choices))}"
+    sentence = f"aligning by {' and '.join(map(str, choices))}"
     if any(choice.reason == "default" for choice in choices):
-        return f"{said}; find and store the best heads with --gold FILE --save"
-    return said
+        return f"{sentence}; find and store the best heads with --gold FILE --save"
+    return sentence
 
 
 def _scored(

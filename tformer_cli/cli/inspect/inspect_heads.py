@@ -176,10 +176,10 @@ def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "D
 def _said(report: "DumpReport", directory: Path) -> str:
     shards = count_of(report.shards, "shard")
     holds = f"{count_of(report.pairs, 'sentence')} in {shards}, {format_size(report.n_bytes)}"
-    said = f"{directory}: {holds}, largest residual {report.residual:.1e}"
+    summary = f"{directory}: {holds}, largest residual {report.residual:.1e}"
     if report.resumed_at:
-        said += f"; {count_of_lines(report.resumed_at)} were done before"
-    return said
+        summary += f"; {count_of_lines(report.resumed_at)} were done before"
+    return summary
 
 
 ONE_PASS_WEIGHTS = ("norm", "alti")  # Weights that take a forced pass over one sentence to compute
@@ -256,26 +256,26 @@ def inspect_heads(
         tformer inspect-heads runs/quickstart --corpus -i corpus/test.en
         tformer inspect-heads runs/shakespeare --repeats 64
     """
-    given = given_options(sentences, options, jobs, dumping)
-    given |= {name for name, value in (("TEXT", text), ("format", output_format)) if value}
+    names = given_options(sentences, options, jobs, dumping)
+    names |= {name for name, value in (("TEXT", text), ("format", output_format)) if value}
     if output != STANDARD_STREAM:
-        given.add("output")
+        names.add("output")
     dumping.check()
     request = SentenceRequest(
         model=model, text=text, sentences=sentences, output=output, opening=opening, quiet=quiet
     )
     if jobs.over_time:
-        _show_over_time(model, options.heads, given, output_format, output)
+        _show_over_time(model, options.heads, names, output_format, output)
     elif jobs.repeats is not None:
-        _refuse(given, READING_OPTIONS, "reads a text, but --repeats draws its own; omit it")
+        _refuse(names, READING_OPTIONS, "reads a text, but --repeats draws its own; omit it")
         _show_repeats(request, options.heads, jobs.repeats, output_format)
     elif dumping.dump is not None:
-        _refuse(given, SENTENCE_OPTIONS[:2], "applies to single sentences; omit it with --dump")
+        _refuse(names, SENTENCE_OPTIONS[:2], "applies to single sentences; omit it with --dump")
         shown = ("corpus", "format", "output", "weights")
-        _refuse(given, shown, "has no effect with --dump; omit one of the two")
+        _refuse(names, shown, "has no effect with --dump; omit one of the two")
         dump_heads(request, options, dumping.dump, dumping)
     elif jobs.corpus:
-        _refuse(given, SENTENCE_OPTIONS, "applies to single sentences; omit it with --corpus")
+        _refuse(names, SENTENCE_OPTIONS, "applies to single sentences; omit it with --corpus")
         _sum_up(request, options, output_format)
     else:
         chosen = view_format(heads.VIEW, output_format, output)

@@ -68,8 +68,8 @@ def inspect_layers(
         why = "--tune reads its own text; omit it"
         if text:
             raise UsageError(f"TEXT: {why}")
-        given = {"source": sentences.source, "target": sentences.target}
-        refuse(given | {"untuned": options.untuned or None}, why)
+        values = {"source": sentences.source, "target": sentences.target}
+        refuse(values | {"untuned": options.untuned or None}, why)
         # Maps of other weights would take the place of MODEL's own, and every later use fail
         why = "--tune stores maps of MODEL's own weights; omit it, or merge it with tformer export"
         refuse({"adapter": opening["adapter"]}, why)

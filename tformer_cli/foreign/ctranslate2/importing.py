@@ -122,11 +122,11 @@ def convert(
     kinds = _kinds_of_matrices(content.arrays)
     in_integers = kinds == {"int8"} and weights != "float32"
     matrices = _Matrices(reader, in_integers=in_integers)
-    outer, given = _outer(reader, matrices, vocabularies)
+    outer, outer_weights = _outer(reader, matrices, vocabularies)
     config = read_config(reader, scalars, settings, {**outer, "source_eos": special.source_eos})
-    given |= _positions(reader, config)
+    outer_weights |= _positions(reader, config)
     tensors = build_weights(
-        config, len(vocabularies.target.pieces), TABLE, matrices.read, given, str(file)
+        config, len(vocabularies.target.pieces), TABLE, matrices.read, outer_weights, str(file)
     )
     reader.ignore(_IGNORED)
     reader.check_all_taken()
@@ -248,20 +248,24 @@ def _outer(
     tied: TiedEmbeddings = "decoder" if _is_equal(target, output) else "none"
     if tied == "decoder" and vocabularies.is_shared and _is_equal(source, target):
         tied = "all"
-    given = {"source_embedding.weight": vocabularies.source.of(source)}
+    weights = {"source_embedding.weight": vocabularies.source.of(source)}
     if tied != "all":
-        given["target_embedding.weight"] = rows.of(target)
+        weights["target_embedding.weight"] = rows.of(target)
     if tied == "none":
-        given["output_projection.weight"] = rows.of(output)
+        weights["output_projection.weight"] = rows.of(output)
     bias = "decoder/projection/bias"
     has_bias = bias in reader or bool(rows.banned)
     if has_bias:
         own = reader.take(bias) if bias in reader else None
         if own is not None and own.size != max(rows.foreign) + 1:
             raise ArtifactError(f"{reader.where}: {bias} has {own.size:,} numbers; {ANEW}")
-        given["output_bias"] = output_bias(rows, own)
+        weights["output_bias"] = output_bias(rows, own)
     n_sources = 0 if vocabularies.is_shared else len(vocabularies.source.pieces)
-    return {"tied_embeddings": tied, "output_bias": has_bias, "source_vocab_size": n_sources}, given
+    return {
+        "tied_embeddings": tied,
+        "output_bias": has_bias,
+        "source_vocab_size": n_sources,
+    }, weights
 
 
 def _is_equal(weight: Weight, other: Weight) -> bool:
@@ -276,11 +280,11 @@ def _is_equal(weight: Weight, other: Weight) -> bool:
 def _positions(reader: Reader, config: ModelConfig) -> dict[str, Weight]:
     if config.positions != "table":
         return {}
-    made = tensor2tensor_halves(config.max_positions, config.d_model, first=1)
+    sinusoids = tensor2tensor_halves(config.max_positions, config.d_model, first=1)
     tables: dict[str, Weight] = {}
     for side in SIDES:
         name = POSITIONS.format(side)
-        table = reader.take(name)[: config.max_positions] if name in reader else made
+        table = reader.take(name)[: config.max_positions] if name in reader else sinusoids
         tables[f"{side}_input.positions.table"] = table
     return tables
 

@@ -230,9 +230,9 @@ def _scales_embeddings(scalars: Scalars, d_model: int) -> bool:
         )
         for side in SIDES
     )
-    for wanted in (root, 1.0):
-        if np.allclose((first, second), wanted, rtol=1e-6, atol=0.0):
-            return bool(wanted == root)
+    for factor in (root, 1.0):
+        if np.allclose((first, second), factor, rtol=1e-6, atol=0.0):
+            return bool(factor == root)
     raise ArtifactError(
         f"{scalars.where}: scale_embeddings is {first:g} and {second:g}, neither 1 nor the root of "
         f"the width {d_model}, which is not supported; {ANOTHER}"

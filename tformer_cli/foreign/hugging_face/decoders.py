@@ -168,20 +168,20 @@ def assembled_model(
     # files store a tied matrix twice, or once; equal rows stay one matrix when they are trained on
     tied = "decoder" if np.array_equal(output, embedding) else "none"
     config = model_config(file, **{**shape, "tied_embeddings": tied, **vocabulary.texts})
-    given: dict[str, Weight] = {
+    weights: dict[str, Weight] = {
         "target_embedding.weight": rows.of(embedding),
         "output_projection.weight": rows.of(output),
         "output_bias": output_bias(rows, None),
     }
     if "positions" in outer:
-        given["decoder_input.positions.table"] = reader.take(outer["positions"])
+        weights["decoder_input.positions.table"] = reader.take(outer["positions"])
     notes = [*vocabulary.notes]
     if not (config.target_bos or config.target_eos):
         notes.append("its texts have no beginning: generate needs a prompt to go on from")
     return finish(
         source,
         config,
-        given,
+        weights,
         ids=rows.foreign,
         tokenizer=vocabulary.tokenizer(rows, str(file)),
         files=vocabulary.files,

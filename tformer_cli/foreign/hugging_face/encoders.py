@@ -74,7 +74,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     embedding = source.read_embedding([f"{family.outer['source_embedding']}.weight"], output)
     rows = vocabulary.rows(len(embedding), str(file))
     positions = _positions(source, longest, rows.foreign[PAD_ID])
-    given: dict[str, Weight] = {
+    weights: dict[str, Weight] = {
         "source_embedding.weight": rows.of(embedding),
         "encoder_input.positions.table": positions,
     }
@@ -88,8 +88,8 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     labels = _labels(source, head, of_head)
     for name, weight in of_head.items():
         is_of_tokens = head == "tokens" and name.startswith("output_")
-        given[name] = rows.of(weight) if is_of_tokens else weight
-    is_untied = head == "tokens" and "output_projection.weight" in given
+        weights[name] = rows.of(weight) if is_of_tokens else weight
+    is_untied = head == "tokens" and "output_projection.weight" in weights
     config = model_config(
         file,
         **source.shape(),
@@ -104,7 +104,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     return finish(
         source,
         config,
-        given,
+        weights,
         ids=rows.foreign,
         tokenizer=vocabulary.tokenizer(rows, str(file)),
         files=(*vocabulary.files, *of_pipeline),

@@ -176,17 +176,17 @@ def with_whole_tokenizer(directory: ModelDirectory, layout: Layout) -> Layout:
     names = [*first, *map(original_piece, tokenizer.all_pieces[_N_SPECIAL:])]
     ids = dict(zip(names, layout.ids, strict=True))
     content["model"] |= {"vocab": ids, "unk_token": first[UNK_ID] if is_words else None}
-    made = HuggingFaceTokenizer.from_str(json.dumps(content))
-    made.add_special_tokens(list(first))
+    library = HuggingFaceTokenizer.from_str(json.dumps(content))
+    library.add_special_tokens(list(first))
     if tokenizer.mask:  # RoBERTa's takes the space before it
-        made.add_special_tokens([AddedToken(tokenizer.mask, lstrip=not is_words, special=True)])
+        library.add_special_tokens([AddedToken(tokenizer.mask, lstrip=not is_words, special=True)])
     start, end = first[BOS_ID], first[EOS_ID]
-    made.post_processor = processors.TemplateProcessing(
+    library.post_processor = processors.TemplateProcessing(
         single=f"{start} $A {end}",
         pair=f"{start} $A {end} $B {end}",
         special_tokens=[(piece, ids[piece]) for piece in (start, end)],
     )
-    whole = (made.to_str(pretty=True) + "\n").encode()
+    whole = (library.to_str(pretty=True) + "\n").encode()
     roles = (
         "pad_token",
         "unk_token",
@@ -286,29 +286,31 @@ def _joint(
     With `has_words` pieces stand where their letters do, without the space before them, and the
     library can join the words of a tagger.
     """
-    made = HuggingFaceTokenizer.from_str(tokenizer.source_json() if behind else tokenizer.to_json())
+    library = HuggingFaceTokenizer.from_str(
+        tokenizer.source_json() if behind else tokenizer.to_json()
+    )
     pad, unk, bos, eos = SPECIAL_PIECES
     around = [piece for piece in (before, behind) if piece]
     if around:
-        made.post_processor = processors.TemplateProcessing(
+        library.post_processor = processors.TemplateProcessing(
             single=f"{before} $A {behind}".strip(),
             pair=f"{before} $A $B {behind}".strip(),
             special_tokens=[(piece, SPECIAL_PIECES.index(piece)) for piece in around],
         )
     if has_words:
         trimmed = processors.ByteLevel(add_prefix_space=True, trim_offsets=True)
-        made.post_processor = processors.Sequence([trimmed, made.post_processor])
-        made.decoder = word_decoder(tokenizer.algorithm)
+        library.post_processor = processors.Sequence([trimmed, library.post_processor])
+        library.decoder = word_decoder(tokenizer.algorithm)
     # "</s>" in a text is four characters, not the token
     special: dict[str, Any] = {"split_special_tokens": True}
     if tokenizer.mask:
         # found in normalized text, for each part of a text that is cut before would get a space
-        made.add_tokens([AddedToken(tokenizer.mask, normalized=True, special=True)])
+        library.add_tokens([AddedToken(tokenizer.mask, normalized=True, special=True)])
         # the library finds either all special tokens in a text or none
         special = {"split_special_tokens": False, "mask_token": tokenizer.mask}
     return Layout(
         ids=tuple(range(tokenizer.vocab_size)),
-        files={TOKENIZER: (made.to_str(pretty=True) + "\n").encode()},
+        files={TOKENIZER: (library.to_str(pretty=True) + "\n").encode()},
         settings={
             "tokenizer_class": "PreTrainedTokenizerFast",
             "pad_token": pad,

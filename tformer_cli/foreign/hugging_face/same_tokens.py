@@ -66,10 +66,10 @@ def check_tokens(
     def cut(texts: Sequence[str]) -> list[list[int]]:
         return [[ids[n] for n in row] for row in side.encode_phrases(texts)]
 
-    asked = [text.format(*sentinels) for text in (_SENTINEL_TEXTS if sentinels else ())]
-    if cut(asked) != library.cut(asked):
-        spaced = [text.replace(name, f" {name} ") for text in asked for name in sentinels]
-        library.check(asked, cut(spaced))
+    sentinel_texts = [text.format(*sentinels) for text in (_SENTINEL_TEXTS if sentinels else ())]
+    if cut(sentinel_texts) != library.cut(sentinel_texts):
+        spaced = [text.replace(name, f" {name} ") for text in sentinel_texts for name in sentinels]
+        library.check(sentinel_texts, cut(spaced))
     else:
         note = []
     library.check(TEXTS, cut(TEXTS))

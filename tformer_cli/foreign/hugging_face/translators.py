@@ -141,21 +141,21 @@ def _outer(
     source: Source, config: ModelConfig, sides: tuple[VocabularyOrder, VocabularyOrder], first: int
 ) -> dict[str, Any]:
     """Reads the weights around the stacks; M2M-100 counts positions from the one behind padding."""
-    reader, family, given = source.reader, source.family, dict[str, Any]()
+    reader, family, weights = source.reader, source.family, dict[str, Any]()
     target = ["decoder.embed_tokens.weight", "lm_head.weight"]
     if config.tied_embeddings == "all":
         names = ["shared.weight", "encoder.embed_tokens.weight", *target]
-        given["source_embedding.weight"] = sides[1].of(reader.take_first(names))
+        weights["source_embedding.weight"] = sides[1].of(reader.take_first(names))
     else:
         own = reader.take("encoder.embed_tokens.weight")
-        given["source_embedding.weight"] = sides[0].of(own)
-        given["target_embedding.weight"] = sides[1].of(reader.take_first(target))
+        weights["source_embedding.weight"] = sides[0].of(own)
+        weights["target_embedding.weight"] = sides[1].of(reader.take_first(target))
     bias = family.outer.get("output_bias", "")
-    given["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
+    weights["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
     for side in _SIDES:
         name = f"{side}.embed_positions.weight"
-        given[f"{side}_input.positions.table"] = _positions(source, config, name, first)
-    return given
+        weights[f"{side}_input.positions.table"] = _positions(source, config, name, first)
+    return weights
 
 
 def _positions(source: Source, config: ModelConfig, name: str, first: int) -> Array:
@@ -263,8 +263,8 @@ def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[
     if "output_bias" in family.outer:  # M2M-100 has neither it nor positions
         bias = torch.zeros(model.vocab_size) if model.output_bias is None else model.output_bias
         weights[family.outer["output_bias"]] = layout.ordered(bias)[None]
-        for side, given in zip(_SIDES, (model.encoder_input, model.decoder_input), strict=True):
-            rows = position_rows(given, config)
+        for side, layer in zip(_SIDES, (model.encoder_input, model.decoder_input), strict=True):
+            rows = position_rows(layer, config)
             before = rows.new_zeros(_OFFSET if family.model_type == "mbart" else 0, config.d_model)
             weights[f"{side}.embed_positions.weight"] = torch.cat([before, rows])
     ours = model.state_dict()
@@ -287,7 +287,7 @@ def read_t5(source: Source) -> ForeignModel:
     pad, start, end = (number(file, ids, f"{n}_token_id") for n in ("pad", "decoder_start", "eos"))
     rows = generation.banned(vocabulary.rows(size, pad, start, end, str(file)))
     forced = generation.check_forced(end)
-    given, tied = _t5_outer(source, rows)
+    weights, tied = _t5_outer(source, rows)
     config = model_config(file, **source.shape(), tied_embeddings=tied)
     source.family = replace(source.family, modules=T5_MODULES[config.gated])
     decoding, of_search = generation.search(config)
@@ -295,12 +295,12 @@ def read_t5(source: Source) -> ForeignModel:
     notes = [*vocabulary.notes, *generation.notes, *([] if own else of_search), *forced]
     if _is_scaled(settings):
         factor = np.float32(config.d_model**-0.5)
-        given["decoder.final_norm.weight"] = reader.take(_FINAL_NORM) * factor
+        weights["decoder.final_norm.weight"] = reader.take(_FINAL_NORM) * factor
         notes.append("the factor d_model^-0.5 of its logits is in the decoder's final norm")
     return finish(
         source,
         config,
-        given,
+        weights,
         ids=rows.foreign,
         tokenizer=vocabulary.tokenizer(rows),
         files=(*vocabulary.files, *generation.files),
@@ -328,16 +328,16 @@ def _t5_outer(source: Source, rows: VocabularyOrder) -> tuple[dict[str, Any], Ti
     names = ["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
     embedding = source.read_embedding(names, "lm_head.weight")
     output = source.read_output("lm_head.weight", embedding)
-    given: dict[str, Any] = {
+    weights: dict[str, Any] = {
         "source_embedding.weight": rows.of(embedding),
         "output_bias": output_bias(rows, None),
     }
     for side in ("encoder", "decoder"):
-        given[f"{side}_input.positions.table"] = reader.take(_BIASES.format(side=side))
+        weights[f"{side}_input.positions.table"] = reader.take(_BIASES.format(side=side))
     if np.array_equal(output, embedding):
-        return given, "all"
-    given["output_projection.weight"] = rows.of(output)
-    return given, "inputs"
+        return weights, "all"
+    weights["output_projection.weight"] = rows.of(output)
+    return weights, "inputs"
 
 
 def _translation(settings: Mapping[str, Any]) -> Mapping[str, Any]:

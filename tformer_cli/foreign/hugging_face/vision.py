@@ -208,14 +208,14 @@ def _assembled(
             "; correct image_size, or crop_size of preprocessor_config.json"
         )
     has_class = outer["class_token"] in reader
-    labels, given = _head(source, pooling, d_model)
-    given["encoder_input.patches.weight"] = kernel.reshape(d_model, -1)
-    given["encoder_input.patches.bias"] = reader.take(f"{outer['patches']}.bias")
-    given["encoder_input.positions.table"] = _positions(
+    labels, weights = _head(source, pooling, d_model)
+    weights["encoder_input.patches.weight"] = kernel.reshape(d_model, -1)
+    weights["encoder_input.patches.bias"] = reader.take(f"{outer['patches']}.bias")
+    weights["encoder_input.positions.table"] = _positions(
         source, preparation, grid, patch, has_class=has_class
     )
     if has_class:
-        given["encoder_input.class_token"] = reader.take(outer["class_token"]).reshape(-1)
+        weights["encoder_input.class_token"] = reader.take(outer["class_token"]).reshape(-1)
     inner, n_layers = _inner(source.family, 0), 0
     while _inner(source.family, n_layers) in reader:
         n_layers += 1
@@ -250,7 +250,7 @@ def _assembled(
     return finish(
         source,
         config,
-        given,
+        weights,
         ids=(*[-1] * FIRST_PIXEL, *range(N_IDS - FIRST_PIXEL)),
         tokenizer=ImageTokenizer(preparation.scaling(channels), patch),
         kind=kind,
@@ -281,11 +281,11 @@ def _check_shapes(source: Source, shapes: Mapping[str, int]) -> None:
     arguments = source.settings.get("model_args") or {}
     for names, size in shapes.items():
         for name in names.split():
-            said = arguments.get(name, source.settings.get(name))
-            if said is not None and said not in (size, [size, size]):
+            setting = arguments.get(name, source.settings.get(name))
+            if setting is not None and setting not in (size, [size, size]):
                 raise ArtifactError(
-                    f"{source.file}: {name} = {shown(said)}, but its tensors say {size}; use this "
-                    "model's own files"
+                    f"{source.file}: {name} = {shown(setting)}, but its tensors say {size}; use "
+                    "this model's own files"
                 )
 
 

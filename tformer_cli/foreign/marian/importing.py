@@ -137,9 +137,9 @@ def convert(
     def embedding(name: str) -> Weight:
         return scaled(name, reader.take(name))
 
-    given = _outer(reader, config, rows, embedding, positions)
+    outer_weights = _outer(reader, config, rows, embedding, positions)
     table = table_of(config, kind)
-    tensors = build_weights(config, len(rows[1].pieces), table, read, given, where)
+    tensors = build_weights(config, len(rows[1].pieces), table, read, outer_weights, where)
     reader.ignore(name for name in arrays if name.endswith(_STATIC) or name.startswith("special:"))
     reader.check_all_taken()
     shortlist_file, shortlist = read_shortlist(source, rows)
@@ -221,31 +221,31 @@ def _outer(
     embedding: Callable[[str], Weight],
     positions: Mapping[str, Array],
 ) -> dict[str, Weight]:
-    given: dict[str, Weight] = {}
+    weights: dict[str, Weight] = {}
     if config.tied_embeddings == "all":
-        given["source_embedding.weight"] = rows[1].of(embedding("Wemb"))
+        weights["source_embedding.weight"] = rows[1].of(embedding("Wemb"))
     else:
-        given["source_embedding.weight"] = rows[0].of(embedding("encoder_Wemb"))
-        given["target_embedding.weight"] = rows[1].of(embedding("decoder_Wemb"))
+        weights["source_embedding.weight"] = rows[0].of(embedding("encoder_Wemb"))
+        weights["target_embedding.weight"] = rows[1].of(embedding("decoder_Wemb"))
     if config.tied_embeddings == "none":
         plain, turned = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"
         matrix = embedding(turned) if turned in reader else reader.take(plain).T
-        given["output_projection.weight"] = rows[1].of(matrix)
-    given["output_bias"] = output_bias(rows[1], reader.take("decoder_ff_logit_out_b"))
+        weights["output_projection.weight"] = rows[1].of(matrix)
+    weights["output_bias"] = output_bias(rows[1], reader.take("decoder_ff_logit_out_b"))
     if not positions:
         table = tensor2tensor_halves(config.max_positions, config.d_model)
         positions = dict.fromkeys(("encoder", "decoder"), table)
-    start = given.get("target_embedding.weight", given["source_embedding.weight"])
+    start = weights.get("target_embedding.weight", weights["source_embedding.weight"])
     scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
     for side, table in positions.items():
-        given[f"{side}_input.positions.table"] = table
+        weights[f"{side}_input.positions.table"] = table
     # A translation starts from zeros, so the first position's vector takes back what a row of `<s>`
     # would add.
     rows_of_start = start.real() if isinstance(start, Integers) else start
     first = np.array(positions["decoder"])
     first[0] -= np.float32(scale) * rows_of_start[BOS_ID]
-    given["decoder_input.positions.table"] = first
-    return given
+    weights["decoder_input.positions.table"] = first
+    return weights
 
 
 def _alignment(path: Path, settings: Mapping[str, Any], n_layers: int) -> AlignmentInfo | None:
@@ -277,11 +277,11 @@ def _decoding(settings: Mapping[str, Any]) -> tuple[DecodingConfig, tuple[str, .
     )
     if exponent in (0.0, 1.0):
         return decoding, ()
-    said = json.dumps(settings["normalize"])[:60]
+    value = json.dumps(settings["normalize"])[:60]
     advice = ""
     if 0.0 < exponent <= LARGEST_LENGTH_PENALTY:
         advice = f"; --length-normalization gnmt --length-penalty {exponent:g} comes near it"
-    return decoding, (f"normalize = {said} is taken as 1, division by the length{advice}",)
+    return decoding, (f"normalize = {value} is taken as 1, division by the length{advice}",)
 
 
 # rows of source and target, the tokenizer, and the files

@@ -238,10 +238,10 @@ def read_shortlist(
 def _text_shortlist(
     path: Path, settings: Sequence[str], rows: tuple[VocabularyOrder, VocabularyOrder]
 ) -> LexicalShortlist:
-    given = dict(zip(("n_frequent", "n_best", "threshold"), settings, strict=False))
+    numbers = dict(zip(("n_frequent", "n_best", "threshold"), settings, strict=False))
     try:
-        n_frequent, n_best = (int(given.get(name, 100)) for name in ("n_frequent", "n_best"))
-        threshold = float(given.get("threshold", 0.0))
+        n_frequent, n_best = (int(numbers.get(name, 100)) for name in ("n_frequent", "n_best"))
+        threshold = float(numbers.get("threshold", 0.0))
     except ValueError:
         raise ArtifactError(
             f"{path}: its settings ({', '.join(settings)}) are not numbers; correct the decoder's "
