@@ -140,7 +140,7 @@ def _test_texts(
 
 def _test_ratings(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[LabelEvaluation]:
     """Shows sentences from all over the test, `ratings.FAMOUS` first; the page is of two."""
-    evaluation, rows = _labeled(run, pairs, device)
+    evaluation, rows = _label_texts(run, pairs, device)
     samples = rows[:: max(1, len(rows) // N_LABELED)][:N_LABELED]
     shown = inspect_heads(run, [text for text, *_ in samples[:2]], device=device, for_page=True)
     return Tested(evaluation, samples, render_html(list(shown)))
@@ -148,14 +148,14 @@ def _test_ratings(run: Path, pairs: Sequence[SentencePair], device: str) -> Test
 
 def _test_shapes(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[LabelEvaluation]:
     """Shows the first pictures, and on the page where each head looks in them."""
-    evaluation, rows = _labeled(run, pairs, device)
+    evaluation, rows = _label_texts(run, pairs, device)
     samples = rows[:N_LABELED]
     view = all_views()["image"]
     records = inspect_view("image", run, [name for name, *_ in samples], device=device)
     return Tested(evaluation, samples, render_view(view, records, view.Options()))
 
 
-def _labeled(
+def _label_texts(
     run: Path, pairs: Sequence[SentencePair], device: str
 ) -> tuple[LabelEvaluation, tuple[tuple[str, ...], ...]]:
     """The evaluation of a classifier, and of each example its text, its label and the right one."""

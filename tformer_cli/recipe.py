@@ -294,7 +294,7 @@ def load_recipe(
         _override(values, override)
     while True:  # each round takes one more override as text
         try:
-            return _structured(values, complete)
+            return _structure_recipe(values, complete)
         except StructureError as error:
             if _as_text(values, error, overrides):
                 continue
@@ -320,12 +320,12 @@ def make_recipe(
 ) -> Recipe:
     """Creates a recipe from nested mappings."""
     try:
-        return _structured(values, complete)
+        return _structure_recipe(values, complete)
     except StructureError as error:
         raise RecipeError(f"{where}: {error}") from None
 
 
-def _structured(values: Mapping[str, Any], complete: Completion | None = None) -> Recipe:
+def _structure_recipe(values: Mapping[str, Any], complete: Completion | None = None) -> Recipe:
     for key, value in _flat(values):
         # TOML can write them, and they would turn scores and learning rates into NaN
         if isinstance(value, float) and not math.isfinite(value):

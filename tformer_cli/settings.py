@@ -153,15 +153,15 @@ def type_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type
     # Numbers of other libraries are numbers, too.
     if choices := literal_values(kind):
         known = ", ".join(filter(None, choices))
-        return "" if value in choices else f"must be one of {known}; found {_shown(value)}"
+        return "" if value in choices else f"must be one of {known}; found {_format_value(value)}"
     accepted: type = {int: Integral, float: Real}.get(kind, kind)
     # Python takes True for an int
     if isinstance(value, accepted) and (kind is bool or not isinstance(value, bool)):
         return ""
-    return f"must be {kind.__name__}, but is {_shown(value)} ({type(value).__name__})"
+    return f"must be {kind.__name__}, but is {_format_value(value)} ({type(value).__name__})"
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 

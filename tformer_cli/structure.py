@@ -44,7 +44,7 @@ def structure(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     Numbers are not made from strings, nor strings from numbers; unknown keys are errors.
     """
     try:
-        settings: Settings = _converted(kind, values, "")
+        settings: Settings = _convert(kind, values, "")
     except _UnknownKeyError as error:
         name = error.key.rpartition(".")[2]
         elsewhere = [path for path in _paths(kind) if path.rpartition(".")[2] == name]
@@ -54,7 +54,7 @@ def structure(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def _converted(kind: Any, value: Any, path: str) -> Any:
+def _convert(kind: Any, value: Any, path: str) -> Any:
     if is_dataclass(kind):
         return _record(kind, value, path)
     origin, parts = get_origin(kind), get_args(kind)
@@ -65,17 +65,17 @@ def _converted(kind: Any, value: Any, path: str) -> Any:
         return value
     if origin in (Union, UnionType):  # of a type and None
         inner = next(part for part in parts if part is not NoneType)
-        return None if value is None else _converted(inner, value, path)
+        return None if value is None else _convert(inner, value, path)
     if origin in (tuple, list):
         _check(isinstance(value, list | tuple), path, "must be a list", value)
         if origin is list or parts[-1] is Ellipsis:
             parts = parts[:1] * len(value)
         _check(len(value) == len(parts), path, f"must be a list of {len(parts)}", value)
         pairs = enumerate(zip(parts, value, strict=True))
-        return origin(_converted(part, item, _below(path, at)) for at, (part, item) in pairs)
+        return origin(_convert(part, item, _below(path, at)) for at, (part, item) in pairs)
     if origin is not None:  # a mapping; JSON's and TOML's keys are texts
         _check(isinstance(value, Mapping), path, "must be a table", value)
-        return {key: _converted(parts[1], item, _below(path, key)) for key, item in value.items()}
+        return {key: _convert(parts[1], item, _below(path, key)) for key, item in value.items()}
     return value if kind is Any else _scalar(kind, value, path)
 
 
@@ -86,7 +86,7 @@ def _record(kind: Any, value: Any, path: str) -> Any:
         if key not in types:
             raise _UnknownKeyError(_below(path, key), list(types))
     # Before the keys that are missing: an unknown one inside may explain them
-    settings = {key: _converted(types[key], item, _below(path, key)) for key, item in value.items()}
+    settings = {key: _convert(types[key], item, _below(path, key)) for key, item in value.items()}
     for field in fields(kind):
         if field.name not in settings and field.default is field.default_factory is MISSING:
             raise StructureError(_below(path, field.name), "is missing; it has no default")

@@ -178,7 +178,7 @@ def test_no_file_in_the_cache_of_the_hub_is_replaced(tmp_path, monkeypatch):
     for number, file in enumerate(sorted(snapshot.iterdir())):
         file.rename(blobs / str(number))
         file.symlink_to(blobs / str(number))
-    monkeypatch.setattr(import_model, "_downloaded", lambda name: snapshot)
+    monkeypatch.setattr(import_model, "_find_download", lambda name: snapshot)
     monkeypatch.setattr(import_model, "_local", lambda name, say=None: snapshot)
     before = content(tmp_path)
     words, model, output = next(writer for writer in WRITERS if writer[0] == ("translate",))

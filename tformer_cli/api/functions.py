@@ -136,7 +136,7 @@ def train(
     complete = completion(run, tell or (lambda _: None), fresh=fresh, kept=kept)
     if isinstance(recipe, Path | str):
         # A string of JSON, a number and a list are those of TOML, too
-        overrides = [f"{key}={_written(key, value)}" for key, value in changed.items()]
+        overrides = [f"{key}={_format_change(key, value)}" for key, value in changed.items()]
         recipe = load_recipe(str(recipe), overrides, complete)
     elif changed:
         raise UsageError(
@@ -162,7 +162,7 @@ def _check_kind(recipe: object, resolved: type) -> None:
         )
 
 
-def _written(key: str, value: object) -> str:
+def _format_change(key: str, value: object) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError):

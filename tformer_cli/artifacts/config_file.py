@@ -431,7 +431,7 @@ def read_config(path: Path) -> ConfigFile:
             "update tformer"
         )
     try:
-        record = _checked(structure(ConfigFile, values))
+        record = _check_record(structure(ConfigFile, values))
     except StructureError as error:
         raise ArtifactError(
             f"{file}: {error}; the file is damaged, or not of a tformer model"
@@ -442,7 +442,7 @@ def read_config(path: Path) -> ConfigFile:
     return record
 
 
-def _checked(record: ConfigFile) -> ConfigFile:
+def _check_record(record: ConfigFile) -> ConfigFile:
     n_labels, labels = record.model.n_labels, record.labels
     if TASKS[record.task].has_labels and not n_labels:
         raise StructureError("model.n_labels", "must be at least 1, but is 0")

@@ -65,7 +65,7 @@ def read_calibration(path: Path) -> Calibration | None:
     try:
         calibration = structure(Calibration, values)
     except StructureError as error:
-        raise _damaged(file, str(error)) from None
+        raise _damage_error(file, str(error)) from None
     sizes = {
         len(array) for array in (calibration.signals, calibration.means, calibration.deviations)
     }
@@ -75,7 +75,7 @@ def read_calibration(path: Path) -> Calibration | None:
         or not is_whole
         or len(calibration.masses) != len(calibration.lengths)
     ):
-        raise _damaged(file, "its parts do not belong together")
+        raise _damage_error(file, "its parts do not belong together")
     numbers = (
         *calibration.means,
         *calibration.deviations,
@@ -87,11 +87,11 @@ def read_calibration(path: Path) -> Calibration | None:
     if not all(map(math.isfinite, numbers)) or not all(
         deviation > 0 for deviation in calibration.deviations
     ):
-        raise _damaged(file, "holds numbers that cannot be")
+        raise _damage_error(file, "holds numbers that cannot be")
     return calibration
 
 
-def _damaged(file: Path, problem: str) -> ArtifactError:
+def _damage_error(file: Path, problem: str) -> ArtifactError:
     return ArtifactError(f"{file}: {problem}; remove it, and run `tformer calibrate` again")
 
 

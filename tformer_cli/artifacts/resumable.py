@@ -82,7 +82,7 @@ def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableF
     remove_leftovers_of(path)  # of a run that was killed before it was to be resumed
     try:
         done, sizes = _read_record([part], part, record, origin)
-        with _opened([part], sizes) as streams:
+        with _open_files([part], sizes) as streams:
             files = ResumableFiles(record, streams, origin, done)
             yield files
             files.flush()
@@ -111,7 +111,7 @@ def resumable_directory(
             raise UsageError(f"{part}: holds another file, {others[0]}; move it away")
         files = [part / name for name in names]
         done, sizes = _read_record(files, part, record, origin)
-        with _opened(files, sizes) as streams:
+        with _open_files(files, sizes) as streams:
             written = ResumableFiles(record, streams, origin, done)
             yield written
             written.flush()
@@ -128,7 +128,7 @@ def resumable_directory(
 
 
 @contextmanager
-def _opened(files: Sequence[Path], sizes: Sequence[int]) -> Iterator[list[BinaryIO]]:
+def _open_files(files: Sequence[Path], sizes: Sequence[int]) -> Iterator[list[BinaryIO]]:
     """Opens files to write behind the bytes that count, which no other process may."""
     with ExitStack() as stack:
         streams: list[BinaryIO] = []

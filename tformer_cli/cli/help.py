@@ -95,7 +95,7 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
     console.print(Text.assemble(("Usage: ", "yellow"), (usage, "bold")))
     description, examples = parts_of(command)
     for paragraph in description.split("\n\n"):
-        console.print(Padding(_styled(" ".join(paragraph.split())), (1, 1, 0, 1)))
+        console.print(Padding(_highlight(" ".join(paragraph.split())), (1, 1, 0, 1)))
     console.print()
     for panels in (list(commands_by_panel(ctx)), list(parameters_by_panel(ctx))):
         indent = _indent([rows for _, rows in panels], width)
@@ -260,7 +260,7 @@ def _lines(
     from rich.text import Text
 
     for name, sentence in rows:
-        wrapped = list(_styled(sentence).wrap(console, width - indent))
+        wrapped = list(_highlight(sentence).wrap(console, width - indent))
         head = Text(name, style="bold cyan")
         if len(name) + 2 > indent or not wrapped:
             yield from head.wrap(console, width)
@@ -270,7 +270,7 @@ def _lines(
         yield from (Text(" " * indent).append_text(line) for line in wrapped)
 
 
-def _styled(sentence: str) -> "Text":
+def _highlight(sentence: str) -> "Text":
     """Highlights options, text in backticks, and defaults."""
     from rich.text import Text
 

@@ -372,7 +372,7 @@ FAILED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Holds a directory for this process; the system lets go of it if the process dies."""
-    descriptor = _opened(directory)
+    descriptor = _open_directory(directory)
     try:
         hold(
             descriptor,
@@ -387,7 +387,7 @@ def locked(directory: Path) -> Iterator[None]:
 @contextmanager
 def awaited(directory: Path) -> Iterator[None]:
     """Holds a directory for this process, once no other process holds it; see `locked`."""
-    descriptor = _opened(directory)
+    descriptor = _open_directory(directory)
     try:
         hold(descriptor)
         yield
@@ -410,7 +410,7 @@ def hold(descriptor: int, refusal: str = "") -> None:
             raise ArtifactError(refusal) from None
 
 
-def _opened(directory: Path) -> int:
+def _open_directory(directory: Path) -> int:
     try:
         return os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:

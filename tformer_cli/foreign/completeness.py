@@ -37,7 +37,7 @@ def check_complete(model: ForeignModel) -> ForeignModel:
     names = [_pieces(side) for side in sides]
     if not any(names):
         return model
-    declared = _declared(model.files)
+    declared = _declared_tokens(model.files)
     where = _file(model.files, _VOCABULARIES)
     notes: list[str] = []
     for pieces in names:
@@ -60,7 +60,7 @@ def _file(files: Sequence[Path], parts: Iterable[str]) -> Path:
     return next((file for part in parts for file in files if part in file.name), files[0])
 
 
-def _declared(files: Iterable[Path]) -> dict[str, int]:
+def _declared_tokens(files: Iterable[Path]) -> dict[str, int]:
     """Tokens that files beside a model add to its vocabulary, with their ids; -1: none is given."""
     tokens: dict[str, int | None] = {}
     for directory in dict.fromkeys(file.parent for file in files if file.parent.is_dir()):

@@ -124,14 +124,14 @@ class VocabularyOrder:
         """Puts the rows of an embedding matrix (V, D), or of a bias (V), in order."""
         order = np.array(self.foreign)
         if isinstance(weight, Integers):
-            parts = [_ordered(part, order) for part in weight]
+            parts = [_reorder_rows(part, order) for part in weight]
             # a row of zeros has no scale of its own; one of 0 would be taken for damaged
             parts[1][order < 0] = 1.0
             return Integers(parts[0], parts[1])
-        return _ordered(weight, order)
+        return _reorder_rows(weight, order)
 
 
-def _ordered(array: Array, order: NDArray[np.int64]) -> Array:
+def _reorder_rows(array: Array, order: NDArray[np.int64]) -> Array:
     if array.ndim == 0 or len(array) <= order.max():
         raise ValueError(
             f"an embedding or bias has the shape {list(array.shape)}, but the vocabulary "
@@ -185,7 +185,7 @@ def output_bias(rows: VocabularyOrder, bias: Array | None) -> Array:
     plain = np.zeros(max(rows.foreign) + 1, np.float32) if bias is None else bias.ravel()
     # -inf would make NaN of the softmax of a row whose tokens are all banned
     plain = np.where(plain == -np.inf, BANNED_BIAS, plain)
-    numbers = _ordered(plain.astype(np.float32), np.array(rows.foreign))
+    numbers = _reorder_rows(plain.astype(np.float32), np.array(rows.foreign))
     numbers[list(rows.banned)] = BANNED_BIAS
     return numbers
 
@@ -209,7 +209,7 @@ def build_weights(
     for name, shape in parameter_shapes(config, vocab_size).items():
         weight: Weight = np.zeros(shape, np.float32)
         if name in given or not lacks_bias(name, table):
-            weight = given[name] if name in given else _stacked(name, table, read)
+            weight = given[name] if name in given else _stack_weights(name, table, read)
         matrix = weight.integers if isinstance(weight, Integers) else weight
         # files of two models of one family differ here first
         if matrix.shape != shape:
@@ -261,7 +261,7 @@ def lacks_bias(name: str, table: Mapping[str, Sequence[str]]) -> bool:
     return has_module and not foreign_names(name, table)
 
 
-def _stacked(
+def _stack_weights(
     name: str, table: Mapping[str, Sequence[str]], read: Callable[[str], Weight]
 ) -> Weight:
     parts = [read(foreign) for foreign in foreign_names(name, table)]

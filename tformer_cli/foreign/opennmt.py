@@ -250,7 +250,7 @@ _EOLE_WORDS = {
 }
 
 
-def _renamed(template: str) -> str:
+def _rename_template(template: str) -> str:
     for theirs, ours in _EOLE_WORDS.items():
         template = template.replace(theirs, ours)
     return template
@@ -258,7 +258,7 @@ def _renamed(template: str) -> str:
 
 EOLE_NAMES = replace(
     NAMES,
-    layers={module: tuple(map(_renamed, templates)) for module, templates in TABLE.items()},
+    layers={module: tuple(map(_rename_template, templates)) for module, templates in TABLE.items()},
     source="src_emb.embeddings.weight",
     target="tgt_emb.embeddings.weight",
     positions={"encoder": "src_emb.pe.pe", "decoder": "tgt_emb.pe.pe"},

@@ -39,7 +39,7 @@ SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
 FORMATS = ("text", "json", "markdown", "latex", "html")
 
 
-def _named(systems: Sequence[str]) -> dict[str, str]:
+def _name_systems(systems: Sequence[str]) -> dict[str, str]:
     """Separates NAME=FILE into names and files; without a name it is that of the file."""
     files: dict[str, str] = {}
     for system in systems:
@@ -89,7 +89,7 @@ def compare(
         tformer compare --manifest systems.toml --metric chrf --metric ter --format latex
     """
     chosen = chosen_format(output_format, output, FORMATS, "text")
-    texts = replace(texts, systems=_named(systems or ()))
+    texts = replace(texts, systems=_name_systems(systems or ()))
     if settings.labels:
         _check_labels(texts, manifest, settings)
     test_sets = _test_sets(texts, manifest)

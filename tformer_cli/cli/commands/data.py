@@ -88,7 +88,7 @@ def check(
     chosen = chosen_format(format_, output, FORMATS, "json")
     # First: an unwritable file is an error at once, not after the corpus is read
     with results(output) as stream:
-        data = _given(files, fields, checks, near=NEAR_DUPLICATE in names, quiet=quiet)
+        data = _open_data(files, fields, checks, near=NEAR_DUPLICATE in names, quiet=quiet)
         possible = data.possible(names)
         with line_progress(None, "checking", quiet=quiet) as progress:
             report = check_data(
@@ -196,7 +196,7 @@ def split(
     """
     from tformer_cli.quality.split_data import split_data
 
-    data = _given(files, fields, quiet=quiet)
+    data = _open_data(files, fields, quiet=quiet)
     with line_progress(None, "splitting", quiet=quiet) as progress:
         report = split_data(
             data,
@@ -215,7 +215,7 @@ def split(
     write_line(str(output))
 
 
-def _given(
+def _open_data(
     files: Sequence[str],
     fields: Fields,
     checks: CheckSettings | None = None,
@@ -254,7 +254,7 @@ def _clean(
     from tformer_cli.quality.clean_data import clean_data
 
     near = NEAR_DUPLICATE in dropping
-    data = _given(files, fields, checks, near=near, quiet=quiet)
+    data = _open_data(files, fields, checks, near=near, quiet=quiet)
     if by != "pair" and len(data.kind.texts) == 1:
         raise UsageError(
             f"--by {by}: only for pairs, but these are {data.kind.noun}s; what has another label "

@@ -148,8 +148,8 @@ def generate(
         if prompts is not None:
             size = writing.buffer_lines or (1 if is_typed else BUFFER_PROMPTS)
             lines = rendered(generator.stream(prompts, size), counts, render)
-        elif is_seen and writing.output_format == "text" and _is_told(generator, texts):
-            lines = rendered([_told(generator, texts, stream)], counts, lambda _: None)
+        elif is_seen and writing.output_format == "text" and _is_streamed(generator, texts):
+            lines = rendered([_stream_texts(generator, texts, stream)], counts, lambda _: None)
         else:
             lines = rendered([generator.generate(texts)], counts, render)
         # A bar would be drawn over a text that is typed or shown on this terminal
@@ -166,12 +166,14 @@ def is_terminal(stream: BinaryIO) -> bool:
     return stream is sys.stdout.buffer and sys.stdout.isatty()
 
 
-def _is_told(generator: "Generator", prompts: list[str]) -> bool:
+def _is_streamed(generator: "Generator", prompts: list[str]) -> bool:
     """Returns whether a text can be shown while it is written: it is the only one."""
     return len(prompts) == 1 and generator.writes_straight
 
 
-def _told(generator: "Generator", prompts: list[str], stream: BinaryIO) -> "list[Generation]":
+def _stream_texts(
+    generator: "Generator", prompts: list[str], stream: BinaryIO
+) -> "list[Generation]":
     """Writes a prompt and its text token by token."""
 
     def tell(text: str) -> None:

@@ -113,14 +113,14 @@ def show_quickstart(
     console: "Console", chosen: Quickstart, result: "QuickstartResult[Any]", run: Path
 ) -> None:
     """Prints samples, scores and the next commands."""
-    from tformer_cli.cli.commands.train import aligned_said
+    from tformer_cli.cli.commands.train import describe_alignment
     from tformer_cli.show.terminal import is_ascii_only, show_blocks
 
     scores, rest = chosen.scores(result.evaluation)
     blocks = [*chosen.samples(result.samples, is_ascii_only(console)), BLANK]
     blocks.append(text(f"{result.n_test:,} {chosen.tested}: ", (scores, "bold"), rest))
     if result.training.aligned is not None:
-        blocks.append(text(aligned_said(result.training.aligned, run)))
+        blocks.append(text(describe_alignment(result.training.aligned, run)))
     show_blocks(console, [*blocks, BLANK])
     show_commands(console, chosen.next_commands(run, result.page))
 

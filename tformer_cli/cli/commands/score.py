@@ -164,7 +164,7 @@ def score(
     stored = read_config(model)
     pictures.check_model(stored.model)
     read = LineCounts()
-    inputs = _given(
+    inputs = _open_inputs(
         kind_named(stored.task).measured_by, pairs, pictures, options, read, quiet=quiet
     )
     from tformer_cli.kinds.lines import score as workflow
@@ -195,7 +195,7 @@ def score(
     warn_of_results(counts)
 
 
-def _given(
+def _open_inputs(
     measured_by: str,
     pairs: PairOptions,
     pictures: ReadImageOptions,

@@ -166,10 +166,10 @@ def shortlist(
     from tformer_cli.inspect.jobs.align import AlignmentReport
 
     with results(path) as stream:
-        opened = _opened(model, opening, is_aligned=links.alignments is not None, quiet=quiet)
+        opened = _open_model(model, opening, is_aligned=links.alignments is not None, quiet=quiet)
         tokenizer, report = opened.directory.tokenizer, AlignmentReport()
         lexicon = workflow.lexicon_of(tokenizer)
-        linked = _linked(opened, lines, others, links, report, quiet=quiet)
+        linked = _link_tokens(opened, lines, others, links, report, quiet=quiet)
         with line_progress(None, "aligning", quiet=quiet) as progress:
             for pair in linked:
                 lexicon.add(*pair)
@@ -192,7 +192,9 @@ def shortlist(
     note(f"{path}: {coverage}, by {count_of_lines(report.lines)}", quiet=quiet)
 
 
-def _opened(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bool) -> "Opened":
+def _open_model(
+    model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bool
+) -> "Opened":
     """Opens a model; where alignments are given, only its vocabularies are needed."""
     from tformer_cli.kinds.opening import open_model
 
@@ -211,7 +213,7 @@ def _opened(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: 
     return opened
 
 
-def _linked(
+def _link_tokens(
     opened: "Opened",
     lines: "Iterator[str]",
     others: "list[Iterator[str] | None]",

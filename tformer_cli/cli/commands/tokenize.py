@@ -198,7 +198,7 @@ def stats(
     statistics = {}
     with line_progress(None, "measuring", quiet=quiet) as progress:
         for file in files:
-            lines = _reported(read_lines(file, counts), counts, progress)
+            lines = _report_progress(read_lines(file, counts), counts, progress)
             statistics[file] = measure(opened, lines, side)
     warn_of_bytes(counts)
     if format_ == "json":
@@ -207,7 +207,9 @@ def stats(
         show_statistics(stdout_console(), statistics)
 
 
-def _reported(lines: Iterable[str], counts: "LineCounts", progress: LineProgress) -> Iterator[str]:
+def _report_progress(
+    lines: Iterable[str], counts: "LineCounts", progress: LineProgress
+) -> Iterator[str]:
     """Yields lines and updates the progress by the lines read of all files."""
     for line in lines:
         progress.update(counts.lines)
@@ -256,13 +258,13 @@ def show_statistics(console: "Console", found: "dict[str, TokenizerStatistics]")
     ends = (shown(file, is_ascii=is_ascii)[::-1] for file in found)
     heads = (cut(end, most, is_ascii=is_ascii)[::-1] for end in ends)
     rows = [
-        [label, *(_shown(name, summary[name]) for summary in summaries)]
+        [label, *(_format_value(name, summary[name]) for summary in summaries)]
         for label, name in zip(names, summaries[0], strict=True)
     ]
     show_blocks(console, [Table(head=("", *heads), rows=rows, labels=(), texts=(0,))])
 
 
-def _shown(name: str, value: float) -> str:
+def _format_value(name: str, value: float) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.2f}" if name.startswith("pieces_per") else f"{value:.2%}"

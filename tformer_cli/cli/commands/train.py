@@ -92,7 +92,7 @@ def train(
     fresh = kind.fresh and not place.resumes
     with one_error_per_node():
         group = processes.group()
-        recipes, own = _prepared(
+        recipes, own = _prepare_recipes(
             (recipe, target),
             run,
             changes,
@@ -130,7 +130,7 @@ def train(
             _write_result(recipes, run, own, processes.device, quiet=quiet)
 
 
-def _prepared(
+def _prepare_recipes(
     files: tuple[str, str | None],
     run: Path,
     changes: RecipeOptions,
@@ -277,13 +277,13 @@ def run_training(
             quiet=quiet,
         )
     if result.aligned is not None:
-        note(aligned_said(result.aligned, run), quiet=quiet)
+        note(describe_alignment(result.aligned, run), quiet=quiet)
     if result.was_finished:
         reason = result.state.reason
         note(f"{run} is finished: {reason} (step {result.state.step}).", quiet=quiet)
 
 
-def aligned_said(score: "AlignmentScore", run: Path) -> str:
+def describe_alignment(score: "AlignmentScore", run: Path) -> str:
     error = 100 * score.counts.error_rate
     return (
         f"{score.name} aligns words best of all heads and layers: alignment error rate {error:.1f} "

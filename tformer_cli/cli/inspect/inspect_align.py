@@ -236,12 +236,12 @@ def inspect_align(
     opened, aligner, both = _open_aligners(model, links, opening, quiet=quiet)
     # Against gold links every head is scored, and none is chosen
     if scoring.gold is None or both is not None:
-        note(_heads_said(aligner, both), quiet=quiet)
+        note(_describe_heads(aligner, both), quiet=quiet)
     report = workflow.AlignmentReport()
     pairs = None if targets is None else workflow.read_pairs(lines, targets, *words)
     if pairs is not None and answers is not None:
         known = workflow.read_gold(answers, str(scoring.gold), is_one_based=scoring.one_based)
-        scores = _scored(aligner, both, pairs, known, report, quiet=quiet)
+        scores = _score_links(aligner, both, pairs, known, report, quiet=quiet)
         emit_view(VIEW, [scores], chosen, output, NoOptions())
         if scoring.save:
             _save(opened.directory, scores, quiet=quiet)
@@ -287,7 +287,7 @@ def _open_aligners(
     return opened, aligner, Bidirectional(reverse=backwards, method=links.method)
 
 
-def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
+def _describe_heads(aligner: "Aligner", both: "Bidirectional | None") -> str:
     choices = [aligner.choice, *([] if both is None else [both.reverse.choice])]
     sentence = f"aligning by {' and '.join(map(str, choices))}"
     if any(choice.reason == "default" for choice in choices):
@@ -295,7 +295,7 @@ def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
     return sentence
 
 
-def _scored(
+def _score_links(
     aligner: "Aligner",
     both: "Bidirectional | None",
     pairs: "Iterable[PairTexts]",

@@ -72,7 +72,7 @@ def inspect_circuit(
         check_model(place, VIEW.tasks)
 
     counts = LineCounts()
-    minimal_pairs = _given(pairs, counts, options.draw, quiet=quiet)
+    minimal_pairs = _find_pairs(pairs, counts, options.draw, quiet=quiet)
 
     from tformer_cli.inspect.jobs.circuit import inspect_circuit as find
 
@@ -92,7 +92,7 @@ def inspect_circuit(
     warn_of_bytes(counts)
 
 
-def _given(
+def _find_pairs(
     pairs: str, counts: LineCounts, n_drawn: int, *, quiet: bool
 ) -> "str | list[MinimalPair]":
     """Reads the pairs of a file, or makes sure that there is such a kind."""

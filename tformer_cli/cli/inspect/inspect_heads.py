@@ -114,7 +114,7 @@ def dump_heads(
         shard_pairs=options.shard_pairs,
         tolerance=chosen.verify,
     )
-    corpus = _dumped_corpus(request.text, request.sentences)
+    corpus = _join_corpus(request.text, request.sentences)
     quiet, opened = request.quiet, request.open(tasks=VIEW.tasks)
     dumper = HeadDumper(opened, settings)
     estimate = dumper.estimate(corpus)
@@ -131,10 +131,10 @@ def dump_heads(
         )
     lines = dumper.write(corpus, directory)
     read_with_progress(lines, dumper.report, "dumping heads", total=estimate.lines, quiet=quiet)
-    note(_said(dumper.report, directory), quiet=quiet)
+    note(_summary_line(dumper.report, directory), quiet=quiet)
 
 
-def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "DumpedCorpus":
+def _join_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "DumpedCorpus":
     """Joins what is dumped: it has to be read twice, so it cannot come from stdin."""
     from tformer_cli.files.regular_file import hash_file
     from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus
@@ -173,7 +173,7 @@ def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "D
     )
 
 
-def _said(report: "DumpReport", directory: Path) -> str:
+def _summary_line(report: "DumpReport", directory: Path) -> str:
     shards = count_of(report.shards, "shard")
     holds = f"{count_of(report.pairs, 'sentence')} in {shards}, {format_size(report.n_bytes)}"
     summary = f"{directory}: {holds}, largest residual {report.residual:.1e}"
@@ -360,7 +360,7 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
     has_source = reads_words(opened.config)
     frequencies = None
     if has_source:  # rare words are of sources
-        frequencies = frequencies_of(opened.directory) or _counted(opened, request)
+        frequencies = frequencies_of(opened.directory) or _count_tokens(opened, request)
     inspector = CorpusInspector(
         opened, options.heads, frequencies=frequencies, seed=request.opening["seed"]
     )
@@ -380,7 +380,7 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
     warn_of_bytes(counts)
 
 
-def _counted(opened: "Opened", request: SentenceRequest) -> "TokenFrequencies | None":
+def _count_tokens(opened: "Opened", request: SentenceRequest) -> "TokenFrequencies | None":
     """Counts the tokens of the corpus, which is read twice then; None where that cannot be."""
     from tformer_cli.inspect.jobs.reader import count_frequencies
 

@@ -308,19 +308,19 @@ def convert_package(
     package: Path, weights: Literal["float32", "int8"] | None = None
 ) -> ForeignModel:
     if package.is_dir():
-        return _converted(package, weights)
+        return _convert_weights(package, weights)
     with scratch_directory() as directory:
         with scratch_errors():
             _extract(package, directory)
         try:
-            model = _converted(directory, weights)
+            model = _convert_weights(directory, weights)
         except (ArtifactError, DataError) as error:
             # the user knows the package, not where it was unpacked
             raise ArtifactError(str(error).replace(str(directory), str(package))) from None
     return replace(model, files=(package,))
 
 
-def _converted(path: Path, weights: Literal["float32", "int8"] | None) -> ForeignModel:
+def _convert_weights(path: Path, weights: Literal["float32", "int8"] | None) -> ForeignModel:
     metadata = read_json_file(path / METADATA)
     check_settings(path / METADATA, metadata, {"type": ("translate",)})
     source = find_source(path / MODEL)
@@ -349,7 +349,7 @@ def _extract(package: Path, directory: Path) -> None:
     """Unpacks what a model needs; names in the package decide no place outside of `directory`."""
     try:
         with open_regular(package) as stream, zipfile.ZipFile(stream) as archive:
-            entries = _wanted(package, archive)
+            entries = _find_members(package, archive)
             (directory / MODEL).mkdir()
             for name, entry in entries.items():
                 with archive.open(entry) as packed, (directory / name).open("wb") as file:
@@ -360,19 +360,19 @@ def _extract(package: Path, directory: Path) -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise _damaged(package, error) from None
+        raise _damage_error(package, error) from None
 
 
-def _wanted(package: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+def _find_members(package: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Finds the files of a model by their names inside the package's only directory."""
     entries = archive.infolist()
     if len(entries) > _MOST_ENTRIES:
-        raise _damaged(package, f"it has {len(entries):,} files")
+        raise _damage_error(package, f"it has {len(entries):,} files")
     members: dict[str, zipfile.ZipInfo] = {}
     for entry in entries:
         parts = PurePosixPath(entry.filename).parts
         if ".." in parts or entry.filename.startswith("/") or "\\" in entry.filename:
-            raise _damaged(package, f"it has a file outside of itself: {entry.filename[:60]}")
+            raise _damage_error(package, f"it has a file outside of itself: {entry.filename[:60]}")
         name = "/".join(parts[1:])
         is_text = len(parts) == 2 and name.endswith((".json", ".model"))
         is_model = (
@@ -380,18 +380,18 @@ def _wanted(package: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInf
         )
         if (is_text or is_model) and not entry.is_dir():
             if name in members:
-                raise _damaged(package, f"it has {name[:60]} twice")
+                raise _damage_error(package, f"it has {name[:60]} twice")
             members[name] = entry
     if METADATA not in members:
-        raise _damaged(package, f"it has no {METADATA}")
+        raise _damage_error(package, f"it has no {METADATA}")
     compressed = sum(entry.compress_size for entry in members.values())
     size = sum(entry.file_size for entry in members.values())
     if size > MOST_EXPANSION * compressed + FREE_BYTES:
-        raise _damaged(package, f"{compressed:,} bytes would become {size:,}")
+        raise _damage_error(package, f"{compressed:,} bytes would become {size:,}")
     return members
 
 
-def _damaged(package: Path, reason: object) -> ArtifactError:
+def _damage_error(package: Path, reason: object) -> ArtifactError:
     text = " ".join(str(reason).split())[:200] or type(reason).__name__
     return ArtifactError(
         f"{package}: is damaged or not a package of Argos ({text}); download it again"

@@ -118,7 +118,7 @@ def _read_zip(file: MappedFile) -> Any:  # noqa: ANN401
         entry = entries.get(f"{folder}/data/{key}")
         if entry is None:
             raise PickleError(f"has no storage {key}")
-        storage = _typed(kind, count)
+        storage = _make_storage(kind, count)
         storage.start, size = _place(file, entry)
         if count * np.dtype(storage.dtype).itemsize > size:
             raise PickleError(f"storage {key} has {size:,} bytes, too few for {count:,} numbers")
@@ -149,7 +149,7 @@ def _read_legacy(file: MappedFile) -> Any:  # noqa: ANN401
 
     def storage(kind: Any, key: str, count: int) -> _Storage:  # noqa: ANN401
         if key not in storages:
-            storages[key] = _typed(kind, count)
+            storages[key] = _make_storage(kind, count)
         return storages[key]
 
     content = file.bytes[:LARGEST_PICKLE]
@@ -171,7 +171,7 @@ def _read_legacy(file: MappedFile) -> Any:  # noqa: ANN401
     return value
 
 
-def _typed(kind: Any, count: Any) -> _Storage:  # noqa: ANN401
+def _make_storage(kind: Any, count: Any) -> _Storage:  # noqa: ANN401
     dtype = STORAGES.get(kind.name) if isinstance(kind, Named) else None
     if dtype is None or not isinstance(count, int) or count < 0:
         raise PickleError("has a storage of a type that is not known")

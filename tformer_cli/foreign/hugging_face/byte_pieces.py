@@ -454,7 +454,7 @@ def _check_agrees(
                 f"{path}: tokenizer_config.json says {name} = {shown(settings[name])}, but "
                 f"{TOKENIZER} has {shown(own)}; correct one of the two"
             )
-    listed = _listed(words) if words.is_file() else {}
+    listed = _list_pieces(words) if words.is_file() else {}
     other = next((name for name, place in listed.items() if pieces.get(name) != place), None)
     if other is not None:
         raise ArtifactError(
@@ -508,7 +508,7 @@ def _read_whole_words(
     return pieces, rules, notes
 
 
-def _listed(file: Path) -> dict[str, int]:
+def _list_pieces(file: Path) -> dict[str, int]:
     """The pieces of a vocab.txt with their lines."""
     names = read_lines(file)
     while names and not names[-1]:
@@ -522,7 +522,7 @@ def _read_words(file: Path, settings: Mapping[str, Any]) -> tuple[dict[str, int]
     Where no file says it, text is lower-cased if no piece has a capital letter. Without pieces for
     the inside of words, words are what stands between spaces.
     """
-    pieces = _listed(file)
+    pieces = _list_pieces(file)
     special = _special(settings, _WORD_NAMES)
     plain = [name for name in pieces if name not in special and not name.startswith("[unused")]
     has_capitals = any(name != name.lower() for name in plain)

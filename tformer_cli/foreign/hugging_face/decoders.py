@@ -121,7 +121,7 @@ def read(source: Source) -> ForeignModel:
     shape = source.shape()
     exported = read_exported(source.path)
     if exported is not None:
-        vocabulary: Vocabulary = _checked(source, generation, exported)
+        vocabulary: Vocabulary = _check_exported(source, generation, exported)
     elif (source.path / "tokenizer.model").is_file() and source.family.model_type == "llama":
         vocabulary = _read_pieces(source, generation)
     elif (source.path / TOKENIZER).is_file() and source.family.model_type != "gpt2":
@@ -197,7 +197,7 @@ def _end_of(source: Source, generation: Generation) -> int | None:
     return None if ids.get("eos_token_id") is None else number(source.file, ids, "eos_token_id")
 
 
-def _checked(source: Source, generation: Generation, exported: Exported) -> Exported:
+def _check_exported(source: Source, generation: Generation, exported: Exported) -> Exported:
     """Checks the tokens around the texts of a model that tformer has exported."""
     ids = {**source.settings, **generation.special_ids}
     start, (before, behind) = SPECIAL_PIECES[BOS_ID], exported.around

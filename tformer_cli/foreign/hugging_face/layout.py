@@ -57,7 +57,7 @@ class Layout:
 
     def ordered_source(self, rows: Tensor) -> Tensor:
         """Puts rows (V, …) of the source's vocabulary in the exported order; see `ordered`."""
-        return _ordered(rows, self.source_ids or self.ids)
+        return _reorder_rows(rows, self.source_ids or self.ids)
 
     def ordered(self, rows: Tensor) -> Tensor:
         """Puts rows (V, …) in the exported order.
@@ -66,10 +66,10 @@ class Layout:
         padding is never looked at; where start and end do it is the end's. A bias that bans a token
         becomes 0.
         """
-        return _ordered(rows, self.ids)
+        return _reorder_rows(rows, self.ids)
 
 
-def _ordered(rows: Tensor, ids: Sequence[int]) -> Tensor:
+def _reorder_rows(rows: Tensor, ids: Sequence[int]) -> Tensor:
     rows = torch.where(rows == BANNED_BIAS, 0.0, rows)
     reordered = rows.new_zeros(max(ids) + 1, *rows.shape[1:])
     places = [token for token, number in enumerate(ids) if number >= 0]
@@ -330,17 +330,17 @@ def _marian(directory: ModelDirectory, tokenizer: SentencePieceTokenizer) -> Lay
     # of two vocabularies of different sizes the last ids differ, but padding has one id
     order = [EOS_ID, UNK_ID, *rest, PAD_ID] if is_shared else [EOS_ID, UNK_ID, PAD_ID, *rest]
     pieces = target.vocabulary.pieces
-    ids = _settled(directory, pieces, original_ids(directory) or _by_order(order, PAD_ID))
+    ids = _settle_ids(directory, pieces, original_ids(directory) or _by_order(order, PAD_ID))
     source_ids: list[int] = []
     files = {"source.spm": source.file.data, "target.spm": target.file.data}
     if is_shared:
-        files["vocab.json"] = _numbered(target, ids)
+        files["vocab.json"] = _number_pieces(target, ids)
     else:
         first = ids[:_N_SPECIAL]
         others = (n for n in range(source.vocab_size) if n not in first)
         source_ids = [*first, *islice(others, source.vocab_size - _N_SPECIAL)]
-        files["vocab.json"] = _numbered(source, source_ids)
-        files["target_vocab.json"] = _numbered(target, ids)
+        files["vocab.json"] = _number_pieces(source, source_ids)
+        files["target_vocab.json"] = _number_pieces(target, ids)
     return Layout(
         ids=tuple(ids),
         source_ids=tuple(source_ids),
@@ -369,7 +369,7 @@ def _multilingual(
         begin = pieces.index(_START)
         rest = (n for n in range(_N_SPECIAL, side.vocab_size) if n != begin)
         ids = _by_order([begin, PAD_ID, EOS_ID, UNK_ID, *rest], EOS_ID)
-    ids = _settled(directory, pieces, ids)
+    ids = _settle_ids(directory, pieces, ids)
     tokens = list(languages.tokens.values())
     is_m2m = all(map(M2M_TOKEN.fullmatch, tokens))
     bos, pad, eos, unk = "<s>", "<pad>", "</s>", "<unk>"
@@ -379,7 +379,7 @@ def _multilingual(
     files = {"sentencepiece.bpe.model": side.file.data, "special_tokens_map.json": _json(named)}
     if is_m2m:
         first = min(ids[pieces.index(token)] for token in tokens)
-        files["vocab.json"] = _numbered(side, ids, first)
+        files["vocab.json"] = _number_pieces(side, ids, first)
     start = tokenizer.target.start
     # by its own counting the library would put <mask> before the languages
     places = {original_piece(p): n for p, n in zip(pieces, ids, strict=True)}
@@ -419,7 +419,7 @@ def _by_order(order: Sequence[int], start: int) -> list[int]:
     return [numbers[token] for token in range(len(numbers))]
 
 
-def _settled(directory: ModelDirectory, pieces: Sequence[str], ids: list[int]) -> list[int]:
+def _settle_ids(directory: ModelDirectory, pieces: Sequence[str], ids: list[int]) -> list[int]:
     """Finds an id for the start of translations, and refuses ids that two tokens share.
 
     It may share that of padding, which is never written, or of the end, as long as they are one
@@ -445,7 +445,7 @@ def _settled(directory: ModelDirectory, pieces: Sequence[str], ids: list[int]) -
     return ids
 
 
-def _numbered(side: SentencePieceSide, ids: Sequence[int], end: int | None = None) -> bytes:
+def _number_pieces(side: SentencePieceSide, ids: Sequence[int], end: int | None = None) -> bytes:
     """A vocab.json: pieces with their exported ids, those below `end`."""
     shared = (ids[PAD_ID], ids[EOS_ID])
     pieces = {

@@ -186,7 +186,7 @@ def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5
         data += b"".join(spm_piece(piece, 0.0, USER_DEFINED) for piece in added)
         pieces, file = [*model.pieces, *added], spm
         unknown = model.unknown
-        ids = _named(pieces)
+        ids = _number_pieces(pieces)
         more, _ = check_whole(path, "t5", model, ids, ((), (END_PIECE,)))
         files = [*files, *([whole] if whole.is_file() else [])]
         notes = [*notes, *more]
@@ -200,7 +200,7 @@ def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5
         check_surrounding(whole, parts, (), (END_PIECE,))
         model, file = _read_whole(whole), whole
         data, pieces, unknown = write_spm(model), model.pieces, model.unknown
-        ids = _named(pieces)
+        ids = _number_pieces(pieces)
         check_added(path, added_tokens(path, own), ids, ids)
     else:
         raise ArtifactError(
@@ -223,7 +223,7 @@ def _plain(piece: str) -> str:
     return name if SENTINEL.fullmatch(name) else piece
 
 
-def _named(pieces: Sequence[str]) -> dict[str, int]:
+def _number_pieces(pieces: Sequence[str]) -> dict[str, int]:
     return {_plain(piece): place for place, piece in enumerate(pieces)}
 
 

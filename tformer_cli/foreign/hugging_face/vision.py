@@ -128,7 +128,7 @@ def read(source: Source) -> ForeignModel:
     preparation = of_processor(source.path / PREPARATION, source.settings, family.model_type)
     source.notes += preparation.notes
     pooling: Pooling = "first-and-mean" if is_joined else "first"
-    return _assembled(source, source.shape(), pooling, preparation)
+    return _assemble_model(source, source.shape(), pooling, preparation)
 
 
 def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
@@ -184,10 +184,10 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
         "activation": _TIMM_ACTIVATIONS[activation],
     }
     pooling: Pooling = "first" if pools == "token" else "mean"
-    return _assembled(source, shape, pooling, of_timm(file, settings), kind=TIMM_VIT.title)
+    return _assemble_model(source, shape, pooling, of_timm(file, settings), kind=TIMM_VIT.title)
 
 
-def _assembled(
+def _assemble_model(
     source: Source,
     told: Mapping[str, Any],
     pooling: Pooling,

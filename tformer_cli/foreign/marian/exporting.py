@@ -113,7 +113,7 @@ def export_marian(directory: ModelDirectory, weights: Arrays, path: Path) -> Non
         _vocabulary(directory, side, unwritten) for side in (tokenizer.source, tokenizer.target)
     ]
     names, files = _vocabulary_files(directory, sides)
-    folded = reals if kind == "transformer" else _folded(directory, reals)
+    folded = reals if kind == "transformer" else _fold_weights(directory, reals)
     arrays = dict(_arrays(directory.config, folded, sides, kind))
     sizes = [len(side.order) for side in sides]
     settings = write_yaml(_settings(directory.config, sizes, kind))
@@ -248,7 +248,7 @@ def _shortlist(directory: ModelDirectory, sides: list[_Vocabulary]) -> bytes | N
     return binary_shortlist(renumbered(shortlist, *(side.order for side in sides)))
 
 
-def _folded(directory: ModelDirectory, weights: Mapping[str, Array]) -> dict[str, Array]:
+def _fold_weights(directory: ModelDirectory, weights: Mapping[str, Array]) -> dict[str, Array]:
     """Returns the weights of a ``transformer-new`` that computes the same as a model.
 
     It adds positions to embeddings as they are, so √D becomes part of them. Where the output

@@ -317,18 +317,18 @@ def _by_labels(source: MarianSource, settings: Mapping[str, Any], file: Path) ->
     paths = (source.vocabularies[0], source.vocabularies[-1])
     rows = []
     for place, (path, side) in enumerate(zip(paths, sides, strict=True)):
-        pieces = _listed(path)
+        pieces = _list_pieces(path)
         size = number(source.model, {"dim-vocabs": _at(sizes, place)}, "dim-vocabs")
         if size != len(pieces):
             raise ArtifactError(
                 f"{path}: has {len(pieces):,} pieces, but the model {size:,}; use its own "
                 "vocabulary"
             )
-        rows.append(_labeled(side, pieces, path))
+        rows.append(_order_pieces(side, pieces, path))
     return (rows[0], rows[1]), tokenizer, [*dict.fromkeys([*paths, file])]
 
 
-def _labeled(side: TokenizerSide, pieces: list[str], path: Path) -> VocabularyOrder:
+def _order_pieces(side: TokenizerSide, pieces: list[str], path: Path) -> VocabularyOrder:
     """Orders the rows of pieces as a tokenizer's; tokens without one are never written."""
     labels = side.pieces(range(side.vocab_size))
     ids = {piece: n for n, piece in enumerate(pieces)}
@@ -364,10 +364,10 @@ def _spm_of(vocabulary: Path) -> Path:
 def _pieces(vocabulary: Path, spm: Path) -> list[str]:
     if vocabulary == spm:
         return list(read_spm(read_bytes(spm), str(spm)).pieces)
-    return _listed(vocabulary)
+    return _list_pieces(vocabulary)
 
 
-def _listed(vocabulary: Path) -> list[str]:
+def _list_pieces(vocabulary: Path) -> list[str]:
     """Reads the pieces of a vocabulary in YAML in the order of their ids."""
     content = read_yaml(vocabulary)
     if not isinstance(content, dict):

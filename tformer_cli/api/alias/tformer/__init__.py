@@ -35,7 +35,7 @@ class _Alias(_Importer):
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
         if not name.startswith("tformer."):
             return None
-        original = _found(name)
+        original = _find_original(name)
         if original is None:
             return None
         is_package = original.submodule_search_locations is not None
@@ -55,11 +55,11 @@ class _Alias(_Importer):
 
     def get_code(self, fullname: str) -> CodeType | None:
         """Returns the code of a module, which ``python -m tformer`` runs."""
-        original = _found(fullname)
+        original = _find_original(fullname)
         return cast("InspectLoader", original.loader).get_code(original.name) if original else None
 
 
-def _found(name: str) -> ModuleSpec | None:
+def _find_original(name: str) -> ModuleSpec | None:
     from importlib.util import find_spec  # as many programs never ask for tformer.X
 
     return find_spec(_original(name))
