@@ -386,7 +386,7 @@ class LoadedModel(InspectedModel):
         opened = self._opened_for("translate")
         opened = replace(opened, search=self._translator(opened, {"n_best": 1, **search}))
         texts = list(given_lines(cast("Iterable[str]", lines)))
-        streams = as_streams(_require_references(references))
+        streams = as_streams(_require(references))
         with self._lock:
             return evaluate_model(opened, texts, streams, lowercase=lowercase, tokenize=tokenize)
 
@@ -401,10 +401,8 @@ class LoadedModel(InspectedModel):
             raise UsageError("references: the model predicts the texts themselves; omit them")
         with self._lock:
             if measured_by == "labels":
-                check_lines(_require_references(references), "references")
-                return work.evaluate_classifier(
-                    opened, texts, list(_require_references(references))
-                )
+                check_lines(_require(references), "references")
+                return work.evaluate_classifier(opened, texts, list(_require(references)))
             if measured_by == "text":
                 return work.evaluate_texts(opened, texts)
             # The kernels do not give the probabilities of hidden tokens
@@ -451,7 +449,7 @@ class LoadedModel(InspectedModel):
         return self.opened
 
 
-def _require_references(references: R | None) -> R:
+def _require(references: R | None) -> R:
     if references is None:
         raise UsageError("references: are missing; give the right answer of each line")
     return references

@@ -231,9 +231,7 @@ def begun_corpus(
     try:
         facts = json.loads(read_regular(manifest, LARGEST_MANIFEST))
         schema, theirs = facts["schema"], dict(facts["origin"])
-        known = dict(enumerate(facts["shards"])) or _read_log(
-            path / LOG
-        )  # unfinished ones name none
+        known = dict(enumerate(facts["shards"])) or _load(path / LOG)  # unfinished ones name none
         directory.done = {number: _facts(known[number]) for number in sorted(known)}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ArtifactError(f"{manifest}: is damaged or of another kind; {ANEW}") from None
@@ -247,7 +245,7 @@ def begun_corpus(
     return directory
 
 
-def _read_log(log: Path) -> dict[int, Any]:
+def _load(log: Path) -> dict[int, Any]:
     """The lines of the log; the last may have been cut off."""
     records: dict[int, Any] = {}
     for line in read_regular(log, LARGEST_MANIFEST).split(b"\n") if log.exists() else ():

@@ -63,32 +63,20 @@ def read_calibration(path: Path) -> Calibration | None:
         return None
     values = read_json(path, file)
     try:
-        calibration = structure(Calibration, values)
+        doubt = structure(Calibration, values)
     except StructureError as error:
         raise _damage_error(file, str(error)) from None
-    sizes = {
-        len(array) for array in (calibration.signals, calibration.means, calibration.deviations)
-    }
-    is_whole = sizes == {len(calibration.weights) / 2}
-    if (
-        calibration.schema != SCHEMA
-        or not is_whole
-        or len(calibration.masses) != len(calibration.lengths)
-    ):
+    sizes = {len(array) for array in (doubt.signals, doubt.means, doubt.deviations)}
+    is_whole = sizes == {len(doubt.weights) / 2}
+    if doubt.schema != SCHEMA or not is_whole or len(doubt.masses) != len(doubt.lengths):
         raise _damage_error(file, "its parts do not belong together")
-    numbers = (
-        *calibration.means,
-        *calibration.deviations,
-        *calibration.weights,
-        calibration.intercept,
-        calibration.log_ratio,
-    )
+    numbers = (*doubt.means, *doubt.deviations, *doubt.weights, doubt.intercept, doubt.log_ratio)
     # What divides by 0 or infinity would be no probability, and no error either
     if not all(map(math.isfinite, numbers)) or not all(
-        deviation > 0 for deviation in calibration.deviations
+        deviation > 0 for deviation in doubt.deviations
     ):
         raise _damage_error(file, "holds numbers that cannot be")
-    return calibration
+    return doubt
 
 
 def _damage_error(file: Path, problem: str) -> ArtifactError:

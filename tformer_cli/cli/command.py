@@ -100,7 +100,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         imported = self._import_models(ctx.params)
         self._check_texts(ctx)
         # An output that is not there yet can be no file of a model
-        if imported and any(output.status() is not None for output in outputs):
+        if imported and any(file.status() is not None for file in outputs):
             from tformer_cli.foreign.import_model import sources_of
 
             # Only an import tells which files a foreign model is made of
@@ -109,9 +109,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             if role is PathRole.reads_model and (paths := _paths_of(ctx.params[parameter.name])):
                 check_heads(ctx.params, Path(paths[0]))
         # Guarded until the end: a file may become an input's while the command runs
-        with guarded(
-            {output.path: output.name for output in outputs if output.writes is Writes.FILE}
-        ):
+        with guarded({file.path: file.name for file in outputs if file.writes is Writes.FILE}):
             return super().invoke(ctx)
 
     def _check_texts(self, ctx: Any) -> None:  # noqa: ANN401 - click's
@@ -191,13 +189,11 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                     imported.append((name_of(parameter), Path(value), path))
             elif role is PathRole.reads_model:
                 named = [Path(name) for name in _paths_of(value)]
-                directories = [resolved(model) for model in named]
-                values[parameter.name] = (
-                    directories if isinstance(value, (list, tuple)) else directories[0]
-                )
+                paths = [resolved(model) for model in named]
+                values[parameter.name] = paths if isinstance(value, (list, tuple)) else paths[0]
                 imported += [
                     (name_of(parameter), model, directory)
-                    for model, directory in zip(named, directories, strict=True)
+                    for model, directory in zip(named, paths, strict=True)
                     if model != directory
                 ]
         return imported

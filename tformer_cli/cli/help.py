@@ -371,9 +371,7 @@ def usage_message(error: TyperException) -> str:
 def _other_names(unknown: str, options: Collection[str], context: Any) -> list[str]:  # noqa: ANN401
     """Names that this command has for an option it lacks; an argument needs no option."""
     # An argument of two kinds has both names: RECIPE|SOURCE
-    names = (
-        name for parameter in context.command.params for name in str(parameter.metavar).split("|")
-    )
+    names = (name for param in context.command.params for name in str(param.metavar).split("|"))
     known = {*options, *names}
     return [name for name in OTHER_NAMES.get(unknown, ()) if known & set(name.split())]
 
@@ -381,12 +379,12 @@ def _other_names(unknown: str, options: Collection[str], context: Any) -> list[s
 def _options_of(context: Any) -> list[str]:  # noqa: ANN401 - Typer's
     """Lists the long names of a command's options that are not hidden."""
     shown = [
-        option
-        for option in context.command.get_params(context)
-        if not getattr(option, "hidden", False)
+        param
+        for param in context.command.get_params(context)
+        if not getattr(param, "hidden", False)
     ]
     return [
-        name for option in shown for name in option.opts + option.secondary_opts if name[:2] == "--"
+        name for param in shown for name in param.opts + param.secondary_opts if name[:2] == "--"
     ]
 
 
@@ -466,9 +464,7 @@ class PlainValue:
 
 
 def _choice(value: Any, choices: Iterable[Any]) -> Any:  # noqa: ANN401 - one of the choices
-    known = {
-        str(choice.value if isinstance(choice, Enum) else choice): choice for choice in choices
-    }
+    known = {str(item.value if isinstance(item, Enum) else item): item for item in choices}
     if str(value) not in known:
         raise ValueError(f"{value!r} is not one of {', '.join(map(repr, known))}")
     return known[str(value)]

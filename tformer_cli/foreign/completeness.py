@@ -115,11 +115,9 @@ def _pieces_without_merge(
     ]
     if not lost:
         return
-    problem = (
-        f'{len(lost):,} pieces of the vocabulary, such as "{lost[0][:40]}", are made by no merge'
-    )
+    fact = f'{len(lost):,} pieces of the vocabulary, such as "{lost[0][:40]}", are made by no merge'
     if len(lost) > tolerated:
         raise ArtifactError(
-            f"{where}: {problem}, so a file may be cut short; use this model's own files"
+            f"{where}: {fact}, so a file may be cut short; use this model's own files"
         )
-    yield f"{problem}, so texts never have them"
+    yield f"{fact}, so texts never have them"

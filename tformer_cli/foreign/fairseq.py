@@ -125,9 +125,7 @@ def open_source(path: Path, checkpoint: Any) -> Callable[[], ForeignModel] | Non
         settings = {k: v for part in tables if isinstance(part, dict) for k, v in part.items()}
         settings["task"] = (tables[0] or {}).get("_name")
         settings.setdefault("arch", settings.get("_name"))
-    return partial(
-        _convert, path, _flat(settings), _rename_weights(named_tensors(checkpoint["model"]))
-    )
+    return partial(_convert, path, _flat(settings), _rename(named_tensors(checkpoint["model"])))
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,7 +139,7 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _rename_weights(arrays: LazyArrays) -> LazyArrays:
+def _rename(arrays: LazyArrays) -> LazyArrays:
     """Gives the weights of older checkpoints their present names.
 
     Once queries, keys and values had one matrix, norms had numbers, and the output's embedding

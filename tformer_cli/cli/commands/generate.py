@@ -149,7 +149,7 @@ def generate(
             size = writing.buffer_lines or (1 if is_typed else BUFFER_PROMPTS)
             lines = rendered(generator.stream(prompts, size), counts, render)
         elif is_seen and writing.output_format == "text" and _is_streamed(generator, texts):
-            lines = rendered([_stream_texts(generator, texts, stream)], counts, lambda _: None)
+            lines = rendered([_stream(generator, texts, stream)], counts, lambda _: None)
         else:
             lines = rendered([generator.generate(texts)], counts, render)
         # A bar would be drawn over a text that is typed or shown on this terminal
@@ -171,9 +171,7 @@ def _is_streamed(generator: "Generator", prompts: list[str]) -> bool:
     return len(prompts) == 1 and generator.writes_straight
 
 
-def _stream_texts(
-    generator: "Generator", prompts: list[str], stream: BinaryIO
-) -> "list[Generation]":
+def _stream(generator: "Generator", prompts: list[str], stream: BinaryIO) -> "list[Generation]":
     """Writes a prompt and its text token by token."""
 
     def tell(text: str) -> None:

@@ -164,9 +164,7 @@ def score(
     stored = read_config(model)
     pictures.check_model(stored.model)
     read = LineCounts()
-    inputs = _open_inputs(
-        kind_named(stored.task).measured_by, pairs, pictures, options, read, quiet=quiet
-    )
+    inputs = _open(kind_named(stored.task).measured_by, pairs, pictures, options, read, quiet=quiet)
     from tformer_cli.kinds.lines import score as workflow
     from tformer_cli.kinds.lines.job import ResultCounts, aligned_pairs
 
@@ -195,7 +193,7 @@ def score(
     warn_of_results(counts)
 
 
-def _open_inputs(
+def _open(
     measured_by: str,
     pairs: PairOptions,
     pictures: ReadImageOptions,

@@ -166,7 +166,7 @@ def shortlist(
     from tformer_cli.inspect.jobs.align import AlignmentReport
 
     with results(path) as stream:
-        opened = _open_model(model, opening, is_aligned=links.alignments is not None, quiet=quiet)
+        opened = _open(model, opening, is_aligned=links.alignments is not None, quiet=quiet)
         tokenizer, report = opened.directory.tokenizer, AlignmentReport()
         lexicon = workflow.lexicon_of(tokenizer)
         linked = _link_tokens(opened, lines, others, links, report, quiet=quiet)
@@ -192,9 +192,7 @@ def shortlist(
     note(f"{path}: {coverage}, by {count_of_lines(report.lines)}", quiet=quiet)
 
 
-def _open_model(
-    model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bool
-) -> "Opened":
+def _open(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bool) -> "Opened":
     """Opens a model; where alignments are given, only its vocabularies are needed."""
     from tformer_cli.kinds.opening import open_model
 

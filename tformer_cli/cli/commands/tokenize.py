@@ -198,7 +198,7 @@ def stats(
     statistics = {}
     with line_progress(None, "measuring", quiet=quiet) as progress:
         for file in files:
-            lines = _report_progress(read_lines(file, counts), counts, progress)
+            lines = _report(read_lines(file, counts), counts, progress)
             statistics[file] = measure(opened, lines, side)
     warn_of_bytes(counts)
     if format_ == "json":
@@ -207,9 +207,7 @@ def stats(
         show_statistics(stdout_console(), statistics)
 
 
-def _report_progress(
-    lines: Iterable[str], counts: "LineCounts", progress: LineProgress
-) -> Iterator[str]:
+def _report(lines: Iterable[str], counts: "LineCounts", progress: LineProgress) -> Iterator[str]:
     """Yields lines and updates the progress by the lines read of all files."""
     for line in lines:
         progress.update(counts.lines)

@@ -220,7 +220,7 @@ def translate_corpus(
         **ensemble.arguments(), **constraints.arguments(), **decoding,
     }  # fmt: skip
     # The sources are read first: only then is the number of lines known
-    with _show_progress(quiet=quiet) as (scanned, progress):
+    with _show(quiet=quiet) as (scanned, progress):
         bulk = BulkOptions(
             workers=workers.engine(options.threads, quiet=quiet),
             glossary=constraints.terms(),
@@ -241,9 +241,7 @@ def translate_corpus(
 
 
 @contextmanager
-def _show_progress(
-    *, quiet: bool
-) -> Iterator[tuple[Callable[[int], None], Callable[["BulkState"], None]]]:
+def _show(*, quiet: bool) -> Iterator[tuple[Callable[[int], None], Callable[["BulkState"], None]]]:
     """Yields what shows the reading of the sources, and what then shows the translation."""
     with ExitStack() as stack:
         reading = stack.enter_context(line_progress(None, "reading", quiet=quiet))

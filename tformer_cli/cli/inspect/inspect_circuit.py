@@ -72,7 +72,7 @@ def inspect_circuit(
         check_model(place, VIEW.tasks)
 
     counts = LineCounts()
-    minimal_pairs = _find_pairs(pairs, counts, options.draw, quiet=quiet)
+    corpus = _find_pairs(pairs, counts, options.draw, quiet=quiet)
 
     from tformer_cli.inspect.jobs.circuit import inspect_circuit as find
 
@@ -83,10 +83,8 @@ def inspect_circuit(
 
     seed = opening["seed"]
     with counted_steps("patching", quiet=quiet) as step:
-        record = find(
-            opened(), minimal_pairs, name=pairs, settings=options, before_batch=step, seed=seed
-        )
-    if not isinstance(minimal_pairs, str):
+        record = find(opened(), corpus, name=pairs, settings=options, before_batch=step, seed=seed)
+    if not isinstance(corpus, str):
         _note_refused(record, quiet=quiet)
     emit_view(VIEW, [record], chosen, output, options)
     warn_of_bytes(counts)
@@ -112,10 +110,7 @@ def _find_pairs(
 
 
 def _note_refused(record: CircuitsRecord, *, quiet: bool) -> None:
-    for circuit in record.models:
-        if circuit.refused:
-            n_refused = count_of(len(circuit.refused), "pair")
-            note(
-                f"{circuit.model.name} refused {n_refused}, such as {circuit.refused[0]}",
-                quiet=quiet,
-            )
+    for row in record.models:
+        if row.refused:
+            n_refused = count_of(len(row.refused), "pair")
+            note(f"{row.model.name} refused {n_refused}, such as {row.refused[0]}", quiet=quiet)

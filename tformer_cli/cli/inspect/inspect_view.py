@@ -183,13 +183,11 @@ def open_model(
     opened = open_for_inspection(
         model, hypothesis=rank, tasks=tasks, before_torch=before_torch, **opening
     )
-    beam_size = opening["beam_size"] or opened.directory.decoding.beam_size
+    width = opening["beam_size"] or opened.directory.decoding.beam_size
     beam = opened.translator.config.beam_size
     # Another beam may find another best translation than `translate` gives
-    if beam > beam_size:
-        note(
-            f"beam size raised from {beam_size} to {beam}, to find {rank} translations", quiet=quiet
-        )
+    if beam > width:
+        note(f"beam size raised from {width} to {beam}, to find {rank} translations", quiet=quiet)
     note_choices(opened, quiet=quiet)
     return opened
 

@@ -248,24 +248,20 @@ def _outer(
     tied: TiedEmbeddings = "decoder" if _is_equal(target, output) else "none"
     if tied == "decoder" and vocabularies.is_shared and _is_equal(source, target):
         tied = "all"
-    weights = {"source_embedding.weight": vocabularies.source.of(source)}
+    outer = {"source_embedding.weight": vocabularies.source.of(source)}
     if tied != "all":
-        weights["target_embedding.weight"] = rows.of(target)
+        outer["target_embedding.weight"] = rows.of(target)
     if tied == "none":
-        weights["output_projection.weight"] = rows.of(output)
+        outer["output_projection.weight"] = rows.of(output)
     bias = "decoder/projection/bias"
     has_bias = bias in reader or bool(rows.banned)
     if has_bias:
         own = reader.take(bias) if bias in reader else None
         if own is not None and own.size != max(rows.foreign) + 1:
             raise ArtifactError(f"{reader.where}: {bias} has {own.size:,} numbers; {ANEW}")
-        weights["output_bias"] = output_bias(rows, own)
+        outer["output_bias"] = output_bias(rows, own)
     n_sources = 0 if vocabularies.is_shared else len(vocabularies.source.pieces)
-    return {
-        "tied_embeddings": tied,
-        "output_bias": has_bias,
-        "source_vocab_size": n_sources,
-    }, weights
+    return {"tied_embeddings": tied, "output_bias": has_bias, "source_vocab_size": n_sources}, outer
 
 
 def _is_equal(weight: Weight, other: Weight) -> bool:

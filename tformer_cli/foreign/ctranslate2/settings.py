@@ -343,7 +343,7 @@ def read_vocabularies(
     source = target if is_shared else _rows(listings[0], pieces[0], special, is_target=False)
     languages = _languages(pieces, special, target_prefix, listings[-1])
     place, sides = texts or path, (source, target)
-    tokenizer, more, notes = _read_exported(place, *sides), [place / FILE_NAME], list[str]()
+    tokenizer, more, notes = _read_own(place, *sides), [place / FILE_NAME], list[str]()
     if tokenizer is None:
         tokenizer, more, notes = read_tokenizer(place, ("", ""), sides, languages)
     return Vocabularies(
@@ -420,9 +420,7 @@ def _languages(
     return NO_LANGUAGES
 
 
-def _read_exported(
-    path: Path, source: VocabularyOrder, target: VocabularyOrder
-) -> Tokenizer | None:
+def _read_own(path: Path, source: VocabularyOrder, target: VocabularyOrder) -> Tokenizer | None:
     """Reads the tokenizer of a directory that tformer has exported; None: it has another."""
     file = path / FILE_NAME
     if not file.is_file():

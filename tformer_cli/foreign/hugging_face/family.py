@@ -122,8 +122,7 @@ class Family:
     @property
     def keys(self) -> Keys:
         named = {
-            setting.theirs: USED if setting.values is None else only(*setting.values)
-            for setting in self.settings
+            row.theirs: USED if row.values is None else only(*row.values) for row in self.settings
         }
         return Keys("config.json", self.title, {**CONFIG_ROWS, **named, **self.rows})
 
@@ -131,10 +130,8 @@ class Family:
     def known(self) -> Mapping[str, Container[Any]]:
         """Settings of models that the family's classes can hold."""
         read = {
-            setting.ours: ANY
-            if setting.values is None
-            else tuple(dict.fromkeys(setting.values.values()))
-            for setting in self.settings
+            row.ours: ANY if row.values is None else tuple(dict.fromkeys(row.values.values()))
+            for row in self.settings
         }
         fixed = {name: (value,) for name, value in self.fixed.items()}
         return {**_KNOWN, "pooler": ("none", self.pooler), **fixed, **read, **self.also}
@@ -147,10 +144,7 @@ class Family:
         """Returns what config.json says of a model, without its vocabulary and labels."""
         return {
             **self.written,
-            **{
-                setting.theirs: setting.write(getattr(config, setting.ours))
-                for setting in self.settings
-            },
+            **{row.theirs: row.write(getattr(config, row.ours)) for row in self.settings},
             **{theirs: getattr(config, ours) for theirs, ours in self.dropouts.items()},
             **self.write_more(config),
             "dtype": "float32",

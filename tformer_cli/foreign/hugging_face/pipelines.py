@@ -127,13 +127,10 @@ def read_pipeline(path: Path) -> Pipeline:
         return Pipeline(path=path)
     notes: list[str] = []
     try:
-        records = parse_json(read_bytes(file))
-        for record in records:
-            notes += MODULES.read(file, record)
-        modules = [
-            (str(record["type"]).rpartition(".")[2], path / str(record["path"]))
-            for record in records
-        ]
+        rows = parse_json(read_bytes(file))
+        for row in rows:
+            notes += MODULES.read(file, row)
+        modules = [(str(row["type"]).rpartition(".")[2], path / str(row["path"])) for row in rows]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ArtifactError(f"{file}: is not a list of modules; download it again") from None
     settings_file = path / PIPELINE.file
@@ -195,7 +192,7 @@ def read_classifier(
     """
     weights: dict[str, Array] = {}
     files: list[Path] = []
-    activations: list[str] = []
+    names: list[str] = []
     modules = ["pooler", "output"][-len(pipeline.dense) :]
     is_ours = len(pipeline.dense) == len(modules) and isinstance(labels, dict)
     for module, folder in zip(modules, pipeline.dense if is_ours else (), strict=is_ours):
@@ -211,22 +208,18 @@ def read_classifier(
         is_last = module == "output"
         weights[f"{module}{'_projection' if is_last else ''}.weight"] = matrix
         weights["output_bias" if is_last else "pooler.bias"] = bias
-        activations.append(str(settings.get("activation_function")))
+        names.append(str(settings.get("activation_function")))
         files += [folder / "config.json", *weight_files]
     poolers = {activation: pooler for pooler, activation in _ACTIVATIONS.items()}
     named = labels if isinstance(labels, dict) else {}
     is_ours = is_ours and len(named) == len(weights["output_bias"])
-    if (
-        not is_ours
-        or activations[-1] != _NO_ACTIVATION
-        or not poolers.keys() >= {*activations[:-1]}
-    ):
+    if not is_ours or names[-1] != _NO_ACTIVATION or not poolers.keys() >= {*names[:-1]}:
         kinds = ", ".join(["Transformer", "Pooling", *["Dense"] * len(pipeline.dense)])
         raise ArtifactError(
             f"{pipeline.files[0]}: the modules {kinds} are not supported but for a classifier "
             "that tformer has exported, with a label for each output; import another model"
         )
-    return poolers[activations[0]] if activations[1:] else "none", weights, files
+    return poolers[names[0]] if names[1:] else "none", weights, files
 
 
 def _prompts(file: Path, values: Mapping[str, Any], *, is_included: bool) -> list[str]:
