@@ -93,13 +93,13 @@ def _is_control(character: str) -> bool:
     return character != "\t" and unicodedata.category(character) in _CONTROLS
 
 
-def suggestions(given: str, known: Iterable[str]) -> list[str]:
+def suggestions(unknown: str, known: Iterable[str]) -> list[str]:
     """Finds at most three names that a misspelt one may have been meant for."""
     # Names that it begins come first; then those with two letters swapped (tpo: top); then those
     # that hold its words (n_layers: n_encoder_layers); else the one that is most like it. No guess
     # is better than a far one.
     plain = {name: name.lstrip("-").lower() for name in known}
-    word = given.lstrip("-").lower()
+    word = unknown.lstrip("-").lower()
     if len(word) >= FEWEST_LETTERS:
         begun = [name for name, text in plain.items() if text.startswith(word)]
         if begun:

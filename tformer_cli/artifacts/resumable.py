@@ -28,11 +28,11 @@ from tformer_cli.files.regular_file import MIB, read_regular
 
 
 def check_same_origin(
-    found: Mapping[str, str], wanted: Mapping[str, str], where: object, advice: str
+    stored: Mapping[str, str], origin: Mapping[str, str], where: object, advice: str
 ) -> None:
     """Compares the inputs and settings of unfinished work with those that it is to resume with."""
-    names = {*found, *wanted}
-    differing = sorted(name for name in names if found.get(name) != wanted.get(name))
+    names = {*stored, *origin}
+    differing = sorted(name for name in names if stored.get(name) != origin.get(name))
     if differing:
         raise ArtifactError(
             f"{where}: was started with a different {', '.join(differing)}; {advice}"

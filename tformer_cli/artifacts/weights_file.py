@@ -335,17 +335,17 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def check_shapes(
-    path: Path, found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
+    path: Path, shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
 ) -> None:
     for name, shape in expected.items():
-        if name not in found:
+        if name not in shapes:
             raise ArtifactError(f"{path}: has no tensor {name}; restore this model's own weights")
-        if found[name] != shape:
+        if shapes[name] != shape:
             raise ArtifactError(
-                f"{path}: {name} has shape {list(found[name])}, but config.json asks for "
+                f"{path}: {name} has shape {list(shapes[name])}, but config.json asks for "
                 f"{list(shape)}; restore the weights and config.json of one model"
             )
-    unknown = next((name for name in found if name not in expected), None)
+    unknown = next((name for name in shapes if name not in expected), None)
     if unknown is not None:
         raise ArtifactError(
             f"{path}: has an unknown tensor {unknown}; restore this model's own weights"

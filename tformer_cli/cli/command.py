@@ -314,11 +314,11 @@ def _with_force(command: Command) -> Command:
     return with_parameters(unforced, [*parameters, for_typer(force)])  # type: ignore[no-any-return]
 
 
-def _check_given_once(given: Sequence[Any], paths: Sequence[str]) -> None:
+def _check_given_once(parameters: Sequence[Any], paths: Sequence[str]) -> None:
     """Refuses an option of which only the last file would be read or written."""
     # Of other options the last value counts, so that a script can override what another has set.
     seen = set()
-    for parameter in given:
+    for parameter in parameters:
         takes_all = parameter.param_type_name == "argument" or parameter.multiple
         if takes_all or parameter.name not in paths:
             continue
@@ -430,9 +430,9 @@ def name_of(parameter: Any) -> str:  # noqa: ANN401 - Typer's
     return str(options[0] if options else parameter.metavar)
 
 
-def check_earlier_values(given: Mapping[str, Any]) -> None:
+def check_earlier_values(arguments: Mapping[str, Any]) -> None:
     """Refuses values of earlier versions before the parser, which would say less."""
-    for engine in _paths_of(given.get("engine")):
+    for engine in _paths_of(arguments.get("engine")):
         if engine in EARLIER_ENGINES:
             raise UsageError(f"--engine {engine}: is gone; write {EARLIER_ENGINES[engine]}")
 

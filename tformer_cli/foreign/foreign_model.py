@@ -195,7 +195,7 @@ def build_weights(
     vocab_size: int,
     table: Mapping[str, Sequence[str]],
     read: Callable[[str], Weight],
-    given: Mapping[str, Weight],
+    outer: Mapping[str, Weight],
     where: str,
 ) -> dict[str, Array]:
     """Puts the weights of a model together; of int8 matrices also the scales.
@@ -203,13 +203,13 @@ def build_weights(
     `table` has for each module of a layer (``self_attention.in_projection``) the foreign names of
     the parts that are stacked: templates of ``{side}``, ``{n}`` and of the word for a weight or
     bias. Where the sides differ, the module's name begins with its side. `read` returns an array,
-    (out, in) if it is a matrix; `given` are weights that no table names.
+    (out, in) if it is a matrix; `outer` are weights that no table names.
     """
     arrays: dict[str, Array] = {}
     for name, shape in parameter_shapes(config, vocab_size).items():
         weight: Weight = np.zeros(shape, np.float32)
-        if name in given or not lacks_bias(name, table):
-            weight = given[name] if name in given else _stack_weights(name, table, read)
+        if name in outer or not lacks_bias(name, table):
+            weight = outer[name] if name in outer else _stack_weights(name, table, read)
         matrix = weight.integers if isinstance(weight, Integers) else weight
         # files of two models of one family differ here first
         if matrix.shape != shape:

@@ -124,14 +124,14 @@ def resolve_model(
     return cached
 
 
-def _introduce_model(given: str, known: KnownModel) -> str:
+def _introduce_model(name: str, known: KnownModel) -> str:
     """Says what a name stands for when it is first used, and what else would serve."""
-    others = [other.name for other in models_for(given) if other is not known]
-    also = f"; others: {', '.join(others[:3])}" if others and known.name != given else ""
-    if known.codes and (halves := through_english(given)):
+    others = [other.name for other in models_for(name) if other is not known]
+    also = f"; others: {', '.join(others[:3])}" if others and known.name != name else ""
+    if known.codes and (halves := through_english(name)):
         also += f"; through English: {' and '.join(halves)}"
-    what = known.described() if known.name == given else f"{known.name} ({known.described()})"
-    return f"{given}: {what}{also}"
+    what = known.described() if known.name == name else f"{known.name} ({known.described()})"
+    return f"{name}: {what}{also}"
 
 
 def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:

@@ -99,17 +99,17 @@ def _files(directory: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _by_side(
-    directory: Path, found: Sequence[Path], languages: tuple[str, str]
+    directory: Path, files: Sequence[Path], languages: tuple[str, str]
 ) -> tuple[Path, Path] | None:
     """Picks a file for both sides, or one for each with its name or language; None: none."""
-    if len(found) < 2:
-        return (found[0], found[0]) if found else None
-    by_code = [[path for path in found if code in path.name.split(".")] for code in languages]
-    by_word = [[path for path in found if any(w in path.name for w in words)] for words in _SIDES]
+    if len(files) < 2:
+        return (files[0], files[0]) if files else None
+    by_code = [[path for path in files if code in path.name.split(".")] for code in languages]
+    by_word = [[path for path in files if any(w in path.name for w in words)] for words in _SIDES]
     for source, target in (by_code, by_word) if all(languages) else (by_word,):
         if len(source) == len(target) == 1 and source != target:
             return source[0], target[0]
-    names = ", ".join(path.name for path in found[:4])
+    names = ", ".join(path.name for path in files[:4])
     raise ArtifactError(
         f"{directory}: has {names}, and it is unclear which of them its texts were cut with; leave "
         "one, or one for each language with its code in the name (spm.en.model, or source.spm)"
@@ -202,8 +202,8 @@ def _around_stacks(
     """Reads embeddings and the output layer; a matrix that is shared may have several names."""
     weights: dict[str, Weight] = {}
 
-    def rows(some: list[str], side: VocabularyOrder) -> Weight:
-        there = [name for name in some if name in reader] or some[:1]
+    def rows(names: list[str], side: VocabularyOrder) -> Weight:
+        there = [name for name in names if name in reader] or names[:1]
         return vocabulary_rows(reader.take_first(there), side, reader.where, there[0])
 
     source, target, output = [names.source], [names.target], [names.output]

@@ -275,9 +275,9 @@ def _clean(
     write_line(str(output))
 
 
-def _note_unjudged(given: "GivenData", wanted: frozenset[str], *, quiet: bool) -> None:
+def _note_unjudged(data: "GivenData", checks: frozenset[str], *, quiet: bool) -> None:
     """Says which sides are not judged by languages, and which scores are mere numbers."""
-    sides = given.unjudged() if "language" in wanted else {}
+    sides = data.unjudged() if "language" in checks else {}
     options = {"target": "--target-language"}
     if unknown := [side for side, code in sides.items() if not code]:
         what = " and ".join(options.get(side, "--source-language") for side in unknown)
@@ -286,7 +286,7 @@ def _note_unjudged(given: "GivenData", wanted: frozenset[str], *, quiet: bool) -
         if code:
             what = f'language: not checked of the {side}: no common words of "{code}" are known'
             note(f"{what}; add --detect-languages", quiet=quiet)
-    for file in given.scores.bare if given.scores is not None else ():
+    for file in data.scores.bare if data.scores is not None else ():
         warn(
             f"{file}: has mere numbers, taken as mean log-probabilities of tokens; `tformer score` "
             "writes sums unless --format is jsonl"

@@ -235,25 +235,27 @@ def _stream(file: str | None, output: str, work: Callable[[Sequence[str], int], 
     warn_of_bytes(counts)
 
 
-def _show_json(algorithm: str, vocab_size: int, found: "dict[str, TokenizerStatistics]") -> None:
+def _show_json(
+    algorithm: str, vocab_size: int, statistics: "dict[str, TokenizerStatistics]"
+) -> None:
     import json
 
-    files = [{"file": file, **statistics.summary()} for file, statistics in found.items()]
+    files = [{"file": file, **statistics.summary()} for file, statistics in statistics.items()]
     head = {"algorithm": algorithm, "vocab_size": vocab_size}
     write_line(json.dumps({**head, "files": files}, ensure_ascii=False, indent=2))
 
 
-def show_statistics(console: "Console", found: "dict[str, TokenizerStatistics]") -> None:
+def show_statistics(console: "Console", statistics: "dict[str, TokenizerStatistics]") -> None:
     """Prints a line for each measure and a column for each file; columns may continue below."""
     from tformer_cli.show.document import Table
     from tformer_cli.show.terminal import cut, is_ascii_only, show_blocks, shown
 
-    summaries = [statistics.summary() for statistics in found.values()]
+    summaries = [statistics.summary() for statistics in statistics.values()]
     names = [name.replace("_", " ") for name in summaries[0]]
     is_ascii = is_ascii_only(console)
     most = console.width - max(map(len, names)) - 2
     # A long path is cut at its beginning: its end tells files apart
-    ends = (shown(file, is_ascii=is_ascii)[::-1] for file in found)
+    ends = (shown(file, is_ascii=is_ascii)[::-1] for file in statistics)
     heads = (cut(end, most, is_ascii=is_ascii)[::-1] for end in ends)
     rows = [
         [label, *(_format_value(name, summary[name]) for summary in summaries)]

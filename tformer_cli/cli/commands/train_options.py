@@ -114,9 +114,9 @@ class RecipeOptions:
         }
         return {key: change for key, change in changes.items() if change[1] is not None}
 
-    def _all_overrides(self, given: dict[str, tuple[str, object]]) -> list[str]:
+    def _all_overrides(self, changes: dict[str, tuple[str, object]]) -> list[str]:
         """The overrides of `--set`, and after them those of options."""
-        return [*(self.overrides or ()), *(f"{key}={value}" for key, (_, value) in given.items())]
+        return [*(self.overrides or ()), *(f"{key}={value}" for key, (_, value) in changes.items())]
 
     def load(
         self, name: str, run: Path, *, fresh: bool, quiet: bool, text: str | None = None

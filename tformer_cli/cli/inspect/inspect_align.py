@@ -334,7 +334,7 @@ def _save(directory: "ModelDirectory", scores: AlignmentScores, *, quiet: bool) 
 
 
 def _write_links(
-    found: Iterable[set["Link"]],
+    alignments: Iterable[set["Link"]],
     output: str,
     report: "AlignmentReport",
     buffer_lines: int,
@@ -345,7 +345,7 @@ def _write_links(
         results(output) as stream,
         line_progress(None, "aligning", quiet=quiet, output=output) as progress,
     ):
-        for number, links in enumerate(found, 1):
+        for number, links in enumerate(alignments, 1):
             stream.write(utf8_line(format_links(links)))
             if number % buffer_lines == 0:
                 # Who reads a pipe gets each buffer when it is done

@@ -294,21 +294,21 @@ READING_OPTIONS = (
 )
 
 
-def _refuse(given: set[str], options: Iterable[str], why: str) -> None:
+def _refuse(names: set[str], options: Iterable[str], why: str) -> None:
     """Makes sure that none of some options is given; the first one that is given is named."""
     for name in options:
-        if name in given:
+        if name in names:
             option = "--mode live" if name == "mode" else f"--{name.replace('_', '-')}"
             raise UsageError(f"{name if name == 'TEXT' else option}: {why}")
 
 
 def _show_over_time(
-    run: Path, selections: Sequence[str], given: set[str], output_format: str | None, output: str
+    run: Path, selections: Sequence[str], names: set[str], output_format: str | None, output: str
 ) -> None:
     from tformer_cli.inspect.views import timeline
 
     chosen = view_format(heads.VIEW, output_format, output)
-    _refuse(given, READING_OPTIONS, "--over-time reads what the run has written; leave it out")
+    _refuse(names, READING_OPTIONS, "--over-time reads what the run has written; leave it out")
     if chosen not in timeline.VIEW.formats:
         formats = ", ".join(timeline.VIEW.formats)
         raise UsageError(f"--over-time: is for {formats}; --format {chosen} shows maps")

@@ -314,9 +314,9 @@ def view_format_option(view: View[Any]) -> Any:  # noqa: ANN401 - Typer's option
     return format_option(view.formats, view.formats[1])
 
 
-def view_format(view: View[Any], given: str | None, output: str) -> str:
+def view_format(view: View[Any], name: str | None, output: str) -> str:
     """Chooses the format in which a view is written; see `chosen_format`."""
-    chosen = chosen_format(given, output, view.formats, view.formats[1])
+    chosen = chosen_format(name, output, view.formats, view.formats[1])
     if chosen == "png" and view.draws_png:
         check_png()
     if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():

@@ -259,7 +259,7 @@ def open_source(path: Path, family: Family, settings: dict[str, Any] | None = No
 def finish(
     source: Source,
     config: ModelConfig,
-    given: Mapping[str, Weight],
+    outer: Mapping[str, Weight],
     *,
     ids: tuple[int, ...],
     tokenizer: Tokenizer,
@@ -272,7 +272,7 @@ def finish(
 ) -> ForeignModel:
     """Reads the layers by the family's table, and refuses tensors that are left over.
 
-    `given` are the weights around the layers, `about` further fields of the model; texts become
+    `outer` are the weights around the layers, `about` further fields of the model; texts become
     `lowercase` before the tokenizer's own file reads them.
     """
     file, writes = source.path / TOKENIZER, config.n_decoder_layers > 0
@@ -298,7 +298,7 @@ def finish(
             array = regroup_rows(array, config.n_heads, 3)
         return array
 
-    weights = build_weights(config, len(ids), family.modules, read, given, str(source.file))
+    weights = build_weights(config, len(ids), family.modules, read, outer, str(source.file))
     _check_all_taken(source)
     return ForeignModel(
         kind=kind or f"Hugging Face {family.title}",

@@ -189,12 +189,12 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
 
 def _assemble_model(
     source: Source,
-    told: Mapping[str, Any],
+    settings: Mapping[str, Any],
     pooling: Pooling,
     preparation: Preparation,
     kind: str = "",
 ) -> ForeignModel:
-    """Puts a model together; `told` are settings that its tensors do not say."""
+    """Puts a model together; `settings` are those that its tensors do not say."""
     reader, file, outer = source.reader, source.file, source.family.outer
     kernel = reader.take(f"{outer['patches']}.weight")
     if kernel.ndim != 4 or kernel.shape[2] != kernel.shape[3]:
@@ -232,7 +232,7 @@ def _assemble_model(
         },
     )
     shape = {
-        **told,
+        **settings,
         "d_model": d_model,
         "d_ff": d_ff,
         "n_encoder_layers": n_layers,
