@@ -27,7 +27,7 @@ _PLACES = {
 """Module of `tformer_cli.api` of each name that is imported once it is asked for."""
 
 
-def _imported(name: str) -> Any:  # noqa: ANN401 - what modules hold
+def _import_name(name: str) -> Any:  # noqa: ANN401 - what modules hold
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.api.{_PLACES[name]}"), name)
@@ -37,7 +37,7 @@ class _Package(ModuleType):
     """This package, whose folders `train` and `evaluate` bear the names of functions."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what modules hold
-        return _imported(name)
+        return _import_name(name)
 
     def __dir__(self) -> list[str]:
         return sorted(__all__)
@@ -54,7 +54,7 @@ class _Callable(ModuleType):
 
     @property
     def __wrapped__(self) -> Any:  # noqa: ANN401 - `inspect.signature` asks for it
-        return _imported(self.__name__.rpartition(".")[2])
+        return _import_name(self.__name__.rpartition(".")[2])
 
     def __call__(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
         return self.__wrapped__(*args, **options)

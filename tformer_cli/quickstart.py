@@ -131,12 +131,16 @@ def _test_texts(
     evaluation = evaluate_texts(open_model(run, "generate", device=device), texts)
     written = generate_texts(run, PROMPTS, seed=_SEED, device=device)
     page = render_html(list(inspect_heads(run, FAMOUS, device=device, for_page=True)))
-    return Tested(evaluation, tuple((one.prompt, one.texts[0].text) for one in written), page)
+    return Tested(
+        evaluation,
+        tuple((generation.prompt, generation.texts[0].text) for generation in written),
+        page,
+    )
 
 
 def _test_ratings(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[LabelEvaluation]:
     """Shows sentences from all over the test, `ratings.FAMOUS` first; the page is of two."""
-    evaluation, rows = _labeled(run, pairs, device)
+    evaluation, rows = _label_texts(run, pairs, device)
     samples = rows[:: max(1, len(rows) // N_LABELED)][:N_LABELED]
     shown = inspect_heads(run, [text for text, *_ in samples[:2]], device=device, for_page=True)
     return Tested(evaluation, samples, render_html(list(shown)))
@@ -144,20 +148,20 @@ def _test_ratings(run: Path, pairs: Sequence[SentencePair], device: str) -> Test
 
 def _test_shapes(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[LabelEvaluation]:
     """Shows the first pictures, and on the page where each head looks in them."""
-    evaluation, rows = _labeled(run, pairs, device)
+    evaluation, rows = _label_texts(run, pairs, device)
     samples = rows[:N_LABELED]
     view = all_views()["image"]
     records = inspect_view("image", run, [name for name, *_ in samples], device=device)
     return Tested(evaluation, samples, render_view(view, records, view.Options()))
 
 
-def _labeled(
+def _label_texts(
     run: Path, pairs: Sequence[SentencePair], device: str
 ) -> tuple[LabelEvaluation, tuple[tuple[str, ...], ...]]:
     """The evaluation of a classifier, and of each example its text, its label and the right one."""
-    given, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    evaluation = evaluate_classifier(open_model(run, "classify", device=device), given, right)
-    return evaluation, tuple(zip(given, evaluation.predicted, right, strict=True))
+    texts, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    evaluation = evaluate_classifier(open_model(run, "classify", device=device), texts, right)
+    return evaluation, tuple(zip(texts, evaluation.predicted, right, strict=True))
 
 
 TESTS: Mapping[str, Callable[[Path, Sequence[SentencePair], str], Tested[Any]]] = MappingProxyType(

@@ -294,7 +294,7 @@ def load_recipe(
         _override(values, override)
     while True:  # each round takes one more override as text
         try:
-            return _structured(values, complete)
+            return _structure_recipe(values, complete)
         except StructureError as error:
             if _as_text(values, error, overrides):
                 continue
@@ -320,12 +320,12 @@ def make_recipe(
 ) -> Recipe:
     """Creates a recipe from nested mappings."""
     try:
-        return _structured(values, complete)
+        return _structure_recipe(values, complete)
     except StructureError as error:
         raise RecipeError(f"{where}: {error}") from None
 
 
-def _structured(values: Mapping[str, Any], complete: Completion | None = None) -> Recipe:
+def _structure_recipe(values: Mapping[str, Any], complete: Completion | None = None) -> Recipe:
     for key, value in _flat(values):
         # TOML can write them, and they would turn scores and learning rates into NaN
         if isinstance(value, float) and not math.isfinite(value):
@@ -351,7 +351,7 @@ def _structured(values: Mapping[str, Any], complete: Completion | None = None) -
         near = suggestions(name, ("preset", *START_KEYS)) if table == "model" else ()
         # Keys that are no part of the shape, which alone is compared with a misspelt one
         if near and error.problem.startswith("unknown key; the known keys are"):
-            hint = did_you_mean([f'"{one}"' for one in near])
+            hint = did_you_mean([f'"{key}"' for key in near])
             raise StructureError(error.key, f"unknown key; {hint}") from None
         raise
 
@@ -366,9 +366,9 @@ def _with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
         return dict(values)  # the default, or as wrong as before
     whole = dict(values)
     for table, keys in {**row.defaults, "validation": {"metric": row.metrics[0]}}.items():
-        given = values.get(table, {})
-        if isinstance(given, Mapping):
-            whole[table] = {**keys, **given}
+        values_of_table = values.get(table, {})
+        if isinstance(values_of_table, Mapping):
+            whole[table] = {**keys, **values_of_table}
     return whole
 
 
@@ -394,9 +394,9 @@ def _with_start(values: dict[str, Any]) -> dict[str, Any]:
 def _giver(key: str, overrides: Sequence[str], options: Mapping[str, str]) -> str:
     """Names what gave a key, or a table around or below it, its value; empty: the recipe."""
     for override in reversed(overrides):
-        given = override.partition("=")[0].strip()
-        if f"{given}.".startswith(f"{key}.") or f"{key}.".startswith(f"{given}."):
-            return f"{options[given]}:" if given in options else "--set"
+        name = override.partition("=")[0].strip()
+        if f"{name}.".startswith(f"{key}.") or f"{key}.".startswith(f"{name}."):
+            return f"{options[name]}:" if name in options else "--set"
     return ""
 
 

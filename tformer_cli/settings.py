@@ -108,10 +108,10 @@ def check_limits(settings: Any) -> None:  # noqa: ANN401 - a dataclass
 def _limits(kind: type) -> Mapping[str, Limits]:
     hints = get_type_hints(kind, include_extras=True)
     return {
-        field.name: one
+        field.name: limits
         for field in fields(kind)
-        for one in getattr(hints[field.name], "__metadata__", ())
-        if isinstance(one, Limits)
+        for limits in getattr(hints[field.name], "__metadata__", ())
+        if isinstance(limits, Limits)
     }
 
 
@@ -134,15 +134,15 @@ def declare(default: Value, option: Option) -> Value:
 @cache
 def declared_options(kind: type, option: type[Declared]) -> Mapping[str, Declared]:
     """Finds the options that the fields of a dataclass declare, by the fields' names."""
-    declared = {one.name: one.metadata.get("option") for one in fields(kind)}
-    return {name: one for name, one in declared.items() if isinstance(one, option)}
+    declared = {field.name: field.metadata.get("option") for field in fields(kind)}
+    return {name: value for name, value in declared.items() if isinstance(value, option)}
 
 
 def literal_values(kind: Any) -> tuple[str | None, ...]:  # noqa: ANN401 - a type
     """Lists the values of a `Literal`, and None where it may be None; empty for other types."""
     if get_origin(kind) is Literal:
         return get_args(kind)
-    parts = [literal_values(one) for one in get_args(kind) if one is not NoneType]
+    parts = [literal_values(part) for part in get_args(kind) if part is not NoneType]
     if get_origin(kind) not in (Union, UnionType) or not all(parts):
         return ()
     return (None, *chain.from_iterable(parts))
@@ -153,17 +153,17 @@ def type_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type
     # Numbers of other libraries are numbers, too.
     if choices := literal_values(kind):
         known = ", ".join(filter(None, choices))
-        return "" if value in choices else f"must be one of {known}; found {_shown(value)}"
+        return "" if value in choices else f"must be one of {known}; found {_format_value(value)}"
     accepted: type = {int: Integral, float: Real}.get(kind, kind)
     # Python takes True for an int
     if isinstance(value, accepted) and (kind is bool or not isinstance(value, bool)):
         return ""
-    return f"must be {kind.__name__}, but is {_shown(value)} ({type(value).__name__})"
+    return f"must be {kind.__name__}, but is {_format_value(value)} ({type(value).__name__})"
 
 
-def _shown(value: object) -> str:
-    found = repr(value)
-    return found if len(found) <= _LONGEST_SHOWN else f"{found[:_LONGEST_SHOWN]}…"
+def _format_value(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 _LONGEST_SHOWN = 80

@@ -44,38 +44,38 @@ def structure(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     Numbers are not made from strings, nor strings from numbers; unknown keys are errors.
     """
     try:
-        settings: Settings = _converted(kind, values, "")
+        settings: Settings = _convert(kind, values, "")
     except _UnknownKeyError as error:
         name = error.key.rpartition(".")[2]
         elsewhere = [path for path in _paths(kind) if path.rpartition(".")[2] == name]
-        meant = [f'"{one}"' for one in elsewhere or suggestions(name, error.known)]
+        meant = [f'"{path}"' for path in elsewhere or suggestions(name, error.known)]
         hint = did_you_mean(meant) or f"the known keys are {', '.join(error.known)}"
         raise StructureError(error.key, f"unknown key; {hint}") from None
     return settings
 
 
-def _converted(kind: Any, value: Any, path: str) -> Any:
+def _convert(kind: Any, value: Any, path: str) -> Any:
     if is_dataclass(kind):
         return _record(kind, value, path)
     origin, parts = get_origin(kind), get_args(kind)
     if choices := literal_values(kind):
-        *others, last = [repr(one) for one in choices if one is not None]
+        *others, last = [repr(choice) for choice in choices if choice is not None]
         known = " or ".join(filter(None, [", ".join(others), last]))
         _check(value in choices, path, f"must be {known}", value)
         return value
     if origin in (Union, UnionType):  # of a type and None
-        inner = next(one for one in parts if one is not NoneType)
-        return None if value is None else _converted(inner, value, path)
+        inner = next(part for part in parts if part is not NoneType)
+        return None if value is None else _convert(inner, value, path)
     if origin in (tuple, list):
         _check(isinstance(value, list | tuple), path, "must be a list", value)
         if origin is list or parts[-1] is Ellipsis:
             parts = parts[:1] * len(value)
         _check(len(value) == len(parts), path, f"must be a list of {len(parts)}", value)
         pairs = enumerate(zip(parts, value, strict=True))
-        return origin(_converted(part, one, _below(path, at)) for at, (part, one) in pairs)
+        return origin(_convert(part, item, _below(path, at)) for at, (part, item) in pairs)
     if origin is not None:  # a mapping; JSON's and TOML's keys are texts
         _check(isinstance(value, Mapping), path, "must be a table", value)
-        return {key: _converted(parts[1], one, _below(path, key)) for key, one in value.items()}
+        return {key: _convert(parts[1], item, _below(path, key)) for key, item in value.items()}
     return value if kind is Any else _scalar(kind, value, path)
 
 
@@ -86,12 +86,12 @@ def _record(kind: Any, value: Any, path: str) -> Any:
         if key not in types:
             raise _UnknownKeyError(_below(path, key), list(types))
     # Before the keys that are missing: an unknown one inside may explain them
-    given = {key: _converted(types[key], one, _below(path, key)) for key, one in value.items()}
-    for one in fields(kind):
-        if one.name not in given and one.default is one.default_factory is MISSING:
-            raise StructureError(_below(path, one.name), "is missing; it has no default")
+    settings = {key: _convert(types[key], item, _below(path, key)) for key, item in value.items()}
+    for field in fields(kind):
+        if field.name not in settings and field.default is field.default_factory is MISSING:
+            raise StructureError(_below(path, field.name), "is missing; it has no default")
     try:
-        return kind(**given)
+        return kind(**settings)
     except ValueError as error:
         # `check_limits` begins with the name of the field
         key, colon, problem = str(error).partition(": ")
@@ -109,7 +109,7 @@ def _scalar(kind: type, value: Any, path: str) -> Any:
             return float(value)
         except OverflowError:  # JSON's whole numbers have no bounds
             raise StructureError(path, "must be a smaller number") from None
-    if kind is str and any("\ud800" <= one <= "\udfff" for one in value):
+    if kind is str and any("\ud800" <= character <= "\udfff" for character in value):
         # JSON can write half a character, which no stream could
         raise StructureError(path, "must be text without lone surrogates")
     return value

@@ -68,10 +68,10 @@ LONGEST_QUOTE = 200
 def with_short_quotes(message: str) -> str:
     """An error whose long words, and whose middle if all is long, are cut: others sent them."""
     half = LONGEST_QUOTE // 2
-    found = _LONG_WORD.sub(lambda word: f"{word[0][: LONGEST_QUOTE - 1]}…", message)
-    if len(found) > 2 * LONGEST_QUOTE:  # its begin names the place, its end says what to do
-        found = f"{found[:half]}…{found[1 - half :]}"
-    return found
+    short = _LONG_WORD.sub(lambda word: f"{word[0][: LONGEST_QUOTE - 1]}…", message)
+    if len(short) > 2 * LONGEST_QUOTE:  # its begin names the place, its end says what to do
+        short = f"{short[:half]}…{short[1 - half :]}"
+    return short
 
 
 _LONG_WORD = re.compile(rf"\S{{{LONGEST_QUOTE + 1},}}")
@@ -93,13 +93,13 @@ def _is_control(character: str) -> bool:
     return character != "\t" and unicodedata.category(character) in _CONTROLS
 
 
-def suggestions(given: str, known: Iterable[str]) -> list[str]:
+def suggestions(unknown: str, known: Iterable[str]) -> list[str]:
     """Finds at most three names that a misspelt one may have been meant for."""
     # Names that it begins come first; then those with two letters swapped (tpo: top); then those
     # that hold its words (n_layers: n_encoder_layers); else the one that is most like it. No guess
     # is better than a far one.
     plain = {name: name.lstrip("-").lower() for name in known}
-    word = given.lstrip("-").lower()
+    word = unknown.lstrip("-").lower()
     if len(word) >= FEWEST_LETTERS:
         begun = [name for name, text in plain.items() if text.startswith(word)]
         if begun:
@@ -125,13 +125,13 @@ def did_you_mean(names: Sequence[str]) -> str:
     return f"did you mean {before}{last}?"
 
 
-def _are_swapped(one: str, other: str) -> bool:
+def _are_swapped(word: str, other: str) -> bool:
     """Returns whether two words differ in two neighboring letters that changed places."""
-    differing = [at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]]
-    if len(one) != len(other) or len(differing) != 2:
+    differing = [at for at, pair in enumerate(zip(word, other, strict=False)) if pair[0] != pair[1]]
+    if len(word) != len(other) or len(differing) != 2:
         return False
     first, second = differing
-    return second == first + 1 and one[first : second + 1] == other[first : second + 1][::-1]
+    return second == first + 1 and word[first : second + 1] == other[first : second + 1][::-1]
 
 
 def _parts(word: str) -> set[str]:

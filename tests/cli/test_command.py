@@ -160,7 +160,9 @@ def test_an_option_of_which_only_the_last_file_would_count_is_refused():
             if parameter.name not in path_roles(command.callback):
                 continue
             said = given_twice(words, command, parameter)
-            name = next((one for one in parameter.opts if one.startswith("--")), parameter.opts[0])
+            name = next(
+                (option for option in parameter.opts if option.startswith("--")), parameter.opts[0]
+            )
             assert said == f"{name}: is given twice, and takes one file; omit one", words
             n_refused += 1
     assert n_refused > 100

@@ -72,8 +72,8 @@ def onto(tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "stdout", stdout)
 
     yield open_it
-    for one in opened:
-        one.close()
+    for stream in opened:
+        stream.close()
 
 
 @pytest.mark.parametrize(
@@ -118,16 +118,16 @@ def test_a_redirect_and_an_output_file_hold_the_text_of_the_screen(
 
 
 def test_a_wrong_format_is_answered_with_those_there_are():
-    one = typer.Typer()
+    program = typer.Typer()
 
-    @one.command()
+    @program.command()
     @takes_groups
     def show(form: Annotated[SomeFormat, format_option(SomeFormat)] = SomeFormat.text) -> None:
         typer.echo(repr(form))
 
-    assert CliRunner().invoke(one, ["--format", "text"]).stdout == "'text'\n"
+    assert CliRunner().invoke(program, ["--format", "text"]).stdout == "'text'\n"
     for wrong in ("pdf", "tty"):  # the latter an earlier name of text
-        refused = CliRunner().invoke(one, ["--format", wrong], env={"COLUMNS": "200"})
+        refused = CliRunner().invoke(program, ["--format", wrong], env={"COLUMNS": "200"})
         assert f"'{wrong}' is not one of 'text', 'jsonl', 'html'" in refused.stderr
         assert refused.exit_code == 2
 

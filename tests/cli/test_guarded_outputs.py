@@ -128,23 +128,23 @@ def test_no_file_of_another_tools_model_is_replaced(kind, tmp_path, monkeypatch)
     MODELS[kind](model)
     (model / "README.md").write_text("# A model\n")
     named = [model, model / AS_FILES[kind]] if kind in AS_FILES else [model]
-    named = [one for one in named if recognize(one, Path) is not None]
-    read = {Path(file) for one in named for file in recognize(one, Path)(None).files}
+    named = [path for path in named if recognize(path, Path) is not None]
+    read = {Path(file) for path in named for file in recognize(path, Path)(None).files}
     before = content(tmp_path)
     inside = {file for file in before if file.is_relative_to(model)}
     assert len(WRITERS) > 15
     assert named
     assert read & inside
-    for one in named:
-        for writer, file in paired(WRITERS, inside if one.is_dir() else read & inside):
+    for path in named:
+        for writer, file in paired(WRITERS, inside if path.is_dir() else read & inside):
             words, given, output = writer
             for force in (False, True):
-                said = refusal(words, (given[0], one), (output[0], file), force=force)
-                told = "the input (" in said or (one.is_file() and "and holds" in said)
+                said = refusal(words, (given[0], path), (output[0], file), force=force)
+                told = "the input (" in said or (path.is_file() and "and holds" in said)
                 assert told, (words, file, said)
-        link = tmp_path / f"link to {one.name}"
-        link.symlink_to(max(inside if one.is_dir() else read & inside))
-        said = refusal(words, (given[0], one), (output[0], link.name), force=True)
+        link = tmp_path / f"link to {path.name}"
+        link.symlink_to(max(inside if path.is_dir() else read & inside))
+        said = refusal(words, (given[0], path), (output[0], link.name), force=True)
         assert "the input (" in said, (words, said)
     assert {path: data for path, data in content(tmp_path).items() if path in before} == before
 
@@ -158,10 +158,10 @@ def test_no_file_of_a_model_that_is_not_named_is_replaced(kind, tmp_path, monkey
     place = tmp_path / "m"
     MODELS[kind](place)
     (place / "README.md").write_text("# A model\n")
-    (tmp_path / "link").symlink_to(max(one for one in place.rglob("*") if one.is_file()))
-    inside = [one for one in content(place) if recognize(place, Path) or one.name != "README.md"]
+    (tmp_path / "link").symlink_to(max(file for file in place.rglob("*") if file.is_file()))
+    inside = [file for file in content(place) if recognize(place, Path) or file.name != "README.md"]
     before = content(tmp_path)
-    writers = [one.values for one in OUTPUTS if one.values[1][1] is PathRole.writes_file]
+    writers = [writer.values for writer in OUTPUTS if writer.values[1][1] is PathRole.writes_file]
     for (words, output), file in paired(writers, [*inside, tmp_path / "link"]):
         said = refusal(words, (output[0], file))
         assert "add --force to replace it" in said or "belongs to the model" in said, said
@@ -178,10 +178,10 @@ def test_no_file_in_the_cache_of_the_hub_is_replaced(tmp_path, monkeypatch):
     for number, file in enumerate(sorted(snapshot.iterdir())):
         file.rename(blobs / str(number))
         file.symlink_to(blobs / str(number))
-    monkeypatch.setattr(import_model, "_downloaded", lambda name: snapshot)
+    monkeypatch.setattr(import_model, "_find_download", lambda name: snapshot)
     monkeypatch.setattr(import_model, "_local", lambda name, say=None: snapshot)
     before = content(tmp_path)
-    words, model, output = next(one for one in WRITERS if one[0] == ("translate",))
+    words, model, output = next(writer for writer in WRITERS if writer[0] == ("translate",))
     for file in (*snapshot.iterdir(), *blobs.iterdir()):
         said = refusal(words, (model[0], "owner/name"), (output[0], file), force=True)
         assert "the input (MODEL)" in said or "belongs to the model" in said, (file, said)
@@ -335,8 +335,12 @@ def test_every_command_with_an_output_is_guarded():
     """A new one that forgets its role fails here."""
     for words, command in commands().items():
         roles = path_roles(command.callback)
-        outputs = [one for one in command.params if "--output" in one.opts or "-o" in one.opts]
-        names = [name for one in command.params for name in one.opts]
+        outputs = [
+            parameter
+            for parameter in command.params
+            if "--output" in parameter.opts or "-o" in parameter.opts
+        ]
+        names = [name for parameter in command.params for name in parameter.opts]
         for output in outputs:
             role = roles.get(output.name)
             assert role in {pair.values[1][1] for pair in OUTPUTS}, words

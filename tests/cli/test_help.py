@@ -91,16 +91,16 @@ def test_every_screen_fits(words, columns):
 @pytest.mark.parametrize("words", BY_NAME)
 def test_everything_has_a_sentence_and_a_default(words):
     shown = " ".join(screen(words, 100).replace("│", " ").split())
-    for one in COMMANDS[words].get_params(context_of(words)):
-        if one.name in ("install_completion", "show_completion"):  # Typer's own
+    for parameter in COMMANDS[words].get_params(context_of(words)):
+        if parameter.name in ("install_completion", "show_completion"):  # Typer's own
             continue
-        assert re.match(r"[A-Za-z].*[.!?]", one.help), one.name
-        assert " ".join(one.help.split()) in shown
-        if isinstance(one, TyperArgument) or one.is_flag or one.required:
+        assert re.match(r"[A-Za-z].*[.!?]", parameter.help), parameter.name
+        assert " ".join(parameter.help.split()) in shown
+        if isinstance(parameter, TyperArgument) or parameter.is_flag or parameter.required:
             continue
-        start = shown.index(" ".join(one.help.split()))
-        rest = shown[start + len(" ".join(one.help.split())) :]
-        assert re.match(r"( One of [^.]*\.)? \[default: ", rest), one.name
+        start = shown.index(" ".join(parameter.help.split()))
+        rest = shown[start + len(" ".join(parameter.help.split())) :]
+        assert re.match(r"( One of [^.]*\.)? \[default: ", rest), parameter.name
 
 
 @pytest.mark.parametrize("words", BY_NAME)
@@ -148,7 +148,7 @@ def test_common_options_come_first():
     names += ["--adapter", "--source-language", "--target-language", "--force"]
     assert (common, [option.opts[0] for option in options]) == ("Common", names)
     assert [title for title, _ in others] == [
-        one for one in OPTION_PANELS[1:] if one in dict(others)
+        title for title in OPTION_PANELS[1:] if title in dict(others)
     ]
     for command in COMMANDS.values():
         titles = [title for title, _ in options_by_panel(command.params)]
@@ -236,7 +236,7 @@ def test_topics_are_completed():
 DEVICES = [
     words
     for words, command in commands().items()
-    if any(one.name == "device" for one in command.params)
+    if any(parameter.name == "device" for parameter in command.params)
 ]
 
 
@@ -244,7 +244,7 @@ def test_every_command_checks_its_device_first():
     assert len(DEVICES) > 20
     for words in DEVICES:
         command = commands()[words]
-        (device,) = (one for one in command.params if one.name == "device")
+        (device,) = (parameter for parameter in command.params if parameter.name == "device")
         given = arguments(command, (device, "gpu"))
         with pytest.raises(UsageError, match=r'^--device: must be auto, .* but is "gpu"$'):
             command.invoke(command.make_context("tformer", given))
@@ -282,7 +282,7 @@ def test_words_of_other_tools_and_earlier_versions_are_known(line, hint):
 
 
 def test_inspect_image_has_only_options_that_apply():
-    options = {name for one in commands()["inspect-image",].params for name in one.opts}
+    options = {name for parameter in commands()["inspect-image",].params for name in parameter.opts}
     kept = {"--heads", "--source", "--format", "--output", "--device", "--threads", "--adapter"}
     gone = {"--target", "--target-file", "--beam-size", "--length-penalty", "--seed"}
     assert kept <= options

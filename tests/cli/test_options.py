@@ -92,9 +92,9 @@ def test_whole_numbers_may_be_spelled_as_scripts_spell_them(value):
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        *[("--beam-size", one, WHOLE) for one in ("", "x", "5.5", "5e0", "nan", "inf", "0x5")],
-        *[("--beam-size", one, LIMIT) for one in ("0", "-1", "-3.0")],
-        *[("--length-penalty", one, NUMBER) for one in ("", "x", "1,5")],
+        *[("--beam-size", value, WHOLE) for value in ("", "x", "5.5", "5e0", "nan", "inf", "0x5")],
+        *[("--beam-size", value, LIMIT) for value in ("0", "-1", "-3.0")],
+        *[("--length-penalty", value, NUMBER) for value in ("", "x", "1,5")],
     ],
 )
 def test_what_is_wrong_with_a_number_is_said_in_one_line(option, value, says):

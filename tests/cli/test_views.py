@@ -417,7 +417,9 @@ def draw(models, chart, report, biased):
         "FlowView": [
             of(FlowView(), flow, FlowOptions(method=name)) for name in ("alti", "rollout")
         ],
-        "StepView": [of(StepView(), one) for one in (step, replace(step, quiz=make_quiz(step, 1)))],
+        "StepView": [
+            of(StepView(), record) for record in (step, replace(step, quiz=make_quiz(step, 1)))
+        ],
         "DecisionView": [of(DecisionView(), decision, DecisionOptions())],
         "CircuitView": [
             of(CircuitView(), circuits_of(names), CircuitOptions())
@@ -430,14 +432,14 @@ def draw(models, chart, report, biased):
         "CorpusView": [
             of(CorpusView(), CorpusRecord(summaries=summaries, rare_reason=f"no {LONG}"))
         ],
-        "PositionsView": [of(PositionsView(), one) for one in (positions, biases)],
+        "PositionsView": [of(PositionsView(), record) for record in (positions, biases)],
         "TimelineView": [of(TimelineView(), timeline_of())],
         "RepeatsView": [of(RepeatsView(), repeats_of(model.name))],
         "AlignmentView": [of(AlignmentView(), scores_of())],
         "ChangesView": [of(ChangesView(), changes)],
         "TextAblationView": [
-            of(TextAblationView(), one)
-            for one in (pruned, ablation_of(model.name, has_scores=False))
+            of(TextAblationView(), record)
+            for record in (pruned, ablation_of(model.name, has_scores=False))
         ],
         "show_role_rules": [show_role_rules],
         "show_chart": [lambda c: show_chart(c, chart)],
@@ -453,8 +455,10 @@ def draw(models, chart, report, biased):
         ],
         "show_guide": [lambda c: show_guide(c, GUIDE)],
         "show_quickstart": [
-            lambda c, task=task, one=one: show_quickstart(c, QUICKSTARTS[task], one, run)
-            for task, one in quickstarts.items()
+            lambda c, task=task, quickstart=quickstart: show_quickstart(
+                c, QUICKSTARTS[task], quickstart, run
+            )
+            for task, quickstart in quickstarts.items()
         ],
         "show_commands": [
             lambda c: show_commands(
@@ -505,16 +509,18 @@ def _views():
     names = []
     package = Path(tformer_cli.__file__).parent
     for path in sorted(
-        one for folder in ("cli", "show") for one in (package / folder).rglob("*.py")
+        path for folder in ("cli", "show") for path in (package / folder).rglob("*.py")
     ):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("show_"):
-                takes_console = [one for one in node.args.args if one.arg == "console"]
+                takes_console = [
+                    argument for argument in node.args.args if argument.arg == "console"
+                ]
                 names += [node.name] if takes_console else []
     for path in sorted((package / "inspect" / "views").glob("*.py")):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef) and "blocks" in [
-                getattr(one, "name", "") for one in node.body
+                getattr(member, "name", "") for member in node.body
             ]:
                 names.append(node.name)
     # all views are drawn by blocks, and test_classify.py draws the scores of labels

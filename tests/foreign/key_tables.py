@@ -15,13 +15,13 @@ from tformer_cli.foreign.keys import Fate, Keys, Parts
 
 def tables():
     """Every `Keys` in a module of converters, once, with those in mappings."""
-    found = {}
+    by_id = {}
     for info in pkgutil.walk_packages(converters.__path__, f"{converters.__name__}."):
         for value in vars(importlib.import_module(info.name)).values():
-            for one in (value, *(value.values() if isinstance(value, Mapping) else ())):
-                if isinstance(one, Keys):
-                    found[id(one)] = one
-    return sorted(found.values(), key=lambda one: (one.file, one.models))
+            for item in (value, *(value.values() if isinstance(value, Mapping) else ())):
+                if isinstance(item, Keys):
+                    by_id[id(item)] = item
+    return sorted(by_id.values(), key=lambda table: (table.file, table.models))
 
 
 def fates(rows, within=""):
@@ -43,7 +43,7 @@ def described(fate):
         return "used"
     if fate.kind == "no effect":
         return f"no effect: {fate.why}"
-    values = ", ".join("null" if one is None else str(one) for one in fate.values)
+    values = ", ".join("null" if choice is None else str(choice) for choice in fate.values)
     if fate.kind == "noted":
         return f"noted unless {values}: {fate.why}"
     return f"refused unless {values}"

@@ -263,6 +263,6 @@ def test_imported_pipelines_are_embedded_by_the_kernels_as_by_torch(tmp_path):
     settings = {"pooling": "mean", "unit_length": True}
     found = embed_texts(opened, encoders.SAMPLES, **settings)
     expected = embed_texts(replace(opened, compiled=None), encoders.SAMPLES, **settings)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.vector, other.vector, atol=1e-5)
-        assert np.linalg.norm(one.vector) == pytest.approx(1.0)
+    for result, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(result.vector, wanted.vector, atol=1e-5)
+        assert np.linalg.norm(result.vector) == pytest.approx(1.0)

@@ -295,13 +295,13 @@ def test_a_name_that_cannot_be_is_no_model(tmp_path):
 def test_an_import_that_another_process_makes_is_awaited(tmp_path, source, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     converted, found = [], []
-    convert = workflow._converted
+    convert = workflow._convert_model
 
     def count(*args):
         converted.append(1)
         return convert(*args)
 
-    monkeypatch.setattr(workflow, "_converted", count)
+    monkeypatch.setattr(workflow, "_convert_model", count)
     threads = [
         threading.Thread(target=lambda: found.append(resolve_model(source, lambda _: None)))
         for _ in range(4)
@@ -384,12 +384,12 @@ def test_what_no_reader_foresaw_is_one_error(tmp_path):
 
 
 def test_a_code_that_is_none_is_left_out(tmp_path, source, monkeypatch):
-    convert = workflow._converted
+    convert = workflow._convert_model
 
     def with_codes(*args):
         return replace(convert(*args), languages=("en", "x\n" * 1000000))
 
-    monkeypatch.setattr(workflow, "_converted", with_codes)
+    monkeypatch.setattr(workflow, "_convert_model", with_codes)
     import_model(str(source), tmp_path / "ours")
     info = load_model_directory(tmp_path / "ours").info
     assert (info.source_language, info.target_language) == ("en", "")

@@ -36,7 +36,7 @@ KINDS = {
 def others(row, value):
     """Values that a key's row allows, besides the one that it has."""
     if isinstance(row, Fate) and row.kind == "only":
-        yield from (one for one in row.values if one != value)
+        yield from (choice for choice in row.values if choice != value)
     elif isinstance(row, Fate) and isinstance(value, bool):
         yield not value
     elif isinstance(row, Fate) and isinstance(value, int):

@@ -70,7 +70,7 @@ def test_what_is_omitted_is_noted_once():
     assert KEYS.read(FILE, {"inner": [{"depth": 2}], "part": {"type": "Sequence"}}) == []
 
 
-@pytest.mark.parametrize("table", tables(), ids=lambda one: f"{one.file} of {one.models}")
+@pytest.mark.parametrize("table", tables(), ids=lambda keys: f"{keys.file} of {keys.models}")
 def test_every_table_refuses_or_notes_what_it_does_not_know(table):
     """Made-up keys, and made-up values of those keys whose values are limited."""
     file = Path(table.file)

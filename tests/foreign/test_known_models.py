@@ -68,7 +68,7 @@ def test_other_words_stand_for_none(name):
 
 
 def test_all_models_of_a_pair_are_found_the_meant_one_first():
-    assert [one.family for one in models_for("en-fi")][:4] == [
+    assert [model.family for model in models_for("en-fi")][:4] == [
         *("Firefox", "OPUS-MT", "OPUS-MT tc-big", "M2M-100"),
     ]
     assert languages_of("en-fi") is None  # the first model translates nothing else
@@ -137,7 +137,9 @@ def test_a_pair_is_downloaded_once_and_translates_as_its_files(firefox):
     assert len(server.asked) == 2  # one import, whatever the model is called
     assert output_of("info", "xx-yy").splitlines()[0].split() == ["Model", "xx-yy"]
     opened = open_model("xx-yy", precision="int8")
-    assert [one.text for one in opened.translator.translate(["a cat"])] == [expected.strip()]
+    assert [translation.text for translation in opened.translator.translate(["a cat"])] == [
+        expected.strip()
+    ]
 
 
 def test_a_pair_is_imported_by_name(firefox):
@@ -162,7 +164,7 @@ def test_without_a_network_the_files_and_their_place_are_named(firefox, tmp_path
     said = run("translate", "xx-yy", "a cat", "--quiet").stderr
     place = tmp_path / "cache/tformer/downloads/firefox-xx-yy"
     assert said.count("\n") == 1
-    for part in (place, server.url, *(one.strip("/").removesuffix(".gz") for one in files)):
+    for part in (place, server.url, *(file.strip("/").removesuffix(".gz") for file in files)):
         assert str(part) in said
     for path in source.iterdir():
         (place / path.name).write_bytes(path.read_bytes())
@@ -180,8 +182,8 @@ def test_the_hub_is_asked_for_the_repository_of_a_short_name(firefox, monkeypatc
         return str(source)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    one = {"license": "CC-BY-NC-4.0", "family": "NLLB", "hub": "owner/many"}
-    many = KnownModel(name="many", codes={"xx": "xx", "yy": "yy"}, **one)
+    row = {"license": "CC-BY-NC-4.0", "family": "NLLB", "hub": "owner/many"}
+    many = KnownModel(name="many", codes={"xx": "xx", "yy": "yy"}, **row)
     monkeypatch.setattr(table, "known_models", lambda: (many,))
     found = resolve_model(Path("xx-yy"), said.append)
     assert asked == ["owner/many", "owner/many"]
@@ -204,7 +206,8 @@ def test_a_pair_says_the_languages_of_a_model_for_many(foreign, monkeypatch):
     finally:
         remember_name(foreign, "")
     texts = [
-        [one.text for one in each.translator.translate(["The dog"])] for each in (expected, opened)
+        [translation.text for translation in each.translator.translate(["The dog"])]
+        for each in (expected, opened)
     ]
     assert texts[0] == texts[1]
 

@@ -60,7 +60,7 @@ def trained(pre_tokenizer, *, normalizer=None, begins=False, added=()):
     trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator([TEXT], trainer)
     tokenizer.add_special_tokens([END, TURN, BEGIN])
-    tokenizer.add_tokens([AddedToken(one, normalized=False) for one in added])
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in added])
     first = (BEGIN, tokenizer.token_to_id(BEGIN))
     around = {"single": f"{BEGIN} $A", "special_tokens": [first]} if begins else {"single": "$A"}
     template = processors.TemplateProcessing(**around)
@@ -272,9 +272,9 @@ def test_a_pattern_that_never_ends_is_an_error(capfd):
 
 def test_a_list_of_one_end_is_that_end(tmp_path):
     write(tmp_path / "theirs", "Llama", smol)
-    one = import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    expected = import_model(str(tmp_path / "theirs"), tmp_path / "ours")
     file = tmp_path / "theirs" / "generation_config.json"
     settings = json.loads(file.read_text())
     file.write_text(json.dumps(settings | {"eos_token_id": [settings["eos_token_id"]]}))
     other = import_model(str(tmp_path / "theirs"), tmp_path / "again")
-    assert (one.ids, one.config, one.notes) == (other.ids, other.config, other.notes)
+    assert (expected.ids, expected.config, expected.notes) == (other.ids, other.config, other.notes)

@@ -59,8 +59,8 @@ def edit(path, name, **changes):
     for key, value in changes.items():
         *outer, last = key.split("__")
         inner = stored
-        for one in outer:
-            inner = inner[one]
+        for part in outer:
+            inner = inner[part]
         inner[last] = value
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(stored))
@@ -217,7 +217,7 @@ def vectors_differ(path, ours_path):
     texts = [*TEXTS, " ".join(TEXTS * 3)]
     wanted = sentence_transformers.SentenceTransformer(str(path), device="cpu").encode(texts)
     opened = open_model(ours_path, "embed", device="cpu")
-    own = [one.vector for one in embed_texts(opened, texts)]
+    own = [result.vector for result in embed_texts(opened, texts)]
     return max(
         abs(torch.tensor(a) - torch.tensor(b)).max().item()
         for a, b in zip(own, wanted, strict=True)
@@ -239,7 +239,7 @@ def decoder_differs(path, ours_path):
     with torch.no_grad():
         wanted = theirs(torch.tensor([foreign])).logits[0]
     own = test_gpt2.logits_of(ours, ids)
-    kept = [n for n, one in enumerate(found.ids) if own[0, n] > -1e8 and one >= 0]
+    kept = [n for n, row in enumerate(found.ids) if own[0, n] > -1e8 and row >= 0]
     assert len(kept) >= len(PIECES) - 5
     return (own[:, kept] - wanted[:, [found.ids[n] for n in kept]]).abs().max().item()
 
@@ -522,7 +522,7 @@ def quiet():
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=() if one in FAST else pytest.mark.slow) for one in CASES]
+    "name", [pytest.param(case, marks=() if case in FAST else pytest.mark.slow) for case in CASES]
 )
 def test_an_odd_model_is_as_in_its_library_or_refused_by_name(tmp_path, name):
     write, differs, refused = CASES[name]

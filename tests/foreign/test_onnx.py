@@ -48,7 +48,7 @@ def compared(path, ours):
         given = {name: batch[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
         *_, found = graph.run(None, given)
         longest = ours.config.longest_source
-        ids = [one[:longest] for one in ours.tokenizer.source.encode_batch(lines)]
+        ids = [row[:longest] for row in ours.tokenizer.source.encode_batch(lines)]
         with torch.inference_mode():
             expected = ours.encoder(*source_batch(ids, ours.config.max_positions, "cpu")).numpy()
         if found.ndim == 3:  # batches here are padded to other lengths

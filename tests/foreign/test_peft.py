@@ -319,7 +319,7 @@ def test_adapters_of_other_models_are_refused_in_one_line(tmp_path, case):
     config = adapter / "adapter_config.json"
     config.write_text(json.dumps({**CONFIG, **how.get("changed", {})}))
     if "drop" in how:
-        tensors = {name: one for name, one in tensors.items() if how["drop"] not in name}
+        tensors = {name: tensor for name, tensor in tensors.items() if how["drop"] not in name}
     if "more" in how:
         tensors[next(iter(tensors)).replace("lora_A.weight", how["more"])] = torch.ones(16)
     save_file(tensors, adapter / "adapter_model.safetensors")
@@ -432,7 +432,7 @@ def adapt(path, base, kind, rank=3, layers=None, **changed):
         number = next((int(word) for word in module.split(".") if word.isdecimal()), 0)
         is_target = any(module == end or module.endswith(f".{end}") for end in targets)
         if not is_target or (layers is not None and number not in layers):
-            if saved and any(module.split(".")[0] == one for one in saved):
+            if saved and any(module.split(".")[0] == name for name in saved):
                 for part, weight in layer.named_parameters(recurse=False):
                     weight.data = torch.randn(weight.shape)
                     tensors[f"{PREFIX}{module}.{part}"] = weight.data.clone()
@@ -445,7 +445,7 @@ def adapt(path, base, kind, rank=3, layers=None, **changed):
         alpha = config["alpha_pattern"].get(module.rpartition(".")[2], config["lora_alpha"])
         delta = alpha / (own**0.5 if config["use_rslora"] else own) * (b.double() @ a.double())
         layer.weight.data += (delta.T if is_conv else delta).float()
-    assert any("lora_A" in one for one in tensors)
+    assert any("lora_A" in name for name in tensors)
     save_file(tensors, path / "adapter_model.safetensors", {"format": "pt"})
     merged = path.with_name("merged")
     shutil.copytree(base, merged)

@@ -45,9 +45,9 @@ def test_masked_tokens_of_a_reaction_are_found(tmp_path):
     tokens = TOKEN.findall(REACTION)
     assert "".join(tokens) == REACTION
     lines = [" ".join([*tokens[:n], "[MASK]", *tokens[n + 1 :]]) for n in range(len(tokens))]
-    found = [one.gaps[0][0].token for one in filler.fill(lines, 1)]
+    found = [result.gaps[0][0].token for result in filler.fill(lines, 1)]
     assert len(tokens) == 103
-    assert sum(one == other for one, other in zip(found, tokens, strict=True)) == 98
+    assert sum(token == other for token, other in zip(found, tokens, strict=True)) == 98
 
 
 @pytest.mark.parametrize("name", ["bert_ft", "bert_ft_10k_25s"])
@@ -76,8 +76,8 @@ def test_not_too_terrible_is_nearer_to_awful_than_to_great(tmp_path):
     imported = import_model(str(path), tmp_path / "ours")
     opened = open_model(tmp_path / "ours", "embed", device="cpu")
     words = ("not too terrible", "awful", "great")
-    texts = [f"This restaurant was {one}" for one in words]
-    vectors = np.array([one.vector for one in embed_texts(opened, texts)])
+    texts = [f"This restaurant was {word}" for word in words]
+    vectors = np.array([result.vector for result in embed_texts(opened, texts)])
     theirs = transformers.BertModel.from_pretrained(path).eval()
     encoded = opened.directory.tokenizer.source.encode_batch(texts)
     for vector, ids in zip(vectors, encoded, strict=True):

@@ -100,7 +100,7 @@ def tensors(**changes):
 
     def change(file):
         found = load_file(file) | changes
-        save_file({name: one for name, one in found.items() if one is not None}, file)
+        save_file({name: tensor for name, tensor in found.items() if tensor is not None}, file)
 
     return change
 
@@ -324,7 +324,7 @@ ROWS = [
       for said, change in test_opennmt.REFUSED_VOCABULARIES.items()),
     *(("eole", CONFIG, {f"model__{name}": value for name, value in change.items()}, said)
       for said, change in test_opennmt.EOLE_REFUSED.items()),
-    *(("eole", "model.00.safetensors", tensors(**{name: one}), said) for name, one, said in (
+    *(("eole", "model.00.safetensors", tensors(**{name: tensor}), said) for name, tensor, said in (
         ("decoder.transformer_layers.0.layer_scalar", 2 * torch.ones(1), "layer_scalar is not 1"),
         ("encoder.extra", torch.ones(1), r"not supported: encoder\.extra"),
         ("encoder.transformer_layers.1.mlp.down_proj.bias", None, "has no tensor"),

@@ -60,7 +60,14 @@ SHAPES = {
 CASES = [
     *((shape, "bpe") for shape in SHAPES),
     *(("language model, rotary", algorithm) for algorithm in ALGORITHMS[1:]),
-    *slowly(*((shape, one) for shape in SHAPES for one in ALGORITHMS[1:] if "rotary" not in shape)),
+    *slowly(
+        *(
+            (shape, algorithm)
+            for shape in SHAPES
+            for algorithm in ALGORITHMS[1:]
+            if "rotary" not in shape
+        )
+    ),
 ]
 
 
@@ -79,8 +86,8 @@ def assert_same(found, wanted):
             assert_same(found[name], value)
     elif isinstance(wanted, list):
         assert len(found) == len(wanted)
-        for one, other in zip(found, wanted, strict=True):
-            assert_same(one, other)
+        for item, expected in zip(found, wanted, strict=True):
+            assert_same(item, expected)
     elif isinstance(wanted, float):
         assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5)
     else:

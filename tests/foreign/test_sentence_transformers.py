@@ -76,7 +76,7 @@ print(json.dumps(found))
 
 
 def vectors(path, texts):
-    return np.array([one.vector for one in embed_texts(open_model(path, "embed"), texts)])
+    return np.array([result.vector for result in embed_texts(open_model(path, "embed"), texts)])
 
 
 @pytest.mark.slow

@@ -44,12 +44,12 @@ def called(function: Callable[P, R]) -> Callable[P, R]:
             if problem := _problem(value, name, function):
                 raise UsageError(f"{name}: {problem}")
         with in_python():
-            found = function(*args, **options)
-        if isinstance(found, Results) and not any(
-            isinstance(one, Iterator) for one in (*args, *options.values())
+            result = function(*args, **options)
+        if isinstance(result, Results) and not any(
+            isinstance(argument, Iterator) for argument in (*args, *options.values())
         ):
-            found.again = partial(cast("Callable[..., Results[Any]]", function), *args, **options)
-        return found
+            result.again = partial(cast("Callable[..., Results[Any]]", function), *args, **options)
+        return result
 
     return call
 
@@ -69,14 +69,14 @@ def _kind_of_words(function: Callable[..., Any], name: str) -> Any:  # noqa: ANN
     annotation = str(function.__annotations__.get(name))
     # Of each argument alone, and once it is given: others have types that nothing here imports
     words = {
-        one: getattr(importlib.import_module(module), one)
-        for one, module in WORDS.items()
-        if one in annotation
+        word: getattr(importlib.import_module(module), word)
+        for word, module in WORDS.items()
+        if word in annotation
     }
     if not words and "Literal[" not in annotation:
         return None
-    one = type("_Argument", (), {"__annotations__": {name: annotation}})
-    return get_type_hints(one, {"Literal": Literal}, words)[name]
+    argument = type("_Argument", (), {"__annotations__": {name: annotation}})
+    return get_type_hints(argument, {"Literal": Literal}, words)[name]
 
 
 def check_number(name: str, value: object, kind: type, limits: Limits) -> None:
@@ -100,16 +100,18 @@ def _unknown(function: str, name: str, known: tuple[str, ...]) -> Exception:
 def search_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Picks the settings of the search among the arguments of a call; None is as if not given."""
     known = DecodingOverrides.__annotations__
-    return {name: one for name, one in arguments.items() if name in known and one is not None}
+    return {name: value for name, value in arguments.items() if name in known and value is not None}
 
 
 def as_streams(references: Iterable[str] | Iterable[Iterable[str]]) -> list[list[str]]:
     """Reads the lists of references, of which there may be one."""
     check_lines(references, "references")
-    found = list(references)
-    if all(isinstance(one, str) for one in found):
-        return [cast("list[str]", found)]
-    return [list(given_lines(one, f"references[{number}]")) for number, one in enumerate(found)]
+    streams = list(references)
+    if all(isinstance(stream, str) for stream in streams):
+        return [cast("list[str]", streams)]
+    return [
+        list(given_lines(stream, f"references[{number}]")) for number, stream in enumerate(streams)
+    ]
 
 
 @contextmanager

@@ -62,17 +62,17 @@ def load(
         UsageError: if a setting is impossible.
         ArtifactError: if the model cannot be used.
     """
-    given = locals()
+    arguments = locals()
     from tformer_cli.api.model import load_model
 
     _check_named("model", model)
     _check_named("adapter", adapter)
-    given["adapter"] = None if adapter is None else Path(adapter)
-    given["ensemble"] = [Path(one) for one in ensemble]
+    arguments["adapter"] = None if adapter is None else Path(adapter)
+    arguments["ensemble"] = [Path(path) for path in ensemble]
     # Models of other kinds refuse settings of the search: they get those that were given
     return load_model(
-        given.pop("model"),
-        **{name: one for name, one in given.items() if not _is_default(name, one)},
+        arguments.pop("model"),
+        **{name: value for name, value in arguments.items() if not _is_default(name, value)},
     )
 
 
@@ -136,7 +136,7 @@ def train(
     complete = completion(run, tell or (lambda _: None), fresh=fresh, kept=kept)
     if isinstance(recipe, Path | str):
         # A string of JSON, a number and a list are those of TOML, too
-        overrides = [f"{key}={_written(key, value)}" for key, value in changed.items()]
+        overrides = [f"{key}={_format_change(key, value)}" for key, value in changed.items()]
         recipe = load_recipe(str(recipe), overrides, complete)
     elif changed:
         raise UsageError(
@@ -145,8 +145,10 @@ def train(
     elif not isinstance(recipe, Recipe):
         recipe = make_recipe(recipe, "recipe", complete)
     observing = [
-        one if hasattr(one, "notify") else cast("TrainingObserver", SimpleNamespace(notify=one))
-        for one in observers
+        observer
+        if hasattr(observer, "notify")
+        else cast("TrainingObserver", SimpleNamespace(notify=observer))
+        for observer in observers
     ]
     return run_recipe(
         recipe, run, device=device, fresh=fresh, observers=observing, progress=progress
@@ -160,7 +162,7 @@ def _check_kind(recipe: object, resolved: type) -> None:
         )
 
 
-def _written(key: str, value: object) -> str:
+def _format_change(key: str, value: object) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError):

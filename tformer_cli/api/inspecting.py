@@ -276,18 +276,18 @@ class InspectedModel:
             translations = translator.translate(lines, first)
             return [
                 AlignedPair(
-                    index=t.index, source=t.source, target=t.text, links=_links(one[0].links)
+                    index=t.index, source=t.source, target=t.text, links=_links(alignments[0].links)
                 )
-                for t, one in zip(
+                for t, alignments in zip(
                     translations, aligner.align_translations(translations), strict=True
                 )
             ]
 
         def paired(pairs: list[PairTexts], _first: int) -> list[AlignedPair]:
-            found = align_pairs(aligner, pairs, buffer_lines=len(pairs))
+            links_of_pairs = align_pairs(aligner, pairs, buffer_lines=len(pairs))
             return [
                 AlignedPair(index=p.index, source=p.source, target=p.target, links=_links(links))
-                for p, links in zip(pairs, found, strict=True)
+                for p, links in zip(pairs, links_of_pairs, strict=True)
             ]
 
         sources = given_lines(lines)
@@ -311,8 +311,8 @@ class InspectedModel:
 
         opened = self._searching(view.tasks, settings)
         read = partial(view.read, subject_of(opened.directory), options=options)
-        found = self._inspected(opened, capture_options(options), lines, targets, read)
-        return Results(found, partial(framed_view, view, options=options))
+        records = self._inspected(opened, capture_options(options), lines, targets, read)
+        return Results(records, partial(framed_view, view, options=options))
 
     def _inspected(
         self,
@@ -353,8 +353,8 @@ class InspectedModel:
             first = 0
             while buffer := list(islice(lines, buffer_lines)):
                 with self._lock, in_python():
-                    found = compute(buffer, first)
-                yield from found
+                    results = compute(buffer, first)
+                yield from results
                 first += len(buffer)
 
         return Results(results())
@@ -376,7 +376,7 @@ class InspectedModel:
 
     def _translator(self, opened: Opened, search: Mapping[str, Any]) -> Translator:
         """Makes the translator of one call, which has settings of its own."""
-        search = {name: one for name, one in search.items() if one is not None}
+        search = {name: value for name, value in search.items() if value is not None}
         if not search:
             return opened.translator
         config = overridden(opened.translator.config, self._options.get("tell"), **search)

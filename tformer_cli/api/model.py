@@ -57,7 +57,8 @@ def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> Loade
     kind = kind_named(read_config(path).task)
     if not kind.searches:
         options = cast(
-            "TranslatorOptions", {name: one for name, one in options.items() if one is not None}
+            "TranslatorOptions",
+            {name: value for name, value in options.items() if value is not None},
         )
         for name in options:
             if name not in MACHINE:
@@ -385,7 +386,7 @@ class LoadedModel(InspectedModel):
         opened = self._opened_for("translate")
         opened = replace(opened, search=self._translator(opened, {"n_best": 1, **search}))
         texts = list(given_lines(cast("Iterable[str]", lines)))
-        streams = as_streams(_required(references))
+        streams = as_streams(_require(references))
         with self._lock:
             return evaluate_model(opened, texts, streams, lowercase=lowercase, tokenize=tokenize)
 
@@ -400,8 +401,8 @@ class LoadedModel(InspectedModel):
             raise UsageError("references: the model predicts the texts themselves; omit them")
         with self._lock:
             if measured_by == "labels":
-                check_lines(_required(references), "references")
-                return work.evaluate_classifier(opened, texts, list(_required(references)))
+                check_lines(_require(references), "references")
+                return work.evaluate_classifier(opened, texts, list(_require(references)))
             if measured_by == "text":
                 return work.evaluate_texts(opened, texts)
             # The kernels do not give the probabilities of hidden tokens
@@ -448,7 +449,7 @@ class LoadedModel(InspectedModel):
         return self.opened
 
 
-def _required(references: R | None) -> R:
+def _require(references: R | None) -> R:
     if references is None:
         raise UsageError("references: are missing; give the right answer of each line")
     return references

@@ -41,24 +41,24 @@ class Results(Sequence[T], Iterator[T]):
         self._page = page
 
     def _fresh(self) -> Iterator[T]:
-        found, self._unread = self._unread, None
-        if found is None:
+        iterator, self._unread = self._unread, None
+        if iterator is None:
             if self.again is None:
                 raise RuntimeError("a stream is read by two loops")
-            found = self.again()._fresh()
-        return found
+            iterator = self.again()._fresh()
+        return iterator
 
     def __next__(self) -> T:
         if self._kept is not None:
             if self._n_taken == len(self._kept):
                 raise StopIteration
-            found = self._kept[self._n_taken]
+            result = self._kept[self._n_taken]
         else:
             if self._rest is None:
                 self._rest = self._fresh()
-            found = next(self._rest)
+            result = next(self._rest)
         self._n_taken += 1
-        return found
+        return result
 
     def __iter__(self) -> Iterator[T]:  # noqa: PYI034 - loops do not share their place
         # A generator: list() asks for the length, which has all computed, before it reads on
@@ -67,8 +67,8 @@ class Results(Sequence[T], Iterator[T]):
         elif self._rest is None and self.again is not None:
             yield from self._fresh()
         else:
-            while (one := next(self, _END)) is not _END:
-                yield cast("T", one)
+            while (result := next(self, _END)) is not _END:
+                yield cast("T", result)
 
     def _all(self) -> list[T]:
         if self._kept is None:
@@ -105,10 +105,10 @@ class Results(Sequence[T], Iterator[T]):
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        found = self._all()
+        results = self._all()
         if self._page is not None:
-            return self._page(found)
-        return "\n".join(one._repr_html_() for one in found)  # type: ignore[attr-defined]
+            return self._page(results)
+        return "\n".join(result._repr_html_() for result in results)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, kw_only=True)

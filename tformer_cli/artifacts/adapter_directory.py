@@ -154,14 +154,14 @@ def read_adapter_settings(file: Path) -> AdapterSettings:
 
 def _numbers(file: Path, values: Mapping[str, Any], key: str, *types: type) -> dict[str, Any]:
     """Reads numbers of modules by their names, or by the ends of these; other patterns are none."""
-    found = values.get(key) or {}
-    is_known = isinstance(found, dict) and all(
+    numbers = values.get(key) or {}
+    is_known = isinstance(numbers, dict) and all(
         _NAME.fullmatch(name) and type(value) in types and 0 < value < math.inf
-        for name, value in found.items()
+        for name, value in numbers.items()
     )
     if not is_known:
-        raise _unsupported(file, key, found)
-    return dict(found)
+        raise _unsupported(file, key, numbers)
+    return dict(numbers)
 
 
 def _unsupported(file: Path, name: str, value: object) -> ArtifactError:
@@ -387,13 +387,13 @@ def _own_tensors(file: Path) -> dict[str, NDArray[np.float32]]:
     """Reads the tensors of an adapter as tformer writes them."""
     with open_tensors(file, "np") as opened:
         try:
-            found = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         except (SafetensorError, TypeError):  # numpy has no bfloat16
-            found = {"": np.empty(0, np.int64)}  # the check below refuses it
-    for name, tensor in found.items():
+            tensors = {"": np.empty(0, np.int64)}  # the check below refuses it
+    for name, tensor in tensors.items():
         if tensor.dtype != np.float32 or not np.isfinite(tensor).all():
             raise ArtifactError(f"{file}: {name} is not float32, or not finite; {RESTORE}")
-    return found
+    return tensors
 
 
 def _file_name(module: str, letter: str) -> str:

@@ -180,7 +180,7 @@ Settings = Mapping[str, Mapping[str, Any]]
 class TaskRow(NamedTuple):
     """Facts of a kind that need no module of `kinds`, so that no message or recipe names a kind."""
 
-    one: str
+    singular: str
     """Name of such a model, with its article."""
     several: str
     use: str
@@ -295,7 +295,7 @@ DEFAULT_KIND: TaskKind = "translate"
 TRANSLATORS: tuple[TaskKind, ...] = (DEFAULT_KIND,)
 COMMANDS: Mapping[TaskKind, str] = {kind: row.use for kind, row in TASKS.items()}
 MODELS: Mapping[TaskKind, str] = {kind: row.several for kind, row in TASKS.items()}
-ONE_MODEL: Mapping[TaskKind, str] = {kind: row.one for kind, row in TASKS.items()}
+ONE_MODEL: Mapping[TaskKind, str] = {kind: row.singular for kind, row in TASKS.items()}
 HEADS: Mapping[Head, TaskKind] = {
     row.head: kind for kind, row in TASKS.items() if row.head and row.reads != "images"
 }
@@ -398,7 +398,7 @@ def describe_layers(model: ModelConfig) -> str:
 def check_task(path: Path, model: ModelConfig, tasks: Container[TaskKind]) -> None:
     kind = task_kind(model)
     if kind not in tasks:
-        *others, last = (name for one, name in MODELS.items() if one in tasks)
+        *others, last = (name for task, name in MODELS.items() if task in tasks)
         taken = f"{', '.join(others)} or {last}" if others else last
         raise ArtifactError(f"{path}: {COMMANDS[kind]} (this takes {taken})")
 
@@ -431,7 +431,7 @@ def read_config(path: Path) -> ConfigFile:
             "update tformer"
         )
     try:
-        record = _checked(structure(ConfigFile, values))
+        record = _check_record(structure(ConfigFile, values))
     except StructureError as error:
         raise ArtifactError(
             f"{file}: {error}; the file is damaged, or not of a tformer model"
@@ -442,7 +442,7 @@ def read_config(path: Path) -> ConfigFile:
     return record
 
 
-def _checked(record: ConfigFile) -> ConfigFile:
+def _check_record(record: ConfigFile) -> ConfigFile:
     n_labels, labels = record.model.n_labels, record.labels
     if TASKS[record.task].has_labels and not n_labels:
         raise StructureError("model.n_labels", "must be at least 1, but is 0")

@@ -125,9 +125,9 @@ def _begun(path: Path, origin: Mapping[str, str]) -> tuple[list[dict[str, Any]],
     """The shards of an earlier run, checked."""
     manifest = path / MANIFEST
     try:
-        found = json.loads(read_regular(manifest, LARGEST_MANIFEST))
-        theirs, is_complete = dict(found["origin"]), bool(found["is_complete"])
-        shards = [dict(shard) for shard in found["shards"]]
+        content = json.loads(read_regular(manifest, LARGEST_MANIFEST))
+        theirs, is_complete = dict(content["origin"]), bool(content["is_complete"])
+        shards = [dict(shard) for shard in content["shards"]]
         named = [
             (path / f"part-{number:05d}.safetensors", str(shard["sha256"]), int(shard["items"]))
             for number, shard in enumerate(shards)
@@ -229,9 +229,9 @@ def begun_corpus(
             raise ArtifactError(f"{path}: holds other files; name a new directory")
         return directory
     try:
-        found = json.loads(read_regular(manifest, LARGEST_MANIFEST))
-        schema, theirs = found["schema"], dict(found["origin"])
-        known = dict(enumerate(found["shards"])) or _logged(path / LOG)  # unfinished ones name none
+        facts = json.loads(read_regular(manifest, LARGEST_MANIFEST))
+        schema, theirs = facts["schema"], dict(facts["origin"])
+        known = dict(enumerate(facts["shards"])) or _load(path / LOG)  # unfinished ones name none
         directory.done = {number: _facts(known[number]) for number in sorted(known)}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ArtifactError(f"{manifest}: is damaged or of another kind; {ANEW}") from None
@@ -245,16 +245,16 @@ def begun_corpus(
     return directory
 
 
-def _logged(log: Path) -> dict[int, Any]:
+def _load(log: Path) -> dict[int, Any]:
     """The lines of the log; the last may have been cut off."""
-    found: dict[int, Any] = {}
+    records: dict[int, Any] = {}
     for line in read_regular(log, LARGEST_MANIFEST).split(b"\n") if log.exists() else ():
         try:
             record = json.loads(line)
-            found[int(record["shard"])] = record
+            records[int(record["shard"])] = record
         except (ValueError, KeyError, TypeError):
             continue  # its shard is written again
-    return found
+    return records
 
 
 def _facts(record: Mapping[str, Any]) -> ShardFacts:

@@ -63,21 +63,23 @@ def read_calibration(path: Path) -> Calibration | None:
         return None
     values = read_json(path, file)
     try:
-        found = structure(Calibration, values)
+        doubt = structure(Calibration, values)
     except StructureError as error:
-        raise _damaged(file, str(error)) from None
-    sizes = {len(one) for one in (found.signals, found.means, found.deviations)}
-    is_whole = sizes == {len(found.weights) / 2}
-    if found.schema != SCHEMA or not is_whole or len(found.masses) != len(found.lengths):
-        raise _damaged(file, "its parts do not belong together")
-    numbers = (*found.means, *found.deviations, *found.weights, found.intercept, found.log_ratio)
+        raise _damage_error(file, str(error)) from None
+    sizes = {len(array) for array in (doubt.signals, doubt.means, doubt.deviations)}
+    is_whole = sizes == {len(doubt.weights) / 2}
+    if doubt.schema != SCHEMA or not is_whole or len(doubt.masses) != len(doubt.lengths):
+        raise _damage_error(file, "its parts do not belong together")
+    numbers = (*doubt.means, *doubt.deviations, *doubt.weights, doubt.intercept, doubt.log_ratio)
     # What divides by 0 or infinity would be no probability, and no error either
-    if not all(map(math.isfinite, numbers)) or not all(one > 0 for one in found.deviations):
-        raise _damaged(file, "holds numbers that cannot be")
-    return found
+    if not all(map(math.isfinite, numbers)) or not all(
+        deviation > 0 for deviation in doubt.deviations
+    ):
+        raise _damage_error(file, "holds numbers that cannot be")
+    return doubt
 
 
-def _damaged(file: Path, problem: str) -> ArtifactError:
+def _damage_error(file: Path, problem: str) -> ArtifactError:
     return ArtifactError(f"{file}: {problem}; remove it, and run `tformer calibrate` again")
 
 

@@ -40,7 +40,7 @@ def store_maps(path: Path, stored: StoredMaps) -> None:
     tensors: dict[str, Tensor] = {}
     for name, (weight, bias) in stored.maps.items():
         tensors |= {f"{name}.weight": weight, f"{name}.bias": bias}
-    agreement = json.dumps({name: dict(found) for name, found in stored.agreement.items()})
+    agreement = json.dumps({name: dict(shares) for name, shares in stored.agreement.items()})
     header = {"format": FORMAT, "weights": stored.weights, "agreement": agreement}
     save_tensors(path / LENS, tensors, header)
 
@@ -53,9 +53,9 @@ def read_maps(path: Path) -> StoredMaps | None:
     with open_tensors(file, "pt") as opened:
         header: dict[str, str] = opened.metadata() or {}
         # Copied: the library's are where the file is mapped, which may be written over later
-        found = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
-    names = sorted({name.rpartition(".")[0] for name in found})
-    maps = {n: (found.get(f"{n}.weight"), found.get(f"{n}.bias")) for n in names}
+        tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+    names = sorted({name.rpartition(".")[0] for name in tensors})
+    maps = {n: (tensors.get(f"{n}.weight"), tensors.get(f"{n}.bias")) for n in names}
     agreement = _agreement(header.get("agreement", ""))
     whole = {
         name: (weight, bias)
@@ -79,10 +79,10 @@ def read_maps(path: Path) -> StoredMaps | None:
 
 def _agreement(text: str) -> dict[str, dict[str, float]]:
     try:
-        found: Any = json.loads(text)
+        agreement: Any = json.loads(text)
         return {
             name: {way: float(values[way]) for way in ("untuned", "tuned")}
-            for name, values in found.items()
+            for name, values in agreement.items()
         }
     except (ValueError, TypeError, AttributeError, LookupError):
         return {}

@@ -155,7 +155,7 @@ def store_decoding(path: Path, decoding: DecodingConfig) -> None:
 
 
 def _write_weights(file: Path, weights: Mapping[str, Tensor] | Mapping[str, NDArray[Any]]) -> None:
-    arrays = {name: one for name, one in weights.items() if isinstance(one, np.ndarray)}
+    arrays = {name: array for name, array in weights.items() if isinstance(array, np.ndarray)}
     if arrays:
         # the largest numbers first: all then lie at multiples of their size
         ordered = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
@@ -258,7 +258,7 @@ def read_model_directory(
         load=partial(make_model, weights, record.model, record.vocab_size, device),
         tokenizer=tokenizer,
         decoding=record.decoding,
-        info=ModelInfo(**{one.name: getattr(record, one.name) for one in fields(ModelInfo)}),
+        info=ModelInfo(**{entry.name: getattr(record, entry.name) for entry in fields(ModelInfo)}),
         weight_type=record.weight_type,
     )
     return directory, weights

@@ -119,9 +119,9 @@ def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> Non
         if _is_special(output):
             continue
         advice = _advice(output)
-        for given in inputs:
-            if problem := _problem(output, given):
-                raise UsageError(f"{output.name}: {problem} the input ({given.name}); {advice}")
+        for source in inputs:
+            if problem := _problem(output, source):
+                raise UsageError(f"{output.name}: {problem} the input ({source.name}); {advice}")
         owner = _owner(output)
         if owner is not None:
             raise UsageError(f"{output.name}: {output.path} belongs to {owner}; {advice}")
@@ -176,34 +176,34 @@ def _advice(output: Output) -> str:
     return f"name another {'file' if is_file else 'directory'}"
 
 
-def is_same(one: NamedPath, other: NamedPath) -> bool:
+def is_same(first: NamedPath, second: NamedPath) -> bool:
     """True if two paths are of one file, or of the same name of a file to be made."""
-    ours, theirs = one.status(), other.status()
+    ours, theirs = first.status(), second.status()
     if ours is not None and theirs is not None:
         return os.path.samestat(ours, theirs)
     if ours is not None or theirs is not None:
         return False
     with suppress(OSError, ValueError):  # a link that leads round in a circle
-        return os.path.realpath(one.path) == os.path.realpath(other.path)
+        return os.path.realpath(first.path) == os.path.realpath(second.path)
     return False
 
 
-def _problem(output: Output, given: NamedPath) -> str:
+def _problem(output: Output, source: NamedPath) -> str:
     """Relation of an output to an input that it would destroy, in words; empty if none."""
-    if is_same(output, given):
-        return f"{given.path if output.descriptor is not None else output.path} is also"
+    if is_same(output, source):
+        return f"{source.path if output.descriptor is not None else output.path} is also"
     match output.writes:
         case Writes.FILE | Writes.NEW_FILE:
-            return f"{output.path} belongs to" if _is_part(output, given) else ""
+            return f"{output.path} belongs to" if _is_part(output, source) else ""
         case Writes.DIRECTORY:
-            return f"{output.path} holds" if _lies_in(given, [output]) else ""
+            return f"{output.path} holds" if _lies_in(source, [output]) else ""
         case Writes.RUN:
             # The recipe of a run that was begun is the run's own: the run continues by it
             names = LAYOUT - {_RECIPE} if _is_begun(output.path) else LAYOUT
             files = (NamedPath(name="", path=output.path / name) for name in names)
             trees = [NamedPath(name="", path=output.path / name) for name in TREES]
-            is_taken = any(is_same(given, file) for file in files) or _lies_in(given, trees)
-            return f"{given.path} would be replaced: it is" if is_taken else ""
+            is_taken = any(is_same(source, file) for file in files) or _lies_in(source, trees)
+            return f"{source.path} would be replaced: it is" if is_taken else ""
         case Writes.FILES:
             return ""
 
@@ -213,20 +213,20 @@ def _is_begun(run: Path) -> bool:
     return (run / _TOKENIZER).exists()
 
 
-def _is_part(output: Output, given: NamedPath) -> bool:
+def _is_part(output: Output, source: NamedPath) -> bool:
     """True if an output is, or would become, a file of a directory that is read."""
-    status = given.status()
+    status = source.status()
     if status is None or not stat.S_ISDIR(status.st_mode):
         return False
-    is_foreign = given.is_model and not _is_ours(given.path)
-    if is_foreign and output.status() is not None and _lies_in(output, [given]):
+    is_foreign = source.is_model and not _is_ours(source.path)
+    if is_foreign and output.status() is not None and _lies_in(output, [source]):
         return True
-    files = islice(given.path.rglob("*"), MOST_FILES) if is_foreign else _files_of(given.path)
+    files = islice(source.path.rglob("*"), MOST_FILES) if is_foreign else _files_of(source.path)
     if any(is_same(output, NamedPath(name="", path=file)) for file in files):
         return True
     return any(
         # Some file systems ignore case
-        place.name.casefold() in LAYOUT and is_same(given, NamedPath(name="", path=place.parent))
+        place.name.casefold() in LAYOUT and is_same(source, NamedPath(name="", path=place.parent))
         for place in _places(output)
     )
 
@@ -238,10 +238,10 @@ def _files_of(directory: Path) -> Iterator[Path]:
         yield from (directory / tree).glob("**/*")
 
 
-def _lies_in(given: NamedPath, directories: Sequence[NamedPath]) -> bool:
+def _lies_in(source: NamedPath, directories: Sequence[NamedPath]) -> bool:
     """True if a path lies in one of some directories, at any depth."""
     there = [status for place in directories if (status := place.status()) is not None]
-    parents = (parent for place in _places(given) for parent in place.parents) if there else ()
+    parents = (parent for place in _places(source) for parent in place.parents) if there else ()
     statuses = (NamedPath(name="", path=parent).status() for parent in parents)
     return any(
         status is not None and os.path.samestat(status, other)

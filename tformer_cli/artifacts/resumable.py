@@ -28,11 +28,11 @@ from tformer_cli.files.regular_file import MIB, read_regular
 
 
 def check_same_origin(
-    found: Mapping[str, str], wanted: Mapping[str, str], where: object, advice: str
+    stored: Mapping[str, str], origin: Mapping[str, str], where: object, advice: str
 ) -> None:
     """Compares the inputs and settings of unfinished work with those that it is to resume with."""
-    names = {*found, *wanted}
-    differing = sorted(name for name in names if found.get(name) != wanted.get(name))
+    names = {*stored, *origin}
+    differing = sorted(name for name in names if stored.get(name) != origin.get(name))
     if differing:
         raise ArtifactError(
             f"{where}: was started with a different {', '.join(differing)}; {advice}"
@@ -82,7 +82,7 @@ def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableF
     remove_leftovers_of(path)  # of a run that was killed before it was to be resumed
     try:
         done, sizes = _read_record([part], part, record, origin)
-        with _opened([part], sizes) as streams:
+        with _open_files([part], sizes) as streams:
             files = ResumableFiles(record, streams, origin, done)
             yield files
             files.flush()
@@ -111,7 +111,7 @@ def resumable_directory(
             raise UsageError(f"{part}: holds another file, {others[0]}; move it away")
         files = [part / name for name in names]
         done, sizes = _read_record(files, part, record, origin)
-        with _opened(files, sizes) as streams:
+        with _open_files(files, sizes) as streams:
             written = ResumableFiles(record, streams, origin, done)
             yield written
             written.flush()
@@ -128,7 +128,7 @@ def resumable_directory(
 
 
 @contextmanager
-def _opened(files: Sequence[Path], sizes: Sequence[int]) -> Iterator[list[BinaryIO]]:
+def _open_files(files: Sequence[Path], sizes: Sequence[int]) -> Iterator[list[BinaryIO]]:
     """Opens files to write behind the bytes that count, which no other process may."""
     with ExitStack() as stack:
         streams: list[BinaryIO] = []
@@ -149,10 +149,10 @@ def _read_record(
     if not record.exists():
         return 0, [0] * len(files)
     try:
-        found = json.loads(read_regular(record, MIB))
-        n_bytes = found["bytes"]
+        content = json.loads(read_regular(record, MIB))
+        n_bytes = content["bytes"]
         sizes = [int(size) for size in (n_bytes if isinstance(n_bytes, list) else [n_bytes])]
-        done, theirs = int(found["done"]), dict(found["origin"])
+        done, theirs = int(content["done"]), dict(content["origin"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtifactError(f"{record}: is damaged; remove it and {part} to start over") from None
     check_same_origin(theirs, origin, part, f"remove it and {record} to start over")

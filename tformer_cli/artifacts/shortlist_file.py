@@ -121,10 +121,10 @@ def read_shortlist(path: Path, n_sources: int, n_targets: int) -> Shortlist:
         names = set(file.keys())
         if names != set(_TYPES):
             raise ArtifactError(f"{path}: is not a shortlist; make one for this model again")
-        found = {name: file.get_tensor(name) for name in names}
-    offsets, targets, first = (found[name] for name in _TYPES)
+        arrays = {name: file.get_tensor(name) for name in names}
+    offsets, targets, first = (arrays[name] for name in _TYPES)
     is_whole = (
-        all(found[name].dtype == kind and found[name].ndim == 1 for name, kind in _TYPES.items())
+        all(arrays[name].dtype == kind and arrays[name].ndim == 1 for name, kind in _TYPES.items())
         and len(first) == 1
         and len(offsets) > 0
         and offsets[0] == 0

@@ -90,7 +90,7 @@ def size_of(arrays: Arrays, metadata: Mapping[str, str]) -> int:
 
 
 def _shapes(arrays: Arrays) -> dict[str, tuple[str, Sequence[int]]]:
-    return {name: (_little_endian(one.dtype).str, one.shape) for name, one in arrays.items()}
+    return {name: (_little_endian(array.dtype).str, array.shape) for name, array in arrays.items()}
 
 
 def _header(shapes: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str]) -> bytes:
@@ -261,9 +261,9 @@ def read_weights(
     They are float32 and, if `weight_type` says so, int8 matrices whose scales stand under their
     name and `SCALE`.
     """
-    found = tensor_shapes(path)
+    shapes = tensor_shapes(path)
     n_layers = config.n_encoder_layers + config.n_decoder_layers
-    if n_layers > len(found):  # else a damaged number of layers would make shapes without end
+    if n_layers > len(shapes):  # else a damaged number of layers would make shapes without end
         raise ArtifactError(
             f"{path}: has too few tensors for {n_layers} layers; restore this model's own weights"
         )
@@ -273,7 +273,7 @@ def read_weights(
     ]
     expected |= {f"{name}{SCALE}": expected[name][:1] for name in matrices}
     arrays = StoredArrays(path)
-    check_shapes(path, found, expected)
+    check_shapes(path, shapes, expected)
     header, start = read_header(path)
     arrays.check_unchanged(path)
     for name, shape in expected.items():
@@ -335,17 +335,17 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def check_shapes(
-    path: Path, found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
+    path: Path, shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
 ) -> None:
     for name, shape in expected.items():
-        if name not in found:
+        if name not in shapes:
             raise ArtifactError(f"{path}: has no tensor {name}; restore this model's own weights")
-        if found[name] != shape:
+        if shapes[name] != shape:
             raise ArtifactError(
-                f"{path}: {name} has shape {list(found[name])}, but config.json asks for "
+                f"{path}: {name} has shape {list(shapes[name])}, but config.json asks for "
                 f"{list(shape)}; restore the weights and config.json of one model"
             )
-    unknown = next((name for name in found if name not in expected), None)
+    unknown = next((name for name in shapes if name not in expected), None)
     if unknown is not None:
         raise ArtifactError(
             f"{path}: has an unknown tensor {unknown}; restore this model's own weights"

@@ -104,8 +104,8 @@ class LazyGroup(HelpfulGroup):
         """Lists what may stand here; see `typer.core.TyperGroup.shell_complete`."""
         rows = [row for row in self.summaries(ctx) if row[0].startswith(incomplete)]
         items = [
-            CompletionItem(name, help=TyperCommand(name=name, help=said).get_short_help_str())
-            for name, _, said in rows
+            CompletionItem(name, help=TyperCommand(name=name, help=summary).get_short_help_str())
+            for name, _, summary in rows
         ]
         # The group's own would import each command for its sentence
         return [*items, *super(TyperGroup, self).shell_complete(ctx, incomplete)]
@@ -124,11 +124,11 @@ class OneLineErrors(LazyGroup):
         **extra: Any,
     ) -> Any:
         """Runs the program; see `typer.core.TyperGroup.main`."""
-        given = list(sys.argv[1:] if args is None else args)
+        words = list(sys.argv[1:] if args is None else args)
         try:
             # Not standalone: Typer would print errors of several lines and exit itself
             status = super().main(
-                given, prog_name, complete_var, False, windows_expand_args, **extra
+                words, prog_name, complete_var, False, windows_expand_args, **extra
             )
             # Now: at exit Python reports a full disk or a closed pipe in lines of its own
             sys.stdout.flush()
@@ -138,32 +138,32 @@ class OneLineErrors(LazyGroup):
                 _leave_closed_pipe()
             raise
         except TformerError as error:
-            _end(given, error, str(error), error.exit_status)
+            _end(words, error, str(error), error.exit_status)
         except TyperException as error:
             # All processes of a machine read the same command line: one error is enough
             _leave_to_first_process()
-            _end(given, error, usage_message(error), getattr(error, "exit_code", 1))
+            _end(words, error, usage_message(error), getattr(error, "exit_code", 1))
         except typer.Abort as error:
-            _end(given, error, "stopped", 1)
+            _end(words, error, "stopped", 1)
         except MemoryError as error:
             advice = LESS_MODEL if isinstance(error, ModelMemoryError) else LESS_MEMORY
-            _end(given, error, f"{str(error) or NO_MEMORY}; {_more_memory(advice)}", 1)
+            _end(words, error, f"{str(error) or NO_MEMORY}; {_more_memory(advice)}", 1)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 _leave_closed_pipe()
             if error.errno == errno.ENOMEM:
-                _end(given, error, f"{NO_MEMORY}; {_more_memory()}", 1)
-            _end(given, error, _system_message(error), 1)
+                _end(words, error, f"{NO_MEMORY}; {_more_memory()}", 1)
+            _end(words, error, _system_message(error), 1)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except ModuleNotFoundError as error:
             if error.name not in LEFT_OUT:
-                _end(given, error, _fault(error), 1)
-            command = next((one for one in given if not one.startswith("-")), "tformer")
+                _end(words, error, _fault(error), 1)
+            command = next((word for word in words if not word.startswith("-")), "tformer")
             advice = installing("train")  # an extra of the runtime; the whole asks for torch itself
             advice = advice if RUNTIME in advice else f"pip install {error.name}"
             missing = f"needs {error.name}, which is not installed"
-            _end(given, error, f"{command}: {missing}; {advice}", 2)
+            _end(words, error, f"{command}: {missing}; {advice}", 2)
         # a fault of ours is one line, too, and so is a panic of a library, which is no Exception
         except BaseException as error:  # noqa: BLE001
             if _signals:  # a library that was interrupted may call that an error of its own
@@ -171,8 +171,8 @@ class OneLineErrors(LazyGroup):
             # A library that is not mapped is an error of the import
             is_limited = isinstance(error, ImportError) and soft_limit("RLIMIT_AS") is not None
             if is_limited or _is_out_of_memory(error):
-                _end(given, error, f"{NO_MEMORY}; {_more_memory()}", 1)
-            _end(given, error, _fault(error), 1)
+                _end(words, error, f"{NO_MEMORY}; {_more_memory()}", 1)
+            _end(words, error, _fault(error), 1)
         sys.exit(status if isinstance(status, int) else 0)
 
     # The commands inspect-… are listed themselves; the group would say them twice
@@ -367,12 +367,12 @@ def load_command(name: str) -> Any:
 
     stem = name.replace("-", "_")
     folder = INSPECT if name.startswith(f"{INSPECT}-") else "commands"
-    place, _, found = PLACES.get(name, f"cli.{folder}.{stem}:{stem}").partition(":")
+    place, _, attribute = PLACES.get(name, f"cli.{folder}.{stem}:{stem}").partition(":")
     # Its modules and options stay: to look through them again and again takes time
     with without_garbage_collection():
         module = import_module(f"tformer_cli.{place}")
-    command = getattr(module, found)
-    if found == "VIEW":
+    command = getattr(module, attribute)
+    if attribute == "VIEW":
         from tformer_cli.cli.inspect.inspect_view import view_command
 
         command = view_command(command)

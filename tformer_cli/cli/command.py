@@ -80,13 +80,13 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         # While the shell completes a line, it is unfinished, which is not an error
         if not ctx.resilient_parsing:
             # Of a copy: the parser empties the list that it reads
-            given, _, order = self.make_parser(ctx).parse_args(args=list(args))
-            check_earlier_values(given)
+            arguments, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            check_earlier_values(arguments)
             _check_given_once(order, [parameter.name for parameter, _ in self._paths()])
             for parameter, role in self._paths():
                 # A script's unset variable gives an empty name. As a path it would be the current
                 # directory, and other files would be read or written than were meant.
-                named = _paths_of(given.get(parameter.name))
+                named = _paths_of(arguments.get(parameter.name))
                 if role is PathRole.reads_system:
                     named = [named_path(name)[1] for name in named]
                 if "" in named:
@@ -100,16 +100,16 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         imported = self._import_models(ctx.params)
         self._check_texts(ctx)
         # An output that is not there yet can be no file of a model
-        if imported and any(output.status() is not None for output in outputs):
+        if imported and any(file.status() is not None for file in outputs):
             from tformer_cli.foreign.import_model import sources_of
 
             # Only an import tells which files a foreign model is made of
-            check_outputs(outputs, [one for model in imported for one in sources_of(*model)])
+            check_outputs(outputs, [source for model in imported for source in sources_of(*model)])
         for parameter, role in self._paths():
             if role is PathRole.reads_model and (paths := _paths_of(ctx.params[parameter.name])):
                 check_heads(ctx.params, Path(paths[0]))
         # Guarded until the end: a file may become an input's while the command runs
-        with guarded({one.path: one.name for one in outputs if one.writes is Writes.FILE}):
+        with guarded({file.path: file.name for file in outputs if file.writes is Writes.FILE}):
             return super().invoke(ctx)
 
     def _check_texts(self, ctx: Any) -> None:  # noqa: ANN401 - click's
@@ -164,12 +164,12 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         say = partial(note, quiet=bool(values.get("quiet")))
         imported: list[tuple[str, Path, Path]] = []
 
-        def resolved(one: Path) -> Path:
-            if may_be_ours(one) and not is_view:  # which needs none of the modules that import
-                return one
+        def resolved(model: Path) -> Path:
+            if may_be_ours(model) and not is_view:  # which needs none of the modules that import
+                return model
             from tformer_cli.foreign.import_model import float_twin, resolve_model
 
-            path = resolve_model(one, say, weights)
+            path = resolve_model(model, say, weights)
             return float_twin(path, say) if is_view else path
 
         for parameter, role in self._paths():
@@ -188,13 +188,13 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 if path != Path(value):
                     imported.append((name_of(parameter), Path(value), path))
             elif role is PathRole.reads_model:
-                named = [Path(one) for one in _paths_of(value)]
-                found = [resolved(one) for one in named]
-                values[parameter.name] = found if isinstance(value, (list, tuple)) else found[0]
+                named = [Path(name) for name in _paths_of(value)]
+                paths = [resolved(model) for model in named]
+                values[parameter.name] = paths if isinstance(value, (list, tuple)) else paths[0]
                 imported += [
-                    (name_of(parameter), one, directory)
-                    for one, directory in zip(named, found, strict=True)
-                    if one != directory
+                    (name_of(parameter), model, directory)
+                    for model, directory in zip(named, paths, strict=True)
+                    if model != directory
                 ]
         return imported
 
@@ -253,12 +253,12 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         declared = {} if self.callback is None else held_formats(self.callback)
         if name in declared:
             return declared[name]
-        formats = [one for one in self.params if "--format" in one.opts]
-        named = [name for one in formats for name in value_of(one).split("|")]
-        found = frozenset(CONTENTS.get(name, "text") for name in named) or Holds({"text"})
+        formats = [parameter for parameter in self.params if "--format" in parameter.opts]
+        named = [name for parameter in formats for name in value_of(parameter).split("|")]
+        contents = frozenset(CONTENTS.get(name, "text") for name in named) or Holds({"text"})
         # A command refuses to write text into such a name, so text that is there is not its own
         kind = CONTENTS.get(path.suffix.removeprefix(".").lower(), "JSON")
-        return found & {kind} if kind != "JSON" and kind in found else found
+        return contents & {kind} if kind != "JSON" and kind in contents else contents
 
     def _paths(self) -> Iterator[tuple[Any, PathRole]]:
         roles = {} if self.callback is None else path_roles(self.callback)
@@ -314,11 +314,11 @@ def _with_force(command: Command) -> Command:
     return with_parameters(unforced, [*parameters, for_typer(force)])  # type: ignore[no-any-return]
 
 
-def _check_given_once(given: Sequence[Any], paths: Sequence[str]) -> None:
+def _check_given_once(parameters: Sequence[Any], paths: Sequence[str]) -> None:
     """Refuses an option of which only the last file would be read or written."""
     # Of other options the last value counts, so that a script can override what another has set.
     seen = set()
-    for parameter in given:
+    for parameter in parameters:
         takes_all = parameter.param_type_name == "argument" or parameter.multiple
         if takes_all or parameter.name not in paths:
             continue
@@ -338,8 +338,8 @@ def _is_document(text: str, *, is_written: bool = True) -> bool:
         return False
     from tformer_cli.documents.known_formats import format_of
 
-    found = format_of(text)
-    return found is not None and (is_written or found.name != "text")
+    document_format = format_of(text)
+    return document_format is not None and (is_written or document_format.name != "text")
 
 
 def _without_marks(output: Output, values: Mapping[str, Any]) -> Output:
@@ -430,11 +430,11 @@ def name_of(parameter: Any) -> str:  # noqa: ANN401 - Typer's
     return str(options[0] if options else parameter.metavar)
 
 
-def check_earlier_values(given: Mapping[str, Any]) -> None:
+def check_earlier_values(arguments: Mapping[str, Any]) -> None:
     """Refuses values of earlier versions before the parser, which would say less."""
-    for one in _paths_of(given.get("engine")):
-        if one in EARLIER_ENGINES:
-            raise UsageError(f"--engine {one}: is gone; write {EARLIER_ENGINES[one]}")
+    for engine in _paths_of(arguments.get("engine")):
+        if engine in EARLIER_ENGINES:
+            raise UsageError(f"--engine {engine}: is gone; write {EARLIER_ENGINES[engine]}")
 
 
 def is_given(ctx: Any, name: str) -> bool:  # noqa: ANN401 - click's
@@ -471,8 +471,8 @@ def check_words(values: Mapping[str, Any], *, is_chosen: bool) -> None:
 
 def check_heads(values: Mapping[str, Any], model: Path) -> None:
     """Checks selections of heads against the settings of a model."""
-    given = {option: values[name] for name, option in HEADS.items() if values.get(name)}
-    if not given:
+    selections_of = {option: values[name] for name, option in HEADS.items() if values.get(name)}
+    if not selections_of:
         return
     from tformer_cli.artifacts.config_file import read_config
     from tformer_cli.heads.names import HeadLayout
@@ -484,7 +484,7 @@ def check_heads(values: Mapping[str, Any], model: Path) -> None:
         return
     if not all(n_heads for layers in heads for n_heads in layers):
         return  # layers that were pruned whole are still layers of `--weights rollout`
-    for option, selections in given.items():
+    for option, selections in selections_of.items():
         texts: Sequence[str] = [selections] if isinstance(selections, str) else selections
         try:
             HeadSelection(texts, HeadLayout(*heads))

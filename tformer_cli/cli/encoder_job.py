@@ -154,9 +154,9 @@ class LineJob(FileOptions):
         if pictures is not None:
             pictures.check(has_texts=bool(texts) or self.input_file is not None)
             images = pictures.images
-        given: Iterator[str] = iter(())
+        text_lines: Iterator[str] = iter(())
         if images is None:
-            given = input_lines(texts, self.input_file, read, "--input", quiet=self.quiet)
+            text_lines = input_lines(texts, self.input_file, read, "--input", quiet=self.quiet)
         # Who types lines waits for each answer; a buffer would hold them back
         is_typed = images is None and self.is_typed(texts)
         from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer
@@ -172,14 +172,16 @@ class LineJob(FileOptions):
                 threads=self.threads,
                 quiet=self.quiet,
             )
-            lines = (pictures and pictures.names(opened.config)) or given
+            lines = (pictures and pictures.names(opened.config)) or text_lines
             size = self.buffer_lines or (1 if is_typed else None)
-            found: Iterable[list[Any]] = computed_by_buffer(
+            buffers: Iterable[list[Any]] = computed_by_buffer(
                 opened.directory, lines, begin(opened), size, self.max_wait
             )
             write_lines(
                 stream,
-                rendered(found if write is None else write(opened, stream, found), counts, render),
+                rendered(
+                    buffers if write is None else write(opened, stream, buffers), counts, render
+                ),
                 counts,
                 doing=doing,
                 output=self.output,

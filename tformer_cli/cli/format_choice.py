@@ -92,17 +92,17 @@ def chosen_format(
         return given
     ending = "" if output == STANDARD_STREAM else _ending(output)
     # of a command's formats at most one has an ending as its first
-    by_rank = sorted(formats, key=lambda one: ENDINGS[one][:1] != (ending,))
-    text = next(one for one in by_rank if one == "text")
+    by_rank = sorted(formats, key=lambda name: ENDINGS[name][:1] != (ending,))
+    text = next(name for name in by_rank if name == "text")
     otherwise = text if is_for_people else in_a_pipe
-    return next((one for one in by_rank if ending in ENDINGS[one]), otherwise)
+    return next((name for name in by_rank if ending in ENDINGS[name]), otherwise)
 
 
 def format_by_name(given: Format | None, output: str, formats: Sequence[Format]) -> Format:
     """Chooses a format where none is given: by the file's name, else the first."""
     check_ending(output, formats if given is None else [given])
     ending = "" if output == STANDARD_STREAM else _ending(output)
-    named = next((one for one in formats if ending in ENDINGS[one]), formats[0])
+    named = next((name for name in formats if ending in ENDINGS[name]), formats[0])
     chosen = named if given is None else given
     # Raw bytes would upset the terminal
     if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
@@ -138,12 +138,12 @@ def check_ending(output: str, formats: Iterable[str]) -> None:
     """Checks that a file's name does not have the ending of another format."""
     # Any format may be written to a name without an ending, or with one of no known format.
     chosen = list(formats)
-    fitting = {ending for one in chosen for ending in ENDINGS[one]}
+    fitting = {ending for choice in chosen for ending in ENDINGS[choice]}
     ending = _ending(output)
     known = {*WITHOUT_FORMAT, *(name for names in ENDINGS.values() for name in names)}
     if output == STANDARD_STREAM or ending in fitting or ending not in known:
         return
-    names = ", ".join(f".{name}" for name in dict.fromkeys(ENDINGS[one][0] for one in chosen))
+    names = ", ".join(f".{name}" for name in dict.fromkeys(ENDINGS[choice][0] for choice in chosen))
     raise UsageError(
         f"--output: {output} would not be a .{ending} file; what is written goes into {names}: "
         "name such a file"

@@ -56,10 +56,10 @@ class ReadableHelp:
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's
         """Returns the parameters, `--help` included; their values are read here, not by Typer."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for one in parameters:
+        for parameter in parameters:
             # Typer's own reader loads pydantic, which takes as long as a line to translate
-            if not isinstance(one._runtime_param, PlainValue):
-                one._runtime_param = PlainValue(one.type_descriptor)
+            if not isinstance(parameter._runtime_param, PlainValue):
+                parameter._runtime_param = PlainValue(parameter.type_descriptor)
         return parameters
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - click's
@@ -71,10 +71,14 @@ class ReadableHelp:
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - click's
         """Lists required options and arguments: `[OPTIONS] --reference FILE MODEL [TEXT…]`."""
         parameters = self.params  # type: ignore[attr-defined]
-        options = [one for one in parameters if isinstance(one, TyperOption) and one.required]
-        arguments = [_usage_of(one) for one in parameters if isinstance(one, TyperArgument)]
+        options = [
+            option for option in parameters if isinstance(option, TyperOption) and option.required
+        ]
+        arguments = [
+            _usage_of(argument) for argument in parameters if isinstance(argument, TyperArgument)
+        ]
         commands = ["COMMAND …"] if isinstance(self, TyperGroup) else []
-        required = (f"{one.opts[0]} {value_of(one)}" for one in options)
+        required = (f"{option.opts[0]} {value_of(option)}" for option in options)
         return ["[OPTIONS]", *required, *arguments, *commands]
 
 
@@ -91,7 +95,7 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
     console.print(Text.assemble(("Usage: ", "yellow"), (usage, "bold")))
     description, examples = parts_of(command)
     for paragraph in description.split("\n\n"):
-        console.print(Padding(_styled(" ".join(paragraph.split())), (1, 1, 0, 1)))
+        console.print(Padding(_highlight(" ".join(paragraph.split())), (1, 1, 0, 1)))
     console.print()
     for panels in (list(commands_by_panel(ctx)), list(parameters_by_panel(ctx))):
         indent = _indent([rows for _, rows in panels], width)
@@ -199,14 +203,14 @@ def commands_by_panel(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]: 
 def parameters_by_panel(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:  # noqa: ANN401
     """Yields the panels of a command's arguments and options: of each its name and its sentence."""
     parameters = ctx.command.get_params(ctx)
-    arguments = [one for one in parameters if isinstance(one, TyperArgument)]
+    arguments = [argument for argument in parameters if isinstance(argument, TyperArgument)]
     if arguments:
-        yield "Arguments", [_row(ctx, one) for one in arguments]
+        yield "Arguments", [_row(ctx, argument) for argument in arguments]
     panels = options_by_panel(parameters)
     if isinstance(ctx.command, TyperGroup):
         panels = [("Options", [option for _, options in panels for option in options])]
     for title, options in panels:
-        yield title, [_row(ctx, one) for one in options]
+        yield title, [_row(ctx, option) for option in options]
 
 
 def _row(ctx: Any, parameter: Any) -> tuple[str, str]:  # noqa: ANN401 - click's and Typer's
@@ -256,17 +260,17 @@ def _lines(
     from rich.text import Text
 
     for name, sentence in rows:
-        said = list(_styled(sentence).wrap(console, width - indent))
+        wrapped = list(_highlight(sentence).wrap(console, width - indent))
         head = Text(name, style="bold cyan")
-        if len(name) + 2 > indent or not said:
+        if len(name) + 2 > indent or not wrapped:
             yield from head.wrap(console, width)
         else:
             head.pad_right(indent - len(name))
-            yield head.append_text(said.pop(0))
-        yield from (Text(" " * indent).append_text(line) for line in said)
+            yield head.append_text(wrapped.pop(0))
+        yield from (Text(" " * indent).append_text(line) for line in wrapped)
 
 
-def _styled(sentence: str) -> "Text":
+def _highlight(sentence: str) -> "Text":
     """Highlights options, text in backticks, and defaults."""
     from rich.text import Text
 
@@ -367,7 +371,7 @@ def usage_message(error: TyperException) -> str:
 def _other_names(unknown: str, options: Collection[str], context: Any) -> list[str]:  # noqa: ANN401
     """Names that this command has for an option it lacks; an argument needs no option."""
     # An argument of two kinds has both names: RECIPE|SOURCE
-    names = (name for one in context.command.params for name in str(one.metavar).split("|"))
+    names = (name for param in context.command.params for name in str(param.metavar).split("|"))
     known = {*options, *names}
     return [name for name in OTHER_NAMES.get(unknown, ()) if known & set(name.split())]
 
@@ -375,14 +379,18 @@ def _other_names(unknown: str, options: Collection[str], context: Any) -> list[s
 def _options_of(context: Any) -> list[str]:  # noqa: ANN401 - Typer's
     """Lists the long names of a command's options that are not hidden."""
     shown = [
-        one for one in context.command.get_params(context) if not getattr(one, "hidden", False)
+        param
+        for param in context.command.get_params(context)
+        if not getattr(param, "hidden", False)
     ]
-    return [name for one in shown for name in one.opts + one.secondary_opts if name[:2] == "--"]
+    return [
+        name for param in shown for name in param.opts + param.secondary_opts if name[:2] == "--"
+    ]
 
 
 def _without_guess(unknown: str, context: Any) -> str:  # noqa: ANN401 - Typer's
     """Advice where no name is near; a word with a leading dash may have been meant as a text."""
-    takes_text = any("TEXT" in str(one.metavar) for one in context.command.params)
+    takes_text = any("TEXT" in str(parameter.metavar) for parameter in context.command.params)
     if unknown[1:2] != "-" and takes_text:
         return (
             f'put -- before a text that begins with -: {context.command_path} MODEL -- "{unknown}…"'
@@ -425,7 +433,7 @@ class PlainValue:
         if value is None:
             return () if is_list else None
         try:
-            return [self._read(one) for one in value] if is_list else self._read(value)
+            return [self._read(item) for item in value] if is_list else self._read(value)
         except ValueError as error:
             # `help.usage_message` takes its words from the cause
             raise BadParameter(str(error), ctx=ctx, param=param) from error
@@ -456,7 +464,7 @@ class PlainValue:
 
 
 def _choice(value: Any, choices: Iterable[Any]) -> Any:  # noqa: ANN401 - one of the choices
-    known = {str(one.value if isinstance(one, Enum) else one): one for one in choices}
+    known = {str(item.value if isinstance(item, Enum) else item): item for item in choices}
     if str(value) not in known:
         raise ValueError(f"{value!r} is not one of {', '.join(map(repr, known))}")
     return known[str(value)]

@@ -43,14 +43,14 @@ class FileOptions:
 
 
 def rendered(
-    found: Iterable[Iterable[Any]], counts: "ResultCounts", render: Callable[[Any], str | None]
+    buffers: Iterable[Iterable[Any]], counts: "ResultCounts", render: Callable[[Any], str | None]
 ) -> Iterator[list[str]]:
     """Yields the lines of each buffer's results, and counts these; None is no line."""
-    for buffer in found:
+    for buffer in buffers:
         lines = []
-        for one in buffer:
-            counts.add(one)
-            if (line := render(one)) is not None:
+        for result in buffer:
+            counts.add(result)
+            if (line := render(result)) is not None:
                 lines.append(line)
         yield lines
 

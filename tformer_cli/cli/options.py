@@ -96,10 +96,10 @@ def held_formats(command: Callable[..., Any]) -> dict[str, Holds]:
 def _behind_types(command: Callable[..., Any], kind: type[Found]) -> dict[str, Found]:
     parameters = inspect.signature(command).parameters.values()
     return {
-        parameter.name: one
+        parameter.name: entry
         for parameter in parameters
-        for one in getattr(parameter.annotation, "__metadata__", ())
-        if isinstance(one, kind)
+        for entry in getattr(parameter.annotation, "__metadata__", ())
+        if isinstance(entry, kind)
     }
 
 
@@ -139,26 +139,26 @@ def takes_groups(command: Command) -> Command:
     """Turns a command with groups and declared options into one that Typer reads."""
     signature = inspect.signature(command)
     groups: dict[str, Any] = {
-        name: one.annotation
-        for name, one in signature.parameters.items()
-        if is_dataclass(one.annotation)
+        name: parameter.annotation
+        for name, parameter in signature.parameters.items()
+        if is_dataclass(parameter.annotation)
     }
     options = {name: _options_of(group) for name, group in groups.items()}
 
     @wraps(command)
     def spread(*args: Any, **values: Any) -> None:  # noqa: ANN401 - typed by the options
         for name, group in groups.items():
-            given = {option.name: values.pop(option.name) for option in options[name]}
+            settings = {option.name: values.pop(option.name) for option in options[name]}
             # Typer gives lists, and None for none; settings are frozen and hold tuples
-            several = {one.name for one in fields(group) if isinstance(one.default, tuple)}
-            given |= {one: tuple(given[one] or ()) for one in several & given.keys()}
-            values[name] = group(**given)
+            several = {field.name for field in fields(group) if isinstance(field.default, tuple)}
+            settings |= {name: tuple(settings[name] or ()) for name in several & settings.keys()}
+            values[name] = group(**settings)
         command(*args, **values)
 
     parameters = [
-        one
+        option
         for name, parameter in signature.parameters.items()
-        for one in (options[name] if name in options else [for_typer(parameter)])
+        for option in (options[name] if name in options else [for_typer(parameter)])
     ]
     return with_parameters(spread, parameters)  # type: ignore[no-any-return]
 
@@ -166,7 +166,7 @@ def takes_groups(command: Command) -> Command:
 def with_parameters(command: Any, parameters: list[inspect.Parameter]) -> Any:  # noqa: ANN401
     # Typer reads both, and would find the groups behind `__wrapped__`
     command.__signature__ = inspect.signature(command).replace(parameters=parameters)
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
@@ -174,22 +174,24 @@ def _options_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a data
     kinds = get_type_hints(group, include_extras=True)
     named = inspect.Parameter.KEYWORD_ONLY
     declared = [
-        for_typer(inspect.Parameter(one.name, named, default=one, annotation=kinds[one.name]))
-        for one in fields(group)
+        for_typer(inspect.Parameter(field.name, named, default=field, annotation=kinds[field.name]))
+        for field in fields(group)
     ]
-    return [one for one in declared if not isinstance(one.default, Field)]
+    return [parameter for parameter in declared if not isinstance(parameter.default, Field)]
 
 
-def for_typer(one: inspect.Parameter) -> inspect.Parameter:
+def for_typer(parameter: inspect.Parameter) -> inspect.Parameter:
     """Turns a declared option into Typer's; what is not declared stays as it is."""
-    kind, *behind = get_args(one.annotation) if _is_annotated(one) else (one.annotation,)
-    default: Any = one.default
+    kind, *behind = (
+        get_args(parameter.annotation) if _is_annotated(parameter) else (parameter.annotation,)
+    )
+    default: Any = parameter.default
     option = None
     if isinstance(default, Field):
         default, option = default.default, default.metadata.get("option")
     option = option or next((each for each in behind if isinstance(each, Option)), None)
     if option is None:
-        return one
+        return parameter
     if default is MISSING:
         default = inspect.Parameter.empty
     # An immutable default for the dataclass; a list would be shared by all of its instances
@@ -200,7 +202,7 @@ def for_typer(one: inspect.Parameter) -> inspect.Parameter:
     if words := _words_of_list(kind):
         kind = list[str] | None
         option = replace(option, metavar="|".join(words), parser=one_of(words))
-    long = f"--{one.name.replace('_', '-')}"
+    long = f"--{parameter.name.replace('_', '-')}"
     names = option.names
     if not names and default is False:  # a flag that is off needs no --no-flag
         names = (long,)
@@ -208,7 +210,7 @@ def for_typer(one: inspect.Parameter) -> inspect.Parameter:
         names = (long, *names)
     roles = (each for each in behind if isinstance(each, PathRole | Holds))
     annotation: Any = Annotated[kind, *_typer_option(option, names), *roles]
-    return one.replace(default=default, annotation=annotation)
+    return parameter.replace(default=default, annotation=annotation)
 
 
 def _words_of_list(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a type
@@ -229,8 +231,8 @@ def one_of(words: Iterable[str]) -> Callable[[str], str]:
     return read
 
 
-def _is_annotated(one: inspect.Parameter) -> bool:
-    return get_origin(one.annotation) is Annotated
+def _is_annotated(parameter: inspect.Parameter) -> bool:
+    return get_origin(parameter.annotation) is Annotated
 
 
 def _typer_option(option: Option, names: tuple[str, ...]) -> list[Any]:
@@ -269,10 +271,10 @@ def optional(kind: Any, option: Option) -> Any:  # noqa: ANN401 - a type
 def given_options(*groups: Any) -> set[str]:  # noqa: ANN401 - dataclasses
     """Names the fields of groups of options that have not their default."""
     return {
-        one.name
+        field.name
         for group in groups
-        for one in fields(group)
-        if getattr(group, one.name) != one.default
+        for field in fields(group)
+        if getattr(group, field.name) != field.default
     }
 
 
@@ -292,7 +294,7 @@ def without_options(command: Command, names: Collection[str]) -> Command:
     def fewer(*args: Any, **values: Any) -> None:  # noqa: ANN401 - typed by the options
         command(*args, **defaults, **values)
 
-    kept = [one for one in parameters.values() if one.name not in names]
+    kept = [parameter for parameter in parameters.values() if parameter.name not in names]
     return with_parameters(fewer, kept)  # type: ignore[no-any-return]
 
 
@@ -342,7 +344,7 @@ def complete_keys(incomplete: str) -> list[str]:  # noqa: ARG001 - Typer sorts t
 def complete_heads(incomplete: str) -> list[str]:
     """Returns selections of heads for the last term typed."""
     before = incomplete[: max(incomplete.rfind(","), incomplete.rfind("!")) + 1]
-    return [f"{before}{one}" for one in HEADS]
+    return [f"{before}{selection}" for selection in HEADS]
 
 
 def complete_topics() -> list[str]:
@@ -467,7 +469,10 @@ CoveragePenaltyOption = search_option("coverage_penalty")
 
 def settings_options(names: Iterable[str]) -> dict[str, tuple[Any, Any]]:
     """Returns the annotated types and defaults of settings of the search and of opening a model."""
-    opening = {one.name: (one.annotation, one.default) for one in _options_of(OpeningSettings)}
+    opening = {
+        parameter.name: (parameter.annotation, parameter.default)
+        for parameter in _options_of(OpeningSettings)
+    }
     return {n: opening[n] if n in opening else (search_option(n), None) for n in names}
 
 
@@ -483,8 +488,8 @@ def takes_generation_options(command: Command) -> Command:
 
 def _with_search(command: Command, options: Mapping[str, Option]) -> Command:
     types = types_of(DecodingConfig)
-    found = {name: (optional(types[name], one), None) for name, one in options.items()}
-    return with_options(command, found)
+    annotated = {name: (optional(types[name], option), None) for name, option in options.items()}
+    return with_options(command, annotated)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,10 +125,10 @@ def counted(
     # terminal.
     hides_bar = is_live() and output == STANDARD_STREAM and not is_regular_file(sys.stdout)
     with line_progress(None, what, quiet=quiet or hides_bar) as progress:
-        yield _counted(items, progress)
+        yield _count_items(items, progress)
 
 
-def _counted(items: Iterable[Item], progress: LineProgress) -> Iterator[Item]:
+def _count_items(items: Iterable[Item], progress: LineProgress) -> Iterator[Item]:
     for number, item in enumerate(items, 1):
         # Counted when the result is written, not when it is made
         yield item

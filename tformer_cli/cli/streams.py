@@ -167,12 +167,12 @@ def is_live() -> bool:
 
 def error_line(message: str) -> None:
     """Shows an error: always one line, whatever the message holds."""
-    _labeled("error", "bold red", message)
+    _print_labeled("error", "bold red", message)
 
 
 def warn(message: str) -> None:
     """Shows a warning; `--quiet` does not silence it."""
-    _labeled("warning", "yellow", message)
+    _print_labeled("warning", "yellow", message)
 
 
 def note(message: str, *, quiet: bool = False) -> None:
@@ -210,7 +210,7 @@ def _readable(message: str) -> str:
     return f"{shown[: LONGEST_MESSAGE - _END_KEPT]} … {shown[-_END_KEPT:]}"  # what to do
 
 
-def _labeled(label: str, style: str, message: str) -> None:
+def _print_labeled(label: str, style: str, message: str) -> None:
     line = _readable(" ".join(as_named(message).split()))
     if not is_live():
         _write(f"{label}: {line}")
@@ -252,7 +252,7 @@ def file_lines(file: str, counts: LineCounts, *, quiet: bool = False) -> Iterato
     if file != STANDARD_STREAM:
         check_file(file)
         return read_lines(file, counts)
-    return _prompted(read_lines(file, counts), quiet=quiet)
+    return _read_prompted(read_lines(file, counts), quiet=quiet)
 
 
 def telling_of_markup(lines: Iterable[str], first_index: int = 0) -> Iterator[str]:
@@ -283,7 +283,7 @@ def prompt_at_terminal(
         note(f"type {what}, one a line; {key}", quiet=quiet)
 
 
-def _prompted(lines: Iterator[str], *, quiet: bool) -> Iterator[str]:
+def _read_prompted(lines: Iterator[str], *, quiet: bool) -> Iterator[str]:
     """Yields the lines of stdin; waits for the first only when everything else is ready."""
     prompt_at_terminal(quiet=quiet)
     yield from lines

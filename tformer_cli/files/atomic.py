@@ -37,8 +37,8 @@ def guarded(outputs: Mapping[Path, str]) -> Iterator[None]:
     _read.clear()
     _guarded.clear()
     for path, option in outputs.items():
-        if (found := _identity(path)) and path.is_file():  # not /dev/null
-            _guarded[found] = f"{option}: {path} is also read; name another file"
+        if (identity := _identity(path)) and path.is_file():  # not /dev/null
+            _guarded[identity] = f"{option}: {path} is also read; name another file"
     if _guarded and not _hooks:  # a hook stays until the process ends
         _hooks.append(True)
         sys.addaudithook(_on_event)
@@ -51,8 +51,8 @@ def guarded(outputs: Mapping[Path, str]) -> Iterator[None]:
 
 def check_unread(path: Path) -> None:
     """Refuses to replace a file that was read, also by code that hid the error."""
-    if _read and (found := _identity(path)) in _read:
-        raise UsageError(_guarded[found])
+    if _read and (identity := _identity(path)) in _read:
+        raise UsageError(_guarded[identity])
 
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
@@ -62,9 +62,9 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
     # A descriptor was opened by its name before
     if isinstance(path, int) or flags & (os.O_WRONLY | os.O_RDWR):
         return
-    if (found := _identity(path)) in _guarded:
-        _read.add(found)
-        raise UsageError(_guarded[found])
+    if (identity := _identity(path)) in _guarded:
+        _read.add(identity)
+        raise UsageError(_guarded[identity])
 
 
 def _identity(path: Any) -> _Identity | None:  # noqa: ANN401 - text, bytes or a path
@@ -104,8 +104,8 @@ def remove_leftovers_of(path: Path) -> None:
     with suppress(OSError):
         for entry in list(path.parent.iterdir()):
             begun = entry.name.startswith(path.name)
-            found = _BEGUN_BY.fullmatch(entry.name, len(path.name)) if begun else None
-            if found is None or _is_alive(int(found[1])):
+            match = _BEGUN_BY.fullmatch(entry.name, len(path.name)) if begun else None
+            if match is None or _is_alive(int(match[1])):
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -121,9 +121,9 @@ def aside_in_shared(directory: Path, name: str) -> Path:
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > STALE_SECONDS:
                 path.unlink()
-    descriptor, made = tempfile.mkstemp(ASIDE, f"{name}.", directory)
+    descriptor, name_aside = tempfile.mkstemp(ASIDE, f"{name}.", directory)
     os.close(descriptor)
-    return Path(made)
+    return Path(name_aside)
 
 
 @contextmanager
@@ -151,13 +151,13 @@ def scratch_file() -> BinaryIO:
 def scratch_directory() -> Iterator[Path]:
     """Makes a temporary directory; those that killed processes have left are removed."""
     with scratch_errors():
-        made = tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-")
+        temporary = tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-")
     with suppress(OSError):
         for entry in list(_temporary_directory().iterdir()):
             begun = _SCRATCH_OF.fullmatch(entry.name)
             if begun and not _is_alive(int(begun[1])) and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
-    with made as directory:
+    with temporary as directory:
         yield Path(directory)
 
 
@@ -168,14 +168,14 @@ def held_directory(prefix: str) -> tuple[Path, int]:
     """
     while True:
         with scratch_errors():
-            made = Path(tempfile.mkdtemp(prefix=prefix))
+            directory = Path(tempfile.mkdtemp(prefix=prefix))
         try:
-            descriptor = os.open(made, os.O_RDONLY)
+            descriptor = os.open(directory, os.O_RDONLY)
         except FileNotFoundError:
             continue  # somebody took it for left behind before it was held
         hold(descriptor)
-        if made.is_dir():
-            return made, descriptor
+        if directory.is_dir():
+            return directory, descriptor
         os.close(descriptor)
 
 
@@ -186,7 +186,9 @@ def remove_unheld(prefix: str) -> None:
     except ImportError:
         return
     of_ours = re.compile(rf"{re.escape(prefix)}[a-z0-9_]{{8}}")
-    for path in [one for one in _entries(_temporary_directory()) if of_ours.fullmatch(one.name)]:
+    for path in [
+        entry for entry in _entries(_temporary_directory()) if of_ours.fullmatch(entry.name)
+    ]:
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
@@ -281,13 +283,13 @@ def directory_aside(path: Path) -> Iterator[Path]:
 def replaceable_directory(path: Path) -> Path:
     """Returns the directory that may take a name: of a link the one that it leads to."""
     try:
-        found = Path(os.path.realpath(path)) if path.is_symlink() else path
-        is_file = found.exists() and not found.is_dir()
+        place = Path(os.path.realpath(path)) if path.is_symlink() else path
+        is_file = place.exists() and not place.is_dir()
     except OSError as error:  # a name too long
         raise not_writable(path, error) from None
     if is_file:
         raise ArtifactError(f"{path}: is a file; name a directory")
-    return found
+    return place
 
 
 def check_free(path: Path, option: str = "--output", unless: str | None = None) -> None:
@@ -370,7 +372,7 @@ FAILED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Holds a directory for this process; the system lets go of it if the process dies."""
-    descriptor = _opened(directory)
+    descriptor = _open_directory(directory)
     try:
         hold(
             descriptor,
@@ -385,7 +387,7 @@ def locked(directory: Path) -> Iterator[None]:
 @contextmanager
 def awaited(directory: Path) -> Iterator[None]:
     """Holds a directory for this process, once no other process holds it; see `locked`."""
-    descriptor = _opened(directory)
+    descriptor = _open_directory(directory)
     try:
         hold(descriptor)
         yield
@@ -408,7 +410,7 @@ def hold(descriptor: int, refusal: str = "") -> None:
             raise ArtifactError(refusal) from None
 
 
-def _opened(directory: Path) -> int:
+def _open_directory(directory: Path) -> int:
     try:
         return os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:

@@ -40,15 +40,15 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
 
 
 def _read(stream: BinaryIO, path: Path, most_bytes: int) -> bytes:
-    size, found = os.fstat(stream.fileno()).st_size, b""
+    size, content = os.fstat(stream.fileno()).st_size, b""
     if size <= most_bytes:
         # Not all at once: Python takes the memory for as much as may come
         while block := stream.read(max(size, BLOCK_BYTES)):
-            found = found + block if found else block
-            if len(found) > most_bytes:  # a pipe has no size, and a file may grow
+            content = content + block if content else block
+            if len(content) > most_bytes:  # a pipe has no size, and a file may grow
                 break
         else:
-            return found
+            return content
     raise OSError(errno.EFBIG, f"longer than {most_bytes:,} bytes", str(path))
 
 
@@ -108,7 +108,7 @@ def content_of(path: Path) -> tuple[str, bool]:
         (b"PK\3\4", "npz", b"metadata.npy|.table.npy"),
     ):
         if start.startswith(magic):
-            is_ours = any(one in start[:4096] for one in sign.split(b"|"))
+            is_ours = any(mark in start[:4096] for mark in sign.split(b"|"))
             return ZIP if kind == "npz" and not is_ours else kind, is_ours
     if start[8:10] == b'{"' and int.from_bytes(start[:8], "little") < LOOKED_AT * 100:
         return "safetensors", b"tformer" in start[
@@ -116,13 +116,13 @@ def content_of(path: Path) -> tuple[str, bool]:
         ] or b'{"__metadata__":{},"vectors":' in start[:99]
     if not _is_text(start, is_whole=is_whole):
         return BINARY, False
-    if found := _JSON.match(start):
+    if match := _JSON.match(start):
         if re.match(rb'\s*\{\s*"version": ?"1\.0",\s*"truncation"', start):
             return "tokenizer", True
-        first_line = start[found.start() :].lstrip().split(b"\n{", 1)[0]
+        first_line = start[match.start() :].lstrip().split(b"\n{", 1)[0]
         return "JSON", bool(_OUR_JSON.search(first_line))
-    if found := _MARKUP.match(start):
-        is_svg = found[1].lower() == b"svg"
+    if match := _MARKUP.match(start):
+        is_svg = match[1].lower() == b"svg"
         return ("SVG", True) if is_svg else ("HTML", b"tformer" in start)
     if start.startswith(b"#!"):
         return "a script", False

@@ -37,7 +37,7 @@ def check_complete(model: ForeignModel) -> ForeignModel:
     names = [_pieces(side) for side in sides]
     if not any(names):
         return model
-    declared = _declared(model.files)
+    declared = _declared_tokens(model.files)
     where = _file(model.files, _VOCABULARIES)
     notes: list[str] = []
     for pieces in names:
@@ -60,13 +60,13 @@ def _file(files: Sequence[Path], parts: Iterable[str]) -> Path:
     return next((file for part in parts for file in files if part in file.name), files[0])
 
 
-def _declared(files: Iterable[Path]) -> dict[str, int]:
+def _declared_tokens(files: Iterable[Path]) -> dict[str, int]:
     """Tokens that files beside a model add to its vocabulary, with their ids; -1: none is given."""
-    found: dict[str, int | None] = {}
+    tokens: dict[str, int | None] = {}
     for directory in dict.fromkeys(file.parent for file in files if file.parent.is_dir()):
         file = directory / TOKENIZER_CONFIG
-        found |= added_tokens(directory, read_json_file(file) if file.is_file() else {})
-    return {token: -1 if number is None else number for token, number in found.items()}
+        tokens |= added_tokens(directory, read_json_file(file) if file.is_file() else {})
+    return {token: -1 if number is None else number for token, number in tokens.items()}
 
 
 def _rows_without_piece(
@@ -93,31 +93,31 @@ def _pieces_without_merge(
     where: Path,
 ) -> Iterable[str]:
     if isinstance(tokenizer, BytePieceTokenizer):
-        made = {"".join(pair) for pair in tokenizer.merges} | {*BYTE_CHARACTERS}
+        mergeable = {"".join(pair) for pair in tokenizer.merges} | {*BYTE_CHARACTERS}
         tolerated = 0  # what is added to such a vocabulary is declared
     else:
-        codes = [one.codes for one in sides if isinstance(one, PieceSide) and one.codes]
+        codes = [side.codes for side in sides if isinstance(side, PieceSide) and side.codes]
         if not codes:
             return
-        made = {"".join(pair) for one in codes for pair in one.ranks}
-        made |= {piece.removesuffix(END) for piece in made}
-        is_whole = all(one.text.endswith("\n") for one in codes)
+        mergeable = {"".join(pair) for table in codes for pair in table.ranks}
+        mergeable |= {piece.removesuffix(END) for piece in mergeable}
+        is_whole = all(table.text.endswith("\n") for table in codes)
         tolerated = sum(map(len, names)) // _TOLERATED if is_whole else 0
     known = {*SPECIAL_PIECES, *declared}
     lost = [
         piece
         for piece in dict.fromkeys(piece for pieces in names for piece in pieces)
-        if piece not in made
+        if piece not in mergeable
         and piece not in known
         and not _NAME.fullmatch(piece)
         and len(piece) > 1
-        and not (len(stem := piece.removesuffix(CONTINUES)) == 1 or stem in made)
+        and not (len(stem := piece.removesuffix(CONTINUES)) == 1 or stem in mergeable)
     ]
     if not lost:
         return
-    said = f'{len(lost):,} pieces of the vocabulary, such as "{lost[0][:40]}", are made by no merge'
+    fact = f'{len(lost):,} pieces of the vocabulary, such as "{lost[0][:40]}", are made by no merge'
     if len(lost) > tolerated:
         raise ArtifactError(
-            f"{where}: {said}, so a file may be cut short; use this model's own files"
+            f"{where}: {fact}, so a file may be cut short; use this model's own files"
         )
-    yield f"{said}, so texts never have them"
+    yield f"{fact}, so texts never have them"

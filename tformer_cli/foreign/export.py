@@ -91,7 +91,7 @@ def export_int8(
     require_fast("--format int8")
     from tformer_cli.fast.products import quantized_matrices
 
-    directory = _opened(model, output, adapter, tasks=QUANTIZED)
+    directory = _load_directory(model, output, adapter, tasks=QUANTIZED)
     weights = directory.any_model.state_dict()
     integers = named_integers(weights, quantized_matrices(weights))
     _save(directory, Path(output), integers, "int8", keeps_doubt=adapter is None)
@@ -101,7 +101,7 @@ def export_int8(
 
 def export_merged(model: Path | str, output: Path | str, adapter: Path) -> None:
     """Writes a model directory with an adapter added to its weights, whole or not at all."""
-    directory = _opened(model, output, adapter)
+    directory = _load_directory(model, output, adapter)
     _save(directory, Path(output), directory.model.state_dict(), "float32")
 
 
@@ -123,7 +123,7 @@ def _source(
     return source
 
 
-def _opened(
+def _load_directory(
     model: Path | str,
     output: Path | str,
     adapter: Path | None,
@@ -176,7 +176,7 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
     format of Hugging Face `tokenizers`, which needs no SentencePiece. Encoders that no class pools
     as they are pooled here become a pipeline of sentence-transformers.
     """
-    directory = _opened(model, output, adapter, tasks=EXPORTED)
+    directory = _load_directory(model, output, adapter, tasks=EXPORTED)
     config = directory.config
     if config.is_encoder_only:
         module = vision if config.reads_images else encoders
@@ -213,7 +213,7 @@ def export_onnx(model: Path | str, output: Path | str, adapter: Path | None = No
     from tformer_cli.foreign.hugging_face.layout import encoder_layout, with_whole_tokenizer
     from tformer_cli.text.foreign_pieces import BytePieceTokenizer
 
-    directory = _opened(model, output, adapter, tasks=GRAPHS)
+    directory = _load_directory(model, output, adapter, tasks=GRAPHS)
     if directory.config.reads_images:
         raise UsageError(
             f"{directory.path}: reads images; export with --format huggingface, whose library has "

@@ -121,11 +121,11 @@ def open_source(path: Path, checkpoint: Any) -> Callable[[], ForeignModel] | Non
         parts = plain(checkpoint.get("cfg"))
         if not isinstance(parts, dict):
             return None
-        found = [plain(parts.get(name)) for name in ("task", "model")]
-        settings = {k: v for part in found if isinstance(part, dict) for k, v in part.items()}
-        settings["task"] = (found[0] or {}).get("_name")
+        tables = [plain(parts.get(name)) for name in ("task", "model")]
+        settings = {k: v for part in tables if isinstance(part, dict) for k, v in part.items()}
+        settings["task"] = (tables[0] or {}).get("_name")
         settings.setdefault("arch", settings.get("_name"))
-    return partial(_convert, path, _flat(settings), _renamed(named_tensors(checkpoint["model"])))
+    return partial(_convert, path, _flat(settings), _rename(named_tensors(checkpoint["model"])))
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,21 +139,21 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _renamed(arrays: LazyArrays) -> LazyArrays:
+def _rename(arrays: LazyArrays) -> LazyArrays:
     """Gives the weights of older checkpoints their present names.
 
     Once queries, keys and values had one matrix, norms had numbers, and the output's embedding
     another name.
     """
-    found: dict[str, Callable[[], Array]] = {}
+    readers: dict[str, Callable[[], Array]] = {}
     for name in arrays:
         if match := _FUSED.fullmatch(name):
             for place, letter in enumerate("qkv"):
                 read = partial(_third, arrays, name, place)
-                found[f"{match[1]}{letter}_proj.{match[2]}"] = read
+                readers[f"{match[1]}{letter}_proj.{match[2]}"] = read
         else:
-            found[_present(name)] = partial(arrays.__getitem__, name)
-    return LazyArrays(found)
+            readers[_present(name)] = partial(arrays.__getitem__, name)
+    return LazyArrays(readers)
 
 
 def _present(name: str) -> str:
@@ -214,10 +214,10 @@ def _languages(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 def _dictionaries(path: Path, settings: Mapping[str, Any]) -> tuple[Path, Path]:
     names = [f"dict.{code}.txt" if code else "dict.txt" for code in _languages(settings)]
-    found = [path.parent / name for name in names]
-    missing = next((file for file in found if not file.is_file()), None)
+    files = [path.parent / name for name in names]
+    missing = next((file for file in files if not file.is_file()), None)
     if missing is None:
-        return found[0], found[1]
+        return files[0], files[1]
     joint = path.parent / "dict.txt"
     if joint.is_file():
         return joint, joint

@@ -86,10 +86,10 @@ class Reader:
         first = self.take(there[0] if there else next(iter(names)))
         for name in there[1:]:
             if not np.array_equal(first, self.take(name)):
-                one, other = self._shown(name), self._shown(there[0])
+                copy, original = self._shown(name), self._shown(there[0])
                 raise ArtifactError(
-                    f"{self.where}: {one} differs from {other}, but the model has one matrix for "
-                    "both; convert the model anew"
+                    f"{self.where}: {copy} differs from {original}, but the model has one matrix "
+                    "for both; convert the model anew"
                 )
         return first
 
@@ -124,22 +124,22 @@ class VocabularyOrder:
         """Puts the rows of an embedding matrix (V, D), or of a bias (V), in order."""
         order = np.array(self.foreign)
         if isinstance(weight, Integers):
-            parts = [_ordered(part, order) for part in weight]
+            parts = [_reorder_rows(part, order) for part in weight]
             # a row of zeros has no scale of its own; one of 0 would be taken for damaged
             parts[1][order < 0] = 1.0
             return Integers(parts[0], parts[1])
-        return _ordered(weight, order)
+        return _reorder_rows(weight, order)
 
 
-def _ordered(array: Array, order: NDArray[np.int64]) -> Array:
+def _reorder_rows(array: Array, order: NDArray[np.int64]) -> Array:
     if array.ndim == 0 or len(array) <= order.max():
         raise ValueError(
             f"an embedding or bias has the shape {list(array.shape)}, but the vocabulary "
             f"{order.max() + 1:,} entries"
         )
-    found: Array = array[order]
-    found[order < 0] = 0
-    return found
+    rows: Array = array[order]
+    rows[order < 0] = 0
+    return rows
 
 
 def reorder_vocabulary(
@@ -185,9 +185,9 @@ def output_bias(rows: VocabularyOrder, bias: Array | None) -> Array:
     plain = np.zeros(max(rows.foreign) + 1, np.float32) if bias is None else bias.ravel()
     # -inf would make NaN of the softmax of a row whose tokens are all banned
     plain = np.where(plain == -np.inf, BANNED_BIAS, plain)
-    found = _ordered(plain.astype(np.float32), np.array(rows.foreign))
-    found[list(rows.banned)] = BANNED_BIAS
-    return found
+    numbers = _reorder_rows(plain.astype(np.float32), np.array(rows.foreign))
+    numbers[list(rows.banned)] = BANNED_BIAS
+    return numbers
 
 
 def build_weights(
@@ -195,7 +195,7 @@ def build_weights(
     vocab_size: int,
     table: Mapping[str, Sequence[str]],
     read: Callable[[str], Weight],
-    given: Mapping[str, Weight],
+    outer: Mapping[str, Weight],
     where: str,
 ) -> dict[str, Array]:
     """Puts the weights of a model together; of int8 matrices also the scales.
@@ -203,13 +203,13 @@ def build_weights(
     `table` has for each module of a layer (``self_attention.in_projection``) the foreign names of
     the parts that are stacked: templates of ``{side}``, ``{n}`` and of the word for a weight or
     bias. Where the sides differ, the module's name begins with its side. `read` returns an array,
-    (out, in) if it is a matrix; `given` are weights that no table names.
+    (out, in) if it is a matrix; `outer` are weights that no table names.
     """
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for name, shape in parameter_shapes(config, vocab_size).items():
         weight: Weight = np.zeros(shape, np.float32)
-        if name in given or not lacks_bias(name, table):
-            weight = given[name] if name in given else _stacked(name, table, read)
+        if name in outer or not lacks_bias(name, table):
+            weight = outer[name] if name in outer else _stack_weights(name, table, read)
         matrix = weight.integers if isinstance(weight, Integers) else weight
         # files of two models of one family differ here first
         if matrix.shape != shape:
@@ -218,28 +218,28 @@ def build_weights(
                 f"for {list(shape)}; use the weights and settings of one model"
             )
         if isinstance(weight, Integers):
-            found[name] = np.array(weight.integers, order="C")
+            arrays[name] = np.array(weight.integers, order="C")
             name = f"{name}{SCALE}"
             weight = weight.scale
         if weight.dtype.kind != "f":
             raise ArtifactError(f"{where}: {name} would be of integers; import another model")
         with np.errstate(over="ignore"):  # of float64; float32 is not copied, to be there once
-            found[name] = np.asarray(weight, np.float32, order="C")
-        if not all_finite(found[name]):
+            arrays[name] = np.asarray(weight, np.float32, order="C")
+        if not all_finite(arrays[name]):
             raise ArtifactError(
                 f"{where}: {name} would contain NaN or infinity; download the model again, or use "
                 "another one"
             )
-    return found
+    return arrays
 
 
 def name_table(layer: str, names: Mapping[str, str], **outer: str) -> dict[str, tuple[str, ...]]:
     """The table of a stack: names inside a layer, several where their rows are stacked."""
-    found = {
+    table = {
         ours: tuple(f"{layer}{name}.{{part}}" for name in theirs.split())
         for ours, theirs in names.items()
     }
-    return {**found, **{ours: (f"{theirs}.{{part}}",) for ours, theirs in outer.items()}}
+    return {**table, **{ours: (f"{theirs}.{{part}}",) for ours, theirs in outer.items()}}
 
 
 def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
@@ -249,7 +249,7 @@ def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
     words: dict[str, Any] = _WEIGHT if part == "weight" else _BIAS
     templates = table.get(f"{side}.{module}", table.get(module, ()))
     if part == "bias":  # a name that is the same for weight and bias is a weight's only
-        templates = [one for one in templates if not one.endswith(".weight")]
+        templates = [template for template in templates if not template.endswith(".weight")]
     places = {"side": side, "n": int(number or 0), "n1": int(number or 0) + 1}
     return [template.format(**places, **words) for template in templates]
 
@@ -261,17 +261,17 @@ def lacks_bias(name: str, table: Mapping[str, Sequence[str]]) -> bool:
     return has_module and not foreign_names(name, table)
 
 
-def _stacked(
+def _stack_weights(
     name: str, table: Mapping[str, Sequence[str]], read: Callable[[str], Weight]
 ) -> Weight:
     parts = [read(foreign) for foreign in foreign_names(name, table)]
     if len(parts) == 1:
         return parts[0]
-    if all(isinstance(one, Integers) for one in parts):
+    if all(isinstance(part, Integers) for part in parts):
         columns = zip(*parts, strict=True)
         integers, scale = (np.concatenate(column) for column in columns)
         return Integers(integers, scale)
-    return np.concatenate([one.real() if isinstance(one, Integers) else one for one in parts])
+    return np.concatenate([part.real() if isinstance(part, Integers) else part for part in parts])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,7 +136,7 @@ def of_processor(file: Path, settings: Mapping[str, Any], kind: str) -> Preparat
             f"{file}: images have different sizes without do_center_crop, which is not supported; "
             "import another model"
         )
-    if resize and any(one < wanted for one, wanted in zip(resize * 2, size, strict=False)):
+    if resize and any(side < wanted for side, wanted in zip(resize * 2, size, strict=False)):
         raise ArtifactError(f"{file}: crops {size} out of images of {resize}; correct the file")
     if kind == "vit" and size != own_size:
         raise ArtifactError(
@@ -172,16 +172,16 @@ def _by_default(size: tuple[int, int], mean: tuple[float, ...], std: tuple[float
 def of_timm(file: Path, settings: Mapping[str, Any]) -> Preparation:
     """Reads the preparation in a config.json of timm, whose keys are known ones."""
     values = settings.get("pretrained_cfg", settings)
-    found = values.get("input_size", [3, 224, 224])
-    if not (isinstance(found, list) and len(found) == 3 and all(type(n) is int for n in found)):
+    shape = values.get("input_size", [3, 224, 224])
+    if not (isinstance(shape, list) and len(shape) == 3 and all(type(n) is int for n in shape)):
         raise ArtifactError(f"{file}: input_size is not three whole numbers; download it again")
-    size = found[1], found[2]
+    size = shape[1], shape[2]
     built = (settings.get("model_args") or {}).get("img_size")
     if built is not None:
         built_size = _both_sides(file, "model_args.img_size", built)
         if built_size != size and not values.get("fixed_input_size"):
             raise ArtifactError(
-                f"{file}: input_size = {shown(found)}, but model_args.img_size = {shown(built)}, "
+                f"{file}: input_size = {shown(shape)}, but model_args.img_size = {shown(built)}, "
                 "which is not supported; import another model"
             )
         size = built_size
@@ -191,7 +191,7 @@ def of_timm(file: Path, settings: Mapping[str, Any]) -> Preparation:
     if size[0] != size[1] or not 1 <= size[0] <= _LARGEST_SIDE:
         raise ArtifactError(f"{file}: only the middle of square images is supported")
     named = values.get("interpolation") or "bicubic"
-    resample = next((one for one in RESAMPLING.values() if one == named), None)
+    resample = next((method for method in RESAMPLING.values() if method == named), None)
     if resample is None:
         raise unsupported(file, "interpolation", named)
     mean, std = (
@@ -219,23 +219,25 @@ def _both_sides(file: Path, name: str, value: object) -> tuple[int, int]:
 
 def _sides(file: Path, name: str, value: object, *, is_square: bool) -> tuple[int, ...]:
     """Height and width, or only the shorter side; a number is of a square, or the shorter side."""
-    found = [value]
+    numbers = [value]
     if isinstance(value, dict):
-        given = {key: side for key, side in value.items() if side is not None}
-        found = [given.get(key) for key in ("height", "width", "shortest_edge") if key in given]
-        if given.keys() not in ({"height", "width"}, {"shortest_edge"}):
+        lengths = {key: side for key, side in value.items() if side is not None}
+        numbers = [
+            lengths.get(key) for key in ("height", "width", "shortest_edge") if key in lengths
+        ]
+        if lengths.keys() not in ({"height", "width"}, {"shortest_edge"}):
             raise unsupported(file, name, value)
     elif isinstance(value, list) and len(value) == 2:
-        found = value
+        numbers = value
     elif is_square:
-        found = [value] * 2
-    sides = tuple(side for side in found if type(side) is int and 1 <= side <= _LARGEST_SIDE)
-    if len(sides) != len(found):
+        numbers = [value] * 2
+    sides = tuple(side for side in numbers if type(side) is int and 1 <= side <= _LARGEST_SIDE)
+    if len(sides) != len(numbers):
         raise unsupported(file, name, value)
     return sides
 
 
 def _numbers(file: Path, name: str, value: object) -> tuple[float, ...]:
-    if isinstance(value, list) and all(isinstance(one, int | float) for one in value):
+    if isinstance(value, list) and all(isinstance(number, int | float) for number in value):
         return tuple(map(float, value))
     raise ArtifactError(f"{file}: {name} is not a list of numbers; download the file again")

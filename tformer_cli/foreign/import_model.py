@@ -73,10 +73,10 @@ def import_model(
     if output is not None:
         check_free(output)
     path = _local(source)
-    convert = _recognized(path)
+    convert = _recognize_model(path)
     if convert is None:
         raise _unknown(path)
-    model = _converted(convert, weights, path)
+    model = _convert_model(convert, weights, path)
     if weights == "int8" and model.weight_type != "int8":
         raise UsageError(
             f"--weights: {source} has no integers; import it, then `tformer export --format int8`"
@@ -96,42 +96,42 @@ def resolve_model(
     A foreign model is imported into the cache when it is first used. What opens models calls this;
     so does the command line before it checks what an output would destroy.
     """
-    model, given = Path(model), str(model)
+    model, name = Path(model), str(model)
     if may_be_ours(model):
         return model
-    known = None if _exists(model) else find_known(given)
+    known = None if _exists(model) else find_known(name)
     if known is not None:
         if say is not None and not known.is_commercial:
-            say(f"{given}: {known.name} is licensed for non-commercial use only ({known.license})")
+            say(f"{name}: {known.name} is licensed for non-commercial use only ({known.license})")
         model = Path(known.hub or known.name)  # one import, whatever its user has called it
     elif not (_exists(model) or _is_hub_name(model)):
-        check_pair(given)
+        check_pair(name)
         return model
     cached = None
-    if not _exists(model) and (downloaded := _downloaded(str(model))):
-        cached = _imported(model, downloaded, weights)
+    if not _exists(model) and (downloaded := _find_download(str(model))):
+        cached = _find_import(model, downloaded, weights)
     if cached is None:
         if say is not None and known is not None:
-            say(_introduced(given, known))
-        path = _local(given if known is not None else str(model), say)
-        convert = _recognized(path)
+            say(_introduce_model(name, known))
+        path = _local(name if known is not None else str(model), say)
+        convert = _recognize_model(path)
         if convert is None:
             return model
-        cached = _imported(model, path, weights)
+        cached = _find_import(model, path, weights)
         if cached is None:
             cached = _import_into_cache(convert, model, path, weights, say)
-    remember_name(cached, given)
+    remember_name(cached, name)
     return cached
 
 
-def _introduced(given: str, known: KnownModel) -> str:
+def _introduce_model(name: str, known: KnownModel) -> str:
     """Says what a name stands for when it is first used, and what else would serve."""
-    others = [other.name for other in models_for(given) if other is not known]
-    also = f"; others: {', '.join(others[:3])}" if others and known.name != given else ""
-    if known.codes and (halves := through_english(given)):
+    others = [other.name for other in models_for(name) if other is not known]
+    also = f"; others: {', '.join(others[:3])}" if others and known.name != name else ""
+    if known.codes and (halves := through_english(name)):
         also += f"; through English: {' and '.join(halves)}"
-    what = known.described() if known.name == given else f"{known.name} ({known.described()})"
-    return f"{given}: {what}{also}"
+    what = known.described() if known.name == name else f"{known.name} ({known.described()})"
+    return f"{name}: {what}{also}"
 
 
 def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:
@@ -164,8 +164,8 @@ def _has_rounded(model: Path, twin: Path) -> bool:
     if configs[0].model != configs[1].model or texts[0] != texts[1]:
         return False
     integers, floats = (
-        read_weights(path / WEIGHTS, one.model, one.vocab_size, one.weight_type)
-        for path, one in zip((model, twin), configs, strict=True)
+        read_weights(path / WEIGHTS, config.model, config.vocab_size, config.weight_type)
+        for path, config in zip((model, twin), configs, strict=True)
     )
     for name, array in floats.items():
         scale = integers.get(f"{name}{SCALE}")
@@ -184,22 +184,22 @@ def _import_into_cache(
     say: Callable[[str], None] | None,
 ) -> Path:
     """Imports a model, without integers into the place that serves whoever asks."""
-    cached = _cached(model, path, None)
+    cached = _cache_place(model, path, None)
     try:
         make_directory(cached.parent)
     except ArtifactError as error:
         advice = f"`tformer import {model} -o DIR`, and name DIR instead"
         raise ArtifactError(f"{error}: set XDG_CACHE_HOME, or run {advice}") from None
     with awaited(cached.parent):  # what another process is importing is used when it is whole
-        earlier = _imported(model, path, weights)
+        earlier = _find_import(model, path, weights)
         if earlier is not None:
             return earlier
         has_others = may_be_ours(cached)  # other weights than are asked for: integers
-        converted = _converted(convert, weights if has_others else None, path)
+        converted = _convert_model(convert, weights if has_others else None, path)
         if weights not in (None, converted.weight_type):
-            converted = _converted(convert, weights, path)
+            converted = _convert_model(convert, weights, path)
             has_others = True
-        cached = _cached(model, path, weights) if has_others else cached
+        cached = _cache_place(model, path, weights) if has_others else cached
         _write(converted, cached, str(model))
         if say is not None:
             say(f"{model}: imported a model of {converted.kind} into {cached}")
@@ -211,7 +211,7 @@ def sources_of(name: str, model: Path, imported: Path) -> Iterator["NamedPath"]:
     from tformer_cli.artifacts.overwriting import NamedPath
     from tformer_cli.foreign.recognizing import find_adapter
 
-    path = model if _exists(model) else _downloaded(str(model))
+    path = model if _exists(model) else _find_download(str(model))
     if path is None:
         return
     adapter = find_adapter(path)
@@ -231,11 +231,11 @@ def foreign_model_around(file: Path) -> Path | None:
             directories.append(place.parent.parent)
     for directory in directories:
         # importers are loaded only where weights lie
-        if any(one.suffix in WEIGHT_ENDINGS for one in directory.iterdir()) and not may_be_ours(
+        if any(file.suffix in WEIGHT_ENDINGS for file in directory.iterdir()) and not may_be_ours(
             directory
         ):
             with suppress(ArtifactError):  # such as of several models' weights
-                if _recognized(directory) is not None:
+                if _recognize_model(directory) is not None:
                     return directory
     return None
 
@@ -250,7 +250,7 @@ def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None)
     return tokenizer if is_pipe or tokenizer.suffix == ".json" else resolve_model(tokenizer, say)
 
 
-def _recognized(path: Path) -> "Convert | None":
+def _recognize_model(path: Path) -> "Convert | None":
     from tformer_cli.foreign.recognizing import recognize
 
     try:
@@ -260,7 +260,9 @@ def _recognized(path: Path) -> "Convert | None":
         return None
 
 
-def _converted(convert: "Convert", weights: ImportedWeights | None, path: Path) -> "ForeignModel":
+def _convert_model(
+    convert: "Convert", weights: ImportedWeights | None, path: Path
+) -> "ForeignModel":
     from tformer_cli.foreign.completeness import check_complete
 
     with _foreign(path):
@@ -354,7 +356,7 @@ def _unknown(path: Path) -> ArtifactError:
     return not_a_model(path, read_json_file(file) if file.is_file() else None)
 
 
-def _cached(model: Path, path: Path, weights: ImportedWeights | None) -> Path:
+def _cache_place(model: Path, path: Path, weights: ImportedWeights | None) -> Path:
     """Returns where in the cache the import of a model lies.
 
     The directory is named as the source is, since views and reports show a directory's name.
@@ -363,11 +365,11 @@ def _cached(model: Path, path: Path, weights: ImportedWeights | None) -> Path:
     return cache_directory() / "models" / _key(path, weights) / name
 
 
-def _imported(model: Path, path: Path, weights: ImportedWeights | None) -> Path | None:
+def _find_import(model: Path, path: Path, weights: ImportedWeights | None) -> Path | None:
     """Returns the import of a model that lies in the cache, if one has the weights asked for."""
     # most models have no integers, so one import serves whatever weights are asked for
     for kind in dict.fromkeys((None, weights)):
-        cached = _cached(model, path, kind)
+        cached = _cache_place(model, path, kind)
         if may_be_ours(cached) and weights in (None, kind, read_config(cached).weight_type):
             return cached
     return None
@@ -380,8 +382,8 @@ def _key(path: Path, weights: ImportedWeights | None) -> str:
     # a file is read with others beside it
     directory = path.parent if path.is_file() else path
     # packages of Argos and sentence-transformers have directories inside
-    found = [*directory.iterdir(), *directory.glob("model/*"), *directory.glob("[0-9]_*/*")]
-    beside = sorted(p for p in found if p.is_file())
+    paths = [*directory.iterdir(), *directory.glob("model/*"), *directory.glob("[0-9]_*/*")]
+    beside = sorted(p for p in paths if p.is_file())
     files = [p for p in beside if p == path or not path.is_file() or p.suffix in BESIDE]
     facts = [(str(file.resolve()), *_facts(file)) for file in files]
     named = [_VERSION, path.name if path.is_file() else "", facts, weights]
@@ -402,7 +404,7 @@ def _facts(file: Path) -> tuple[int, int, int, str]:
     return about.st_size, *times, hashlib.sha256(ends).hexdigest()
 
 
-def _fetched(known: KnownModel, say: Callable[[str], None] | None) -> Path:
+def _fetch_files(known: KnownModel, say: Callable[[str], None] | None) -> Path:
     """Returns where a model's files lie, once all of them do."""
     directory = downloads_of(known)
     if is_whole(known):
@@ -420,7 +422,7 @@ def _fetched(known: KnownModel, say: Callable[[str], None] | None) -> Path:
     return directory
 
 
-def _downloaded(name: str) -> Path | None:
+def _find_download(name: str) -> Path | None:
     """Returns where a model of the hub was downloaded to earlier; None: it was not."""
     known = find_known(name)
     if known is not None and known.files:
@@ -448,7 +450,7 @@ def _local(source: str, say: Callable[[str], None] | None = None) -> Path:
         return path.parent if is_part else path
     known = find_known(source)
     if known is not None and known.files:
-        return _fetched(known, say)
+        return _fetch_files(known, say)
     if known is None and not _is_hub_name(path):
         check_pair(source)
         raise ArtifactError(
@@ -461,7 +463,7 @@ def _local(source: str, say: Callable[[str], None] | None = None) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_FILES)))
     except Exception as error:  # noqa: BLE001 - whatever the library's network layers raise
-        earlier = _downloaded(name)
+        earlier = _find_download(name)
         if earlier is not None:
             return earlier
         reason = shorten(str(error), 120, placeholder="…") or type(error).__name__

@@ -110,7 +110,7 @@ def _read_parts(path: Path, value: object, row: Parts, name: str) -> Iterator[st
     if not isinstance(part, dict) or not isinstance(kind, str | None):
         raise unsupported(path, name, value)
     if kind == "Sequence" and row.in_sequence:
-        for inner in (one for items in part.values() if isinstance(items, list) for one in items):
+        for inner in (item for items in part.values() if isinstance(items, list) for item in items):
             yield from _read_parts(path, inner, row, name)
     elif kind in row.kinds:
         yield from _read(path, part, {"type": USED, **row.kinds[kind]}, f"{name}.")
@@ -132,8 +132,8 @@ def read_json_file(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ArtifactError(f"{path}: no such file; download the whole model") from None
     except (OSError, ValueError, RecursionError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        reason = " ".join(said.split())[:200]
+        message = getattr(error, "strerror", None) or str(error)
+        reason = " ".join(message.split())[:200]
         raise ArtifactError(f"{path}: is not readable JSON ({reason}); download it again") from None
     if not isinstance(values, dict):
         raise ArtifactError(f"{path}: is not a JSON object; download it again")
@@ -208,9 +208,9 @@ def number(path: Path, settings: Mapping[str, Any], name: str) -> int:
             "that texts were trained with, or import another model"
         )
     if type(value) is not int or value < 0:
-        found = shown(value) if name in settings else "nothing"
+        stored = shown(value) if name in settings else "nothing"
         raise ArtifactError(
-            f"{path}: {name} is not a whole number (found {found}); use this model's own settings"
+            f"{path}: {name} is not a whole number (found {stored}); use this model's own settings"
         )
     return value
 
@@ -248,12 +248,12 @@ class Setting:
 
 def read_shape(file: Path, settings: Mapping[str, Any], table: Iterable[Setting]) -> dict[str, Any]:
     """Reads the settings of a model by tformer's names; those with two keys must agree."""
-    found: dict[str, Any] = {}
-    for one in table:
-        value = one.read(file, settings)
-        if found.setdefault(one.ours, value) != value:
+    shape: dict[str, Any] = {}
+    for setting in table:
+        value = setting.read(file, settings)
+        if shape.setdefault(setting.ours, value) != value:
             raise ArtifactError(
-                f"{file}: encoder and decoder differ in {one.theirs.removeprefix('decoder_')}, "
+                f"{file}: encoder and decoder differ in {setting.theirs.removeprefix('decoder_')}, "
                 "which is not supported; import another model"
             )
-    return found
+    return shape

@@ -102,7 +102,7 @@ def downloaded_models() -> set[str]:
 
     # Read once: asking the hub's library for each of the table takes seconds
     hub = Path(HF_HUB_CACHE)
-    folders = {one.name for one in hub.iterdir()} if hub.is_dir() else set()
+    folders = {folder.name for folder in hub.iterdir()} if hub.is_dir() else set()
     return {
         model.name
         for model in known_models()
@@ -123,7 +123,7 @@ def _is_whole_folder(folder: Path) -> bool:
     # It fetches several files at once, into blobs, and links each from a snapshot when it is whole
     if any(folder.glob("blobs/*.incomplete")):
         return False
-    return any(one.exists() for end in _WEIGHTS for one in folder.glob(f"snapshots/*/*{end}"))
+    return any(file.exists() for end in _WEIGHTS for file in folder.glob(f"snapshots/*/*{end}"))
 
 
 def languages_of(pair: str) -> tuple[str, str] | None:
@@ -231,7 +231,7 @@ def _of_owner(row: Mapping[str, Any], name: str, pairs: tuple[str, ...]) -> Know
 
 def _others(table: Mapping[str, Any]) -> Iterator[KnownModel]:
     codes = {
-        kind: {one.partition("=")[0]: one.rpartition("=")[2] for one in text.split()}
+        kind: {code.partition("=")[0]: code.rpartition("=")[2] for code in text.split()}
         for kind, text in table["codes"].items()
     }
     for name, row in table["many"].items():

@@ -119,8 +119,8 @@ def _mingpt(path: Path, arrays: LazyArrays) -> ForeignModel:
     file = path.parent / "config.json"
     positions, width = _shape(arrays, "wpe.weight", path)
     n_rows, _ = _shape(arrays, "wte.weight", path)
-    given = find_vocabulary(path.parent) or _characters(path.parent, n_rows)
-    vocabulary = given or _numbers(n_rows)
+    found_vocabulary = find_vocabulary(path.parent) or _characters(path.parent, n_rows)
+    vocabulary = found_vocabulary or _numbers(n_rows)
     shape = {
         "d_model": width,
         "d_ff": 4 * width,
@@ -132,7 +132,7 @@ def _mingpt(path: Path, arrays: LazyArrays) -> ForeignModel:
     }
     source = _source(path, _FAMILY, arrays, file)
     model = assembled_model(source, {**_FAMILY.fixed, **shape}, vocabulary, kind="minGPT")
-    if given is not None:
+    if found_vocabulary is not None:
         return model
     note = f"has no vocabulary beside it: a text is the numbers of its tokens, 0 to {n_rows - 1}"
     return replace(model, notes=(*model.notes, note))
@@ -150,11 +150,11 @@ def _n_heads(file: Path, width: int) -> int:
     settings = read_json_file(file).get("model")
     if not isinstance(settings, dict):
         raise ArtifactError(f"{file}: has no settings of a model; put minGPT's own file there")
-    told = settings.get("n_embd")
-    if told is not None and number(file, settings, "n_embd") != width:
+    stored = settings.get("n_embd")
+    if stored is not None and number(file, settings, "n_embd") != width:
         raise ArtifactError(
-            f"{file}: n_embd is {told}, but the weights are {width} wide; put the file of the same "
-            "run there"
+            f"{file}: n_embd is {stored}, but the weights are {width} wide; put the file of the "
+            "same run there"
         )
     named = settings.get("model_type")
     if settings.get("n_head") is None and isinstance(named, str) and named in HEADS:
@@ -168,14 +168,14 @@ def _characters(path: Path, n_rows: int) -> ByteVocabulary | None:
     if not file.is_file():
         return None
     text = read_bytes(file, _LARGEST_TEXT).decode("utf-8", "replace")
-    found = sorted(set(text.replace("\r\n", "\n").replace("\r", "\n")))
-    if len(found) != n_rows:
+    characters = sorted(set(text.replace("\r\n", "\n").replace("\r", "\n")))
+    if len(characters) != n_rows:
         raise ArtifactError(
-            f"{file}: has {len(found):,} different characters, but the model {n_rows:,}; put the "
-            "text that it was trained on there, or none"
+            f"{file}: has {len(characters):,} different characters, but the model {n_rows:,}; put "
+            "the text that it was trained on there, or none"
         )
     return ByteVocabulary(
-        pieces={piece: place for place, piece in enumerate(found)}, merges=None, files=(file,)
+        pieces={piece: place for place, piece in enumerate(characters)}, merges=None, files=(file,)
     )
 
 
@@ -212,7 +212,7 @@ class Shape(NamedTuple):
         """Names and shapes of the arrays in the order of the file, as one for all layers."""
         d, f, n, e = self.d_model, self.d_ff, self.n_layers, self.head_width
         keys = self.n_key_heads * e
-        found: list[tuple[str, tuple[int, ...]]] = [
+        shapes: list[tuple[str, tuple[int, ...]]] = [
             ("embed_tokens.weight", (self.vocab_size, d)),
             ("input_layernorm", (n, d)),
             ("self_attn.q_proj", (n, d, d)),
@@ -227,7 +227,7 @@ class Shape(NamedTuple):
             # cosines and sines, which are computed here
             ("frequencies", (self.max_positions * e,)),
         ]
-        return found if self.n_entries > 0 else [*found, ("lm_head.weight", (self.vocab_size, d))]
+        return shapes if self.n_entries > 0 else [*shapes, ("lm_head.weight", (self.vocab_size, d))]
 
     @property
     def n_bytes(self) -> int:

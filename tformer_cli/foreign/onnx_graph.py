@@ -87,8 +87,8 @@ def _reorder(model: EncoderOnly, layout: Layout) -> None:
     rows = {"source_embedding.weight": model.source_embedding.weight}
     if model.config.head == "tokens":
         owned = ("output_projection.weight", "output_bias")
-        rows |= {name: one for name, one in model.named_parameters() if name in owned}
-    for name, one in rows.items():
+        rows |= {name: weight for name, weight in model.named_parameters() if name in owned}
+    for name, weight in rows.items():
         owner, _, attribute = name.rpartition(".")
-        ordered = nn.Parameter(layout.ordered(one.detach()), requires_grad=False)
+        ordered = nn.Parameter(layout.ordered(weight.detach()), requires_grad=False)
         setattr(model.get_submodule(owner), attribute, ordered)

@@ -149,8 +149,10 @@ def _convert(
     sides = vocabulary_sides(path, entries, start)
     widths = {name: number(path, settings, name) for name in _WIDTHS if name in settings}
     if len({*widths.values()}) != 1:
-        said = ", ".join(f"{name} = {width}" for name, width in widths.items()) or "no enc_hid_size"
-        raise ArtifactError(f"{path}: has {said}, but must have one width; import another model")
+        sizes = (
+            ", ".join(f"{name} = {width}" for name, width in widths.items()) or "no enc_hid_size"
+        )
+        raise ArtifactError(f"{path}: has {sizes}, but must have one width; import another model")
     shape = {"d_model": max(widths.values()), **read_shape(path, settings, _SETTINGS)}
     config = _config(path, settings, sides, shape)
     return read_model(
@@ -161,7 +163,7 @@ def _convert(
 def vocabulary_sides(
     path: Path, entries: tuple[list[str], list[str]], start: str, pad: str = PAD
 ) -> tuple[VocabularyOrder, VocabularyOrder]:
-    found = []
+    orders = []
     for pieces in entries:
         ids = {piece: n for n, piece in enumerate(pieces)}
         is_target = pieces == entries[1]
@@ -172,8 +174,8 @@ def vocabulary_sides(
                 "another model"
             )
         first = ids.get(pad), ids[UNK], ids.get(start), ids.get(EOS)
-        found.append(reorder_vocabulary(pieces, *first))
-    return found[0], found[1]
+        orders.append(reorder_vocabulary(pieces, *first))
+    return orders[0], orders[1]
 
 
 def _config(
@@ -208,18 +210,18 @@ def _vocabularies(path: Path, saved: Any) -> tuple[tuple[list[str], list[str]], 
     if not isinstance(saved, dict):
         saved = {}
     check_settings(path, saved, {"data_task": ("seq2seq", None), "src_feats": ([], None)})
-    found = []
+    vocabularies = []
     for side in ("src", "tgt"):
         entries = _entries(saved.get(side), _MOST_NESTED)
         if entries is None or not all(isinstance(entry, str) for entry in entries):
             raise ArtifactError(
                 f"{path}: its vocabulary has an unknown format; save it with OpenNMT-py 1 to 3"
             )
-        found.append(entries)
+        vocabularies.append(entries)
     start = saved.get("decoder_start_token", START)
     if not isinstance(start, str):
         raise ArtifactError(f"{path}: decoder_start_token is not a text; import another model")
-    return (found[0], found[1]), start
+    return (vocabularies[0], vocabularies[1]), start
 
 
 def _entries(saved: Any, depth: int) -> list[str] | None:  # noqa: ANN401
@@ -248,7 +250,7 @@ _EOLE_WORDS = {
 }
 
 
-def _renamed(template: str) -> str:
+def _rename_template(template: str) -> str:
     for theirs, ours in _EOLE_WORDS.items():
         template = template.replace(theirs, ours)
     return template
@@ -256,7 +258,7 @@ def _renamed(template: str) -> str:
 
 EOLE_NAMES = replace(
     NAMES,
-    layers={module: tuple(map(_renamed, templates)) for module, templates in TABLE.items()},
+    layers={module: tuple(map(_rename_template, templates)) for module, templates in TABLE.items()},
     source="src_emb.embeddings.weight",
     target="tgt_emb.embeddings.weight",
     positions={"encoder": "src_emb.pe.pe", "decoder": "tgt_emb.pe.pe"},
@@ -336,8 +338,8 @@ def convert_eole(path: Path) -> ForeignModel:
     if not weight_files:
         raise ArtifactError(f"{path}: has no model.00.safetensors; download the whole model")
     arrays = LazyArrays({})
-    for one in weight_files:
-        arrays |= read_safetensors(one)
+    for weight_file in weight_files:
+        arrays |= read_safetensors(weight_file)
     reader = Reader(arrays, str(path))
     # other models have factors of layers' outputs
     for name in arrays:

@@ -67,11 +67,11 @@ _BEST = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 
 def find_checkpoint(path: Path) -> Callable[[], ForeignModel] | None:
     """Finds what converts a checkpoint, or the one in a directory; None: there is none."""
-    found = {path.name: path} if path.is_file() else {one.name: one for one in path.glob("*.pt")}
-    named = next((found[name] for name in _BEST if name in found and len(found) > 1), None)
-    if named is None and len(found) > 1:
-        raise ArtifactError(f"{path}: holds {len(found)} checkpoints; name the file of one of them")
-    file = named or next(iter(found.values()), path)
+    files = {path.name: path} if path.is_file() else {file.name: file for file in path.glob("*.pt")}
+    named = next((files[name] for name in _BEST if name in files and len(files) > 1), None)
+    if named is None and len(files) > 1:
+        raise ArtifactError(f"{path}: holds {len(files)} checkpoints; name the file of one of them")
+    file = named or next(iter(files.values()), path)
     if file.suffix != ".pt" or not file.is_file():
         return None
     # OpenNMT-py and nanoGPT have keys of their own; fairseq is what else holds a "model"

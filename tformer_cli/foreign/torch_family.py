@@ -99,17 +99,17 @@ def _files(directory: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _by_side(
-    directory: Path, found: Sequence[Path], languages: tuple[str, str]
+    directory: Path, files: Sequence[Path], languages: tuple[str, str]
 ) -> tuple[Path, Path] | None:
     """Picks a file for both sides, or one for each with its name or language; None: none."""
-    if len(found) < 2:
-        return (found[0], found[0]) if found else None
-    by_code = [[path for path in found if code in path.name.split(".")] for code in languages]
-    by_word = [[path for path in found if any(w in path.name for w in words)] for words in _SIDES]
+    if len(files) < 2:
+        return (files[0], files[0]) if files else None
+    by_code = [[path for path in files if code in path.name.split(".")] for code in languages]
+    by_word = [[path for path in files if any(w in path.name for w in words)] for words in _SIDES]
     for source, target in (by_code, by_word) if all(languages) else (by_word,):
         if len(source) == len(target) == 1 and source != target:
             return source[0], target[0]
-    names = ", ".join(path.name for path in found[:4])
+    names = ", ".join(path.name for path in files[:4])
     raise ArtifactError(
         f"{directory}: has {names}, and it is unclear which of them its texts were cut with; leave "
         "one, or one for each language with its code in the name (spm.en.model, or source.spm)"
@@ -170,14 +170,14 @@ def read_model(
     decoding: DecodingConfig = DECODING,
 ) -> ForeignModel:
     """Reads the weights of a model, of which all must be known, and the tokenizer beside it."""
-    given = _around_stacks(names, reader, config, sides)
+    outer_weights = _around_stacks(names, reader, config, sides)
     tables = positions or {side: reader.take(name) for side, name in names.positions.items()}
     for side, table in tables.items():
         rows = table.reshape(len(table), -1)[: config.max_positions]
-        given[f"{side}_input.positions.table"] = rows
+        outer_weights[f"{side}_input.positions.table"] = rows
     read = partial(_take_or_zeros, reader) if names.lacks_biases else reader.take
     n_pieces = len(sides[1].pieces)
-    weights = build_weights(config, n_pieces, names.layers, read, given, reader.where)
+    weights = build_weights(config, n_pieces, names.layers, read, outer_weights, reader.where)
     reader.check_all_taken()
     tokenizer, texts, notes = read_tokenizer(directory, languages, sides)
     return ForeignModel(
@@ -200,27 +200,27 @@ def _around_stacks(
     sides: tuple[VocabularyOrder, VocabularyOrder],
 ) -> dict[str, Weight]:
     """Reads embeddings and the output layer; a matrix that is shared may have several names."""
-    given: dict[str, Weight] = {}
+    weights: dict[str, Weight] = {}
 
-    def rows(some: list[str], side: VocabularyOrder) -> Weight:
-        there = [name for name in some if name in reader] or some[:1]
+    def rows(names: list[str], side: VocabularyOrder) -> Weight:
+        there = [name for name in names if name in reader] or names[:1]
         return vocabulary_rows(reader.take_first(there), side, reader.where, there[0])
 
     source, target, output = [names.source], [names.target], [names.output]
     if config.tied_embeddings == "all":
-        given["source_embedding.weight"] = rows([*source, *target, *output], sides[1])
+        weights["source_embedding.weight"] = rows([*source, *target, *output], sides[1])
     else:
         # without a vocabulary of its own, the source's matrix may have the target's name
         has_own = config.source_vocab_size > 0
         also = ([], []) if has_own else (target, source)
         tied = output if config.tied_embeddings == "decoder" else []
-        given["source_embedding.weight"] = rows([*source, *also[0]], sides[0 if has_own else 1])
-        given["target_embedding.weight"] = rows([*target, *also[1], *tied], sides[1])
+        weights["source_embedding.weight"] = rows([*source, *also[0]], sides[0 if has_own else 1])
+        weights["target_embedding.weight"] = rows([*target, *also[1], *tied], sides[1])
     if config.tied_embeddings == "none":
-        given["output_projection.weight"] = rows(output, sides[1])
+        weights["output_projection.weight"] = rows(output, sides[1])
     bias = names.output_bias
-    given["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
-    return given
+    weights["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
+    return weights
 
 
 def _take_or_zeros(reader: Reader, name: str) -> Array:

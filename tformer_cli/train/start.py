@@ -266,8 +266,8 @@ def _completed(
         if any(kind == name and not row.has_labels for name, row in TASKS.items()):
             raise StructureError(
                 "model.from",
-                f'{name} is {TASKS[settings.task].one}, but task.kind is "{kind}"; name another '
-                "model, or a recipe for such a one",
+                f'{name} is {TASKS[settings.task].singular}, but task.kind is "{kind}"; name '
+                "another model, or a recipe for such a one",
             )
     conflicts = _conflicts(tables, settings, name, free)
     yielding = [] if kept is None else [key for key in conflicts if key not in kept]

@@ -29,15 +29,15 @@ def test_the_formats_agree(classifier, texts):
     known = {label.replace("\t", " ") for label in LABELS}
     assert {label for label in labels if label} <= known
     records = records_of("classify", classifier, "-i", texts, "-q", "--format", "jsonl", "--top", 0)
-    assert [(one["label"] or "").replace("\t", " ") for one in records] == labels
-    for one in records:
-        if one["label"] is None:
-            assert (one["probability"], one["probabilities"]) == (None, {})
+    assert [(record["label"] or "").replace("\t", " ") for record in records] == labels
+    for record in records:
+        if record["label"] is None:
+            assert (record["probability"], record["probabilities"]) == (None, {})
             continue
-        shares = list(one["probabilities"].values())
-        assert set(one["probabilities"]) == set(LABELS)
+        shares = list(record["probabilities"].values())
+        assert set(record["probabilities"]) == set(LABELS)
         assert shares == sorted(shares, reverse=True)
-        assert one["probability"] == shares[0]
+        assert record["probability"] == shares[0]
         assert sum(shares) == pytest.approx(1.0)
     table = output_of("classify", classifier, "-i", texts, "-q", "--format", "tsv", "--top", 2)
     cells = [line.split("\t") for line in table.removesuffix("\n").split("\n")]
@@ -67,8 +67,8 @@ def test_labels_are_evaluated(classifier, tmp_path):
     texts.write_text("".join(f"{line}\n" for line in LINES * 2))
     predicted = output_of("classify", classifier, "-i", texts, "-q").replace("no good", "no\tgood")
     predicted = predicted.removesuffix("\n").split("\n")
-    others = [next(label for label in LABELS if label != one) for one in predicted]
-    right.write_text("".join(f"{one}\n" for one in (*predicted[:6], *others[6:])))
+    others = [next(label for label in LABELS if label != guess) for guess in predicted]
+    right.write_text("".join(f"{label}\n" for label in (*predicted[:6], *others[6:])))
     arguments = ["evaluate", classifier, "-i", texts, "--reference", right, "-q"]
     record = record_of(*arguments, "--format", "json", "-o", given)
     assert given.read_text().removesuffix("\n").split("\n") == predicted
@@ -119,7 +119,7 @@ def test_texts_begin_with_their_prompts_in_every_format(language_model):
     prompts = ("A man", "the street", "word " * 60)
     texts = lines_of("generate", language_model, *prompts, "-q")
     records = records_of("generate", language_model, *prompts, "-q", "--format", "jsonl")
-    assert [one["prompt"] + one["text"] for one in records[:2]] == texts[:2]
+    assert [record["prompt"] + record["text"] for record in records[:2]] == texts[:2]
     assert [text.startswith(prompt) for text, prompt in zip(texts, prompts, strict=True)][:2] == [
         True,
         True,
@@ -137,7 +137,7 @@ def test_prompts_that_are_arguments_keep_line_ends(language_model):
 
 def test_several_texts_are_listed_in_jsonl(language_model):
     record = record_of("generate", language_model, "A", "-q", "--n-best", 3, "--format", "jsonl")
-    assert len({one["text"] for one in record["texts"]}) == 3
+    assert len({text["text"] for text in record["texts"]}) == 3
     assert record["texts"][0]["text"] == record["text"]
 
 

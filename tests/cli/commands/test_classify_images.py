@@ -55,13 +55,13 @@ def test_a_label_for_each_name_whatever_is_beside_it(images, photos, tmp_path):
     lines.write_text("\n".join([*names, "", names[0]]) + "\n")
     whole = output_of("classify", images, "-i", lines, "-q", "--format", "jsonl", "--top", 0)
     records = [json.loads(line) for line in whole.splitlines()]
-    assert [one["text"] for one in records] == [*names, "", names[0]]
+    assert [record["text"] for record in records] == [*names, "", names[0]]
     assert records[6]["label"] is None
     assert records[7]["probabilities"] == records[0]["probabilities"]
     done = run("classify", images, *names)
     assert done.exit_code == 0, done.stderr
     assert "is being used as text" not in done.stderr
-    assert done.stdout.splitlines() == [one["label"] for one in records[:6]]
+    assert done.stdout.splitlines() == [record["label"] for record in records[:6]]
     assert output_of("classify", images, "--images", photos, "-q") == done.stdout
 
 
@@ -98,10 +98,10 @@ def test_labels_of_images_are_scored(images, photos, tmp_path):
     scored = output_of("score", images, "--images", photos, "-q", "--format", "jsonl")
     records = [json.loads(line) for line in scored.splitlines()]
     names = sorted(map(str, photos.rglob("*.png")))
-    assert [one["text"] for one in records] == names
-    assert [one["label"] for one in records] == ["ant"] * 3 + ["bee"] * 3
+    assert [record["text"] for record in records] == names
+    assert [record["label"] for record in records] == ["ant"] * 3 + ["bee"] * 3
     loss = json.loads(output_of("evaluate", images, "--images", photos, "--format", "json", "-q"))
-    values = [one["log_probability"] for one in records]
+    values = [record["log_probability"] for record in records]
     assert loss["loss"] == pytest.approx(-sum(values) / 6)
     (tmp_path / "names").write_text("".join(f"{name}\n" for name in names))
     (tmp_path / "labels").write_text("ant\n" * 3 + "bee\n" * 3)
@@ -143,7 +143,9 @@ def test_a_vector_for_each_image_whatever_is_beside_it(images, photos, tmp_path)
     assert (tmp_path / "c.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
     of_python = load(images).embed(names, unit_length=True)
     lengths = np.linalg.norm(many[:6], axis=1, keepdims=True)
-    assert np.abs(np.array([one.vector for one in of_python]) - many[:6] / lengths).max() <= 1e-6
+    assert (
+        np.abs(np.array([image.vector for image in of_python]) - many[:6] / lengths).max() <= 1e-6
+    )
 
 
 def test_a_pooling_that_the_model_has_not_is_refused(tmp_path):
@@ -165,11 +167,11 @@ def test_python_gives_paths_and_arrays(images, photos):
     expected = [json.loads(line)["probabilities"] for line in shown.splitlines()]
     for given in (by_number, map(str, by_number), arrays, iter(arrays)):
         found = list(loaded.classify(given))
-        assert [dict(one.labels) for one in found] == expected
+        assert [dict(image.labels) for image in found] == expected
     gray = picture("L", (5, 7))[0][..., 0]
     assert len(list(loaded.classify([gray, gray[..., None], *arrays[:1]], buffer_lines=1))) == 3
-    vectors = [one.vector.tolist() for one in loaded.embed(arrays)]
-    assert vectors == [one.vector.tolist() for one in loaded.embed(by_number)]
+    vectors = [image.vector.tolist() for image in loaded.embed(arrays)]
+    assert vectors == [image.vector.tolist() for image in loaded.embed(by_number)]
     (of_path,), (of_array,) = loaded.heads(by_number[:1]), loaded.heads(arrays[:1])
     for head in of_path.heads:
         assert np.array_equal(of_path.captured.weights(head), of_array.captured.weights(head))

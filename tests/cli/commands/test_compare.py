@@ -93,7 +93,7 @@ def test_the_order_the_baseline_and_the_metrics_are_as_asked():
 
 def test_metrics_may_be_separated_by_commas():
     found = json.loads(compare(*SYSTEMS, "--metric", "ter, chrf", "--format", "json").stdout)
-    assert [one["name"] for one in found["test_sets"][0]["metrics"]] == ["TER", "chrF2"]
+    assert [metric["name"] for metric in found["test_sets"][0]["metrics"]] == ["TER", "chrF2"]
 
 
 def test_one_system_is_scored_alone():
@@ -118,8 +118,8 @@ def test_a_copy_of_the_baseline_is_said_to_be_one_and_not_marked():
     assert lines[8] == "No p for same: no sentence differs from the baseline."
     (found,) = json.loads(compare(*copied, "--format", "json").stdout)["test_sets"]
     scores = found["metrics"][0]["scores"]
-    assert [one["equals_baseline"] for one in scores] == [None, True, False]
-    assert [one["p_value"] for one in scores] == [None, None, 1 / 1001]
+    assert [score["equals_baseline"] for score in scores] == [None, True, False]
+    assert [score["p_value"] for score in scores] == [None, None, 1 / 1001]
     short = ("evaluate", "--reference", "ref", "--hypothesis", "a", "--baseline")
     for name, reason in (("a", "no sentence differs from the baseline"), ("b", "")):
         record = json.loads(run_here(*short, name, "--format", "json").stdout)["bleu"]
@@ -216,13 +216,14 @@ def labels(here, classifier):
     """Texts, their right labels, and those of the classifier and of nobody."""
     texts = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A dog."] * 5
     given = [
-        one.label for one in classify_lines(open_model(classifier, "classify", device="cpu"), texts)
+        result.label
+        for result in classify_lines(open_model(classifier, "classify", device="cpu"), texts)
     ]
     names = read_config(classifier).labels
-    right = [one if number % 3 else names[0] for number, one in enumerate(given)]
+    right = [label if number % 3 else names[0] for number, label in enumerate(given)]
     for name, lines in (("t", texts), ("right", right), ("mine", given), ("none", ["?"] * 20)):
         Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return sum(one == answer for one, answer in zip(given, right, strict=True))
+    return sum(label == answer for label, answer in zip(given, right, strict=True))
 
 
 def test_labels_of_files_and_models_are_compared(labels, classifier):
@@ -231,7 +232,7 @@ def test_labels_of_files_and_models_are_compared(labels, classifier):
     assert (done.exit_code, done.stderr) == (0, "")
     record = json.loads(done.stdout)
     assert record["schema"] == "tformer.comparelabels/1"
-    assert [one["name"] for one in record["systems"]] == ["none", "mine", "model"]
+    assert [system["name"] for system in record["systems"]] == ["none", "mine", "model"]
     none, mine, model = record["systems"]
     assert none["measures"][0]["value"] == 0.0
     assert mine["measures"][0]["value"] == 5.0 * labels

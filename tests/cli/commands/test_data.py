@@ -55,8 +55,8 @@ def test_check_counts_shows_and_names_the_command_that_mends(noisy, tmp_path):
     report = record_of("check", "a.en", "a.fr", "--only", CHECKS, "--format", "json")
     assert (report["schema"], report["pairs"], report["dropped"]) == ("tformer.datacheck/1", N, 4)
     assert report["languages"] == ["en", "fr"]
-    found = {one["check"]: one for one in report["checks"]}
-    assert {name: one["pairs"] for name, one in found.items()} == dict.fromkeys(
+    found = {check["check"]: check for check in report["checks"]}
+    assert {name: check["pairs"] for name, check in found.items()} == dict.fromkeys(
         CHECKS.split(","), 1
     )
     assert found["duplicate"]["examples"] == [
@@ -133,13 +133,13 @@ def test_clean_keeps_lines_in_order_and_says_why_each_other_was_dropped(noisy, t
     assert read(tmp_path / "out/a.en") == [noisy[n][0] for n in kept]
     assert read(tmp_path / "out/a.fr") == [noisy[n][1] for n in kept]
     dropped = [json.loads(line) for line in read(tmp_path / "out/dropped.jsonl")]
-    assert [(one["line"], one["checks"]) for one in dropped] == [
+    assert [(pair["line"], pair["checks"]) for pair in dropped] == [
         (11, {"empty": "source blank"}),
         (12, {"markup": "source has <p>"}),
         (13, {"duplicate": "as line 1"}),
         (14, {"invisible": "target has the character U+0007"}),
     ]
-    assert [(one["source"], one["target"]) for one in dropped] == [noisy[n] for n in range(10, 14)]
+    assert [(row["source"], row["target"]) for row in dropped] == [noisy[n] for n in range(10, 14)]
     report = json.loads((tmp_path / "out/report.json").read_text())
     assert (report["pairs"], report["kept"], report["dropped"]) == (N, N - 4, 4)
     assert "kept 56 of 60 pairs" in result.stderr
@@ -164,7 +164,7 @@ def test_tables_keep_all_their_columns_and_fields(noisy, tmp_path):
     with gzip.open("a.jsonl.gz", "wt") as file:
         file.writelines(line + "\n" for line in lines)
     output_of("dedupe", "a.jsonl.gz", "--source-field", "t.en", "--target-field", "t.fr", "-o", "d")
-    assert read(tmp_path / "d/a.jsonl") == [one for n, one in enumerate(lines) if n not in (5, 13)]
+    assert read(tmp_path / "d/a.jsonl") == [row for n, row in enumerate(lines) if n not in (5, 13)]
     assert json.loads(read(tmp_path / "d/dropped.jsonl")[0])["line"] == 14
 
 
@@ -201,7 +201,7 @@ def test_near_duplicates_are_dropped_where_they_are_asked_for(tmp_path, monkeypa
     assert dropped["line"] == 3
     assert re.fullmatch(r"[789]\d% like line 1", dropped["checks"]["near-duplicate"])
     report = record_of("check", "a.tsv", "--near", "--format", "json")
-    found = {one["check"]: one["pairs"] for one in report["checks"]}
+    found = {check["check"]: check["pairs"] for check in report["checks"]}
     assert (found["near-duplicate"], found["repeated-target"]) == (1, 1)
 
 
@@ -211,7 +211,7 @@ def test_held_out_sentences_of_either_side_are_dropped(noisy, tmp_path):
     held_out = ["--held-out", "test.en", "--held-out", "test.tsv"]
     run("dedupe", "a.en", "a.fr", "-o", "out", *held_out)
     dropped = [json.loads(line) for line in read(tmp_path / "out/dropped.jsonl")]
-    reasons = {one["line"]: list(one["checks"]) for one in dropped}
+    reasons = {pair["line"]: list(pair["checks"]) for pair in dropped}
     assert reasons == {4: ["held-out"], 6: ["held-out"], 13: ["duplicate"]}
 
 
@@ -274,14 +274,14 @@ def test_split_keeps_what_is_nearly_the_same_together_where_it_is_asked_for(tmp_
         train, test = (read(tmp_path / f"out/{name}.en") for name in ("train", "test"))
         assert sorted(train + test) == sorted(read(tmp_path / "a.en"))
         n_apart[bool(near)] = len(
-            {one.removesuffix(" today") for one in test}
-            & {one.removesuffix(" today") for one in train}
+            {text.removesuffix(" today") for text in test}
+            & {text.removesuffix(" today") for text in train}
         )
     assert n_apart == {False: n_apart[False], True: 0}
     assert n_apart[False] > 100
     options = ["--near", "--held-out", "out/test.en", "--held-out", "out/test.fr"]
     result = run("check", "out/train.en", "out/train.fr", *options, "--format", "json", "-q")
-    found = {one["check"]: one["pairs"] for one in json.loads(result.stdout)["checks"]}
+    found = {check["check"]: check["pairs"] for check in json.loads(result.stdout)["checks"]}
     assert found["held-out"] == 0
 
 
@@ -290,8 +290,8 @@ def test_texts_that_are_nearly_the_same_stay_together(tmp_path, monkeypatch):
     write("a.txt", [source for source, _ in with_variants(200)])
     output_of("split", "a.txt", "-o", "out", "--valid", 0, "--test", 200, "--near")
     train, test = (read(tmp_path / f"out/{name}.txt") for name in ("train", "test"))
-    assert {f"{one} today" for one in train}.isdisjoint(test)
-    assert {f"{one} today" for one in test}.isdisjoint(train)
+    assert {f"{text} today" for text in train}.isdisjoint(test)
+    assert {f"{text} today" for text in test}.isdisjoint(train)
     refused = run("split", "a.txt", "-o", "new", "--valid", 0, "--test", 99, "--near")
     assert refused.exit_code == 2
     assert refused.stderr.endswith("; hold out fewer, or omit --near\n")
@@ -308,7 +308,7 @@ def test_what_is_nearly_the_same_as_held_out_is_found_where_it_is_asked_for(tmp_
     for name in ("dedupe", "clean"):
         output_of(name, *command, "--near")
         dropped = map(json.loads, read(tmp_path / "out/dropped.jsonl"))
-        reasons = {one["line"]: one["checks"]["held-out"] for one in dropped}
+        reasons = {pair["line"]: pair["checks"]["held-out"] for pair in dropped}
         assert reasons.keys() == {1, 3}
         assert re.fullmatch(r"target is [89]\d% like a held-out sentence", reasons[1])
         assert re.fullmatch(r"source is [89]\d% like a held-out sentence", reasons[3])
@@ -319,7 +319,7 @@ def test_what_is_nearly_the_same_as_held_out_is_found_where_it_is_asked_for(tmp_
     write("valid.tsv", [f"{pairs[1][0]}\tother"])
     result = run("check", "mine.toml", "--near", "--only", "held-out", "--format", "json", "-q")
     (found, _) = json.loads(result.stdout)["checks"]
-    assert [one["line"] for one in found["examples"]] == [2]
+    assert [example["line"] for example in found["examples"]] == [2]
 
 
 def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
@@ -333,8 +333,8 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
     result = run("check", "mine.toml", "--format", "json", "--only", "held-out,duplicate")
     report = json.loads(result.stdout)
     found = {
-        one["check"]: [(e["corpus"], e["line"], e["why"]) for e in one["examples"]]
-        for one in report["checks"]
+        check["check"]: [(e["corpus"], e["line"], e["why"]) for e in check["examples"]]
+        for check in report["checks"]
     }
     assert found["held-out"] == [("a.en, a.fr", 21, "a held-out file has the source or the target")]
     assert found["duplicate"] == [
@@ -388,11 +388,11 @@ def test_a_clean_that_was_killed_anywhere_resumes_to_the_same_bytes(
     judged = []
 
     def counting(*arguments):
-        for one in judge(*arguments):
+        for verdict in judge(*arguments):
             if len(judged) == stop_at:
                 raise KeyboardInterrupt
-            judged.append(one)
-            yield one
+            judged.append(verdict)
+            yield verdict
 
     monkeypatch.setattr("tformer_cli.quality.clean_data.judge", counting)
     for stops in ((5,), (8,), (13, 21), (30, 30, 59)):
@@ -477,7 +477,7 @@ REVIEWS = [
 
 def checked(*args):
     report = record_of("check", *args, "--format", "json")
-    found = {one["check"]: [e["line"] for e in one["examples"]] for one in report["checks"]}
+    found = {check["check"]: [e["line"] for e in check["examples"]] for check in report["checks"]}
     return report, {name: lines for name, lines in found.items() if lines}
 
 
@@ -522,7 +522,7 @@ def test_texts_with_labels_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     output_of("clean", *given, "-o", "c")
     assert read(tmp_path / "c/r.tsv") == [REVIEWS[0], REVIEWS[2]]
     dropped = [json.loads(line) for line in read(tmp_path / "c/dropped.jsonl")]
-    assert [(one["line"], one["label"], list(one["checks"])) for one in dropped][:2] == [
+    assert [(pair["line"], pair["label"], list(pair["checks"])) for pair in dropped][:2] == [
         (2, "bad", ["duplicate"]),
         (4, "good", ["empty"]),
     ]
@@ -608,7 +608,7 @@ def test_columns_and_sides_are_called_what_they_are(tmp_path, monkeypatch):
 @pytest.mark.parametrize("ending", ["parquet", "csv", "arrow"])
 def test_what_is_kept_of_a_table_of_a_dataset_is_its_rows(noisy, tmp_path, ending):
     names = [f"a{number}" for number in range(N)]
-    rows = {"id": names, "en": [one for one, _ in noisy], "fr": [other for _, other in noisy]}
+    rows = {"id": names, "en": [pair[0] for pair in noisy], "fr": [pair[1] for pair in noisy]}
     write_table(tmp_path / f"t.{ending}", rows)
     fields = ["--source-field", "en", "--target-field", "fr"]
     report = record_of("check", f"t.{ending}", *fields, "--only", CHECKS)
@@ -619,7 +619,7 @@ def test_what_is_kept_of_a_table_of_a_dataset_is_its_rows(noisy, tmp_path, endin
     kept = [json.loads(line) for line in read(tmp_path / "out/t.jsonl")]
     assert kept == [dict(zip(rows, row, strict=True)) for row in whole_rows(rows)]
     dropped = [json.loads(line) for line in read(tmp_path / "out/dropped.jsonl")]
-    assert [one["line"] for one in dropped] == [11, 12, 13, 14]
+    assert [pair["line"] for pair in dropped] == [11, 12, 13, 14]
     # the rows are read as the lines of JSON that they become
     again = run("check", "out/t.jsonl", *fields, "--only", CHECKS)
     assert json.loads(again.stdout)["dropped"] == 0
@@ -685,7 +685,7 @@ def test_the_command_that_mends_drops_what_was_found(noisy, tmp_path):
     output_of(*command.split()[2:])
     cleaned = json.loads((tmp_path / "cleaned/report.json").read_text())
     assert (cleaned["pairs"], cleaned["dropped"]) == (N, report["dropped"])
-    found = {one["check"]: one["pairs"] for one in report["checks"] if one["drops"]}
+    found = {check["check"]: check["pairs"] for check in report["checks"] if check["drops"]}
     assert cleaned["checks"] == found
     assert found["score"] == 1
     assert found["held-out"] > 0
@@ -709,7 +709,7 @@ def test_lines_that_are_no_pairs_are_dropped_with_the_reason(tmp_path, monkeypat
     }.items():
         report = record_of("check", name, "-q")
         assert report["checks"][0]["check"] == "malformed"
-        assert [one["line"] for one in report["checks"][0]["examples"]] == [5, 8]
+        assert [example["line"] for example in report["checks"][0]["examples"]] == [5, 8]
         assert report["checks"][0]["examples"][0]["why"] == why
         output_of("clean", name, "-o", f"o-{name}")
         kept = read(tmp_path / f"o-{name}" / name.replace("parquet", "jsonl"))

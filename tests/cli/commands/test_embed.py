@@ -62,7 +62,7 @@ def test_the_formats_agree(bert, texts, tmp_path):
     output_of("embed", ours, "-i", texts, "-q", "-o", other)
     assert np.array_equal(load_file(other)["vectors"], array)
     found = records_of("embed", ours, "-i", texts, "-q", "--format", "jsonl")
-    assert [one["vector"] is None for one in found] == [False, True, True, False, False, False]
+    assert [row["vector"] is None for row in found] == [False, True, True, False, False, False]
 
 
 def test_pooling_and_length_are_as_asked(bert, tmp_path):

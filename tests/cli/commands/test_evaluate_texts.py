@@ -43,7 +43,7 @@ def test_scores_are_those_of_every_token(language_model, text, kind, window, str
     )
     values = [value for row in found for value in row]
     total = -sum(values)
-    n_bytes = sum(len(one) + 1 for one in texts)
+    n_bytes = sum(len(line) + 1 for line in texts)
     assert record == {
         "tokens": len(values),
         "bytes": n_bytes,

@@ -45,14 +45,14 @@ def expected_candidates(masked, line):
     ids = [begin, *ids[1:], end]
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([ids])).logits[0]
-    places = [n for n, one in enumerate(ids) if one == tokenizer.token_to_id(mask)]
+    places = [n for n, token_id in enumerate(ids) if token_id == tokenizer.token_to_id(mask)]
     return [logits[place].double().softmax(0) for place in places]
 
 
 def test_candidates_are_those_of_transformers(masked):
     records = records_of("fill", masked[0], *LINES, "-q", "--format", "jsonl", "--top", 4)
-    assert [one["text"] for one in records] == LINES
-    assert [len(one["gaps"]) for one in records] == [1, 2, 0, 0, 2]
+    assert [record["text"] for record in records] == LINES
+    assert [len(record["gaps"]) for record in records] == [1, 2, 0, 0, 2]
     tokenizer = masked[2]
     never = {*encoders.SPECIAL, *encoders.BYTE_SPECIAL}
     kept = [n for piece, n in tokenizer.get_vocab().items() if piece not in never]
@@ -61,7 +61,7 @@ def test_candidates_are_those_of_transformers(masked):
             continue
         for gap, shares in zip(record["gaps"], expected_candidates(masked, line), strict=True):
             allowed = sorted((float(shares[n]) for n in kept), reverse=True)
-            assert [one["probability"] for one in gap] == pytest.approx(allowed[:4], rel=1e-4)
+            assert [piece["probability"] for piece in gap] == pytest.approx(allowed[:4], rel=1e-4)
 
 
 def test_the_formats_agree(masked):
@@ -73,7 +73,7 @@ def test_the_formats_agree(masked):
     table = lines_of("fill", masked[0], *LINES, "-q", "--format", "tsv", "--top", 2)
     assert [len(line.split("\t")) for line in table] == [6, 10, 2, 2, 10]
     records = records_of("fill", masked[0], *LINES, "-q", "--format", "jsonl")
-    assert [one["filled"] for one in records] == lines
+    assert [record["filled"] for record in records] == lines
 
 
 def test_a_gap_behind_what_the_model_takes_stays(masked):

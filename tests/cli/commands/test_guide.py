@@ -80,12 +80,12 @@ def test_every_shipped_guide_is_listed_and_printed(topic):
     result = run(topic)
     assert result.exit_code == 0
     lines = (FOLDER / f"{topic}.md").read_text(encoding="utf-8").splitlines()
-    assert result.stdout.splitlines() == [one for one in lines if not one.startswith("<!--")]
-    (one,) = [guide for guide in guides() if guide.topic == topic]
+    assert result.stdout.splitlines() == [line for line in lines if not line.startswith("<!--")]
+    (entry,) = [guide for guide in guides() if guide.topic == topic]
     assert topic in ORDER
-    assert one.title
-    assert one.summary
-    assert not set("`*[]") & set(one.summary)
+    assert entry.title
+    assert entry.summary
+    assert not set("`*[]") & set(entry.summary)
 
 
 def on_terminal(folder, *arguments, **environment):

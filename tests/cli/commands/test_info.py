@@ -29,7 +29,7 @@ def trained(model, tmp_path_factory):
     path = tmp_path_factory.mktemp("trained") / "run"
     shutil.copytree(model, path)
     (path / "recipe.toml").write_text(load_recipe("quickstart").to_toml(), encoding="utf-8")
-    (path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in REPORTS))
+    (path / "metrics.jsonl").write_text("".join(json.dumps(report) + "\n" for report in REPORTS))
     (path / "checkpoints").mkdir()
     (path / "checkpoints" / "big").write_bytes(bytes(3 << 20))
     return path

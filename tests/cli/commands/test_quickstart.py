@@ -18,8 +18,8 @@ def test_the_next_commands_name_the_run_and_the_page():
     assert "my/run/heads.html" in lines[0]
     assert any("tformer translate my/run" in line for line in lines)
     assert any("tformer inspect-heads my/run" in line for line in lines)
-    for one in QUICKSTARTS.values():
-        last = one.next_commands(Path("my/run"), Path("my/run/heads.html"))[-1]
+    for quickstart in QUICKSTARTS.values():
+        last = quickstart.next_commands(Path("my/run"), Path("my/run/heads.html"))[-1]
         assert last.startswith("  tformer serve my/run --open ")
 
 
@@ -57,7 +57,7 @@ def test_a_run_of_another_recipe_names_what_quickstart_has(tmp_path):
 
 def test_every_quickstart_can_be_asked_for_and_has_a_recipe_and_a_test_of_its_own():
     assert get_args(Task) == tuple(QUICKSTARTS)
-    assert {load_recipe(one.recipe).task.kind for one in QUICKSTARTS.values()} == set(TESTS)
+    assert {load_recipe(row.recipe).task.kind for row in QUICKSTARTS.values()} == set(TESTS)
 
 
 @pytest.mark.parametrize("width", [40, 80])

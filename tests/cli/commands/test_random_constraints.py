@@ -61,31 +61,33 @@ def test_constraints_are_satisfied_or_reported(tmp_path, algorithm, longest, bea
         *((source, phrase(dice), "ban") for source in dice.sample(WORDS, 4)),
         ("", dice.choice(WORDS), "ban"),
     ]
-    (tmp_path / "glossary").write_text("".join("\t".join(one) + "\n" for one in glossary))
+    (tmp_path / "glossary").write_text("".join("\t".join(row) + "\n" for row in glossary))
     lengths = dice.choices((0, 3, 8, 80), weights=(2, 48, 48, 2), k=N_LINES)
     sources = [" ".join(dice.choices(WORDS, k=length)) for length in lengths]
     options = ["--beam-size", beam_size, "--max-length", longest, "--format", "jsonl", "-q"]
     command = ["translate", model, *options]
     spoken = records_of(*command, stdin="".join(f"{source}\n" for source in sources))
-    demands = [own_constraints(dice, one["translation"]) for one in spoken]
+    demands = [own_constraints(dice, record["translation"]) for record in spoken]
     given = [
         {"source": source, "required": required, "banned": banned, "id": number}
         for number, (source, (required, banned)) in enumerate(zip(sources, demands, strict=True))
     ]
     command += ["--input-format", "jsonl", "--glossary", tmp_path / "glossary"]
-    found = records_of(*command, stdin="".join(f"{json.dumps(one)}\n" for one in given))
-    assert [(one["index"], one["id"], one["source"]) for one in found] == [
+    found = records_of(*command, stdin="".join(f"{json.dumps(record)}\n" for record in given))
+    assert [(record["index"], record["id"], record["source"]) for record in found] == [
         (number, number, source) for number, source in enumerate(sources)
     ]
     n_satisfied = n_required = 0
     for record, free, (required, banned) in zip(found, spoken, demands, strict=True):
         source, said = record["source"], record["translation"]
-        called = [one for one in glossary if source and (not one[0] or stands_in(source, one[0]))]
-        required = {*required, *(one[1] for one in called if len(one) == 2)}
-        banned = {*banned, *(one[1] for one in called if len(one) == 3)}
+        called = [
+            entry for entry in glossary if source and (not entry[0] or stands_in(source, entry[0]))
+        ]
+        required = {*required, *(entry[1] for entry in called if len(entry) == 2)}
+        banned = {*banned, *(entry[1] for entry in called if len(entry) == 3)}
         wrong, was_wrong = (
-            {one for one in required if not stands_in(text, one)}
-            | {one for one in banned if stands_in(text, one)}
+            {words for words in required if not stands_in(text, words)}
+            | {words for words in banned if stands_in(text, words)}
             for text in (said, free["translation"])
         )
         assert set(record.get("unsatisfied", [])) == wrong, record

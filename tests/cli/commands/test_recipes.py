@@ -136,7 +136,7 @@ def test_strings_have_answers_and_gold(tmp_path, task, first, answer, gold):
             assert target.split() == sorted(string.split())
         else:
             assert target == ("odd" if sum(map(int, string.split())) % 2 else "even")
-            assert len(places.split()) == sum(int(one) % 2 for one in string.split())
+            assert len(places.split()) == sum(int(number) % 2 for number in string.split())
 
 
 def test_every_built_in_corpus_can_be_asked_for():

@@ -56,9 +56,9 @@ def test_a_separator_in_a_text_is_part_of_it_or_refused(model, files):
     text = "the ||| street"
     target = files[1].with_name("one.txt")
     target.write_text(f"{text}\n")
-    one = files[1].with_name("source.txt")
-    one.write_text(f"{SOURCE[0]}\n")
-    forced = lines_of("score", model, "-i", one, "--target-file", target, "-q")[0]
+    source = files[1].with_name("source.txt")
+    source.write_text(f"{SOURCE[0]}\n")
+    forced = lines_of("score", model, "-i", source, "--target-file", target, "-q")[0]
     for rest in ("lm= -1 ||| -1", "lm= -1 ||| -1e-5 ||| 0-0"):
         found = scored(text, rest).stdout
         assert found.startswith(f"0 ||| the | | | street ||| lm= -1 ForcedLogProbability= {forced}")
@@ -74,10 +74,10 @@ def test_a_field_of_a_hypothesis_replaces_none_of_its_line(model, files):
     options = ("score", model, "--source", files[0], "--n-best-file", "-", "--quiet")
     found = record_of(*options, stdin=json.dumps({**record, "hypotheses": hypotheses}))
     assert {name: found[name] for name in record} == record
-    assert {"a", None} == {one.get("id") for one in found["hypotheses"]}
+    assert {"a", None} == {hypothesis.get("id") for hypothesis in found["hypotheses"]}
     alone = record_of(*options, stdin=json.dumps({**record, **hypotheses[1], "hypotheses": None}))
     assert alone["hypotheses"] is None
-    assert alone["score"] in [one["score"] for one in found["hypotheses"]]
+    assert alone["score"] in [hypothesis["score"] for hypothesis in found["hypotheses"]]
 
 
 def test_an_n_best_list_of_the_model_keeps_its_order_and_scores(model, files, tmp_path):
@@ -110,15 +110,15 @@ def test_the_tokens_of_an_n_best_list_are_scored_however_the_text_is_cut(model, 
     assert done.exit_code == 0, done.stderr
     assert "BPE dropout" not in done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["id"] for one in found] == [7, 7]
-    for record, one in zip(records, found, strict=True):
+    assert [record["id"] for record in found] == [7, 7]
+    for record, ranked in zip(records, found, strict=True):
         written = {tuple(h["token_ids"]): h["score"] for h in record["hypotheses"]}
-        scores = {tuple(h["token_ids"]): h["score"] for h in one["hypotheses"]}
+        scores = {tuple(h["token_ids"]): h["score"] for h in ranked["hypotheses"]}
         own = [ids for ids in written if list(ids) != letters[0]]
         assert [scores[ids] for ids in own] == pytest.approx([written[ids] for ids in own])
         assert list(scores.values()) == sorted(scores.values(), reverse=True)
-        assert one["translation"] == one["hypotheses"][0]["translation"]
-        assert one["score"] == one["hypotheses"][0]["score"]
+        assert ranked["translation"] == ranked["hypotheses"][0]["translation"]
+        assert ranked["score"] == ranked["hypotheses"][0]["score"]
     assert scores.keys() == written.keys()
     # the same text cut by the tokenizer has another score, which is said of such a model
     recipe = "[tokenizer]\nbpe_dropout = 0.1\n[training]\nmax_steps = 1\n"
@@ -179,7 +179,7 @@ def test_they_are_the_models_own(language_model, file):
 
 def test_their_sum_is_the_loss_of_evaluate(language_model, file):
     found = records_of("score", language_model, "-i", file, "-q", "--format", "jsonl")
-    records = [one for one in found if one["text"]]
+    records = [record for record in found if record["text"]]
     scores = record_of("evaluate", language_model, "--text", file, "-q", "--format", "json")
     assert sum(len(r["token_log_probabilities"]) for r in records) == scores["tokens"]
     total = -sum(r["log_probability"] for r in records)
@@ -270,7 +270,7 @@ def test_their_mean_is_the_loss_of_evaluate(classifier, tmp_path):
     texts.write_text("Two dogs run.\nA man sleeps.\nthe end\n")
     labels.write_text("good\nfair\ngood\n")
     given = ("-i", texts, "--target-file", labels, "-q", "--format", "jsonl")
-    values = [one["log_probability"] for one in records_of("score", classifier, *given)]
+    values = [record["log_probability"] for record in records_of("score", classifier, *given)]
     evaluated = record_of(
         "evaluate", classifier, "-i", texts, "--reference", labels, "--format", "json", "-q"
     )

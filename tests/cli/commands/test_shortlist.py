@@ -87,7 +87,7 @@ def test_given_links_are_counted_as_they_are(model, files):
             s, t = map(int, link.split("-"))
             words = f" {source.split()[s]}", f" {target.split()[t]}"
             pieces = [side.pieces(side.encode(word.strip())) for word in words]
-            counts.update((one, other) for one in pieces[0] for other in pieces[1])
+            counts.update((piece, other) for piece in pieces[0] for other in pieces[1])
     totals = Counter()
     for (source, _), count in counts.items():
         totals[source] += count

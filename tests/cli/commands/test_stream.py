@@ -13,7 +13,7 @@ import pytest
 from tests.commands import lines_of
 
 WORDS = ["dog", "two", "street", "a", "sleeps", "men", "snow", "12", "red", "who"]
-SOURCES = [f"{one} {other} {third}" for one in WORDS for other in WORDS for third in WORDS]
+SOURCES = [f"{first} {second} {third}" for first in WORDS for second in WORDS for third in WORDS]
 N_LINES = 100_000
 GROWTH_KIB = 16 << 10
 """More memory at the end than after a quarter of the lines is a leak."""

@@ -68,7 +68,7 @@ def test_two_files_become_three_sets_that_share_no_sentence(text, trained):
     directory, _ = trained
     for ending, file in ((".en", text[0]), (".fr", text[1])):
         sets = sets_of(directory / "data", ending)
-        assert Counter(line for one in sets.values() for line in one) == Counter(lines_of(file))
+        assert Counter(line for lines in sets.values() for line in lines) == Counter(lines_of(file))
         assert len(sets["valid"]) == len(sets["test"]) >= 8
         trained_on = HeldOut(sets["train"], near=True)
         # MinHash estimates: a pair or two at the border may stay
@@ -144,7 +144,7 @@ def test_what_lies_in_the_place_of_the_chosen_recipe_stays(text, tmp_path):
     (tmp_path / "folder/chosen.toml").mkdir(parents=True)
     for name in ("long", "folder"):
         refused("train", *text, "-o", tmp_path / name, *TINY, says=said)
-        assert [one.name for one in (tmp_path / name).iterdir()] == ["chosen.toml"]
+        assert [path.name for path in (tmp_path / name).iterdir()] == ["chosen.toml"]
     assert chosen.stat().st_size == (1 << 20) + 1
 
 
@@ -156,7 +156,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_choices_are_told(text,
         ("/dev/null/x", "data: cannot be written (not a directory)"),
     ):
         assert "chose" not in refused("train", *text, "-o", place, *TINY, says=said)
-    assert [one.name for one in tmp_path.iterdir()] == ["taken"]
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
 def test_overrides_decide_as_the_options_do(text, tmp_path):
@@ -233,7 +233,9 @@ def test_a_classifier_keeps_what_its_model_knows(labeled, zoo, tmp_path):
 def test_labels_first_are_no_texts(labeled, tmp_path):
     texts, labels, table = labeled
     swapped = tmp_path / "swapped.tsv"
-    swapped.write_text("".join("\t".join(one.split("\t")[::-1]) + "\n" for one in lines_of(table)))
+    swapped.write_text(
+        "".join("\t".join(line.split("\t")[::-1]) + "\n" for line in lines_of(table))
+    )
     for files, order in (((labels, texts), f"{texts} {labels}"), ((swapped,), "the column of te")):
         said = "the source has only 6 different lines, which look like labels; for a classifier g"
         refused("train", *files, "-o", tmp_path / "mine", says=said)
@@ -291,11 +293,11 @@ def test_a_table_of_pairs_is_split_too(text, tmp_path):
         f"test it: tformer evaluate 'a run' --source {columns[0]} --reference {columns[1]}"
     )
     recipe = load_recipe(str(tmp_path / "run" / "chosen.toml"))
-    assert [one.tsv for one in (*recipe.data.train, *recipe.data.valid)] == [
+    assert [pairs.tsv for pairs in (*recipe.data.train, *recipe.data.valid)] == [
         "train.tsv", "valid.tsv",
     ]  # fmt: skip
     assert Counter(
-        line for one in sets_of(tmp_path / "run/data", ".tsv").values() for line in one
+        line for lines in sets_of(tmp_path / "run/data", ".tsv").values() for line in lines
     ) == Counter(lines_of(table))
 
 
@@ -312,7 +314,7 @@ def written(folder, sources, targets):
 def test_text_of_near_copies_is_held_out_by_whole_sentences(tmp_path):
     frame = "the long and quite unremarkable sentence about the number {} in this corpus"
     sources = [frame.format(number) for number in range(300)]
-    report, is_near = written(tmp_path, sources, [one.upper() for one in sources])
+    report, is_near = written(tmp_path, sources, [source.upper() for source in sources])
     assert not is_near
     assert report.pairs == {"train": 276, "valid": 12, "test": 12}
 
@@ -332,7 +334,7 @@ def test_runs_of_several_seeds_are_scored_on_the_test_set(text, tmp_path):
     assert "p: the chance of such a difference from the first run" in done.stderr
     report = json.loads((directory / "seeds.json").read_text())
     assert report["runs"] == ["seed-1", "seed-3"]
-    assert [one["name"] for one in report["measures"]] == ["BLEU", "chrF2"]
+    assert [measure["name"] for measure in report["measures"]] == ["BLEU", "chrF2"]
     source, target = (str(directory / f"data/test.{code}") for code in ("en", "fr"))
     for place, seed in enumerate((1, 3)):
         recipe = load_recipe(str(directory / f"seed-{seed}" / "recipe.toml"))
@@ -341,13 +343,13 @@ def test_runs_of_several_seeds_are_scored_on_the_test_set(text, tmp_path):
             *("evaluate", directory / f"seed-{seed}", "-i", source, "--reference", target),
             *("--format", "json", "--device", "cpu"),
         )
-        values = [one["values"][place] for one in report["measures"]]
+        values = [measure["values"][place] for measure in report["measures"]]
         assert values == [found["bleu"]["score"], found["chrf"]["score"]]
-    for one in report["measures"]:
-        assert one["mean"] == pytest.approx(sum(one["values"]) / 2)
-        gap = one["values"][0] - one["values"][1]
-        assert one["deviation"] == pytest.approx(abs(gap) / 2**0.5)
-        assert one["p_values"][0] == 1.0
+    for measure in report["measures"]:
+        assert measure["mean"] == pytest.approx(sum(measure["values"]) / 2)
+        gap = measure["values"][0] - measure["values"][1]
+        assert measure["deviation"] == pytest.approx(abs(gap) / 2**0.5)
+        assert measure["p_values"][0] == 1.0
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
     assert output_of(*command) == shown
     after = {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}

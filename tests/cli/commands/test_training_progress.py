@@ -232,7 +232,7 @@ def test_a_kind_has_its_own_words(kind, names):
         view.notify(validation())
     shown = CODES.sub("", console.file.getvalue())
     assert ("1,000 pairs" in shown) == (kind == "translate")
-    every = {name for one in METRICS for name in kind_named(one).training.examples[1:4]}
+    every = {name for task in METRICS for name in kind_named(task).training.examples[1:4]}
     found = [word for word in re.findall(r"[a-z]+", shown) if word in every]
     assert list(dict.fromkeys(found)) == names
 

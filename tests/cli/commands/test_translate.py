@@ -177,9 +177,10 @@ def test_every_command_splits_the_same_lines(model, several_sentences, tmp_path)
     source = tmp_path / "a.en"
     source.write_text(f"{LINES[0]} {LINES[1]}\n\n{LINES[3]}\n")
     expected = run("translate", model, "-i", source).stdout
-    assert [one.text for one in load(model).translate(source.read_text().split("\n")[:3])] == (
-        expected.split("\n")[:3]
-    )
+    assert [
+        translation.text
+        for translation in load(model).translate(source.read_text().split("\n")[:3])
+    ] == (expected.split("\n")[:3])
     given = ("--source", source, "--reference", source, "-o", tmp_path / "a.fr")
     scored = run("evaluate", model, *given)
     assert (tmp_path / "a.fr").read_text() == expected
@@ -196,7 +197,7 @@ def test_alignments_of_sentences_are_of_the_whole_line(model, several_sentences)
     options = ("--format", "jsonl", "--alignments", "soft")
     rows = record_of("translate", model, line, *options)["alignment"]
     alone = records_of("translate", model, *LINES[:2], *options)
-    first, second = (one["alignment"] for one in alone)
+    first, second = (record["alignment"] for record in alone)
     n_first, n_second = len(first[0]) - 1, len(second[0]) - 1
     assert rows == [
         *([*row[:-1], *[0.0] * n_second, row[-1]] for row in first),
@@ -216,7 +217,7 @@ def test_lines_of_unseen_words_are_told_and_flagged(model, tmp_path):
         " do not trust the translation\n"
     )
     flags = [json.loads(line)["flags"] for line in done.stdout.splitlines()]
-    assert ["unseen" in one for one in flags] == [False, False, True, True]
+    assert ["unseen" in flag for flag in flags] == [False, False, True, True]
 
 
 def test_markup_is_told_once(model, tmp_path):

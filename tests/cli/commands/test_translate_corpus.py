@@ -61,7 +61,7 @@ def test_parts_are_those_of_translate(model, text, expected, tmp_path):
 
 def children(process):
     return [
-        int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()
     ]
 
 

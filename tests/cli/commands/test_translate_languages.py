@@ -51,7 +51,7 @@ def test_the_chosen_language_is_what_is_scored_and_translated(foreign):
     assert record["token_ids"] == sides.target.encode("A man")
     assert sides.target.pieces(sides.target.encode("A man"))[0] == "fra_Latn"
     other = [*CHOSEN[:-1], "eng"]
-    scores = [output_of(*given, *one) for one in (CHOSEN, other)]
+    scores = [output_of(*given, *languages) for languages in (CHOSEN, other)]
     assert scores[0] != scores[1]
 
 

@@ -158,7 +158,7 @@ def directory(tmp_path):
 def test_in_a_pipe_there_is_a_line_for_each_head(directory):
     result = run(directory, "--over-time")
     found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [one["id"] for one in found] == ["enc.0.0", "enc.1.0", "cross.0.0", "cross.0.1"]
+    assert [head["id"] for head in found] == ["enc.0.0", "enc.1.0", "cross.0.0", "cross.0.1"]
     assert found[0]["roles"] == ["broad", "previous", "previous", "previous"]
     assert found[0]["last_change"] == 10
     assert result.stderr == ""

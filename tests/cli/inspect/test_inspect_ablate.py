@@ -90,14 +90,14 @@ def test_the_table_shows_every_head_and_is_the_same_each_time(model, texts):
 def test_the_heads_without_which_a_sentence_is_translated_otherwise(model):
     text = SOURCE[1]
     whole, *others = records(run("inspect-ablate", model, "--changes", text, "--heads", "cross"))
-    assert [one["id"] for one in others] == ["cross.0.0", "cross.0.1", "cross.0"]
-    for one in others:
-        off = run("translate", model, "--heads", f"!{one['id']}", "--engine", "torch", text)
-        assert off.stdout.rstrip("\n") == one["translation"]
-        assert one["changes"] == (one["translation"] != whole["translation"])
+    assert [record["id"] for record in others] == ["cross.0.0", "cross.0.1", "cross.0"]
+    for record in others:
+        off = run("translate", model, "--heads", f"!{record['id']}", "--engine", "torch", text)
+        assert off.stdout.rstrip("\n") == record["translation"]
+        assert record["changes"] == (record["translation"] != whole["translation"])
     shown = run(
         "inspect-ablate", model, "--changes", text, "--heads", "cross", "--format", "text"
     ).stdout.splitlines()
-    changing = [f"!{one['id']}" for one in others if one["changes"]]
+    changing = [f"!{record['id']}" for record in others if record["changes"]]
     assert [line.split()[0] for line in shown[1:-1]] == changing
     assert shown[-1].startswith(f"{len(others) - len(changing)} other head")

@@ -140,11 +140,11 @@ def test_a_corpus_is_a_line_for_each_head_or_a_table(model, tmp_path):
     objects = [json.loads(line) for line in result.stdout.splitlines()]
     assert [o["id"] for o in objects][-1] == "cross.0.1"
     assert len(objects) == 8
-    for one in objects:
-        assert one["schema"] == "tformer.headstats/1"
-        assert one["n_sentences"] == 3
-        assert one["role"] == role_of(one["metrics"])
-        assert one["metrics"].keys() == one["ci95"].keys()
+    for head in objects:
+        assert head["schema"] == "tformer.headstats/1"
+        assert head["n_sentences"] == 3
+        assert head["role"] == role_of(head["metrics"])
+        assert head["metrics"].keys() == head["ci95"].keys()
     (tmp_path / "in").write_text(text)
     again = run(model, "--corpus", "-i", tmp_path / "in", "--quiet")
     assert again.stdout == result.stdout

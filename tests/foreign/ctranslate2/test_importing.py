@@ -112,15 +112,15 @@ def fill(spec, rng, options):
     def draw(*shape, around=0.0):
         return (around + 0.35 * rng.normal(size=shape)).astype(np.float32)
 
-    def linear(one, n, k, has_bias=True):
-        one.weight = draw(n, k)
+    def linear(matrix, n, k, has_bias=True):
+        matrix.weight = draw(n, k)
         if has_bias:
-            one.bias = draw(n)
+            matrix.bias = draw(n)
 
-    def norm(one):
-        one.gamma = draw(D, around=1.0)
-        if hasattr(one, "beta"):
-            one.beta = draw(D) if options["biases"] else np.zeros(D, np.float32)
+    def norm(module):
+        module.gamma = draw(D, around=1.0)
+        if hasattr(module, "beta"):
+            module.beta = draw(D) if options["biases"] else np.zeros(D, np.float32)
 
     for side in (spec.encoder, spec.decoder):
         side.scale_embeddings = options["scale_embeddings"]
@@ -137,8 +137,8 @@ def fill(spec, rng, options):
                 attentions.append(layer.attention)
             for attention in attentions:
                 widths = (3 * D, D) if attention is layer.self_attention else (D, 2 * D, D)
-                for one, width in zip(attention.linear, widths, strict=True):
-                    linear(one, width, D, options["biases"])
+                for matrix, width in zip(attention.linear, widths, strict=True):
+                    linear(matrix, width, D, options["biases"])
                 norm(attention.layer_norm)
                 for name in attention.__dict__:
                     if name.startswith("relative_") and getattr(attention, name) is None:
@@ -185,8 +185,8 @@ def check(source, ours, model, lines=LINES, tolerance=2e-4):
             return_scores=True,
         )
         opened = open_model(ours, beam_size=beam_size, **LIKE_THE_ENGINE)
-        for one, result in zip(opened.translator.translate(lines), theirs, strict=True):
-            pieces, best = result.hypotheses[0], one.hypotheses[0]
+        for translation, result in zip(opened.translator.translate(lines), theirs, strict=True):
+            pieces, best = result.hypotheses[0], translation.hypotheses[0]
             assert best.text == joined(model, pieces)
             if len(pieces) < LONGEST:  # tformer scores an end at the limit, too
                 assert best.score == pytest.approx(result.scores[0], abs=tolerance)
@@ -196,8 +196,8 @@ def check(source, ours, model, lines=LINES, tolerance=2e-4):
         [model.tokenizer.source.encode(line) for line in lines],
         [side.encode(line) for line in reversed(lines)],
     )
-    for one, other in zip(scores, engine.score_batch(sources, targets), strict=True):
-        assert one.token_log_probabilities == pytest.approx(other.log_probs, abs=tolerance)
+    for score, expected in zip(scores, engine.score_batch(sources, targets), strict=True):
+        assert score.token_log_probabilities == pytest.approx(expected.log_probs, abs=tolerance)
 
 
 def joined(model, pieces):
@@ -232,7 +232,7 @@ def test_every_type_of_numbers_is_read_as_the_engine_reads_it(tmp_path, quantiza
         assert kept.weight_type == "int8"
         opened = open_model(tmp_path / "int8", device="cpu", max_length=LONGEST)
         assert opened.precision == "int8"
-        assert any(one.text for one in opened.translator.translate(LINES))
+        assert any(translation.text for translation in opened.translator.translate(LINES))
         again = load_tensors(tmp_path / "int8" / "model.safetensors")
         for name, array in model.weights.items():
             if f"{name}_scale" in kept.weights:

@@ -65,6 +65,6 @@ def test_scores_are_the_engines(tmp_path, model, quantization):
         import_model(str(foreign), tmp_path / weights, weights=weights)
         opened = open_model(tmp_path / weights, device="cpu", **languages)
         engine = ctranslate2.Translator(str(foreign), compute_type=weights)
-        wanted = engine.score_batch([[*one, *end] for one in source_pieces], target_pieces)
-        for one, other in zip(opened.translator.score(sources, targets), wanted, strict=True):
-            assert one.log_probability == pytest.approx(sum(other.log_probs), rel=1e-5)
+        wanted = engine.score_batch([[*pieces, *end] for pieces in source_pieces], target_pieces)
+        for score, expected in zip(opened.translator.score(sources, targets), wanted, strict=True):
+            assert score.log_probability == pytest.approx(sum(expected.log_probs), rel=1e-5)

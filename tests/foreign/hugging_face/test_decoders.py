@@ -143,13 +143,13 @@ def check_weights(again, model):
 def check_import(tmp_path):
     """Imports an export again: the model is the same."""
     import_model(str(tmp_path / "hf"), tmp_path / "again")
-    one, other = (
+    own, other = (
         load_model_directory(tmp_path / name, tasks=("language-model",))
         for name in ("ours", "again")
     )
-    assert one.config == other.config
-    assert one.tokenizer.to_json() == other.tokenizer.to_json()
-    for name, tensor in one.model.state_dict().items():
+    assert own.config == other.config
+    assert own.tokenizer.to_json() == other.tokenizer.to_json()
+    for name, tensor in own.model.state_dict().items():
         assert torch.equal(tensor, other.model.state_dict()[name]), name
 
 

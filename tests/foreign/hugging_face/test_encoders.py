@@ -42,12 +42,12 @@ def test_an_export_computes_the_same_and_is_imported_again(tmp_path, kind, head)
     assert mine
     assert all(torch.equal(weight, back.state_dict()[n]) for n, weight in mine.items())
     import_model(str(tmp_path / "b"), tmp_path / "again")
-    one, other = (load_model_directory(tmp_path / n, tasks=EXPORTED) for n in ("ours", "again"))
-    assert one.config == other.config
-    assert one.info.labels == other.info.labels
+    own, other = (load_model_directory(tmp_path / n, tasks=EXPORTED) for n in ("ours", "again"))
+    assert own.config == other.config
+    assert own.info.labels == other.info.labels
     weights = other.encoder.state_dict()
-    assert all(torch.equal(w, weights[n]) for n, w in one.encoder.state_dict().items())
-    batch = source_batch(one.tokenizer.source.encode_batch(encoders.TEXTS), 40, "cpu")
+    assert all(torch.equal(w, weights[n]) for n, w in own.encoder.state_dict().items())
+    batch = source_batch(own.tokenizer.source.encode_batch(encoders.TEXTS), 40, "cpu")
     again = source_batch(other.tokenizer.source.encode_batch(encoders.TEXTS), 40, "cpu")
     assert torch.equal(batch[0], again[0])
 

@@ -90,10 +90,12 @@ def test_the_library_translates_the_same(exported, norm):
     assert theirs.generation_config.num_beams == 3
     output = theirs.generate(**batch, num_beams=1)
     found = list(translate_lines(path.parent / "ours", TEXTS, beam_size=1))
-    assert [list(one.hypotheses[0].token_ids) for one in found] == [
+    assert [list(translation.hypotheses[0].token_ids) for translation in found] == [
         [token for token in row[1:].tolist() if token not in (0, 3)] for row in output
     ]
-    assert tokenizer.batch_decode(output, skip_special_tokens=True) == [one.text for one in found]
+    assert tokenizer.batch_decode(output, skip_special_tokens=True) == [
+        translation.text for translation in found
+    ]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -110,9 +110,9 @@ def test_a_tied_matrix_may_have_the_name_of_the_output_alone(tmp_path, kind):
     tensors[output] = tensors.pop(embedding)
     save_file(tensors, path / "model.safetensors", {"format": "pt"})
     import_model(str(path), tmp_path / "again")
-    one, other = (load_file(tmp_path / n / "model.safetensors") for n in ("ours", "again"))
-    assert one.keys() == other.keys()
-    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    own, other = (load_file(tmp_path / n / "model.safetensors") for n in ("ours", "again"))
+    assert own.keys() == other.keys()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in own.items())
     (path / "config.json").write_text(
         (path / "config.json").read_text().replace('ings": true', 'ings": false')
     )

@@ -44,15 +44,15 @@ def check_round_trip(ours, exported, tmp_path):
     """What was exported and imported again is what it was, bit for bit."""
     again = tmp_path / "again"
     assert not import_model(str(exported), again).notes
-    one, other = (load_model_directory(path, tasks=EXPORTED) for path in (ours, again))
-    assert one.config == other.config
-    assert one.info.labels == other.info.labels
-    assert one.tokenizer.to_json() == other.tokenizer.to_json()
+    original, other = (load_model_directory(path, tasks=EXPORTED) for path in (ours, again))
+    assert original.config == other.config
+    assert original.info.labels == other.info.labels
+    assert original.tokenizer.to_json() == other.tokenizer.to_json()
     weights = other.encoder.state_dict()
-    mine = one.encoder.state_dict()
+    mine = original.encoder.state_dict()
     assert mine.keys() == weights.keys()
     assert all(torch.equal(weight, weights[name]) for name, weight in mine.items())
-    return one
+    return original
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -62,7 +62,7 @@ def directory(path, settings, algorithm="bpe", **text):
 def read(ours, lines):
     """The (B, S) ids of lines and their mask, as commands cut and pad them."""
     longest = ours.config.longest_source
-    ids = [one[:longest] for one in ours.tokenizer.source.encode_batch(lines)]
+    ids = [row[:longest] for row in ours.tokenizer.source.encode_batch(lines)]
     return source_batch(ids, ours.config.max_positions, "cpu", eos=True)
 
 
@@ -199,10 +199,10 @@ def test_the_library_joins_the_words_of_a_tagger(tmp_path, algorithm, strategy):
     ours = tag_texts(open_model(tmp_path / "ours", "tag"), lines)
     for tagged, line in zip(ours, lines, strict=True):
         found = pipeline(line)
-        for one in found:
+        for word in found:
             # a piece may be a part of a letter, and unknown words are named
-            if not {"\ufffd", "<"} & {*one["word"]}:
-                assert one["word"].strip() == line[one["start"] : one["end"]].strip()
+            if not {"\ufffd", "<"} & {*word["word"]}:
+                assert word["word"].strip() == line[word["start"] : word["end"]].strip()
         # with "unigram" a space may be a piece by itself, which the library takes for a word
         if strategy == "simple" or algorithm == "unigram":
             continue
@@ -210,7 +210,7 @@ def test_the_library_joins_the_words_of_a_tagger(tmp_path, algorithm, strategy):
         expected = [(label, " ".join(word.word for word in group)) for label, group in groups]
         # unknown words of a "word" tokenizer keep the space before them
         strip = str.strip if algorithm == "word" else str
-        assert [(one["entity_group"], strip(one["word"])) for one in found] == expected
+        assert [(word["entity_group"], strip(word["word"])) for word in found] == expected
     import_model(str(path), tmp_path / "again")
     again = tag_texts(open_model(tmp_path / "again", "tag"), lines)
-    assert [one.line("text") for one in again] == [one.line("text") for one in ours]
+    assert [result.line("text") for result in again] == [result.line("text") for result in ours]

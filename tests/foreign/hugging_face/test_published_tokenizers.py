@@ -69,8 +69,8 @@ def test_a_published_model_is_imported(tmp_path, name):
     options = {"max_new_tokens": 9, "max_length": None, "num_beams": 1}
     unk = theirs.unk_token_id
     translated = list(translate_lines(tmp_path / "ours", texts, beam_size=1, max_length=8))
-    for row, one in zip(expected, translated, strict=True):
+    for row, translation in zip(expected, translated, strict=True):
         output = model.generate(torch.tensor([row]), suppress_tokens=[unk], **options)[0, 1:]
         tokens = [n for n in output.tolist() if n != config.eos_token_id][:8]
-        assert [ids[n] for n in one.hypotheses[0].token_ids] == tokens
-        assert one.text == theirs.decode(tokens, skip_special_tokens=True)
+        assert [ids[n] for n in translation.hypotheses[0].token_ids] == tokens
+        assert translation.text == theirs.decode(tokens, skip_special_tokens=True)

@@ -72,7 +72,9 @@ PARTS = {
 def others(row, value):
     """Values of a key that its table allows, besides the one that it has."""
     if isinstance(row, Fate) and row.kind == "only":
-        yield from (one for one in row.values if one != value and type(one) is not object)
+        yield from (
+            choice for choice in row.values if choice != value and type(choice) is not object
+        )
     elif isinstance(row, Fate) and isinstance(value, bool):
         yield not value
     elif isinstance(row, Fate) and isinstance(value, int):
@@ -86,8 +88,8 @@ def others(row, value):
             key = "normalizers" if row is row_of("normalizer", row) else "pretokenizers"
             for part in named:
                 for steps in ([part, *inner], [*inner, part]):
-                    yield {"type": "Sequence", key: [one for one in steps if one]}
-            yield {"type": "Sequence", key: [one for one in inner if one][::-1]}
+                    yield {"type": "Sequence", key: [step for step in steps if step]}
+            yield {"type": "Sequence", key: [step for step in inner if step][::-1]}
 
 
 def row_of(section, row):
@@ -106,13 +108,13 @@ def changes(values, rows, *within):
             lists = [(k, v) for k, v in value.items() if isinstance(v, list)]
             parts = [((), value)]
             if value["type"] == "Sequence":
-                parts = [((k, n), one) for k, v in lists for n, one in enumerate(v)]
+                parts = [((k, n), item) for k, v in lists for n, item in enumerate(v)]
             for place, part in parts:
                 yield from changes(part, row.kinds.get(part["type"], {}), *within, key, *place)
         elif not isinstance(row, Fate | Parts):
-            for place, one in enumerate(inner[:6]):
+            for place, item in enumerate(inner[:6]):
                 at = (place,) if isinstance(value, list) else ()
-                yield from changes(one or {}, row, *within, key, *at)
+                yield from changes(item or {}, row, *within, key, *at)
 
 
 def with_value(values, keys, value):

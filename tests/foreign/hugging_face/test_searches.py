@@ -109,7 +109,7 @@ def test_the_best_translation_is_that_of_the_library(models, kind, settings):
         if ended:
             assert sum(logs) / divisor >= max(score for _, score in ended) - CLOSE
         if ended and best.is_finished:
-            ids, score = max(ended, key=lambda one: one[1])
+            ids, score = max(ended, key=lambda pair: pair[1])
             assert own(converted, ids, prompt) == best.token_ids
             assert abs(sum(logs) / divisor - score) <= CLOSE
             n_compared += 1
@@ -130,8 +130,8 @@ def test_log_probabilities_are_those_of_the_library(models, kind):
             wanted.append(score)
     assert len({ids for _, ids in pairs}) >= 3
     scored = score_pairs(ours.model, *zip(*pairs, strict=True), ours.decoding, device="cpu")
-    for one, score in zip(scored, wanted, strict=True):
-        assert abs(sum(one.token_log_probabilities[len(prompt) - 1 :]) - score) <= CLOSE
+    for target, score in zip(scored, wanted, strict=True):
+        assert abs(sum(target.token_log_probabilities[len(prompt) - 1 :]) - score) <= CLOSE
 
 
 @pytest.mark.parametrize("kind", ["opus", "nllb", "m2m"])

@@ -58,7 +58,7 @@ def test_the_export_has_the_arrays_that_were_imported(tmp_path, variant):
     for name, value in options.items():
         wanted = value if isinstance(value, list) else [value]
         given = settings[name] if isinstance(value, list) else [settings[name]]
-        assert given == [str(one).lower() for one in wanted], name
+        assert given == [str(item).lower() for item in wanted], name
     decoder = read_yaml(tmp_path / "again" / "decoder.yml")
     assert decoder["vocabs"] == ["vocab.spm", "vocab.spm"]
     assert (decoder["beam-size"], decoder["normalize"]) == ("6", "1.0")
@@ -256,7 +256,7 @@ def test_a_hostile_file_is_imported_or_refused_in_one_line(model, tmp_path, name
     random_shortlist(path)
     export_marian(path, tmp_path / "again")
     file, rng = tmp_path / "again" / name, np.random.default_rng(7)
-    assert sorted(one.name for one in file.parent.iterdir()) == sorted(NAMES)
+    assert sorted(path.name for path in file.parent.iterdir()) == sorted(NAMES)
     data, said = file.read_bytes(), []
     for change in [*HOSTILE, *[flipped] * 20]:
         file.write_bytes(change(data, rng))
@@ -267,7 +267,7 @@ def test_a_hostile_file_is_imported_or_refused_in_one_line(model, tmp_path, name
         else:
             assert all(np.isfinite(array).all() for array in found.weights.values())
     assert said
-    assert all(one.startswith(str(tmp_path)) and "\n" not in one for one in said)
+    assert all(message.startswith(str(tmp_path)) and "\n" not in message for message in said)
 
 
 def test_models_with_sentencepiece_keep_its_files(tmp_path):
@@ -322,6 +322,6 @@ def test_vocabularies_of_another_model_are_refused(model, tmp_path):
 
 @pytest.mark.parametrize("kind", KNOWN)
 def test_the_allow_list_has_every_setting_and_no_made_up_value(kind):
-    assert set(KNOWN[kind]) == {one.name for one in fields(ModelConfig)}
+    assert set(KNOWN[kind]) == {field.name for field in fields(ModelConfig)}
     for name, value in made_up_values(ModelConfig):
         assert value not in KNOWN[kind][name]

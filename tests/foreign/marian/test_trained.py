@@ -129,7 +129,7 @@ def test_translations_and_scores_are_those_of_marian(tmp_path, corpus, variant):
     ours = translate_lines(
         tmp_path / "ours", lines, beam_size=BEAM, n_best=BEAM, length_normalization="average"
     )
-    found = [[(h.text, h.log_probability, h.score) for h in one.hypotheses] for one in ours]
+    found = [[(h.text, h.log_probability, h.score) for h in result.hypotheses] for result in ours]
     assert_same_scores(found, wanted)
     assert_same_scores(translated("decoder.yml", tmp_path / "again", lines), wanted, least=0.95)
 
@@ -159,7 +159,7 @@ def assert_same_scores(found, wanted, least=0.5):
                     min(max(abs(o[1] - log_probability) / 5, abs(o[2] - score)) for o in same)
                 )
     assert len(differences) >= least * n_all
-    assert sum(one <= 1e-4 for one in differences) >= 0.95 * len(differences)
+    assert sum(difference <= 1e-4 for difference in differences) >= 0.95 * len(differences)
 
 
 @pytest.mark.long
@@ -171,7 +171,7 @@ def test_pairs_have_the_scores_of_tformers_own_models(tmp_path, corpus, variant)
     export_marian(tmp_path / "ours", tmp_path / "again")
     for side, lines in zip(("en", "fr"), texts, strict=True):
         labels = [tokenizer.pieces(tokenizer.encode(line)) for line in lines]
-        (tmp_path / side).write_text("".join(f"{' '.join(one)}\n" for one in labels))
+        (tmp_path / side).write_text("".join(f"{' '.join(pieces)}\n" for pieces in labels))
     files = "-m again/model.npz -v again/vocab.yml again/vocab.yml -t en fr --mini-batch 1"
     found = [float(score) for score in marian("score", files, tmp_path).split()]
     opened = open_model(tmp_path / "ours")
@@ -209,5 +209,5 @@ def assert_same_translations(path, lines, folder, least=N_LINES):
         ours = translate_lines(
             path / "ours", lines, beam_size=beam_size, length_normalization="average"
         )
-        pairs = zip([tokenizer.target.decode(one) for one in ids], ours, strict=True)
-        assert sum(text == one.text for text, one in pairs) >= least
+        pairs = zip([tokenizer.target.decode(row) for row in ids], ours, strict=True)
+        assert sum(text == result.text for text, result in pairs) >= least

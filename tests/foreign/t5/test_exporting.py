@@ -41,7 +41,7 @@ def test_tensors_and_tokens_return(tmp_path, variant):
     ).eval()
     source, target = torch.randint(3, 50, (2, 150)), torch.randint(3, 50, (2, 140))
     # all rows of the start are alike
-    expected, found = (logits_of(one, source, target) for one in (model, back))
+    expected, found = (logits_of(network, source, target) for network in (model, back))
     assert (expected - found).abs().max() <= 1e-6
     again = import_model(str(tmp_path / "back"), tmp_path / "again")
     first, second = (load_model_directory(tmp_path / name) for name in ("ours", "again"))

@@ -141,8 +141,8 @@ def gradients_of_both(model, found, ours):
     ours.model.requires_grad_(True)
     theirs, logits = logits_of_both(model, found, ours)
     weights = torch.randn(theirs.shape, generator=torch.Generator().manual_seed(1))
-    for one in (theirs, logits):
-        (one * weights).sum().backward()
+    for values in (theirs, logits):
+        (values * weights).sum().backward()
     return dict(model.named_parameters()), dict(ours.model.named_parameters())
 
 
@@ -256,12 +256,12 @@ def test_sentences_are_translated_alike_by_directories_of_version_5(tmp_path):
     second = import_model(str(tmp_path / "saved"), tmp_path / "second")
     assert first.config == second.config
     assert first.ids == second.ids
-    one, other = (load_model_directory(tmp_path / n) for n in ("first", "second"))
-    for name, weight in one.model.state_dict().items():
+    own, other = (load_model_directory(tmp_path / n) for n in ("first", "second"))
+    for name, weight in own.model.state_dict().items():
         assert torch.equal(weight, other.model.state_dict()[name])
     for text in TEXTS:
         ids = other.tokenizer.source.encode(text)
-        assert one.tokenizer.source.encode(text) == ids
+        assert own.tokenizer.source.encode(text) == ids
         assert [second.ids[n] for n in ids] == theirs(text).input_ids[:-1]
 
 

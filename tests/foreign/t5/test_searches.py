@@ -40,7 +40,7 @@ def test_greedy_ids_are_those_of_the_library(tmp_path, variant):
         ((ids,), _) = generated(model, found, ours, text, max_new_tokens=13, num_beams=1, never=[2])
         ids = ids[: ids.index(1)] if 1 in ids else ids[:12]
         assert [found.ids[n] for n in translation.hypotheses[0].token_ids] == ids
-    assert len({one.text for one in translations}) >= 3
+    assert len({translation.text for translation in translations}) >= 3
 
 
 @pytest.mark.parametrize("variant", ["t5", "1.1"])
@@ -53,7 +53,9 @@ def test_the_best_translation_is_that_of_the_library(tmp_path, variant):
         "length_normalization": "gnmt",
     }
     n_compared = 0
-    for text, one in zip(TEXTS, translate_lines(tmp_path / "ours", TEXTS, **settings), strict=True):
+    for text, translation in zip(
+        TEXTS, translate_lines(tmp_path / "ours", TEXTS, **settings), strict=True
+    ):
         rows, scores = generated(
             model,
             found,
@@ -70,7 +72,7 @@ def test_the_best_translation_is_that_of_the_library(tmp_path, variant):
             for row, score in zip(rows, scores.tolist(), strict=True)
             if 1 in row and 2 not in row
         ]
-        best = one.hypotheses[0]
+        best = translation.hypotheses[0]
         logs = best.token_log_probabilities
         assert sum(logs) >= max(score for _, score in ended) - 1e-4
         ids, score = max(

@@ -161,16 +161,16 @@ def show_speeds(console: "Console", speeds: "list[Speed]") -> None:
 
     columns: dict[str, Callable[[Speed], str]] = {
         "engine": _engine_name,
-        "precision": lambda one: one.setting.precision,
-        "beam": lambda one: str(one.setting.beam_size),
+        "precision": lambda speed: speed.setting.precision,
+        "beam": lambda speed: str(speed.setting.beam_size),
         "shortlist": _shortlist_name,
-        "lines/s": lambda one: f"{one.lines_per_second:,.1f}",
-        "tokens/s": lambda one: f"{one.tokens_per_second:,.0f}",
-        "p50 ms": lambda one: f"{1000 * one.latency_p50:.1f}",
-        "p95 ms": lambda one: f"{1000 * one.latency_p95:.1f}",
-        "p99 ms": lambda one: f"{1000 * one.latency_p99:.1f}",
-        "MB": lambda one: f"{one.peak_memory / 1e6:,.0f}",
-        "BLEU": lambda one: f"{one.bleu.value:.2f}" if one.bleu is not None else "",
+        "lines/s": lambda speed: f"{speed.lines_per_second:,.1f}",
+        "tokens/s": lambda speed: f"{speed.tokens_per_second:,.0f}",
+        "p50 ms": lambda speed: f"{1000 * speed.latency_p50:.1f}",
+        "p95 ms": lambda speed: f"{1000 * speed.latency_p95:.1f}",
+        "p99 ms": lambda speed: f"{1000 * speed.latency_p99:.1f}",
+        "MB": lambda speed: f"{speed.peak_memory / 1e6:,.0f}",
+        "BLEU": lambda speed: f"{speed.bleu.value:.2f}" if speed.bleu is not None else "",
     }
     has_shortlists = any(speed.setting.shortlist for speed in speeds)
     # Columns that say nothing only take up width
@@ -209,8 +209,8 @@ def _shortlist_costs(speeds: "list[Speed]") -> "Iterator[str]":
         if without is None or without is speed:
             continue
         gain = speed.lines_per_second / without.lines_per_second
-        said = f"shortlist {_shortlist_name(speed)}, beam {speed.setting.beam_size}"
+        label = f"shortlist {_shortlist_name(speed)}, beam {speed.setting.beam_size}"
         cost = ""
         if speed.bleu is not None and without.bleu is not None:
             cost = f", BLEU {speed.bleu.value - without.bleu.value:+.2f}"
-        yield f"{said}: {gain:.2f} times the lines/s{cost}"
+        yield f"{label}: {gain:.2f} times the lines/s{cost}"

@@ -127,8 +127,8 @@ def table(report: "CalibrationReport") -> "Iterator[str]":
     }
     yield f"{report.lines:,} lines, {report.wrong:,} of them wrong"
     yield f"{'AUROC':<36}{'lines':>7}{'doubt':>8}{'alone':>8}"
-    for one in report.kinds:
-        yield (f"{one.kind:<36}{one.lines:>7,}{one.auroc:>8.3f}{one.auroc_of_probability:>8.3f}")
+    for row in report.kinds:
+        yield (f"{row.kind:<36}{row.lines:>7,}{row.auroc:>8.3f}{row.auroc_of_probability:>8.3f}")
     doubt, alone = report.measures["auroc"]
     yield f"{'all':<43}{doubt:>8.3f}{alone:>8.3f}"
     for name, text in names.items():

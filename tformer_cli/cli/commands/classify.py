@@ -59,6 +59,6 @@ def classify(
         lambda opened: partial(
             label_texts, opened, too_long=job.too_long, damaged=pictures.damaged
         ),
-        lambda one: one.line(labels.output_format, labels.top),
+        lambda result: result.line(labels.output_format, labels.top),
         pictures=pictures,
     )

@@ -39,17 +39,17 @@ SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
 FORMATS = ("text", "json", "markdown", "latex", "html")
 
 
-def _named(systems: Sequence[str]) -> dict[str, str]:
+def _name_systems(systems: Sequence[str]) -> dict[str, str]:
     """Separates NAME=FILE into names and files; without a name it is that of the file."""
-    found: dict[str, str] = {}
-    for one in systems:
-        name, path = named_path(one)
+    files: dict[str, str] = {}
+    for system in systems:
+        name, path = named_path(system)
         name = name or Path(path).name
         # The report names systems in tables, where two alike cannot be told apart
-        if name in found:
+        if name in files:
             raise UsageError(f"SYSTEM: two are called {name}; give names, as in NAME={path}")
-        found[name] = path
-    return found
+        files[name] = path
+    return files
 
 
 def compare(
@@ -89,14 +89,14 @@ def compare(
         tformer compare --manifest systems.toml --metric chrf --metric ter --format latex
     """
     chosen = chosen_format(output_format, output, FORMATS, "text")
-    texts = replace(texts, systems=_named(systems or ()))
+    texts = replace(texts, systems=_name_systems(systems or ()))
     if settings.labels:
         _check_labels(texts, manifest, settings)
     test_sets = _test_sets(texts, manifest)
     _check_files(test_sets, manifest, settings.train_text, output)
     from tformer_cli.evaluate import compare as workflow
 
-    files = [path for one in test_sets.values() for path in one.paths]
+    files = [path for test_set in test_sets.values() for path in test_set.paths]
     prompt_at_terminal(files=files, quiet=quiet)
     read = LineCounts()
     how: Any = {
@@ -114,16 +114,16 @@ def compare(
     else:
         from tformer_cli.evaluate.comparison.report import comparison_document
 
-        found = workflow.compare(test_sets, settings, **how)
+        comparisons = workflow.compare(test_sets, settings, **how)
         test = workflow.test_settings(settings)
         record = {
             "schema": SCHEMA,
             "test": test.name,
             "samples": test.n_samples,
             "seed": test.seed,
-            "test_sets": [asdict(one) for one in found],
+            "test_sets": [asdict(comparison) for comparison in comparisons],
         }
-        document = comparison_document(found)
+        document = comparison_document(comparisons)
     warn_of_bytes(read)
     with results(output) as stream:
         write_result(stream, output, chosen, lambda: record, lambda: document)
@@ -152,8 +152,8 @@ def _test_sets(texts: TestSetFiles, manifest: Path | None) -> dict[str, TestSetF
 
 
 def _check_labels(texts: TestSetFiles, manifest: Path | None, settings: CompareSettings) -> None:
-    given = {"manifest": manifest, "test_set": texts.test_set}
-    refuse(given, "is of translations; omit it or --labels")
+    values = {"manifest": manifest, "test_set": texts.test_set}
+    refuse(values, "is of translations; omit it or --labels")
     settings.check_labels()
     if not texts.reference:
         raise UsageError("--reference: is missing; name the file of the right labels")
@@ -165,9 +165,9 @@ def _check_files(
     test_sets: dict[str, TestSetFiles], manifest: Path | None, train: str | None, output: str
 ) -> None:
     """Checks that stdin is read once, and that a manifest's files are not written over."""
-    named = [path for one in test_sets.values() for path in one.paths]
-    given = [*named, *(Path(one) for one in (train, manifest) if one is not None)]
-    check_stdin_is_read_once(given)
+    named = [path for test_set in test_sets.values() for path in test_set.paths]
+    inputs_read = [*named, *(Path(file) for file in (train, manifest) if file is not None)]
+    check_stdin_is_read_once(inputs_read)
     # A manifest's files are no arguments: the base of all commands has not seen them
     inputs = [NamedPath(name="--manifest", path=path) for path in named]
     # With `> FILE` that file is an output, though no option names it

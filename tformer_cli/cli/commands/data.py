@@ -84,21 +84,21 @@ def check(
     from tformer_cli.quality.check_data import check_data, report_document
     from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE, chosen_checks
 
-    wanted = chosen_checks(checks, DEFAULT)
+    names = chosen_checks(checks, DEFAULT)
     chosen = chosen_format(format_, output, FORMATS, "json")
     # First: an unwritable file is an error at once, not after the corpus is read
     with results(output) as stream:
-        given = _given(files, fields, checks, near=NEAR_DUPLICATE in wanted, quiet=quiet)
-        possible = given.possible(wanted)
+        data = _open_data(files, fields, checks, near=NEAR_DUPLICATE in names, quiet=quiet)
+        possible = data.possible(names)
         with line_progress(None, "checking", quiet=quiet) as progress:
             report = check_data(
-                given,
+                data,
                 wanted=possible,
                 n_examples=examples,
                 options=[*checks.written(), *fields.languages()],
                 progress=progress.update,
             )
-        _note_unjudged(given, possible, quiet=quiet)
+        _note_unjudged(data, possible, quiet=quiet)
         write_result(stream, output, chosen, report.summary, partial(report_document, report), 2)
 
 
@@ -196,10 +196,10 @@ def split(
     """
     from tformer_cli.quality.split_data import split_data
 
-    given = _given(files, fields, quiet=quiet)
+    data = _open_data(files, fields, quiet=quiet)
     with line_progress(None, "splitting", quiet=quiet) as progress:
         report = split_data(
-            given,
+            data,
             output,
             n_valid=valid,
             n_test=test,
@@ -209,13 +209,13 @@ def split(
         )
     _warn_of_bytes(report.not_utf8)
     note(
-        ", ".join(f"{n:,} {name}" for name, n in report.pairs.items()) + f" {given.kind.noun}s",
+        ", ".join(f"{n:,} {name}" for name, n in report.pairs.items()) + f" {data.kind.noun}s",
         quiet=quiet,
     )
     write_line(str(output))
 
 
-def _given(
+def _open_data(
     files: Sequence[str],
     fields: Fields,
     checks: CheckSettings | None = None,
@@ -227,16 +227,16 @@ def _given(
     from tformer_cli.quality.facts import PAIRS
     from tformer_cli.quality.given import given_data
 
-    given = given_data(files, fields, checks, near=near)
+    data = given_data(files, fields, checks, near=near)
     # A table does not say which column is the source: a wrong guess must be seen
-    is_table = not given.is_recipe and given.kind is PAIRS and given.data.train[0].tsv
+    is_table = not data.is_recipe and data.kind is PAIRS and data.data.train[0].tsv
     if is_table and not fields.names_fields:
         note(
             f"{files[0]}: column 1 is the source and column 2 the target; --source-field and "
             "--target-field name others, --text-field and --label-field those of labeled texts",
             quiet=quiet,
         )
-    return given
+    return data
 
 
 def _clean(
@@ -254,30 +254,30 @@ def _clean(
     from tformer_cli.quality.clean_data import clean_data
 
     near = NEAR_DUPLICATE in dropping
-    given = _given(files, fields, checks, near=near, quiet=quiet)
-    if by != "pair" and len(given.kind.texts) == 1:
+    data = _open_data(files, fields, checks, near=near, quiet=quiet)
+    if by != "pair" and len(data.kind.texts) == 1:
         raise UsageError(
-            f"--by {by}: only for pairs, but these are {given.kind.noun}s; what has another label "
+            f"--by {by}: only for pairs, but these are {data.kind.noun}s; what has another label "
             "is dropped by `tformer data clean --only other-label`"
         )
-    dropping = given.possible(dropping)
+    dropping = data.possible(dropping)
     with line_progress(None, "cleaning", quiet=quiet) as progress:
         report = clean_data(
-            given,
+            data,
             output,
             dropping=dropping,
             progress=progress.update,
-            on_resume=lambda n: note(f"{n:,} {given.kind.noun}s done; resuming", quiet=quiet),
+            on_resume=lambda n: note(f"{n:,} {data.kind.noun}s done; resuming", quiet=quiet),
         )
-    _note_unjudged(given, dropping, quiet=quiet)
+    _note_unjudged(data, dropping, quiet=quiet)
     _warn_of_bytes(report.not_utf8)
-    _note_dropped(report, given.kind.noun, quiet=quiet)
+    _note_dropped(report, data.kind.noun, quiet=quiet)
     write_line(str(output))
 
 
-def _note_unjudged(given: "GivenData", wanted: frozenset[str], *, quiet: bool) -> None:
+def _note_unjudged(data: "GivenData", checks: frozenset[str], *, quiet: bool) -> None:
     """Says which sides are not judged by languages, and which scores are mere numbers."""
-    sides = given.unjudged() if "language" in wanted else {}
+    sides = data.unjudged() if "language" in checks else {}
     options = {"target": "--target-language"}
     if unknown := [side for side, code in sides.items() if not code]:
         what = " and ".join(options.get(side, "--source-language") for side in unknown)
@@ -286,7 +286,7 @@ def _note_unjudged(given: "GivenData", wanted: frozenset[str], *, quiet: bool) -
         if code:
             what = f'language: not checked of the {side}: no common words of "{code}" are known'
             note(f"{what}; add --detect-languages", quiet=quiet)
-    for file in given.scores.bare if given.scores is not None else ():
+    for file in data.scores.bare if data.scores is not None else ():
         warn(
             f"{file}: has mere numbers, taken as mean log-probabilities of tokens; `tformer score` "
             "writes sums unless --format is jsonl"
@@ -300,8 +300,8 @@ def _warn_of_bytes(n_lines: int) -> None:
 
 
 def _note_dropped(report: "CleanReport", noun: str, *, quiet: bool) -> None:
-    found = {name: n for name, n in report.checks.items() if n}
-    for name, n_pairs in found.items():
+    checks = {name: n for name, n in report.checks.items() if n}
+    for name, n_pairs in checks.items():
         note(f"{name}: {count_of(n_pairs, noun)}", quiet=quiet)
     note(
         f"kept {report.kept:,} of {count_of(report.pairs, noun)}; dropped.jsonl says why the "

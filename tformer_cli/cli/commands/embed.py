@@ -67,13 +67,13 @@ def embed(
         )
 
     def write_array(
-        opened: "Opened", stream: BinaryIO, found: Iterable[list[Any]]
+        opened: "Opened", stream: BinaryIO, buffers: Iterable[list[Any]]
     ) -> Iterator[list[Any]]:
         # The header of an array has the number of rows: it is written when all are there
         with array_writer(stream, chosen, vector_width(opened.config, pooling)) as add:
-            for buffer in found:
-                for one in buffer:
-                    add(one)
+            for buffer in buffers:
+                for result in buffer:
+                    add(result)
                 yield buffer
 
     job.run(
@@ -83,7 +83,7 @@ def embed(
         text,
         begin,
         # The array has its own writer: lines beside it would damage the file
-        lambda one: None if is_array else one.line(chosen),
+        lambda result: None if is_array else result.line(chosen),
         pictures=pictures,
         write=write_array if is_array else None,
     )

@@ -103,13 +103,13 @@ def evaluate(
         return
     _check_inputs(model, texts, pictures)
     if model is not None and _kind(model).measured_by == "labels":
-        given = {
+        values = {
             "lowercase": scores.lowercase or None,
             "tokenize": None if scores.tokenize == "13a" else scores.tokenize,
             "confidence": scores.confidence or None,
         }
-        one = TASKS[read_config(model).task].one
-        _check_has_no_search(options, {**given, **decoding}, f"MODEL is {one}; omit it")
+        kind = TASKS[read_config(model).task].singular
+        _check_has_no_search(options, {**values, **decoding}, f"MODEL is {kind}; omit it")
         _evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
         return
     if texts.baseline_model is not None:
@@ -246,15 +246,15 @@ def _evaluate_labels(
     from tformer_cli.kinds.lines.job import ResultCounts
 
     read = LineCounts()
-    given: list[list[str]] = []
+    baselines: list[list[str]] = []
     label = str(references[0]) if references else ""
     pairs = pictures.labeled(label, "--reference", read)
     if pairs is None:
-        sources, right, *given = _read(texts, read, quiet=quiet)
+        sources, right, *baselines = _read(texts, read, quiet=quiet)
     else:
         sources, right = map(list, zip(*pairs, strict=True))
         if texts.baseline is not None:
-            given = [list(file_lines(str(texts.baseline), read, quiet=quiet))]
+            baselines = [list(file_lines(str(texts.baseline), read, quiet=quiet))]
     opens, damaged = _opens(options, _kind(model).verbs[0], quiet=quiet), pictures.damaged
     with _writing(texts.output) as write:
         opened = opens(model)
@@ -263,12 +263,14 @@ def _evaluate_labels(
         write(result.predicted)
         if texts.baseline_model is not None:
             other = opens(texts.baseline_model)
-            given = [list(evaluate_classifier(other, sources, right, damaged=damaged).predicted)]
+            baselines = [
+                list(evaluate_classifier(other, sources, right, damaged=damaged).predicted)
+            ]
     warn_of_bytes(read)
     # An image that cannot be read has an empty label
     counts = ResultCounts(damaged=result.predicted.count(""))
     warn_of_results(counts, blank="omitted from the scores")
-    changes = [one for labels in given for one in compare_predictions(result, labels)]
+    changes = [change for labels in baselines for change in compare_predictions(result, labels)]
     if as_json:
         more = _change_record(changes, "examples") if changes else {}
         write_line(json.dumps(result.record() | more, ensure_ascii=False))
@@ -301,8 +303,8 @@ def _evaluate_text(
     # A list: the baseline reads the same lines again
     lines = list(texts.lines(read, quiet=quiet))
     # Both before either is scored: a wrong baseline is an error at once
-    for one in (model, *([] if baseline is None else [baseline])):
-        _check_reads_text(one)
+    for path in (model, *([] if baseline is None else [baseline])):
+        _check_reads_text(path)
     from tformer_cli.evaluate import evaluate as workflow
 
     result: TextEvaluation[Any]
@@ -366,25 +368,25 @@ def _change_record(changes: "Sequence[PairedDifference]", units: str) -> dict[st
     return {
         "changes": [
             {
-                "measure": one.name.lower().replace(" ", "_"),
-                "baseline": one.baseline,
-                "value": one.value,
-                "difference": one.difference,
-                "ci95": [one.low, one.high],
-                "p_value": one.p_value,
+                "measure": change.name.lower().replace(" ", "_"),
+                "baseline": change.baseline,
+                "value": change.value,
+                "difference": change.difference,
+                "ci95": [change.low, change.high],
+                "p_value": change.p_value,
             }
-            for one in changes
+            for change in changes
         ],
         "test": _test_signature(units),
     }
 
 
 def _change_lines(changes: "Sequence[PairedDifference]", units: str, digits: int) -> Iterator[str]:
-    for one in changes:
-        interval = f"95 % {one.low:+.{digits}f} to {one.high:+.{digits}f}"
+    for change in changes:
+        interval = f"95 % {change.low:+.{digits}f} to {change.high:+.{digits}f}"
         yield (
-            f"{one.name} change  {one.difference:+.{digits}f}  from {one.baseline:.{digits}f}, "
-            f"{interval}, p = {one.p_value:.4f}"
+            f"{change.name} change  {change.difference:+.{digits}f}  "
+            f"from {change.baseline:.{digits}f}, {interval}, p = {change.p_value:.4f}"
         )
     yield f"test  {_test_signature(units)}"
 
@@ -400,8 +402,8 @@ def _check_has_no_search(
 ) -> None:
     """Refuses options of a search where no model searches."""
     names = ("adapter", "source_language", "target_language", "split_sentences", "shortlist")
-    given = {name: getattr(options, name) for name in names}
-    refuse({"heads": options.heads or None, **given, **decoding}, why)
+    values = {name: getattr(options, name) for name in names}
+    refuse({"heads": options.heads or None, **values, **decoding}, why)
 
 
 def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo") -> None:

@@ -70,8 +70,8 @@ class TextOptions:
                     "--hypothesis: nothing to score; give --hypothesis FILE, or a MODEL and "
                     "--source FILE"
                 )
-            given = {"source": self.source, "output": self.output}
-            refuse(given, "needs a MODEL; name one or omit it")
+            values = {"source": self.source, "output": self.output}
+            refuse(values, "needs a MODEL; name one or omit it")
         elif self.hypothesis is not None:
             raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
         elif self.source is None:

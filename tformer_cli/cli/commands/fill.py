@@ -55,6 +55,6 @@ def fill(
         model,
         text,
         begin,
-        lambda one: one.line(output_format),
+        lambda result: result.line(output_format),
         gaps=lambda: " or ".join(names),
     )

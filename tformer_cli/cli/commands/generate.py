@@ -121,11 +121,11 @@ def generate(
 
     counts = ResultCounts(n_best=writing.n_best)
 
-    def render(one: "Generation") -> str:
+    def render(generation: "Generation") -> str:
         # A prompt of a file or stdin is a line: N lines in are N lines out
         is_one_line, lists_texts = prompts is not None, writing.n_best > 1
         return format_generation(
-            one, writing.output_format, lists_texts=lists_texts, is_one_line=is_one_line
+            generation, writing.output_format, lists_texts=lists_texts, is_one_line=is_one_line
         )
 
     with results(files.output) as stream:
@@ -144,14 +144,14 @@ def generate(
             **decoding,
         ).generator
         # Python turns bytes of an argument that are not UTF-8 into lone surrogates
-        given = [without_surrogates(one) for one in prompt or ()]
+        texts = [without_surrogates(text) for text in prompt or ()]
         if prompts is not None:
             size = writing.buffer_lines or (1 if is_typed else BUFFER_PROMPTS)
             lines = rendered(generator.stream(prompts, size), counts, render)
-        elif is_seen and writing.output_format == "text" and _is_told(generator, given):
-            lines = rendered([_told(generator, given, stream)], counts, lambda _: None)
+        elif is_seen and writing.output_format == "text" and _is_streamed(generator, texts):
+            lines = rendered([_stream(generator, texts, stream)], counts, lambda _: None)
         else:
-            lines = rendered([generator.generate(given)], counts, render)
+            lines = rendered([generator.generate(texts)], counts, render)
         # A bar would be drawn over a text that is typed or shown on this terminal
         is_hidden = quiet or is_typed or is_seen or prompts is None
         write_lines(
@@ -166,12 +166,12 @@ def is_terminal(stream: BinaryIO) -> bool:
     return stream is sys.stdout.buffer and sys.stdout.isatty()
 
 
-def _is_told(generator: "Generator", prompts: list[str]) -> bool:
+def _is_streamed(generator: "Generator", prompts: list[str]) -> bool:
     """Returns whether a text can be shown while it is written: it is the only one."""
     return len(prompts) == 1 and generator.writes_straight
 
 
-def _told(generator: "Generator", prompts: list[str], stream: BinaryIO) -> "list[Generation]":
+def _stream(generator: "Generator", prompts: list[str], stream: BinaryIO) -> "list[Generation]":
     """Writes a prompt and its text token by token."""
 
     def tell(text: str) -> None:
@@ -180,6 +180,6 @@ def _told(generator: "Generator", prompts: list[str], stream: BinaryIO) -> "list
         stream.flush()
 
     tell(prompts[0])
-    found = generator.generate(prompts, on_text=tell)
+    generations = generator.generate(prompts, on_text=tell)
     tell("\n")
-    return found
+    return generations

@@ -73,7 +73,7 @@ def guide(
     if topic is None:
         if output != STANDARD_STREAM:
             raise UsageError("--output: there is no guide to write; name a TOPIC")
-        rows = [(one.topic, one.summary) for one in guides()]
+        rows = [(page.topic, page.summary) for page in guides()]
         rows += [(name, f"A notebook: {title}.") for name, title in notebooks().items()]
         show_list(stdout_console(), [*rows, (SAMPLE, "A report page to open; needs -o FILE.")])
         return
@@ -135,8 +135,8 @@ def recipes(ctx: typer.Context) -> None:
     from tformer_cli.guide import shipped_recipes
 
     rows = [
-        (one.name, f"{one.summary} Data: {one.origin}" if one.origin else one.summary)
-        for one in shipped_recipes()
+        (row.name, f"{row.summary} Data: {row.origin}" if row.origin else row.summary)
+        for row in shipped_recipes()
     ]
     show_list(stdout_console(), rows)
 

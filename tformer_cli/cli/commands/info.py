@@ -74,8 +74,8 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     yield from _of_images(model) if reads_names(model) else _of_texts(details)
     if (doubt := details.doubt) is not None:
         auroc, error = (doubt.scores.get(name, 0) for name in ("auroc", "calibration_error"))
-        found = f"AUROC {auroc:.3f}, calibration error {100 * error:.1f} %"
-        yield "Doubt", f"calibrated by {doubt.lines:,} lines: {found}"
+        quality = f"AUROC {auroc:.3f}, calibration error {100 * error:.1f} %"
+        yield "Doubt", f"calibrated by {doubt.lines:,} lines: {quality}"
     yield from _origin(details)
     penalty = f"length penalty {decoding.length_penalty:g}"
     if decoding.length_normalization == "average":

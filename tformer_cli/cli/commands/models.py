@@ -47,18 +47,18 @@ def models(
         through_english,
     )
 
-    found: Sequence[KnownModel] = known_models()
+    candidates: Sequence[KnownModel] = known_models()
     if pair is not None:
-        found = models_for(pair) or [one for one in found if one.name == pair]
-        if not found:
+        candidates = models_for(pair) or [model for model in candidates if model.name == pair]
+        if not candidates:
             check_pair(pair, "")
             raise UsageError(f"LANG-LANG: {pair} is not a pair of languages; write it as en-de")
     here = downloaded_models()
     chosen = chosen_format(output_format, STANDARD_STREAM, FORMATS, "tsv")
     if chosen == "json":
-        write_line(json.dumps([_record(one, one.name in here) for one in found]))
+        write_line(json.dumps([_record(model, model.name in here) for model in candidates]))
         return
-    rows = [_row(one, one.name in here) for one in found]
+    rows = [_row(model, model.name in here) for model in candidates]
     if chosen == "tsv":
         for row in (HEAD, *rows):
             write_line("\t".join(row))
@@ -67,7 +67,7 @@ def models(
         from tformer_cli.show.terminal import show_blocks
 
         show_blocks(stdout_console(), [Table(head=HEAD, rows=rows, labels=(), texts=(0, 1, 2, 4))])
-    halves = None if pair is None or found[0].pairs else through_english(pair)
+    halves = None if pair is None or candidates[0].pairs else through_english(pair)
     if halves:
         note(f"{pair}: smaller ones through English: {' and '.join(halves)}", quiet=quiet)
 

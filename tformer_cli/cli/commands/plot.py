@@ -51,15 +51,15 @@ def plot(
         check_png()
     from tformer_cli.show.chart import render_svg, render_tsv, show_chart
 
-    found = make_chart([read_run(run) for run in runs], x, metric or ())
+    chart = make_chart([read_run(run) for run in runs], x, metric or ())
     if chosen == "text":
         with results(output) as stream:
-            show_chart(text_console(output, stream), found)
+            show_chart(text_console(output, stream), chart)
         return
     if chosen == "tsv":
-        parts = [utf8_line(line) for line in render_tsv(found)]
+        parts = [utf8_line(line) for line in render_tsv(chart)]
     else:
-        svg = render_svg(found)
+        svg = render_svg(chart)
         parts = [render_png(svg) if chosen == "png" else svg.encode("utf-8")]
     with results(output) as stream:
         stream.writelines(parts)

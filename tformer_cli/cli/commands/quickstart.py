@@ -106,21 +106,21 @@ class Quickstart:
 
     def next_commands(self, run: Path, page: Path) -> list[str]:
         first = f"Every head of {self.page}: open {page} in a browser. Next, try:"
-        return [first, *(f"  {one.format(run)}" for one in (*self.commands, LIVE))]
+        return [first, *(f"  {command.format(run)}" for command in (*self.commands, LIVE))]
 
 
 def show_quickstart(
     console: "Console", chosen: Quickstart, result: "QuickstartResult[Any]", run: Path
 ) -> None:
     """Prints samples, scores and the next commands."""
-    from tformer_cli.cli.commands.train import aligned_said
+    from tformer_cli.cli.commands.train import describe_alignment
     from tformer_cli.show.terminal import is_ascii_only, show_blocks
 
     scores, rest = chosen.scores(result.evaluation)
     blocks = [*chosen.samples(result.samples, is_ascii_only(console)), BLANK]
     blocks.append(text(f"{result.n_test:,} {chosen.tested}: ", (scores, "bold"), rest))
     if result.training.aligned is not None:
-        blocks.append(text(aligned_said(result.training.aligned, run)))
+        blocks.append(text(describe_alignment(result.training.aligned, run)))
     show_blocks(console, [*blocks, BLANK])
     show_commands(console, chosen.next_commands(run, result.page))
 
@@ -156,8 +156,8 @@ def _translations(samples: Samples, is_ascii: bool) -> Iterable[Block]:  # noqa:
 def _stars(samples: Samples, is_ascii: bool) -> Iterable[Block]:
     full, empty = "*." if is_ascii else "★☆"
     rows = [
-        (full * int(stars) + empty * (5 - int(stars)), said + _correction(stars, right))
-        for said, stars, right in samples
+        (full * int(stars) + empty * (5 - int(stars)), rating + _correction(stars, right))
+        for rating, stars, right in samples
     ]
     return [Facts(rows)]
 

@@ -84,8 +84,8 @@ class PairOptions:
         """Returns the file of texts."""
         if self.source is None:
             raise UsageError("-i, --source: is missing; name the file of the texts, or -")
-        given = {"target_file": self.target_file, "n_best_file": self.n_best_file}
-        refuse(given, TEXTS_REFUSAL)
+        values = {"target_file": self.target_file, "n_best_file": self.n_best_file}
+        refuse(values, TEXTS_REFUSAL)
         return (self.source,)
 
     def labels(self) -> tuple[str, ...]:
@@ -164,24 +164,24 @@ def score(
     stored = read_config(model)
     pictures.check_model(stored.model)
     read = LineCounts()
-    given = _given(kind_named(stored.task).measured_by, pairs, pictures, options, read, quiet=quiet)
+    inputs = _open(kind_named(stored.task).measured_by, pairs, pictures, options, read, quiet=quiet)
     from tformer_cli.kinds.lines import score as workflow
     from tformer_cli.kinds.lines.job import ResultCounts, aligned_pairs
 
     counts = ResultCounts()
     with results(pairs.output) as stream:
         opened = opened_model(model, "score", quiet=quiet, **vars(options))
-        found: Iterable[list[Any]]
+        buffers: Iterable[list[Any]]
         if (name := pairs.n_best_file) is not None:
             # The sources are needed in any order, and a line may have many hypotheses
-            ranked = workflow.rank_again(opened, list(given[0]), given[1], name)
-            found = ([one] for one in ranked)
+            ranked = workflow.rank_again(opened, list(inputs[0]), inputs[1], name)
+            buffers = ([result] for result in ranked)
         else:
-            lines = given[0] if len(given) == 1 else aligned_pairs(given[0], given[1])
-            found = workflow.scored_lines(opened, lines, pictures.damaged)
+            lines = inputs[0] if len(inputs) == 1 else aligned_pairs(inputs[0], inputs[1])
+            buffers = workflow.scored_lines(opened, lines, pictures.damaged)
         write_lines(
             stream,
-            rendered(found, counts, lambda one: one.line(pairs.output_format)),
+            rendered(buffers, counts, lambda result: result.line(pairs.output_format)),
             counts,
             doing="scoring",
             output=pairs.output,
@@ -193,7 +193,7 @@ def score(
     warn_of_results(counts)
 
 
-def _given(
+def _open(
     measured_by: str,
     pairs: PairOptions,
     pictures: ReadImageOptions,
@@ -206,8 +206,8 @@ def _given(
     if measured_by == "translations":
         files = pairs.sides()
     elif measured_by == "labels":
-        given = {"n_best_file": pairs.n_best_file, **options.only(*FOR_TRANSLATIONS, "adapter")}
-        refuse(given, CLASSIFIERS_REFUSAL)
+        values = {"n_best_file": pairs.n_best_file, **options.only(*FOR_TRANSLATIONS, "adapter")}
+        refuse(values, CLASSIFIERS_REFUSAL)
         labeled = pictures.labeled(pairs.target_file or "", "--target-file", read)
         if labeled is not None:  # pairs already: no file is read beside them
             return [labeled]

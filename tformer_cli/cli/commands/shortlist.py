@@ -66,8 +66,8 @@ class LinkOptions:
             )
         words = {"source_words": pairs.source_words, "target_words": pairs.target_words}
         if self.alignments is None:
-            given = {"units": self.units, **words}
-            refuse(given, "says what --alignments count; name them or omit it")
+            values = {"units": self.units, **words}
+            refuse(values, "says what --alignments count; name them or omit it")
         if self.units == "pieces" and any(words.values()):
             raise UsageError("--units: pieces are no words; omit --source-words, --target-words")
 
@@ -166,13 +166,13 @@ def shortlist(
     from tformer_cli.inspect.jobs.align import AlignmentReport
 
     with results(path) as stream:
-        opened = _opened(model, opening, is_aligned=links.alignments is not None, quiet=quiet)
+        opened = _open(model, opening, is_aligned=links.alignments is not None, quiet=quiet)
         tokenizer, report = opened.directory.tokenizer, AlignmentReport()
         lexicon = workflow.lexicon_of(tokenizer)
-        linked = _linked(opened, lines, others, links, report, quiet=quiet)
+        linked = _link_tokens(opened, lines, others, links, report, quiet=quiet)
         with line_progress(None, "aligning", quiet=quiet) as progress:
-            for one in linked:
-                lexicon.add(*one)
+            for pair in linked:
+                lexicon.add(*pair)
                 progress.update(report.lines)
         # Inside `results`, which then leaves no file
         if not lexicon.n_linked:
@@ -188,11 +188,11 @@ def shortlist(
     warn_of_bytes(counts)
     if report.truncated:
         warn(f"{count_of_lines(report.truncated)} longer than the model takes; skipped")
-    said = f"{lexicon.n_linked:,} of {lexicon.n_sources:,} source tokens have targets"
-    note(f"{path}: {said}, by {count_of_lines(report.lines)}", quiet=quiet)
+    coverage = f"{lexicon.n_linked:,} of {lexicon.n_sources:,} source tokens have targets"
+    note(f"{path}: {coverage}, by {count_of_lines(report.lines)}", quiet=quiet)
 
 
-def _opened(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bool) -> "Opened":
+def _open(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bool) -> "Opened":
     """Opens a model; where alignments are given, only its vocabularies are needed."""
     from tformer_cli.kinds.opening import open_model
 
@@ -211,7 +211,7 @@ def _opened(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: 
     return opened
 
 
-def _linked(
+def _link_tokens(
     opened: "Opened",
     lines: "Iterator[str]",
     others: "list[Iterator[str] | None]",
@@ -231,9 +231,9 @@ def _linked(
     else:
         pairs = read_pairs(lines, targets, source_words, target_words)
     if alignments is not None:
-        given = read_gold(alignments, str(links.alignments))
+        gold = read_gold(alignments, str(links.alignments))
         return workflow.linked_as_given(
-            opened.directory, pairs, given, links.units or "words", report
+            opened.directory, pairs, gold, links.units or "words", report
         )
     aligner = Aligner(opened.directory)
     note(f"aligning by {aligner.choice}", quiet=quiet)

@@ -45,5 +45,5 @@ def tag(
         model,
         text,
         lambda opened: partial(tag_texts, opened),
-        lambda one: one.line(output_format),
+        lambda result: result.line(output_format),
     )

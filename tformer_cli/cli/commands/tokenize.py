@@ -195,19 +195,19 @@ def stats(
     opened = read_tokenizer(tokenizer)
     prompt_at_terminal(files=files, quiet=quiet)
     counts = LineCounts()
-    found = {}
+    statistics = {}
     with line_progress(None, "measuring", quiet=quiet) as progress:
         for file in files:
-            lines = _reported(read_lines(file, counts), counts, progress)
-            found[file] = measure(opened, lines, side)
+            lines = _report(read_lines(file, counts), counts, progress)
+            statistics[file] = measure(opened, lines, side)
     warn_of_bytes(counts)
     if format_ == "json":
-        _show_json(opened.algorithm, opened.side(side).vocab_size, found)
+        _show_json(opened.algorithm, opened.side(side).vocab_size, statistics)
     else:
-        show_statistics(stdout_console(), found)
+        show_statistics(stdout_console(), statistics)
 
 
-def _reported(lines: Iterable[str], counts: "LineCounts", progress: LineProgress) -> Iterator[str]:
+def _report(lines: Iterable[str], counts: "LineCounts", progress: LineProgress) -> Iterator[str]:
     """Yields lines and updates the progress by the lines read of all files."""
     for line in lines:
         progress.update(counts.lines)
@@ -235,34 +235,36 @@ def _stream(file: str | None, output: str, work: Callable[[Sequence[str], int], 
     warn_of_bytes(counts)
 
 
-def _show_json(algorithm: str, vocab_size: int, found: "dict[str, TokenizerStatistics]") -> None:
+def _show_json(
+    algorithm: str, vocab_size: int, statistics: "dict[str, TokenizerStatistics]"
+) -> None:
     import json
 
-    files = [{"file": file, **statistics.summary()} for file, statistics in found.items()]
+    files = [{"file": file, **statistics.summary()} for file, statistics in statistics.items()]
     head = {"algorithm": algorithm, "vocab_size": vocab_size}
     write_line(json.dumps({**head, "files": files}, ensure_ascii=False, indent=2))
 
 
-def show_statistics(console: "Console", found: "dict[str, TokenizerStatistics]") -> None:
+def show_statistics(console: "Console", statistics: "dict[str, TokenizerStatistics]") -> None:
     """Prints a line for each measure and a column for each file; columns may continue below."""
     from tformer_cli.show.document import Table
     from tformer_cli.show.terminal import cut, is_ascii_only, show_blocks, shown
 
-    summaries = [statistics.summary() for statistics in found.values()]
+    summaries = [statistics.summary() for statistics in statistics.values()]
     names = [name.replace("_", " ") for name in summaries[0]]
     is_ascii = is_ascii_only(console)
     most = console.width - max(map(len, names)) - 2
     # A long path is cut at its beginning: its end tells files apart
-    ends = (shown(file, is_ascii=is_ascii)[::-1] for file in found)
+    ends = (shown(file, is_ascii=is_ascii)[::-1] for file in statistics)
     heads = (cut(end, most, is_ascii=is_ascii)[::-1] for end in ends)
     rows = [
-        [label, *(_shown(name, summary[name]) for summary in summaries)]
+        [label, *(_format_value(name, summary[name]) for summary in summaries)]
         for label, name in zip(names, summaries[0], strict=True)
     ]
     show_blocks(console, [Table(head=("", *heads), rows=rows, labels=(), texts=(0,))])
 
 
-def _shown(name: str, value: float) -> str:
+def _format_value(name: str, value: float) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.2f}" if name.startswith("pieces_per") else f"{value:.2%}"

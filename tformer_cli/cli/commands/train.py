@@ -92,7 +92,7 @@ def train(
     fresh = kind.fresh and not place.resumes
     with one_error_per_node():
         group = processes.group()
-        recipes, own = _prepared(
+        recipes, own = _prepare_recipes(
             (recipe, target),
             run,
             changes,
@@ -113,11 +113,11 @@ def train(
             chosen = next(iter(recipes.values()))
             _show(chosen, own.sampled(chosen) if own else chosen, kind, processes, quiet=quiet)
             return
-        for directory, one in recipes.items():
+        for directory, recipe_of_run in recipes.items():
             if kind.seeds:
-                note(f"{directory}: seed {one.training.seed}", quiet=quiet)
+                note(f"{directory}: seed {recipe_of_run.training.seed}", quiet=quiet)
             run_training(
-                one,
+                recipe_of_run,
                 directory,
                 device=processes.device,
                 fresh=fresh,
@@ -130,7 +130,7 @@ def train(
             _write_result(recipes, run, own, processes.device, quiet=quiet)
 
 
-def _prepared(
+def _prepare_recipes(
     files: tuple[str, str | None],
     run: Path,
     changes: RecipeOptions,
@@ -149,13 +149,13 @@ def _prepared(
     name, text = (files[0], None) if own is None else (own.name, own.chosen.text)
     recipes = {
         # What is said of one run holds for the others
-        directory: one.load(name, directory, fresh=fresh, quiet=quiet or number > 0, text=text)
-        for number, (directory, one) in enumerate(runs.items())
+        directory: options.load(name, directory, fresh=fresh, quiet=quiet or number > 0, text=text)
+        for number, (directory, options) in enumerate(runs.items())
     }
     is_first = not launched().agent
-    for directory, one in recipes.items():
+    for directory, recipe in recipes.items():
         kind.check(directory, group, may_ask=is_first)
-        if kind.seeds and kind.trains and own is None and not one.data.valid:
+        if kind.seeds and kind.trains and own is None and not recipe.data.valid:
             raise UsageError("--seeds: the recipe needs data.valid, to compare the runs by")
     # The processes of an agent find what it has written
     if own is not None and is_first:
@@ -197,7 +197,7 @@ def _write_result(
         return
     from tformer_cli.train.seeds import LEGEND, report_seeds
 
-    found = report_seeds(
+    report = report_seeds(
         next(iter(recipes.values())),
         list(recipes),
         run,
@@ -206,7 +206,7 @@ def _write_result(
         device=device,
     )
     with results(STANDARD_STREAM) as stream:
-        write_result(stream, STANDARD_STREAM, "text", found.record, found.document)
+        write_result(stream, STANDARD_STREAM, "text", report.record, report.document)
     note(LEGEND, quiet=quiet)
 
 
@@ -277,13 +277,13 @@ def run_training(
             quiet=quiet,
         )
     if result.aligned is not None:
-        note(aligned_said(result.aligned, run), quiet=quiet)
+        note(describe_alignment(result.aligned, run), quiet=quiet)
     if result.was_finished:
         reason = result.state.reason
         note(f"{run} is finished: {reason} (step {result.state.step}).", quiet=quiet)
 
 
-def aligned_said(score: "AlignmentScore", run: Path) -> str:
+def describe_alignment(score: "AlignmentScore", run: Path) -> str:
     error = 100 * score.counts.error_rate
     return (
         f"{score.name} aligns words best of all heads and layers: alignment error rate {error:.1f} "

@@ -112,11 +112,11 @@ class RecipeOptions:
             "training.seed": ("--seed", self.seed),
             "training.precision": ("--precision", self.precision.replace("auto", "") or None),
         }
-        return {key: one for key, one in changes.items() if one[1] is not None}
+        return {key: change for key, change in changes.items() if change[1] is not None}
 
-    def _all_overrides(self, given: dict[str, tuple[str, object]]) -> list[str]:
+    def _all_overrides(self, changes: dict[str, tuple[str, object]]) -> list[str]:
         """The overrides of `--set`, and after them those of options."""
-        return [*(self.overrides or ()), *(f"{key}={value}" for key, (_, value) in given.items())]
+        return [*(self.overrides or ()), *(f"{key}={value}" for key, (_, value) in changes.items())]
 
     def load(
         self, name: str, run: Path, *, fresh: bool, quiet: bool, text: str | None = None
@@ -125,13 +125,13 @@ class RecipeOptions:
         from tformer_cli.recipe import load_recipe
         from tformer_cli.train.start import completion
 
-        given = self._of_options()
+        changes = self._of_options()
         # What the recipe says beside --from gives way to the model; what --set says does not
         kept = set(self.overridden)
         say = partial(note, quiet=quiet)
         complete = completion(run, say, fresh=fresh, kept=None if self.start is None else kept)
-        options = {key: one[0] for key, one in given.items()}
-        return load_recipe(name, self._all_overrides(given), complete, options, text)
+        options = {key: option[0] for key, option in changes.items()}
+        return load_recipe(name, self._all_overrides(changes), complete, options, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,10 +177,10 @@ class ProcessOptions:
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise UsageError(f'--nodes: "{nodes}" is not MIN or MIN:MAX; write 2 or 1:4')
         if (nodes is None) != (meet is None):
-            given, missing = (
+            option, missing = (
                 ("--nodes", "--meet HOST:PORT") if nodes else ("--meet", "--nodes MIN:MAX")
             )
-            raise UsageError(f"{given}: {missing} is missing; give both, the same on all machines")
+            raise UsageError(f"{option}: {missing} is missing; give both, the same on all machines")
         port = re.fullmatch(r".+:(\d{1,5})", meet or "any:1")
         if port is None or not 0 < int(port[1]) < 1 << 16:
             raise UsageError(f'--meet: "{meet}" is not HOST:PORT; write one such as node1:29500')
@@ -236,8 +236,8 @@ class RunOptions:
         from tformer_cli.recipe import has_run
         from tformer_cli.trainer.processes.launch import launched
 
-        seeds = [one.strip() for one in self.seeds.split(",")]
-        are_numbers = all(one.isascii() and one.isdecimal() for one in seeds)
+        seeds = [seed.strip() for seed in self.seeds.split(",")]
+        are_numbers = all(seed.isascii() and seed.isdecimal() for seed in seeds)
         # First their digits are counted: of thousands Python makes no number
         for seed in seeds if are_numbers else ():
             if len(seed) > len(str(LARGEST_SEED)) or int(seed) > LARGEST_SEED:
@@ -254,7 +254,7 @@ class RunOptions:
         if has_run(run):
             raise UsageError(f"--seeds: {run} holds a single run; name another directory")
         changed = {int(seed): replace(changes, seed=int(seed)) for seed in seeds}
-        return {run / f"seed-{seed}": one for seed, one in changed.items()}
+        return {run / f"seed-{seed}": options for seed, options in changed.items()}
 
     @property
     def trains(self) -> bool:

@@ -66,9 +66,9 @@ class TextRun:
         if not self.chosen.choices:
             return
         note(f"chose {self.name}:", quiet=quiet)
-        width = max(len(f"{one.key} = {one.value}") for one in self.chosen.choices)
-        for one in self.chosen.choices:
-            note(f"  {f'{one.key} = {one.value}':<{width}}  {one.why}", quiet=quiet)
+        width = max(len(f"{choice.key} = {choice.value}") for choice in self.chosen.choices)
+        for choice in self.chosen.choices:
+            note(f"  {f'{choice.key} = {choice.value}':<{width}}  {choice.why}", quiet=quiet)
         note(self.chosen.expected, quiet=quiet)
 
     @property
@@ -118,7 +118,8 @@ def text_run(
 
     values = overridden_values(overrides)
     model, training = (
-        one if isinstance(one := values.get(name), dict) else {} for name in ("model", "training")
+        table if isinstance(table := values.get(name), dict) else {}
+        for name in ("model", "training")
     )
     preset = model.get("preset")
     place = launched()
@@ -126,7 +127,7 @@ def text_run(
         raise UsageError(
             "SOURCE: several machines train by a recipe; name the chosen.toml of a run of one"
         )
-    own = read_own_text([one for one in files if one is not None], run)
+    own = read_own_text([file for file in files if file is not None], run)
     chosen = choose_recipe(
         own,
         run,

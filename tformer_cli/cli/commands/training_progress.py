@@ -191,8 +191,8 @@ class Dashboard(TrainingView):
 
         words = self._words
         sample = {words.read: report.sample_source, words.written: report.sample_translation}
-        rows = [(Text(name, style="dim"), _sampled(text)) for name, text in sample.items()]
-        right = (Text(words.right, style="dim"), _sampled(report.sample_reference, "dim"))
+        rows = [(Text(name, style="dim"), _sample_text(text)) for name, text in sample.items()]
+        right = (Text(words.right, style="dim"), _sample_text(report.sample_reference, "dim"))
         return _grid(1, [*rows, right])
 
 
@@ -205,7 +205,7 @@ def _grid(gap: int, rows: "Iterable[tuple[str | Text, ...]]") -> "Table":
     return table
 
 
-def _sampled(text: str, style: str = "") -> "Text":
+def _sample_text(text: str, style: str = "") -> "Text":
     from rich.text import Text
 
     return Text(visible(text, _LONGEST_SAMPLE), style=style)

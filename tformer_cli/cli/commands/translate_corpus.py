@@ -162,18 +162,18 @@ class WorkerOptions:
         from tformer_cli.bulk.processes import LocalProcesses
 
         files = {"--tls-ca": self.tls_ca, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}
-        given = [name for name, file in files.items() if file is not None]
+        options = [name for name, file in files.items() if file is not None]
         if self.cluster is None:
-            if given:
-                raise UsageError(f"{given[0]}: is for a cluster; add --cluster HOST:PORT")
+            if options:
+                raise UsageError(f"{options[0]}: is for a cluster; add --cluster HOST:PORT")
             return LocalProcesses(self.workers, threads)
         if self.workers is not None:
             raise UsageError("--workers: are processes of this machine; omit it or --cluster")
         # Now: the error of a connection would not name the file
-        for name in given:
+        for name in options:
             check_file(str(files[name]))
-        if given and not (self.tls_ca and self.tls_cert):
-            raise UsageError(f"{given[0]}: TLS needs --tls-ca and --tls-cert; name both")
+        if options and not (self.tls_ca and self.tls_cert):
+            raise UsageError(f"{options[0]}: TLS needs --tls-ca and --tls-cert; name both")
         tls = None
         if self.tls_ca and self.tls_cert:
             tls = TlsFiles(ca=self.tls_ca, certificate=self.tls_cert, key=self.tls_key)
@@ -214,13 +214,13 @@ def translate_corpus(
         translate_corpus,
     )
 
-    given = corpus.given(sources)
+    corpora = corpus.given(sources)
     settings: dict[str, Any] = {
         **options.settings, "tell": partial(note, quiet=quiet),
         **ensemble.arguments(), **constraints.arguments(), **decoding,
     }  # fmt: skip
     # The sources are read first: only then is the number of lines known
-    with _shown(quiet=quiet) as (scanned, progress):
+    with _show(quiet=quiet) as (scanned, progress):
         bulk = BulkOptions(
             workers=workers.engine(options.threads, quiet=quiet),
             glossary=constraints.terms(),
@@ -229,7 +229,7 @@ def translate_corpus(
         )
         do = preview_corpus if dry_run else translate_corpus
         try:
-            report = do(model, given, output, bulk, **settings)
+            report = do(model, corpora, output, bulk, **settings)
         except (KeyboardInterrupt, SystemExit):  # the second: SIGTERM
             note(f"{output}: stopped; the same command resumes there", quiet=quiet or dry_run)
             raise
@@ -241,7 +241,7 @@ def translate_corpus(
 
 
 @contextmanager
-def _shown(*, quiet: bool) -> Iterator[tuple[Callable[[int], None], Callable[["BulkState"], None]]]:
+def _show(*, quiet: bool) -> Iterator[tuple[Callable[[int], None], Callable[["BulkState"], None]]]:
     """Yields what shows the reading of the sources, and what then shows the translation."""
     with ExitStack() as stack:
         reading = stack.enter_context(line_progress(None, "reading", quiet=quiet))

@@ -102,8 +102,8 @@ class PruningOptions:
 
     def check(self) -> None:
         if self.write_pruned is None:
-            given = {"keep": self.keep, "prune": self.prune or None}
-            refuse(given, "needs --write-pruned DIR; add it")
+            values = {"keep": self.keep, "prune": self.prune or None}
+            refuse(values, "needs --write-pruned DIR; add it")
         elif (self.keep is None) == (not self.prune):
             raise UsageError(
                 "--write-pruned: no heads to remove are named; add --keep N or --prune SELECTION"

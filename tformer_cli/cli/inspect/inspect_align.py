@@ -172,8 +172,8 @@ class ScoringOptions:
                 )
         options = {"save": self.save, "format": self.scores_format, "one_based": self.one_based}
         if self.gold is None:
-            given = {name: value or None for name, value in options.items()}
-            refuse(given, "applies to scores; name gold alignments with --gold")
+            values = {name: value or None for name, value in options.items()}
+            refuse(values, "applies to scores; name gold alignments with --gold")
         chosen = "jsonl"
         # Without scores the output is Pharaoh's links, for which there is no other format
         if self.gold is None:
@@ -236,12 +236,12 @@ def inspect_align(
     opened, aligner, both = _open_aligners(model, links, opening, quiet=quiet)
     # Against gold links every head is scored, and none is chosen
     if scoring.gold is None or both is not None:
-        note(_heads_said(aligner, both), quiet=quiet)
+        note(_describe_heads(aligner, both), quiet=quiet)
     report = workflow.AlignmentReport()
     pairs = None if targets is None else workflow.read_pairs(lines, targets, *words)
     if pairs is not None and answers is not None:
         known = workflow.read_gold(answers, str(scoring.gold), is_one_based=scoring.one_based)
-        scores = _scored(aligner, both, pairs, known, report, quiet=quiet)
+        scores = _score_links(aligner, both, pairs, known, report, quiet=quiet)
         emit_view(VIEW, [scores], chosen, output, NoOptions())
         if scoring.save:
             _save(opened.directory, scores, quiet=quiet)
@@ -251,10 +251,10 @@ def inspect_align(
         buffer = buffer_lines or (1 if is_typed else workflow.BUFFER_LINES)
         how = both, report, buffer
         if pairs is not None:
-            found = workflow.align_pairs(aligner, pairs, *how)
+            alignments = workflow.align_pairs(aligner, pairs, *how)
         else:
-            found = workflow.align_translations(aligner, opened.translator, lines, *how)
-        _write_links(found, output, report, buffer, quiet=quiet or is_typed)
+            alignments = workflow.align_translations(aligner, opened.translator, lines, *how)
+        _write_links(alignments, output, report, buffer, quiet=quiet or is_typed)
     warn_of_bytes(counts)
     if report.truncated:
         warn(f"{count_of_lines(report.truncated)} longer than the model takes; aligned in part")
@@ -287,15 +287,15 @@ def _open_aligners(
     return opened, aligner, Bidirectional(reverse=backwards, method=links.method)
 
 
-def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
+def _describe_heads(aligner: "Aligner", both: "Bidirectional | None") -> str:
     choices = [aligner.choice, *([] if both is None else [both.reverse.choice])]
-    said = f"aligning by {' and '.join(map(str, choices))}"
+    sentence = f"aligning by {' and '.join(map(str, choices))}"
     if any(choice.reason == "default" for choice in choices):
-        return f"{said}; find and store the best heads with --gold FILE --save"
-    return said
+        return f"{sentence}; find and store the best heads with --gold FILE --save"
+    return sentence
 
 
-def _scored(
+def _score_links(
     aligner: "Aligner",
     both: "Bidirectional | None",
     pairs: "Iterable[PairTexts]",
@@ -334,7 +334,7 @@ def _save(directory: "ModelDirectory", scores: AlignmentScores, *, quiet: bool) 
 
 
 def _write_links(
-    found: Iterable[set["Link"]],
+    alignments: Iterable[set["Link"]],
     output: str,
     report: "AlignmentReport",
     buffer_lines: int,
@@ -345,7 +345,7 @@ def _write_links(
         results(output) as stream,
         line_progress(None, "aligning", quiet=quiet, output=output) as progress,
     ):
-        for number, links in enumerate(found, 1):
+        for number, links in enumerate(alignments, 1):
             stream.write(utf8_line(format_links(links)))
             if number % buffer_lines == 0:
                 # Who reads a pipe gets each buffer when it is done

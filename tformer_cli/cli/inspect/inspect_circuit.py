@@ -72,7 +72,7 @@ def inspect_circuit(
         check_model(place, VIEW.tasks)
 
     counts = LineCounts()
-    given = _given(pairs, counts, options.draw, quiet=quiet)
+    corpus = _find_pairs(pairs, counts, options.draw, quiet=quiet)
 
     from tformer_cli.inspect.jobs.circuit import inspect_circuit as find
 
@@ -83,14 +83,14 @@ def inspect_circuit(
 
     seed = opening["seed"]
     with counted_steps("patching", quiet=quiet) as step:
-        record = find(opened(), given, name=pairs, settings=options, before_batch=step, seed=seed)
-    if not isinstance(given, str):
+        record = find(opened(), corpus, name=pairs, settings=options, before_batch=step, seed=seed)
+    if not isinstance(corpus, str):
         _note_refused(record, quiet=quiet)
     emit_view(VIEW, [record], chosen, output, options)
     warn_of_bytes(counts)
 
 
-def _given(
+def _find_pairs(
     pairs: str, counts: LineCounts, n_drawn: int, *, quiet: bool
 ) -> "str | list[MinimalPair]":
     """Reads the pairs of a file, or makes sure that there is such a kind."""
@@ -100,17 +100,17 @@ def _given(
     if pairs != STANDARD_STREAM and (not Path(pairs).exists() or Path(pairs).is_dir()):
         check_name(pairs)
         return pairs
-    given = list(read_pairs(file_lines(pairs, counts, quiet=quiet), pairs))
-    if n_again := counts.lines - len(given):
+    minimal_pairs = list(read_pairs(file_lines(pairs, counts, quiet=quiet), pairs))
+    if n_again := counts.lines - len(minimal_pairs):
         again = count_of(n_again, "line")
         note(f"{again} skipped: blank, or two sentences that were read before", quiet=quiet)
-    if len(given) > n_drawn:
-        note(f"drawing {n_drawn} of {len(given):,} pairs; --draw N takes more", quiet=quiet)
-    return given
+    if len(minimal_pairs) > n_drawn:
+        note(f"drawing {n_drawn} of {len(minimal_pairs):,} pairs; --draw N takes more", quiet=quiet)
+    return minimal_pairs
 
 
 def _note_refused(record: CircuitsRecord, *, quiet: bool) -> None:
-    for one in record.models:
-        if one.refused:
-            n_refused = count_of(len(one.refused), "pair")
-            note(f"{one.model.name} refused {n_refused}, such as {one.refused[0]}", quiet=quiet)
+    for row in record.models:
+        if row.refused:
+            n_refused = count_of(len(row.refused), "pair")
+            note(f"{row.model.name} refused {n_refused}, such as {row.refused[0]}", quiet=quiet)

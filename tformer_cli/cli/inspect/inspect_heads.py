@@ -114,7 +114,7 @@ def dump_heads(
         shard_pairs=options.shard_pairs,
         tolerance=chosen.verify,
     )
-    corpus = _dumped_corpus(request.text, request.sentences)
+    corpus = _join_corpus(request.text, request.sentences)
     quiet, opened = request.quiet, request.open(tasks=VIEW.tasks)
     dumper = HeadDumper(opened, settings)
     estimate = dumper.estimate(corpus)
@@ -131,10 +131,10 @@ def dump_heads(
         )
     lines = dumper.write(corpus, directory)
     read_with_progress(lines, dumper.report, "dumping heads", total=estimate.lines, quiet=quiet)
-    note(_said(dumper.report, directory), quiet=quiet)
+    note(_summary_line(dumper.report, directory), quiet=quiet)
 
 
-def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "DumpedCorpus":
+def _join_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "DumpedCorpus":
     """Joins what is dumped: it has to be read twice, so it cannot come from stdin."""
     from tformer_cli.files.regular_file import hash_file
     from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus
@@ -173,13 +173,13 @@ def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "D
     )
 
 
-def _said(report: "DumpReport", directory: Path) -> str:
+def _summary_line(report: "DumpReport", directory: Path) -> str:
     shards = count_of(report.shards, "shard")
     holds = f"{count_of(report.pairs, 'sentence')} in {shards}, {format_size(report.n_bytes)}"
-    said = f"{directory}: {holds}, largest residual {report.residual:.1e}"
+    summary = f"{directory}: {holds}, largest residual {report.residual:.1e}"
     if report.resumed_at:
-        said += f"; {count_of_lines(report.resumed_at)} were done before"
-    return said
+        summary += f"; {count_of_lines(report.resumed_at)} were done before"
+    return summary
 
 
 ONE_PASS_WEIGHTS = ("norm", "alti")  # Weights that take a forced pass over one sentence to compute
@@ -256,26 +256,26 @@ def inspect_heads(
         tformer inspect-heads runs/quickstart --corpus -i corpus/test.en
         tformer inspect-heads runs/shakespeare --repeats 64
     """
-    given = given_options(sentences, options, jobs, dumping)
-    given |= {name for name, value in (("TEXT", text), ("format", output_format)) if value}
+    names = given_options(sentences, options, jobs, dumping)
+    names |= {name for name, value in (("TEXT", text), ("format", output_format)) if value}
     if output != STANDARD_STREAM:
-        given.add("output")
+        names.add("output")
     dumping.check()
     request = SentenceRequest(
         model=model, text=text, sentences=sentences, output=output, opening=opening, quiet=quiet
     )
     if jobs.over_time:
-        _show_over_time(model, options.heads, given, output_format, output)
+        _show_over_time(model, options.heads, names, output_format, output)
     elif jobs.repeats is not None:
-        _refuse(given, READING_OPTIONS, "reads a text, but --repeats draws its own; omit it")
+        _refuse(names, READING_OPTIONS, "reads a text, but --repeats draws its own; omit it")
         _show_repeats(request, options.heads, jobs.repeats, output_format)
     elif dumping.dump is not None:
-        _refuse(given, SENTENCE_OPTIONS[:2], "applies to single sentences; omit it with --dump")
+        _refuse(names, SENTENCE_OPTIONS[:2], "applies to single sentences; omit it with --dump")
         shown = ("corpus", "format", "output", "weights")
-        _refuse(given, shown, "has no effect with --dump; omit one of the two")
+        _refuse(names, shown, "has no effect with --dump; omit one of the two")
         dump_heads(request, options, dumping.dump, dumping)
     elif jobs.corpus:
-        _refuse(given, SENTENCE_OPTIONS, "applies to single sentences; omit it with --corpus")
+        _refuse(names, SENTENCE_OPTIONS, "applies to single sentences; omit it with --corpus")
         _sum_up(request, options, output_format)
     else:
         chosen = view_format(heads.VIEW, output_format, output)
@@ -294,29 +294,29 @@ READING_OPTIONS = (
 )
 
 
-def _refuse(given: set[str], options: Iterable[str], why: str) -> None:
+def _refuse(names: set[str], options: Iterable[str], why: str) -> None:
     """Makes sure that none of some options is given; the first one that is given is named."""
     for name in options:
-        if name in given:
+        if name in names:
             option = "--mode live" if name == "mode" else f"--{name.replace('_', '-')}"
             raise UsageError(f"{name if name == 'TEXT' else option}: {why}")
 
 
 def _show_over_time(
-    run: Path, selections: Sequence[str], given: set[str], output_format: str | None, output: str
+    run: Path, selections: Sequence[str], names: set[str], output_format: str | None, output: str
 ) -> None:
     from tformer_cli.inspect.views import timeline
 
     chosen = view_format(heads.VIEW, output_format, output)
-    _refuse(given, READING_OPTIONS, "--over-time reads what the run has written; leave it out")
+    _refuse(names, READING_OPTIONS, "--over-time reads what the run has written; leave it out")
     if chosen not in timeline.VIEW.formats:
         formats = ", ".join(timeline.VIEW.formats)
         raise UsageError(f"--over-time: is for {formats}; --format {chosen} shows maps")
 
-    found = timeline.heads_over_time(run, selections)
-    if not found.courses:
+    record = timeline.heads_over_time(run, selections)
+    if not record.courses:
         warn("no head meets the conditions of --heads")
-    emit_view(timeline.VIEW, [found], chosen, output, NoOptions())
+    emit_view(timeline.VIEW, [record], chosen, output, NoOptions())
 
 
 def _show_repeats(
@@ -336,11 +336,11 @@ def _show_repeats(
     selected = select_heads(selections, head_layout(directory.model))
     name, seed = directory.path.resolve().name, request.opening["seed"]
     with line_progress(n_blocks, "reading blocks", quiet=request.quiet) as progress:
-        for found in measure_repeats(directory.model, name, selected, n_blocks, seed):
-            if not isinstance(found, Repeats):
-                progress.update(found)
-    assert isinstance(found, Repeats)  # noqa: S101 - the last
-    emit_view(corpus.REPEATS_VIEW, [found], chosen, request.output, NoOptions())
+        for repeats in measure_repeats(directory.model, name, selected, n_blocks, seed):
+            if not isinstance(repeats, Repeats):
+                progress.update(repeats)
+    assert isinstance(repeats, Repeats)  # noqa: S101 - the last
+    emit_view(corpus.REPEATS_VIEW, [repeats], chosen, request.output, NoOptions())
 
 
 def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str | None) -> None:
@@ -360,7 +360,7 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
     has_source = reads_words(opened.config)
     frequencies = None
     if has_source:  # rare words are of sources
-        frequencies = frequencies_of(opened.directory) or _counted(opened, request)
+        frequencies = frequencies_of(opened.directory) or _count_tokens(opened, request)
     inspector = CorpusInspector(
         opened, options.heads, frequencies=frequencies, seed=request.opening["seed"]
     )
@@ -371,7 +371,7 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
     summaries = inspector.summaries()
     if not summaries:
         warn("--heads: no head meets the conditions")
-    residual = max((one.residual for one in summaries), default=0.0)
+    residual = max((summary.residual for summary in summaries), default=0.0)
     check_residual(residual, options.verify, "of the corpus")
     reason = NO_RARE_SENTENCE if frequencies else NO_FREQUENCIES
     reason = "" if inspector.report.rare or not has_source else reason
@@ -380,7 +380,7 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
     warn_of_bytes(counts)
 
 
-def _counted(opened: "Opened", request: SentenceRequest) -> "TokenFrequencies | None":
+def _count_tokens(opened: "Opened", request: SentenceRequest) -> "TokenFrequencies | None":
     """Counts the tokens of the corpus, which is read twice then; None where that cannot be."""
     from tformer_cli.inspect.jobs.reader import count_frequencies
 

@@ -68,8 +68,8 @@ def inspect_layers(
         why = "--tune reads its own text; omit it"
         if text:
             raise UsageError(f"TEXT: {why}")
-        given = {"source": sentences.source, "target": sentences.target}
-        refuse(given | {"untuned": options.untuned or None}, why)
+        values = {"source": sentences.source, "target": sentences.target}
+        refuse(values | {"untuned": options.untuned or None}, why)
         # Maps of other weights would take the place of MODEL's own, and every later use fail
         why = "--tune stores maps of MODEL's own weights; omit it, or merge it with tformer export"
         refuse({"adapter": opening["adapter"]}, why)
@@ -83,8 +83,8 @@ def inspect_layers(
     from tformer_cli.inspect.jobs.layers import inspect_layers as read
 
     records = read(request.open(tasks=VIEW.tasks), lines, targets=targets, settings=options)
-    with counted(records, "inspecting", output, quiet=quiet) as found:
-        emit_view(VIEW, found, chosen, output, options)
+    with counted(records, "inspecting", output, quiet=quiet) as shown_records:
+        emit_view(VIEW, shown_records, chosen, output, options)
     warn_of_bytes(counts)
 
 

@@ -68,7 +68,7 @@ def inspect_probe(
         if file not in (None, STANDARD_STREAM):
             check_file(file)
     counts = LineCounts()
-    given, targets = (one and file_lines(one, counts) for one in (labels, target_file))
+    label_lines, targets = (file and file_lines(file, counts) for file in (labels, target_file))
 
     from tformer_cli.inspect.jobs.probe import inspect_probe as probe
 
@@ -77,7 +77,7 @@ def inspect_probe(
         report = probe(
             opened,
             file_lines(source or STANDARD_STREAM, counts, quiet=quiet),
-            labels=given,
+            labels=label_lines,
             targets=targets,
             settings=options,
             progress=progress.update,

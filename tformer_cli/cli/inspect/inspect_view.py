@@ -183,11 +183,11 @@ def open_model(
     opened = open_for_inspection(
         model, hypothesis=rank, tasks=tasks, before_torch=before_torch, **opening
     )
-    asked = opening["beam_size"] or opened.directory.decoding.beam_size
+    width = opening["beam_size"] or opened.directory.decoding.beam_size
     beam = opened.translator.config.beam_size
     # Another beam may find another best translation than `translate` gives
-    if beam > asked:
-        note(f"beam size raised from {asked} to {beam}, to find {rank} translations", quiet=quiet)
+    if beam > width:
+        note(f"beam size raised from {width} to {beam}, to find {rank} translations", quiet=quiet)
     note_choices(opened, quiet=quiet)
     return opened
 
@@ -263,7 +263,7 @@ SEARCH_OPTIONS = (
 def view_command(view: View[Any]) -> Callable[..., None]:
     format_kind = Annotated[str | None, view_format_option(view)]
     texts_kind = TextsArgument
-    if DEFAULT_KIND not in view.tasks and any(TASKS[one].reads == "images" for one in view.tasks):
+    if DEFAULT_KIND not in view.tasks and any(TASKS[task].reads == "images" for task in view.tasks):
         texts_kind = ImagesArgument
 
     @takes_opening_options
@@ -314,9 +314,9 @@ def view_format_option(view: View[Any]) -> Any:  # noqa: ANN401 - Typer's option
     return format_option(view.formats, view.formats[1])
 
 
-def view_format(view: View[Any], given: str | None, output: str) -> str:
+def view_format(view: View[Any], name: str | None, output: str) -> str:
     """Chooses the format in which a view is written; see `chosen_format`."""
-    chosen = chosen_format(given, output, view.formats, view.formats[1])
+    chosen = chosen_format(name, output, view.formats, view.formats[1])
     if chosen == "png" and view.draws_png:
         check_png()
     if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
@@ -342,8 +342,8 @@ def show_sentences(
         options = replace(options, for_page=True)
     records = read_sentences(view, opened, lines, targets, options)
     output = request.output
-    with counted(records, "inspecting", output, quiet=request.quiet) as found:
-        emit_view(view, found, chosen, output, options)
+    with counted(records, "inspecting", output, quiet=request.quiet) as shown_records:
+        emit_view(view, shown_records, chosen, output, options)
     warn_of_bytes(counts)
 
 

@@ -122,11 +122,11 @@ def convert(
     kinds = _kinds_of_matrices(content.arrays)
     in_integers = kinds == {"int8"} and weights != "float32"
     matrices = _Matrices(reader, in_integers=in_integers)
-    outer, given = _outer(reader, matrices, vocabularies)
+    outer, outer_weights = _outer(reader, matrices, vocabularies)
     config = read_config(reader, scalars, settings, {**outer, "source_eos": special.source_eos})
-    given |= _positions(reader, config)
-    found = build_weights(
-        config, len(vocabularies.target.pieces), TABLE, matrices.read, given, str(file)
+    outer_weights |= _positions(reader, config)
+    tensors = build_weights(
+        config, len(vocabularies.target.pieces), TABLE, matrices.read, outer_weights, str(file)
     )
     reader.ignore(_IGNORED)
     reader.check_all_taken()
@@ -136,7 +136,7 @@ def convert(
     return ForeignModel(
         kind="CTranslate2",
         config=config,
-        weights=found,
+        weights=tensors,
         tokenizer=vocabularies.tokenizer,
         decoding=DECODING,
         files=(file, *settings.files, *vocabularies.files),
@@ -232,7 +232,7 @@ def _outer(
         "decoder/embeddings/weight": vocabularies.target,
         "decoder/projection/weight": vocabularies.target,
     }
-    found = []
+    embeddings = []
     for name, rows in sides.items():
         weight = matrices.read(name)
         shape = (weight.integers if isinstance(weight, Integers) else weight).shape
@@ -242,47 +242,47 @@ def _outer(
                 f"{reader.where}: {name} has the shape {[*shape]}, but the vocabulary "
                 f"{n_pieces:,} pieces; use this model's own vocabularies"
             )
-        found.append(weight)
-    source, target, output = found
+        embeddings.append(weight)
+    source, target, output = embeddings
     rows = vocabularies.target
     tied: TiedEmbeddings = "decoder" if _is_equal(target, output) else "none"
     if tied == "decoder" and vocabularies.is_shared and _is_equal(source, target):
         tied = "all"
-    given = {"source_embedding.weight": vocabularies.source.of(source)}
+    outer = {"source_embedding.weight": vocabularies.source.of(source)}
     if tied != "all":
-        given["target_embedding.weight"] = rows.of(target)
+        outer["target_embedding.weight"] = rows.of(target)
     if tied == "none":
-        given["output_projection.weight"] = rows.of(output)
+        outer["output_projection.weight"] = rows.of(output)
     bias = "decoder/projection/bias"
     has_bias = bias in reader or bool(rows.banned)
     if has_bias:
         own = reader.take(bias) if bias in reader else None
         if own is not None and own.size != max(rows.foreign) + 1:
             raise ArtifactError(f"{reader.where}: {bias} has {own.size:,} numbers; {ANEW}")
-        given["output_bias"] = output_bias(rows, own)
+        outer["output_bias"] = output_bias(rows, own)
     n_sources = 0 if vocabularies.is_shared else len(vocabularies.source.pieces)
-    return {"tied_embeddings": tied, "output_bias": has_bias, "source_vocab_size": n_sources}, given
+    return {"tied_embeddings": tied, "output_bias": has_bias, "source_vocab_size": n_sources}, outer
 
 
-def _is_equal(one: Weight, other: Weight) -> bool:
-    if isinstance(one, Integers) and isinstance(other, Integers):
-        is_scaled_alike = np.array_equal(one.scale, other.scale)
-        return is_scaled_alike and np.array_equal(one.integers, other.integers)
-    if isinstance(one, Integers) or isinstance(other, Integers):
+def _is_equal(weight: Weight, other: Weight) -> bool:
+    if isinstance(weight, Integers) and isinstance(other, Integers):
+        is_scaled_alike = np.array_equal(weight.scale, other.scale)
+        return is_scaled_alike and np.array_equal(weight.integers, other.integers)
+    if isinstance(weight, Integers) or isinstance(other, Integers):
         return False
-    return np.array_equal(one, other)
+    return np.array_equal(weight, other)
 
 
 def _positions(reader: Reader, config: ModelConfig) -> dict[str, Weight]:
     if config.positions != "table":
         return {}
-    made = tensor2tensor_halves(config.max_positions, config.d_model, first=1)
-    found: dict[str, Weight] = {}
+    sinusoids = tensor2tensor_halves(config.max_positions, config.d_model, first=1)
+    tables: dict[str, Weight] = {}
     for side in SIDES:
         name = POSITIONS.format(side)
-        table = reader.take(name)[: config.max_positions] if name in reader else made
-        found[f"{side}_input.positions.table"] = table
-    return found
+        table = reader.take(name)[: config.max_positions] if name in reader else sinusoids
+        tables[f"{side}_input.positions.table"] = table
+    return tables
 
 
 ENDING = ".argosmodel"
@@ -304,19 +304,19 @@ def convert_package(
     package: Path, weights: Literal["float32", "int8"] | None = None
 ) -> ForeignModel:
     if package.is_dir():
-        return _converted(package, weights)
+        return _convert_weights(package, weights)
     with scratch_directory() as directory:
         with scratch_errors():
             _extract(package, directory)
         try:
-            model = _converted(directory, weights)
+            model = _convert_weights(directory, weights)
         except (ArtifactError, DataError) as error:
             # the user knows the package, not where it was unpacked
             raise ArtifactError(str(error).replace(str(directory), str(package))) from None
     return replace(model, files=(package,))
 
 
-def _converted(path: Path, weights: Literal["float32", "int8"] | None) -> ForeignModel:
+def _convert_weights(path: Path, weights: Literal["float32", "int8"] | None) -> ForeignModel:
     metadata = read_json_file(path / METADATA)
     check_settings(path / METADATA, metadata, {"type": ("translate",)})
     source = find_source(path / MODEL)
@@ -345,7 +345,7 @@ def _extract(package: Path, directory: Path) -> None:
     """Unpacks what a model needs; names in the package decide no place outside of `directory`."""
     try:
         with open_regular(package) as stream, zipfile.ZipFile(stream) as archive:
-            entries = _wanted(package, archive)
+            entries = _find_members(package, archive)
             (directory / MODEL).mkdir()
             for name, entry in entries.items():
                 with archive.open(entry) as packed, (directory / name).open("wb") as file:
@@ -356,38 +356,38 @@ def _extract(package: Path, directory: Path) -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise _damaged(package, error) from None
+        raise _damage_error(package, error) from None
 
 
-def _wanted(package: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+def _find_members(package: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Finds the files of a model by their names inside the package's only directory."""
     entries = archive.infolist()
     if len(entries) > _MOST_ENTRIES:
-        raise _damaged(package, f"it has {len(entries):,} files")
-    found: dict[str, zipfile.ZipInfo] = {}
+        raise _damage_error(package, f"it has {len(entries):,} files")
+    members: dict[str, zipfile.ZipInfo] = {}
     for entry in entries:
         parts = PurePosixPath(entry.filename).parts
         if ".." in parts or entry.filename.startswith("/") or "\\" in entry.filename:
-            raise _damaged(package, f"it has a file outside of itself: {entry.filename[:60]}")
+            raise _damage_error(package, f"it has a file outside of itself: {entry.filename[:60]}")
         name = "/".join(parts[1:])
         is_text = len(parts) == 2 and name.endswith((".json", ".model"))
         is_model = (
             len(parts) == 3 and parts[1] == MODEL and name.endswith((".bin", ".json", ".txt"))
         )
         if (is_text or is_model) and not entry.is_dir():
-            if name in found:
-                raise _damaged(package, f"it has {name[:60]} twice")
-            found[name] = entry
-    if METADATA not in found:
-        raise _damaged(package, f"it has no {METADATA}")
-    compressed = sum(entry.compress_size for entry in found.values())
-    size = sum(entry.file_size for entry in found.values())
+            if name in members:
+                raise _damage_error(package, f"it has {name[:60]} twice")
+            members[name] = entry
+    if METADATA not in members:
+        raise _damage_error(package, f"it has no {METADATA}")
+    compressed = sum(entry.compress_size for entry in members.values())
+    size = sum(entry.file_size for entry in members.values())
     if size > MOST_EXPANSION * compressed + FREE_BYTES:
-        raise _damaged(package, f"{compressed:,} bytes would become {size:,}")
-    return found
+        raise _damage_error(package, f"{compressed:,} bytes would become {size:,}")
+    return members
 
 
-def _damaged(package: Path, reason: object) -> ArtifactError:
+def _damage_error(package: Path, reason: object) -> ArtifactError:
     text = " ".join(str(reason).split())[:200] or type(reason).__name__
     return ArtifactError(
         f"{package}: is damaged or not a package of Argos ({text}); download it again"

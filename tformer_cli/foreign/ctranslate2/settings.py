@@ -230,9 +230,9 @@ def _scales_embeddings(scalars: Scalars, d_model: int) -> bool:
         )
         for side in SIDES
     )
-    for wanted in (root, 1.0):
-        if np.allclose((first, second), wanted, rtol=1e-6, atol=0.0):
-            return bool(wanted == root)
+    for factor in (root, 1.0):
+        if np.allclose((first, second), factor, rtol=1e-6, atol=0.0):
+            return bool(factor == root)
     raise ArtifactError(
         f"{scalars.where}: scale_embeddings is {first:g} and {second:g}, neither 1 nor the root of "
         f"the width {d_model}, which is not supported; {ANOTHER}"
@@ -336,14 +336,14 @@ def read_vocabularies(
             f"{path}: has no shared_vocabulary.json and no {missing}_vocabulary.json; copy the "
             "whole directory (models with several inputs are not supported)"
         )
-    found = [file for file in files if file]
-    pieces = [_read_pieces(file, special.unk) for file in found]
+    listings = [file for file in files if file]
+    pieces = [_read_pieces(file, special.unk) for file in listings]
     is_shared = pieces[0] == pieces[-1]
-    target = _rows(found[-1], pieces[-1], special, is_target=True)
-    source = target if is_shared else _rows(found[0], pieces[0], special, is_target=False)
-    languages = _languages(pieces, special, target_prefix, found[-1])
+    target = _rows(listings[-1], pieces[-1], special, is_target=True)
+    source = target if is_shared else _rows(listings[0], pieces[0], special, is_target=False)
+    languages = _languages(pieces, special, target_prefix, listings[-1])
     place, sides = texts or path, (source, target)
-    tokenizer, more, notes = _exported(place, *sides), [place / FILE_NAME], list[str]()
+    tokenizer, more, notes = _read_own(place, *sides), [place / FILE_NAME], list[str]()
     if tokenizer is None:
         tokenizer, more, notes = read_tokenizer(place, ("", ""), sides, languages)
     return Vocabularies(
@@ -351,7 +351,7 @@ def read_vocabularies(
         target=target,
         is_shared=is_shared,
         tokenizer=tokenizer,
-        files=(*found, *more),
+        files=(*listings, *more),
         notes=tuple(notes),
     )
 
@@ -414,13 +414,13 @@ def _languages(
     tags = {match[1]: piece for piece in pieces[0] if (match := _TAG.fullmatch(piece))}
     if tags and special.source_eos:
         return Languages(tokens=tags, before_source="target", in_text=True)
-    found = {m[1] or m[2]: piece for piece in pieces[0] if (m := _LANGUAGE.fullmatch(piece))}
-    if len(found) > 1 and special.start == special.eos and len(pieces) == 1:
-        return Languages(tokens=found, before_source="source", before_target=True)
+    tokens = {m[1] or m[2]: piece for piece in pieces[0] if (m := _LANGUAGE.fullmatch(piece))}
+    if len(tokens) > 1 and special.start == special.eos and len(pieces) == 1:
+        return Languages(tokens=tokens, before_source="source", before_target=True)
     return NO_LANGUAGES
 
 
-def _exported(path: Path, source: VocabularyOrder, target: VocabularyOrder) -> Tokenizer | None:
+def _read_own(path: Path, source: VocabularyOrder, target: VocabularyOrder) -> Tokenizer | None:
     """Reads the tokenizer of a directory that tformer has exported; None: it has another."""
     file = path / FILE_NAME
     if not file.is_file():

@@ -92,8 +92,8 @@ class MappedFile:
         return int.from_bytes(self.take(n_bytes), "little")
 
     def numbers(self, dtype: str, count: int) -> list[int]:
-        found: list[int] = self.array(dtype, (count,)).tolist()
-        return found
+        values: list[int] = self.array(dtype, (count,)).tolist()
+        return values
 
     def array(self, dtype: str, shape: Sequence[int]) -> Array:
         return self.array_at(self._skip(_size(self, dtype, shape)), dtype, shape)

@@ -123,10 +123,10 @@ def read_npz(path: Path) -> LazyArrays:
             entries = archive.infolist()
             length = stream.seek(0, io.SEEK_END)
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise _damaged(path, error) from None
+        raise _damage_error(path, error) from None
     size = sum(entry.file_size for entry in entries)
     if size > MOST_EXPANSION * length + FREE_BYTES:
-        raise _damaged(path, f"{length:,} bytes would become {size:,}")
+        raise _damage_error(path, f"{length:,} bytes would become {size:,}")
     return LazyArrays(
         {entry.filename.removesuffix(_ENDING): _reader(path, entry) for entry in entries}
     )
@@ -140,7 +140,7 @@ def _reader(path: Path, entry: zipfile.ZipInfo) -> Callable[[], Array]:
             return _array(content)
         # besides its own error, zipfile raises those of the decompressors and of the system
         except Exception as error:  # noqa: BLE001
-            raise _damaged(path, f"{entry.filename}: {error}") from None
+            raise _damage_error(path, f"{entry.filename}: {error}") from None
 
     return read
 
@@ -166,7 +166,7 @@ def _array(content: bytes) -> Array:
     return widened(array)
 
 
-def _damaged(path: Path, reason: object) -> ArtifactError:
+def _damage_error(path: Path, reason: object) -> ArtifactError:
     text = " ".join(str(reason).split())[:200]
     return ArtifactError(
         f"{path}: is damaged or not a model file of Marian ({text}); copy it again, or use "

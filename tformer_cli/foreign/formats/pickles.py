@@ -155,7 +155,7 @@ class PickleReader:
     def _reduce(self, _: object) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
         items = arguments if isinstance(arguments, tuple) else ()
-        sized = (len(one) for one in items if isinstance(one, tuple | list | dict | str | bytes))
+        sized = (len(item) for item in items if isinstance(item, tuple | list | dict | str | bytes))
         self._count(CALL_OPERATIONS + len(items) + sum(sized))
         if not isinstance(function, Named) or not isinstance(arguments, tuple):
             self._stack.append(UnreadObject("", ()))

@@ -118,11 +118,11 @@ def _read_zip(file: MappedFile) -> Any:  # noqa: ANN401
         entry = entries.get(f"{folder}/data/{key}")
         if entry is None:
             raise PickleError(f"has no storage {key}")
-        found = _typed(kind, count)
-        found.start, size = _place(file, entry)
-        if count * np.dtype(found.dtype).itemsize > size:
+        storage = _make_storage(kind, count)
+        storage.start, size = _place(file, entry)
+        if count * np.dtype(storage.dtype).itemsize > size:
             raise PickleError(f"storage {key} has {size:,} bytes, too few for {count:,} numbers")
-        return found
+        return storage
 
     start, size = _place(file, entries[pickle])
     if size > LARGEST_PICKLE:
@@ -149,7 +149,7 @@ def _read_legacy(file: MappedFile) -> Any:  # noqa: ANN401
 
     def storage(kind: Any, key: str, count: int) -> _Storage:  # noqa: ANN401
         if key not in storages:
-            storages[key] = _typed(kind, count)
+            storages[key] = _make_storage(kind, count)
         return storages[key]
 
     content = file.bytes[:LARGEST_PICKLE]
@@ -157,7 +157,7 @@ def _read_legacy(file: MappedFile) -> Any:  # noqa: ANN401
     if reader.read() != MAGIC or reader.read() != PROTOCOL:
         raise file.damaged("it does not begin as one")
     reader.read()  # the system that wrote it
-    found, keys = reader.read(), reader.read()
+    value, keys = reader.read(), reader.read()
     file.position = reader.position
     if not isinstance(keys, list) or not all(isinstance(key, str | int) for key in keys):
         raise PickleError("does not list its storages")
@@ -168,10 +168,10 @@ def _read_legacy(file: MappedFile) -> Any:  # noqa: ANN401
             raise PickleError(f"storage {str(key)[:20]} does not have the promised size")
         at.start = file.position
         file.array(at.dtype, (count,))
-    return found
+    return value
 
 
-def _typed(kind: Any, count: Any) -> _Storage:  # noqa: ANN401
+def _make_storage(kind: Any, count: Any) -> _Storage:  # noqa: ANN401
     dtype = STORAGES.get(kind.name) if isinstance(kind, Named) else None
     if dtype is None or not isinstance(count, int) or count < 0:
         raise PickleError("has a storage of a type that is not known")

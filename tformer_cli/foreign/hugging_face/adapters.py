@@ -34,12 +34,12 @@ def find_names(config: ModelConfig, kind: str, modules: Iterable[str]) -> Adapte
     """
     own = [family for family in FAMILIES.values() if family.title in kind]
     families = own or list(FAMILIES.values())
-    found = [
+    forms = [
         _names_of(family, table, config)
         for family in families
         for table in (_modules_of(family, config), family.runtime_modules)
     ]
-    return max(found, key=lambda names: sum(names.find(module) is not None for module in modules))
+    return max(forms, key=lambda names: sum(names.find(module) is not None for module in modules))
 
 
 def _modules_of(family: Family, config: ModelConfig) -> Table:

@@ -149,10 +149,10 @@ def find_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary | None:
         ]
         listed = _vocabulary(read_json_file(pieces), pairs, (pieces, merges), words)
     if whole.is_file():
-        found = _read_whole(whole, words)
+        vocabulary = _read_whole(whole, words)
         if listed is not None:
-            _check_same(whole, found, listed)
-        return found
+            _check_same(whole, vocabulary, listed)
+        return vocabulary
     if listed is not None:
         return listed
     characters = path / "meta.pkl"
@@ -172,8 +172,8 @@ def _read_whole(file: Path, words: str) -> ByteVocabulary:
         )
     model = parts.get("model")
     model = model if isinstance(model, dict) else {}
-    found = model.get("merges", [])
-    pairs = [one.split(" ") if isinstance(one, str) else one for one in found]
+    merges = model.get("merges", [])
+    pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
     vocabulary = _vocabulary(model.get("vocab"), pairs, (file,), words)
     pieces = {**vocabulary.pieces, **added_of(parts, file)}
     return replace(vocabulary, pieces=pieces, notes=tuple(notes))
@@ -181,7 +181,9 @@ def _read_whole(file: Path, words: str) -> ByteVocabulary:
 
 def _check_same(file: Path, whole: ByteVocabulary, listed: ByteVocabulary) -> None:
     """Refuses a tokenizer.json beside a vocab.json and merges.txt of another tokenizer."""
-    other = next((one for one, n in listed.pieces.items() if whole.pieces.get(one) != n), None)
+    other = next(
+        (piece for piece, n in listed.pieces.items() if whole.pieces.get(piece) != n), None
+    )
     if other is not None:
         what = f"vocab.json has another id of {json.dumps(other)[:40]}"
     elif whole.merges != listed.merges:
@@ -211,11 +213,11 @@ def _vocabulary(
 def _read_characters(file: Path) -> ByteVocabulary:
     """Reads nanoGPT's meta.pkl as data: nothing in it is run."""
     try:
-        found = PickleReader(io.BytesIO(read_bytes(file, 1 << 24))).read()
+        content = PickleReader(io.BytesIO(read_bytes(file, 1 << 24))).read()
     except (PickleError, ValueError, EOFError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ArtifactError(f"{file}: is damaged ({reason}); prepare the data again") from None
-    pieces = found.get("stoi") if isinstance(found, dict) else None
+    pieces = content.get("stoi") if isinstance(content, dict) else None
     if not isinstance(pieces, dict) or not all(
         isinstance(piece, str) and len(piece) == 1 and type(place) is int and place >= 0
         for piece, place in pieces.items()
@@ -274,9 +276,9 @@ def read_library_vocabulary(
     named = str(own.get("tokenizer_class") or settings.get("tokenizer_class")).removesuffix("Fast")
     is_qwen2 = settings.get("model_type") == "qwen2"
     is_strict = named == "Qwen2Tokenizer" or (named == "None" and is_qwen2)
-    found = find_vocabulary(path, "qwen2" if is_strict else "library")
+    vocabulary = find_vocabulary(path, "qwen2" if is_strict else "library")
     more += _compare_steps(_steps(content), named, is_qwen2=is_qwen2)
-    pieces = {} if found is None else found.pieces
+    pieces = {} if vocabulary is None else vocabulary.pieces
     check_added(path, added_tokens(path, own), pieces, pieces)
     before, behind = surrounding(file, content.get("post_processor"))
     if behind or len(before) > 1 or not pieces.keys() >= {*before}:
@@ -299,7 +301,7 @@ def read_library_vocabulary(
         pieces=pieces,
         ends=(pieces[before[0]] if before else None, end),
         files=(file, *files),
-        notes=(*(found.notes if found is not None else ()), *more),
+        notes=(*(vocabulary.notes if vocabulary is not None else ()), *more),
     )
 
 
@@ -318,8 +320,10 @@ def _compare_steps(steps: Sequence[str], named: str, *, is_qwen2: bool) -> list[
 def _steps(content: Mapping[str, Any]) -> list[str]:
     """Lists the steps by which a tokenizer.json cuts texts: their patterns, or else types."""
     parts = [*parts_of(content.get("normalizer")), *parts_of(content.get("pre_tokenizer"))]
-    patterns = [one["pattern"] if isinstance(one.get("pattern"), dict) else {} for one in parts]
-    steps = [str(more.get("Regex", one["type"])) for one, more in zip(parts, patterns, strict=True)]
+    patterns = [part["pattern"] if isinstance(part.get("pattern"), dict) else {} for part in parts]
+    steps = [
+        str(more.get("Regex", part["type"])) for part, more in zip(parts, patterns, strict=True)
+    ]
     return [step for step in steps if step != "Sequence"]
 
 
@@ -327,10 +331,10 @@ def _puts_space(content: Mapping[str, Any]) -> bool:
     """Returns whether a tokenizer.json puts a space before texts."""
     parts = [*parts_of(content.get("normalizer")), *parts_of(content.get("pre_tokenizer"))]
     return any(
-        one.get("type") == "Prepend"
-        or one.get("prepend_scheme") in ("always", "first")
-        or one.get("add_prefix_space") is True
-        for one in parts
+        part.get("type") == "Prepend"
+        or part.get("prepend_scheme") in ("always", "first")
+        or part.get("add_prefix_space") is True
+        for part in parts
     )
 
 
@@ -450,7 +454,7 @@ def _check_agrees(
                 f"{path}: tokenizer_config.json says {name} = {shown(settings[name])}, but "
                 f"{TOKENIZER} has {shown(own)}; correct one of the two"
             )
-    listed = _listed(words) if words.is_file() else {}
+    listed = _list_pieces(words) if words.is_file() else {}
     other = next((name for name, place in listed.items() if pieces.get(name) != place), None)
     if other is not None:
         raise ArtifactError(
@@ -504,7 +508,7 @@ def _read_whole_words(
     return pieces, rules, notes
 
 
-def _listed(file: Path) -> dict[str, int]:
+def _list_pieces(file: Path) -> dict[str, int]:
     """The pieces of a vocab.txt with their lines."""
     names = read_lines(file)
     while names and not names[-1]:
@@ -518,7 +522,7 @@ def _read_words(file: Path, settings: Mapping[str, Any]) -> tuple[dict[str, int]
     Where no file says it, text is lower-cased if no piece has a capital letter. Without pieces for
     the inside of words, words are what stands between spaces.
     """
-    pieces = _listed(file)
+    pieces = _list_pieces(file)
     special = _special(settings, _WORD_NAMES)
     plain = [name for name in pieces if name not in special and not name.startswith("[unused")]
     has_capitals = any(name != name.lower() for name in plain)

@@ -121,7 +121,7 @@ def read(source: Source) -> ForeignModel:
     shape = source.shape()
     exported = read_exported(source.path)
     if exported is not None:
-        vocabulary: Vocabulary = _checked(source, generation, exported)
+        vocabulary: Vocabulary = _check_exported(source, generation, exported)
     elif (source.path / "tokenizer.model").is_file() and source.family.model_type == "llama":
         vocabulary = _read_pieces(source, generation)
     elif (source.path / TOKENIZER).is_file() and source.family.model_type != "gpt2":
@@ -168,20 +168,20 @@ def assembled_model(
     # files store a tied matrix twice, or once; equal rows stay one matrix when they are trained on
     tied = "decoder" if np.array_equal(output, embedding) else "none"
     config = model_config(file, **{**shape, "tied_embeddings": tied, **vocabulary.texts})
-    given: dict[str, Weight] = {
+    weights: dict[str, Weight] = {
         "target_embedding.weight": rows.of(embedding),
         "output_projection.weight": rows.of(output),
         "output_bias": output_bias(rows, None),
     }
     if "positions" in outer:
-        given["decoder_input.positions.table"] = reader.take(outer["positions"])
+        weights["decoder_input.positions.table"] = reader.take(outer["positions"])
     notes = [*vocabulary.notes]
     if not (config.target_bos or config.target_eos):
         notes.append("its texts have no beginning: generate needs a prompt to go on from")
     return finish(
         source,
         config,
-        given,
+        weights,
         ids=rows.foreign,
         tokenizer=vocabulary.tokenizer(rows, str(file)),
         files=vocabulary.files,
@@ -197,7 +197,7 @@ def _end_of(source: Source, generation: Generation) -> int | None:
     return None if ids.get("eos_token_id") is None else number(source.file, ids, "eos_token_id")
 
 
-def _checked(source: Source, generation: Generation, exported: Exported) -> Exported:
+def _check_exported(source: Source, generation: Generation, exported: Exported) -> Exported:
     """Checks the tokens around the texts of a model that tformer has exported."""
     ids = {**source.settings, **generation.special_ids}
     start, (before, behind) = SPECIAL_PIECES[BOS_ID], exported.around
@@ -285,7 +285,7 @@ def _special_ids(directory: ModelDirectory, layout: Layout) -> dict[str, int | N
     ids = {name: layout.ids[token] for name, token in named.items()}
     if not directory.config.target_eos:  # the token is in the vocabulary, but ends no text
         ids["eos_token_id"] = -1
-    return {name: one if one >= 0 else None for name, one in ids.items()}
+    return {name: token_id if token_id >= 0 else None for name, token_id in ids.items()}
 
 
 def family_of(directory: ModelDirectory) -> Family:
@@ -322,10 +322,10 @@ def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[
     check_no_biases(directory, family, "use it here")
     # √D scales only the embeddings: a matrix that both share becomes two
     scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-    found = {f"{outer['target_embedding']}.weight": layout.ordered(model.target_matrix) * scale}
+    weights = {f"{outer['target_embedding']}.weight": layout.ordered(model.target_matrix) * scale}
     if config.tied_embeddings == "none" or config.scale_embeddings:
-        found[f"{outer['output']}.weight"] = layout.ordered(model.output_matrix)
+        weights[f"{outer['output']}.weight"] = layout.ordered(model.output_matrix)
     if "positions" in outer:
-        found[f"{outer['positions']}.weight"] = position_rows(model.decoder_input, config)
+        weights[f"{outer['positions']}.weight"] = position_rows(model.decoder_input, config)
     ours = model.state_dict()
-    return found | named_weights(family, config, ours, model.vocab_size, directory.path)
+    return weights | named_weights(family, config, ours, model.vocab_size, directory.path)

@@ -74,7 +74,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     embedding = source.read_embedding([f"{family.outer['source_embedding']}.weight"], output)
     rows = vocabulary.rows(len(embedding), str(file))
     positions = _positions(source, longest, rows.foreign[PAD_ID])
-    given: dict[str, Weight] = {
+    weights: dict[str, Weight] = {
         "source_embedding.weight": rows.of(embedding),
         "encoder_input.positions.table": positions,
     }
@@ -86,10 +86,10 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         pooler, of_head, more = read_classifier(pipeline, source.settings.get("id2label"))
         head, of_pipeline = "labels", (*of_pipeline, *more)
     labels = _labels(source, head, of_head)
-    for name, one in of_head.items():
+    for name, weight in of_head.items():
         is_of_tokens = head == "tokens" and name.startswith("output_")
-        given[name] = rows.of(one) if is_of_tokens else one
-    is_untied = head == "tokens" and "output_projection.weight" in given
+        weights[name] = rows.of(weight) if is_of_tokens else weight
+    is_untied = head == "tokens" and "output_projection.weight" in weights
     config = model_config(
         file,
         **source.shape(),
@@ -104,7 +104,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     return finish(
         source,
         config,
-        given,
+        weights,
         ids=rows.foreign,
         tokenizer=vocabulary.tokenizer(rows, str(file)),
         files=(*vocabulary.files, *of_pipeline),
@@ -161,7 +161,7 @@ def _head_names(family: Family, head: str) -> dict[str, str]:
         return {}
     modules = names.keys() - {"output", "output_bias"}
     return {
-        **{f"{one}.{part}": f"{names[one]}.{part}" for one in modules for part in _PARTS},
+        **{f"{module}.{part}": f"{names[module]}.{part}" for module in modules for part in _PARTS},
         "output_projection.weight": f"{names['output']}.weight",
         "output_bias": names.get("output_bias", f"{names['output']}.bias"),
     }
@@ -173,8 +173,8 @@ def _head(source: Source, embedding: Array) -> tuple[Head, dict[str, Array]]:
     labels, tags, tokens = (_head_names(family, head) for head in ("labels", "tags", "tokens"))
     # BERT's taggers may hold a pooler, too, which nothing in them reads
     if any(
-        str(one).endswith(HEAD_CLASSES["tags"])
-        for one in source.settings.get("architectures") or ()
+        str(architecture).endswith(HEAD_CLASSES["tags"])
+        for architecture in source.settings.get("architectures") or ()
     ):
         return "tags", {ours: reader.take(theirs) for ours, theirs in tags.items()}
     if labels and labels["output_projection.weight"] in reader:
@@ -191,11 +191,11 @@ def _head(source: Source, embedding: Array) -> tuple[Head, dict[str, Array]]:
     if not source.is_tied and names[0] in reader:
         reader.ignore(names[1:])  # the other one is added to nothing
         names = names[:1]
-    found = {ours: reader.take(theirs) for ours, theirs in tokens.items()}
-    found["output_bias"] = reader.take_first(names)
+    weights = {ours: reader.take(theirs) for ours, theirs in tokens.items()}
+    weights["output_bias"] = reader.take_first(names)
     if not np.array_equal(rows, embedding):
-        found["output_projection.weight"] = rows
-    return "tokens", found
+        weights["output_projection.weight"] = rows
+    return "tokens", weights
 
 
 def family_of(directory: ModelDirectory) -> Family:
@@ -252,24 +252,24 @@ def _weights(
     embedding = layout.ordered(ours["source_embedding.weight"])
     # √D scales only the embeddings: a matrix that the output shares becomes two
     scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-    found = {
+    weights = {
         f"{outer['source_embedding']}.weight": embedding * scale,
         f"{outer['positions']}.weight": torch.cat([before, rows]),
         **named_weights(family, config, ours, len(layout.ids), directory.path),
     }
     if "token_types" in outer:
-        found[f"{outer['token_types']}.weight"] = rows.new_zeros(1, config.d_model)
+        weights[f"{outer['token_types']}.weight"] = rows.new_zeros(1, config.d_model)
     shapes = parameter_shapes(replace(config, bias=True), len(layout.ids))
     for name, theirs in _head_names(family, head).items():
         is_of_tokens = head == "tokens" and name.startswith("output_")
         if name in ours or name.endswith("bias"):  # the classes always have biases
-            one = ours[name] if name in ours else torch.zeros(shapes[name])
-            found[theirs] = layout.ordered(one) if is_of_tokens else one
+            weight = ours[name] if name in ours else torch.zeros(shapes[name])
+            weights[theirs] = layout.ordered(weight) if is_of_tokens else weight
         elif is_of_tokens and scale != 1.0:
-            found[theirs] = embedding
+            weights[theirs] = embedding
         if is_of_tokens and name == "output_bias":
-            found[f"{family.heads['tokens']['output']}.bias"] = found[theirs]
-    return found
+            weights[f"{family.heads['tokens']['output']}.bias"] = weights[theirs]
+    return weights
 
 
 def _offset(family: Family, layout: Layout) -> int:

@@ -646,7 +646,7 @@ PROJECTIONS: Mapping[str, tuple[str, bool]] = {
 def _t5name_table(*, is_gated: bool) -> dict[str, tuple[str, ...]]:
     inner = {"gate": ["wi_0"], "inner": ["wi_1"]} if is_gated else {"inner": ["wi"]}
     attention = {"in_projection": ["q", "k", "v"], "out_projection": ["o"]}
-    found: dict[str, tuple[str, ...]] = {"final_norm": ("{side}.final_layer_norm.{part}",)}
+    table: dict[str, tuple[str, ...]] = {"final_norm": ("{side}.final_layer_norm.{part}",)}
     for ours, place, theirs, parts in (
         ("encoder.self_attention", 0, "SelfAttention", attention),
         ("decoder.self_attention", 0, "SelfAttention", attention),
@@ -655,10 +655,10 @@ def _t5name_table(*, is_gated: bool) -> dict[str, tuple[str, ...]]:
         ("decoder.feed_forward", 2, "DenseReluDense", {**inner, "outer": ["wo"]}),
     ):
         layer = f"{{side}}.block.{{n}}.layer.{place}"
-        found[f"{ours}_norm"] = (f"{layer}.layer_norm.{{part}}",)
+        table[f"{ours}_norm"] = (f"{layer}.layer_norm.{{part}}",)
         for part, names in parts.items():
-            found[f"{ours}.{part}"] = tuple(f"{layer}.{theirs}.{name}.{{part}}" for name in names)
-    return found
+            table[f"{ours}.{part}"] = tuple(f"{layer}.{theirs}.{name}.{{part}}" for name in names)
+    return table
 
 
 # without a gate and with one
@@ -689,7 +689,7 @@ def _read_t5(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _write_t5(config: ModelConfig) -> dict[str, Any]:
     projection = [
-        name for name, one in PROJECTIONS.items() if one == (config.activation, config.gated)
+        name for name, form in PROJECTIONS.items() if form == (config.activation, config.gated)
     ]
     return {
         "d_kv": config.head_width,
@@ -790,9 +790,9 @@ def _write_image(config: ModelConfig) -> dict[str, Any]:
 
 
 def _write_dinov2(config: ModelConfig) -> dict[str, Any]:
-    found = _write_image(config)
-    ratio = found.pop("intermediate_size") // config.d_model
-    return {**found, "mlp_ratio": ratio, "layerscale_value": 1.0}
+    parts = _write_image(config)
+    ratio = parts.pop("intermediate_size") // config.d_model
+    return {**parts, "mlp_ratio": ratio, "layerscale_value": 1.0}
 
 
 VIT = Family(

@@ -122,7 +122,7 @@ class Family:
     @property
     def keys(self) -> Keys:
         named = {
-            one.theirs: USED if one.values is None else only(*one.values) for one in self.settings
+            row.theirs: USED if row.values is None else only(*row.values) for row in self.settings
         }
         return Keys("config.json", self.title, {**CONFIG_ROWS, **named, **self.rows})
 
@@ -130,8 +130,8 @@ class Family:
     def known(self) -> Mapping[str, Container[Any]]:
         """Settings of models that the family's classes can hold."""
         read = {
-            one.ours: ANY if one.values is None else tuple(dict.fromkeys(one.values.values()))
-            for one in self.settings
+            row.ours: ANY if row.values is None else tuple(dict.fromkeys(row.values.values()))
+            for row in self.settings
         }
         fixed = {name: (value,) for name, value in self.fixed.items()}
         return {**_KNOWN, "pooler": ("none", self.pooler), **fixed, **read, **self.also}
@@ -144,7 +144,7 @@ class Family:
         """Returns what config.json says of a model, without its vocabulary and labels."""
         return {
             **self.written,
-            **{one.theirs: one.write(getattr(config, one.ours)) for one in self.settings},
+            **{row.theirs: row.write(getattr(config, row.ours)) for row in self.settings},
             **{theirs: getattr(config, ours) for theirs, ours in self.dropouts.items()},
             **self.write_more(config),
             "dtype": "float32",
@@ -153,7 +153,7 @@ class Family:
     def prefixed(self, weights: Mapping[str, Tensor], *, has_head: bool) -> dict[str, Tensor]:
         """Gives weights the prefix that the class of a model with a head looks for."""
         names = {n: f"{self.prefix}{n}" if has_head and self.has_prefix(n) else n for n in weights}
-        return {names[n]: one.detach().clone().contiguous() for n, one in weights.items()}
+        return {names[n]: weight.detach().clone().contiguous() for n, weight in weights.items()}
 
     def has_prefix(self, name: str) -> bool:
         """Returns whether a weight is the body's, whose names begin with a prefix."""
@@ -259,7 +259,7 @@ def open_source(path: Path, family: Family, settings: dict[str, Any] | None = No
 def finish(
     source: Source,
     config: ModelConfig,
-    given: Mapping[str, Weight],
+    outer: Mapping[str, Weight],
     *,
     ids: tuple[int, ...],
     tokenizer: Tokenizer,
@@ -272,7 +272,7 @@ def finish(
 ) -> ForeignModel:
     """Reads the layers by the family's table, and refuses tensors that are left over.
 
-    `given` are the weights around the layers, `about` further fields of the model; texts become
+    `outer` are the weights around the layers, `about` further fields of the model; texts become
     `lowercase` before the tokenizer's own file reads them.
     """
     file, writes = source.path / TOKENIZER, config.n_decoder_layers > 0
@@ -298,7 +298,7 @@ def finish(
             array = regroup_rows(array, config.n_heads, 3)
         return array
 
-    weights = build_weights(config, len(ids), family.modules, read, given, str(source.file))
+    weights = build_weights(config, len(ids), family.modules, read, outer, str(source.file))
     _check_all_taken(source)
     return ForeignModel(
         kind=kind or f"Hugging Face {family.title}",
@@ -335,7 +335,7 @@ def named_weights(
     """
     import torch
 
-    found: dict[str, Tensor] = {
+    weights: dict[str, Tensor] = {
         scale.format(n=n): torch.ones(config.d_model)
         for scale in family.scales.values()
         for n in range(config.n_encoder_layers)
@@ -346,18 +346,18 @@ def named_weights(
         weight = ours[name] if name in ours else torch.zeros(shape)
         if len(foreign) == 3:
             widths = [config.n_heads * config.head_width, config.key_width, config.key_width]
-            found.update(zip(foreign, torch.split(weight, widths), strict=True))
+            weights.update(zip(foreign, torch.split(weight, widths), strict=True))
         elif foreign:
             if family.by_heads and family.by_heads in foreign[0]:
                 weight = regroup_rows(weight, 3, config.n_heads)
             is_transposed = family.transposed and weight.ndim == 2
-            found[foreign[0]] = weight.T if is_transposed else weight
+            weights[foreign[0]] = weight.T if is_transposed else weight
         elif lacks_bias(name, family.modules) and bool(weight.any()):
             raise UsageError(
                 f"{path}: {name} is not zero, but {family.title} of Hugging Face has no such bias; "
                 "use it here"
             )
-    return found
+    return weights
 
 
 def regroup_rows(rows: Any, outer: int, inner: int) -> Any:  # noqa: ANN401 - of numpy or torch

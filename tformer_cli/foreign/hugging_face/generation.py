@@ -113,11 +113,11 @@ class Generation:
     @property
     def special_ids(self) -> dict[str, Any]:
         ids = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-        found = {name: self.values[name] for name in ids if self.values.get(name) is not None}
-        for name, value in found.items():
+        numbers = {name: self.values[name] for name in ids if self.values.get(name) is not None}
+        for name, value in numbers.items():
             if isinstance(value, list):  # refused by this file's name, if there are several
-                found[name] = value[0] if len(value) == 1 else number(self.path, found, name)
-        return found
+                numbers[name] = value[0] if len(value) == 1 else number(self.path, numbers, name)
+        return numbers
 
     def check_forced(self, eos: int, languages: Mapping[str, int] | None = None) -> list[str]:
         """Checks the tokens that translations are made to begin and end with."""
@@ -263,20 +263,20 @@ def written_search(
     if decoding.max_length and not has_source:  # the limit does not count the prompt
         longest = {"max_new_tokens": decoding.max_length}
     is_average = decoding.length_normalization == "average"
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "num_beams": decoding.beam_size,
         "length_penalty": 1.0 if is_average else decoding.length_penalty,
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         **longest,
     }
     if decoding.min_length:
-        found["min_new_tokens"] = decoding.min_length
+        settings["min_new_tokens"] = decoding.min_length
     if decoding.repetition_penalty != 1.0:
-        found["repetition_penalty"] = decoding.repetition_penalty
+        settings["repetition_penalty"] = decoding.repetition_penalty
     if decoding.sampling:
-        found |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p")}
-        found |= {"do_sample": True, "num_beams": 1}
-    return found
+        settings |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p")}
+        settings |= {"do_sample": True, "num_beams": 1}
+    return settings
 
 
 def own_settings(decoding: DecodingConfig) -> dict[str, Any]:

@@ -381,7 +381,7 @@ TOKENS = Keys(TOKENS_MAP, "all", TOKENS_ROWS)
 
 
 def read_tokenizer_files(path: Path, table: Keys) -> tuple[dict[str, Any], list[str], list[Path]]:
-    found: dict[str, Any] = {}
+    roles: dict[str, Any] = {}
     notes: list[str] = []
     files = [path / name for name in (TOKENS_MAP, TOKENIZER_CONFIG) if (path / name).is_file()]
     for file in files:
@@ -391,42 +391,42 @@ def read_tokenizer_files(path: Path, table: Keys) -> tuple[dict[str, Any], list[
         for role in ROLES:
             if isinstance(values.get(role), dict):
                 values[role] = values[role].get("content")
-            if None not in (values.get(role), found.get(role)) and values[role] != found[role]:
+            if None not in (values.get(role), roles.get(role)) and values[role] != roles[role]:
                 raise ArtifactError(
                     f"{file}: {role} = {shown(values[role])}, but {TOKENS_MAP} says "
-                    f"{shown(found[role])}; correct one of the two"
+                    f"{shown(roles[role])}; correct one of the two"
                 )
-        found |= {name: value for name, value in values.items() if value is not None}
-    return found, notes, files
+        roles |= {name: value for name, value in values.items() if value is not None}
+    return roles, notes, files
 
 
 def added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[str, int | None]:
     """The tokens that the files of a tokenizer add to its vocabulary, with their ids if given."""
-    found: dict[str, int | None] = {}
+    tokens: dict[str, int | None] = {}
     for name in _MORE_TOKENS:
         more = settings.get(name) or ()
         for token in more.values() if isinstance(more, dict) else more:
             content = token.get("content") if isinstance(token, dict) else token
-            found[str(content)] = None
+            tokens[str(content)] = None
     numbered = settings.get("added_tokens_decoder") or {}
     for number, token in numbered.items() if isinstance(numbered, dict) else ():
         if not (number.isdecimal() and isinstance(token, dict)):
             raise ArtifactError(
                 f"{path / TOKENIZER_CONFIG}: added_tokens_decoder is damaged; download it again"
             )
-        found[str(token.get("content"))] = int(number[:20])
+        tokens[str(token.get("content"))] = int(number[:20])
     whole = path / TOKENIZER
     if whole.is_file():
-        found |= added_of(read_json_file(whole), whole)
+        tokens |= added_of(read_json_file(whole), whole)
     if (path / ADDED).is_file():
-        found |= read_json_file(path / ADDED)
-    return found
+        tokens |= read_json_file(path / ADDED)
+    return tokens
 
 
 def added_of(parts: Mapping[str, Any], file: Path) -> dict[str, int]:
-    found = parts.get("added_tokens") or ()
+    tokens = parts.get("added_tokens") or ()
     try:
-        return {str(token["content"]): int(token["id"]) for token in found}
+        return {str(token["content"]): int(token["id"]) for token in tokens}
     except (KeyError, TypeError, ValueError):
         raise ArtifactError(f"{file}: added_tokens is damaged; download it again") from None
 
@@ -461,12 +461,12 @@ def surrounding(file: Path, part: object) -> tuple[tuple[str, ...], tuple[str, .
     """The tokens that a post-processor puts before and behind a text."""
     before, behind = [], []
     try:
-        for one in _post_processors(part):
-            if "cls" in one:
-                before.append(str(one["cls"][0]))
-                behind.append(str(one["sep"][0]))
+        for processor in _post_processors(part):
+            if "cls" in processor:
+                before.append(str(processor["cls"][0]))
+                behind.append(str(processor["sep"][0]))
             side = before
-            for item in one.get("single", ()):
+            for item in processor.get("single", ()):
                 if "Sequence" in item:
                     side = behind
                 else:
@@ -480,7 +480,7 @@ def _post_processors(part: Any) -> Sequence[Mapping[str, Any]]:  # noqa: ANN401
     if part is None:
         return []
     if part.get("type") == "Sequence":
-        return [inner for one in part["processors"] for inner in _post_processors(one)]
+        return [inner for processor in part["processors"] for inner in _post_processors(processor)]
     return [part]
 
 
@@ -488,9 +488,9 @@ def check_surrounding(
     file: Path, parts: Mapping[str, Any], before: Sequence[str], behind: Sequence[str]
 ) -> None:
     """Refuses a tokenizer.json that puts other tokens around a text than are put here."""
-    found = surrounding(file, parts.get("post_processor"))
-    if found != (tuple(before), tuple(behind)):
-        shown_tokens = " … ".join(" ".join(side) for side in found)[:80]
+    sides = surrounding(file, parts.get("post_processor"))
+    if sides != (tuple(before), tuple(behind)):
+        shown_tokens = " … ".join(" ".join(side) for side in sides)[:80]
         raise ArtifactError(
             f"{file}: post_processor puts {json.dumps(shown_tokens)} around a text, which is not "
             "supported; import another model"

@@ -57,7 +57,7 @@ class Layout:
 
     def ordered_source(self, rows: Tensor) -> Tensor:
         """Puts rows (V, …) of the source's vocabulary in the exported order; see `ordered`."""
-        return _ordered(rows, self.source_ids or self.ids)
+        return _reorder_rows(rows, self.source_ids or self.ids)
 
     def ordered(self, rows: Tensor) -> Tensor:
         """Puts rows (V, …) in the exported order.
@@ -66,18 +66,18 @@ class Layout:
         padding is never looked at; where start and end do it is the end's. A bias that bans a token
         becomes 0.
         """
-        return _ordered(rows, self.ids)
+        return _reorder_rows(rows, self.ids)
 
 
-def _ordered(rows: Tensor, ids: Sequence[int]) -> Tensor:
+def _reorder_rows(rows: Tensor, ids: Sequence[int]) -> Tensor:
     rows = torch.where(rows == BANNED_BIAS, 0.0, rows)
-    found = rows.new_zeros(max(ids) + 1, *rows.shape[1:])
+    reordered = rows.new_zeros(max(ids) + 1, *rows.shape[1:])
     places = [token for token, number in enumerate(ids) if number >= 0]
-    found[[ids[token] for token in places]] = rows[places]
+    reordered[[ids[token] for token in places]] = rows[places]
     for token in (BOS_ID, EOS_ID):
         if ids[token] >= 0:
-            found[ids[token]] = rows[token]
-    return found
+            reordered[ids[token]] = rows[token]
+    return reordered
 
 
 def decoder_layout(directory: ModelDirectory) -> Layout:
@@ -176,17 +176,17 @@ def with_whole_tokenizer(directory: ModelDirectory, layout: Layout) -> Layout:
     names = [*first, *map(original_piece, tokenizer.all_pieces[_N_SPECIAL:])]
     ids = dict(zip(names, layout.ids, strict=True))
     content["model"] |= {"vocab": ids, "unk_token": first[UNK_ID] if is_words else None}
-    made = HuggingFaceTokenizer.from_str(json.dumps(content))
-    made.add_special_tokens(list(first))
+    library = HuggingFaceTokenizer.from_str(json.dumps(content))
+    library.add_special_tokens(list(first))
     if tokenizer.mask:  # RoBERTa's takes the space before it
-        made.add_special_tokens([AddedToken(tokenizer.mask, lstrip=not is_words, special=True)])
+        library.add_special_tokens([AddedToken(tokenizer.mask, lstrip=not is_words, special=True)])
     start, end = first[BOS_ID], first[EOS_ID]
-    made.post_processor = processors.TemplateProcessing(
+    library.post_processor = processors.TemplateProcessing(
         single=f"{start} $A {end}",
         pair=f"{start} $A {end} $B {end}",
         special_tokens=[(piece, ids[piece]) for piece in (start, end)],
     )
-    whole = (made.to_str(pretty=True) + "\n").encode()
+    whole = (library.to_str(pretty=True) + "\n").encode()
     roles = (
         "pad_token",
         "unk_token",
@@ -286,29 +286,31 @@ def _joint(
     With `has_words` pieces stand where their letters do, without the space before them, and the
     library can join the words of a tagger.
     """
-    made = HuggingFaceTokenizer.from_str(tokenizer.source_json() if behind else tokenizer.to_json())
+    library = HuggingFaceTokenizer.from_str(
+        tokenizer.source_json() if behind else tokenizer.to_json()
+    )
     pad, unk, bos, eos = SPECIAL_PIECES
     around = [piece for piece in (before, behind) if piece]
     if around:
-        made.post_processor = processors.TemplateProcessing(
+        library.post_processor = processors.TemplateProcessing(
             single=f"{before} $A {behind}".strip(),
             pair=f"{before} $A $B {behind}".strip(),
             special_tokens=[(piece, SPECIAL_PIECES.index(piece)) for piece in around],
         )
     if has_words:
         trimmed = processors.ByteLevel(add_prefix_space=True, trim_offsets=True)
-        made.post_processor = processors.Sequence([trimmed, made.post_processor])
-        made.decoder = word_decoder(tokenizer.algorithm)
+        library.post_processor = processors.Sequence([trimmed, library.post_processor])
+        library.decoder = word_decoder(tokenizer.algorithm)
     # "</s>" in a text is four characters, not the token
     special: dict[str, Any] = {"split_special_tokens": True}
     if tokenizer.mask:
         # found in normalized text, for each part of a text that is cut before would get a space
-        made.add_tokens([AddedToken(tokenizer.mask, normalized=True, special=True)])
+        library.add_tokens([AddedToken(tokenizer.mask, normalized=True, special=True)])
         # the library finds either all special tokens in a text or none
         special = {"split_special_tokens": False, "mask_token": tokenizer.mask}
     return Layout(
         ids=tuple(range(tokenizer.vocab_size)),
-        files={TOKENIZER: (made.to_str(pretty=True) + "\n").encode()},
+        files={TOKENIZER: (library.to_str(pretty=True) + "\n").encode()},
         settings={
             "tokenizer_class": "PreTrainedTokenizerFast",
             "pad_token": pad,
@@ -328,17 +330,17 @@ def _marian(directory: ModelDirectory, tokenizer: SentencePieceTokenizer) -> Lay
     # of two vocabularies of different sizes the last ids differ, but padding has one id
     order = [EOS_ID, UNK_ID, *rest, PAD_ID] if is_shared else [EOS_ID, UNK_ID, PAD_ID, *rest]
     pieces = target.vocabulary.pieces
-    ids = _settled(directory, pieces, original_ids(directory) or _by_order(order, PAD_ID))
+    ids = _settle_ids(directory, pieces, original_ids(directory) or _by_order(order, PAD_ID))
     source_ids: list[int] = []
     files = {"source.spm": source.file.data, "target.spm": target.file.data}
     if is_shared:
-        files["vocab.json"] = _numbered(target, ids)
+        files["vocab.json"] = _number_pieces(target, ids)
     else:
         first = ids[:_N_SPECIAL]
         others = (n for n in range(source.vocab_size) if n not in first)
         source_ids = [*first, *islice(others, source.vocab_size - _N_SPECIAL)]
-        files["vocab.json"] = _numbered(source, source_ids)
-        files["target_vocab.json"] = _numbered(target, ids)
+        files["vocab.json"] = _number_pieces(source, source_ids)
+        files["target_vocab.json"] = _number_pieces(target, ids)
     return Layout(
         ids=tuple(ids),
         source_ids=tuple(source_ids),
@@ -367,7 +369,7 @@ def _multilingual(
         begin = pieces.index(_START)
         rest = (n for n in range(_N_SPECIAL, side.vocab_size) if n != begin)
         ids = _by_order([begin, PAD_ID, EOS_ID, UNK_ID, *rest], EOS_ID)
-    ids = _settled(directory, pieces, ids)
+    ids = _settle_ids(directory, pieces, ids)
     tokens = list(languages.tokens.values())
     is_m2m = all(map(M2M_TOKEN.fullmatch, tokens))
     bos, pad, eos, unk = "<s>", "<pad>", "</s>", "<unk>"
@@ -377,7 +379,7 @@ def _multilingual(
     files = {"sentencepiece.bpe.model": side.file.data, "special_tokens_map.json": _json(named)}
     if is_m2m:
         first = min(ids[pieces.index(token)] for token in tokens)
-        files["vocab.json"] = _numbered(side, ids, first)
+        files["vocab.json"] = _number_pieces(side, ids, first)
     start = tokenizer.target.start
     # by its own counting the library would put <mask> before the languages
     places = {original_piece(p): n for p, n in zip(pieces, ids, strict=True)}
@@ -417,7 +419,7 @@ def _by_order(order: Sequence[int], start: int) -> list[int]:
     return [numbers[token] for token in range(len(numbers))]
 
 
-def _settled(directory: ModelDirectory, pieces: Sequence[str], ids: list[int]) -> list[int]:
+def _settle_ids(directory: ModelDirectory, pieces: Sequence[str], ids: list[int]) -> list[int]:
     """Finds an id for the start of translations, and refuses ids that two tokens share.
 
     It may share that of padding, which is never written, or of the end, as long as they are one
@@ -443,7 +445,7 @@ def _settled(directory: ModelDirectory, pieces: Sequence[str], ids: list[int]) -
     return ids
 
 
-def _numbered(side: SentencePieceSide, ids: Sequence[int], end: int | None = None) -> bytes:
+def _number_pieces(side: SentencePieceSide, ids: Sequence[int], end: int | None = None) -> bytes:
     """A vocab.json: pieces with their exported ids, those below `end`."""
     shared = (ids[PAD_ID], ids[EOS_ID])
     pieces = {

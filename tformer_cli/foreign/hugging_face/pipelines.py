@@ -127,10 +127,10 @@ def read_pipeline(path: Path) -> Pipeline:
         return Pipeline(path=path)
     notes: list[str] = []
     try:
-        found = parse_json(read_bytes(file))
-        for one in found:
-            notes += MODULES.read(file, one)
-        modules = [(str(one["type"]).rpartition(".")[2], path / str(one["path"])) for one in found]
+        rows = parse_json(read_bytes(file))
+        for row in rows:
+            notes += MODULES.read(file, row)
+        modules = [(str(row["type"]).rpartition(".")[2], path / str(row["path"])) for row in rows]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ArtifactError(f"{file}: is not a list of modules; download it again") from None
     settings_file = path / PIPELINE.file
@@ -160,9 +160,11 @@ def read_pipeline(path: Path) -> Pipeline:
         ),
     ]
     values: dict[str, dict[str, Any]] = {}
-    for one, table in tables:
-        values[table.file] = read_json_file(one) if one.is_file() or table is POOLING else {}
-        notes += table.read(one, values[table.file])
+    for table_file, table in tables:
+        values[table.file] = (
+            read_json_file(table_file) if table_file.is_file() or table is POOLING else {}
+        )
+        notes += table.read(table_file, values[table.file])
     pooling_file = tables[0][0]
     settings = values[TRANSFORMER.file]
     is_included = values[POOLING.file].get("include_prompt") is not False
@@ -174,7 +176,7 @@ def read_pipeline(path: Path) -> Pipeline:
         unit_length="Normalize" in kinds,
         longest=longest if type(longest) is int else 0,
         lowercase=settings.get("do_lower_case") is True,
-        files=(file, *(one for one, _ in tables if one.is_file())),
+        files=(file, *(table_file for table_file, _ in tables if table_file.is_file())),
         notes=notes,
         is_sentence=True,
         dense=dense,
@@ -190,7 +192,7 @@ def read_classifier(
     """
     weights: dict[str, Array] = {}
     files: list[Path] = []
-    found: list[str] = []
+    names: list[str] = []
     modules = ["pooler", "output"][-len(pipeline.dense) :]
     is_ours = len(pipeline.dense) == len(modules) and isinstance(labels, dict)
     for module, folder in zip(modules, pipeline.dense if is_ours else (), strict=is_ours):
@@ -206,18 +208,18 @@ def read_classifier(
         is_last = module == "output"
         weights[f"{module}{'_projection' if is_last else ''}.weight"] = matrix
         weights["output_bias" if is_last else "pooler.bias"] = bias
-        found.append(str(settings.get("activation_function")))
+        names.append(str(settings.get("activation_function")))
         files += [folder / "config.json", *weight_files]
     poolers = {activation: pooler for pooler, activation in _ACTIVATIONS.items()}
     named = labels if isinstance(labels, dict) else {}
     is_ours = is_ours and len(named) == len(weights["output_bias"])
-    if not is_ours or found[-1] != _NO_ACTIVATION or not poolers.keys() >= {*found[:-1]}:
+    if not is_ours or names[-1] != _NO_ACTIVATION or not poolers.keys() >= {*names[:-1]}:
         kinds = ", ".join(["Transformer", "Pooling", *["Dense"] * len(pipeline.dense)])
         raise ArtifactError(
             f"{pipeline.files[0]}: the modules {kinds} are not supported but for a classifier "
             "that tformer has exported, with a label for each output; import another model"
         )
-    return poolers[found[0]] if found[1:] else "none", weights, files
+    return poolers[names[0]] if names[1:] else "none", weights, files
 
 
 def _prompts(file: Path, values: Mapping[str, Any], *, is_included: bool) -> list[str]:
@@ -230,7 +232,7 @@ def _prompts(file: Path, values: Mapping[str, Any], *, is_included: bool) -> lis
             f"{file}: default_prompt_name = {shown(name)} puts a text before every text, which is "
             "not supported; set it to null and write the text before yours"
         )
-    named = [shown(one) for one in prompts if prompts[one]][:4]
+    named = [shown(prompt) for prompt in prompts if prompts[prompt]][:4]
     if not named:
         return []
     if not is_included:
@@ -321,11 +323,11 @@ def _dense(directory: ModelDirectory) -> list[tuple[dict[str, Any], dict[str, Te
     if config.head != "labels":
         return []
     ours = directory.encoder.state_dict()
-    found = [("output_projection.weight", "output_bias", _NO_ACTIVATION)]
+    layers = [("output_projection.weight", "output_bias", _NO_ACTIVATION)]
     if config.pooler != "none":
-        found.insert(0, ("pooler.weight", "pooler.bias", _ACTIVATIONS[config.pooler]))
+        layers.insert(0, ("pooler.weight", "pooler.bias", _ACTIVATIONS[config.pooler]))
     modules = []
-    for matrix, bias, activation in found:
+    for matrix, bias, activation in layers:
         tensors = {"linear.weight": ours[matrix], "linear.bias": ours.get(bias)}
         n_outputs, n_inputs = ours[matrix].shape
         settings = {
@@ -334,6 +336,8 @@ def _dense(directory: ModelDirectory) -> list[tuple[dict[str, Any], dict[str, Te
             "bias": bias in ours,
             "activation_function": activation,
         }
-        stored = {n: one.clone().contiguous() for n, one in tensors.items() if one is not None}
+        stored = {
+            n: tensor.clone().contiguous() for n, tensor in tensors.items() if tensor is not None
+        }
         modules.append((settings, stored))
     return modules

@@ -66,10 +66,10 @@ def check_tokens(
     def cut(texts: Sequence[str]) -> list[list[int]]:
         return [[ids[n] for n in row] for row in side.encode_phrases(texts)]
 
-    asked = [text.format(*sentinels) for text in (_SENTINEL_TEXTS if sentinels else ())]
-    if cut(asked) != library.cut(asked):
-        spaced = [text.replace(name, f" {name} ") for text in asked for name in sentinels]
-        library.check(asked, cut(spaced))
+    sentinel_texts = [text.format(*sentinels) for text in (_SENTINEL_TEXTS if sentinels else ())]
+    if cut(sentinel_texts) != library.cut(sentinel_texts):
+        spaced = [text.replace(name, f" {name} ") for text in sentinel_texts for name in sentinels]
+        library.check(sentinel_texts, cut(spaced))
     else:
         note = []
     library.check(TEXTS, cut(TEXTS))
@@ -125,8 +125,8 @@ class _Library:
     def check_around(self) -> None:
         """Refuses tokens around a text whose ids are those of others."""
         self.cut(TEXTS)  # which a damaged file cannot
-        found = self.tokenizer.encode(TEXTS[0])
-        for token, number in zip(found.tokens, found.ids, strict=True):
+        encoding = self.tokenizer.encode(TEXTS[0])
+        for token, number in zip(encoding.tokens, encoding.ids, strict=True):
             if (own := self.tokenizer.token_to_id(token)) not in (None, number):
                 raise ArtifactError(
                     f"{self.file}: post_processor gives {json.dumps(token)} the id {number}, but "

@@ -79,7 +79,11 @@ def check_whole(
     except (TypeError, ValueError):
         raise ArtifactError(f"{file}: has no vocabulary; download it again") from None
     other = next(
-        (one for one, place in {**named, **added_of(parts, file)}.items() if ids.get(one) != place),
+        (
+            piece
+            for piece, place in {**named, **added_of(parts, file)}.items()
+            if ids.get(piece) != place
+        ),
         None,
     )
     if other is not None or len(named) < len(spm.pieces):
@@ -145,7 +149,7 @@ class T5Vocabulary:
         if not self.spm:  # words of text are cut at spaces
             names = [name.replace(UNUSED, "<unused") for name in names]
         rows = reorder_vocabulary(names, pad, self.unknown, start, end)
-        unused = [n for n, one in enumerate(rows.foreign) if one >= len(self.pieces)]
+        unused = [n for n, row in enumerate(rows.foreign) if row >= len(self.pieces)]
         return VocabularyOrder(rows.foreign, rows.pieces, (*rows.banned, *unused))
 
     def tokenizer(self, rows: VocabularyOrder) -> Tokenizer:
@@ -182,7 +186,7 @@ def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5
         data += b"".join(spm_piece(piece, 0.0, USER_DEFINED) for piece in added)
         pieces, file = [*model.pieces, *added], spm
         unknown = model.unknown
-        ids = _named(pieces)
+        ids = _number_pieces(pieces)
         more, _ = check_whole(path, "t5", model, ids, ((), (END_PIECE,)))
         files = [*files, *([whole] if whole.is_file() else [])]
         notes = [*notes, *more]
@@ -196,7 +200,7 @@ def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5
         check_surrounding(whole, parts, (), (END_PIECE,))
         model, file = _read_whole(whole), whole
         data, pieces, unknown = write_spm(model), model.pieces, model.unknown
-        ids = _named(pieces)
+        ids = _number_pieces(pieces)
         check_added(path, added_tokens(path, own), ids, ids)
     else:
         raise ArtifactError(
@@ -219,7 +223,7 @@ def _plain(piece: str) -> str:
     return name if SENTINEL.fullmatch(name) else piece
 
 
-def _named(pieces: Sequence[str]) -> dict[str, int]:
+def _number_pieces(pieces: Sequence[str]) -> dict[str, int]:
     return {_plain(piece): place for place, piece in enumerate(pieces)}
 
 
@@ -231,13 +235,13 @@ def _padded_specials() -> tuple[str, ...]:
 def _prompts(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The texts that T5's config.json names for translation; of one language, only if sure."""
     tasks = settings.get("task_specific_params") or {}
-    found: dict[str, set[str]] = {}
+    prefixes_of: dict[str, set[str]] = {}
     for name, task in tasks.items() if isinstance(tasks, dict) else ():
         match = _TASK.fullmatch(name)
         prefix = task.get("prefix") if isinstance(task, dict) else None
         if match and isinstance(prefix, str) and prefix.strip():
-            found.setdefault(match[1], set()).add(prefix)
-    for code, prefixes in found.items():
+            prefixes_of.setdefault(match[1], set()).add(prefix)
+    for code, prefixes in prefixes_of.items():
         if len(prefixes) == 1:
             yield code, prefixes.pop()
 

@@ -224,7 +224,9 @@ def read_exported(path: Path) -> Exported | None:
     added = data.get("added_tokens")
     if isinstance(added, list):  # to other libraries the piece of gaps is an added token
         data["added_tokens"] = [
-            one for one in added if not (isinstance(one, dict) and one.get("content") == MASK)
+            token
+            for token in added
+            if not (isinstance(token, dict) and token.get("content") == MASK)
         ]
     try:
         joint = JointTokenizer.parse(json.dumps(data, ensure_ascii=False), str(file))
@@ -292,10 +294,10 @@ def _read_marian(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
 
 
 def _numbers(file: Path) -> dict[str, int]:
-    found = read_json_file(file)
-    if not all(type(n) is int and 0 <= n < MOST_ROWS for n in found.values()):
+    numbers = read_json_file(file)
+    if not all(type(n) is int and 0 <= n < MOST_ROWS for n in numbers.values()):
         raise ArtifactError(f"{file}: has ids that are not whole numbers; download it again")
-    return found
+    return numbers
 
 
 def _values(own: Mapping[str, Any]) -> set[str]:

@@ -122,7 +122,7 @@ def _rows(
     source_size = target_size = number(file, settings, "vocab_size")
     if settings.get("decoder_vocab_size"):
         target_size = number(file, settings, "decoder_vocab_size")
-    found = []
+    orders = []
     for pieces, size in (
         (vocabulary.pieces(vocabulary.source, source_size), source_size),
         (vocabulary.pieces(vocabulary.target, target_size), target_size),
@@ -133,29 +133,29 @@ def _rows(
                 f"{file}: special tokens have the ids {pad}, {unk}, {start}, {eos}, but the "
                 f"vocabulary has {size} entries; use this model's own files"
             )
-        found.append(reorder_vocabulary(pieces, pad, unk, start, eos))
-    return found[0], found[1]
+        orders.append(reorder_vocabulary(pieces, pad, unk, start, eos))
+    return orders[0], orders[1]
 
 
 def _outer(
     source: Source, config: ModelConfig, sides: tuple[VocabularyOrder, VocabularyOrder], first: int
 ) -> dict[str, Any]:
     """Reads the weights around the stacks; M2M-100 counts positions from the one behind padding."""
-    reader, family, given = source.reader, source.family, dict[str, Any]()
+    reader, family, weights = source.reader, source.family, dict[str, Any]()
     target = ["decoder.embed_tokens.weight", "lm_head.weight"]
     if config.tied_embeddings == "all":
         names = ["shared.weight", "encoder.embed_tokens.weight", *target]
-        given["source_embedding.weight"] = sides[1].of(reader.take_first(names))
+        weights["source_embedding.weight"] = sides[1].of(reader.take_first(names))
     else:
         own = reader.take("encoder.embed_tokens.weight")
-        given["source_embedding.weight"] = sides[0].of(own)
-        given["target_embedding.weight"] = sides[1].of(reader.take_first(target))
+        weights["source_embedding.weight"] = sides[0].of(own)
+        weights["target_embedding.weight"] = sides[1].of(reader.take_first(target))
     bias = family.outer.get("output_bias", "")
-    given["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
+    weights["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
     for side in _SIDES:
         name = f"{side}.embed_positions.weight"
-        given[f"{side}_input.positions.table"] = _positions(source, config, name, first)
-    return given
+        weights[f"{side}_input.positions.table"] = _positions(source, config, name, first)
+    return weights
 
 
 def _positions(source: Source, config: ModelConfig, name: str, first: int) -> Array:
@@ -186,8 +186,8 @@ def _is_m2m(model: Transformer) -> bool:
     if config.positions != "table" or config.tied_embeddings != "all" or has_bias:
         return False
     table = tensor2tensor_halves(config.max_positions, config.d_model, _OFFSET)
-    tables = [position_rows(one, config) for one in (model.encoder_input, model.decoder_input)]
-    return all(np.abs(one.numpy() - table).max() < _ROUNDING for one in tables)
+    tables = [position_rows(layer, config) for layer in (model.encoder_input, model.decoder_input)]
+    return all(np.abs(rows.numpy() - table).max() < _ROUNDING for rows in tables)
 
 
 def write(directory: ModelDirectory, family: Family) -> Parts:
@@ -253,22 +253,22 @@ def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[
     import torch
 
     model, config = directory.model, directory.config
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     sources = layout.ordered_source(model.source_embedding.weight)
     if config.tied_embeddings == "all":
-        found["shared.weight"] = sources
+        weights["shared.weight"] = sources
     else:
-        found["encoder.embed_tokens.weight"] = sources
-        found["decoder.embed_tokens.weight"] = layout.ordered(model.target_matrix)
+        weights["encoder.embed_tokens.weight"] = sources
+        weights["decoder.embed_tokens.weight"] = layout.ordered(model.target_matrix)
     if "output_bias" in family.outer:  # M2M-100 has neither it nor positions
         bias = torch.zeros(model.vocab_size) if model.output_bias is None else model.output_bias
-        found[family.outer["output_bias"]] = layout.ordered(bias)[None]
-        for side, given in zip(_SIDES, (model.encoder_input, model.decoder_input), strict=True):
-            rows = position_rows(given, config)
+        weights[family.outer["output_bias"]] = layout.ordered(bias)[None]
+        for side, layer in zip(_SIDES, (model.encoder_input, model.decoder_input), strict=True):
+            rows = position_rows(layer, config)
             before = rows.new_zeros(_OFFSET if family.model_type == "mbart" else 0, config.d_model)
-            found[f"{side}.embed_positions.weight"] = torch.cat([before, rows])
+            weights[f"{side}.embed_positions.weight"] = torch.cat([before, rows])
     ours = model.state_dict()
-    return found | named_weights(family, config, ours, model.vocab_size, directory.path)
+    return weights | named_weights(family, config, ours, model.vocab_size, directory.path)
 
 
 # biases of distances of a stack
@@ -287,7 +287,7 @@ def read_t5(source: Source) -> ForeignModel:
     pad, start, end = (number(file, ids, f"{n}_token_id") for n in ("pad", "decoder_start", "eos"))
     rows = generation.banned(vocabulary.rows(size, pad, start, end, str(file)))
     forced = generation.check_forced(end)
-    given, tied = _t5_outer(source, rows)
+    weights, tied = _t5_outer(source, rows)
     config = model_config(file, **source.shape(), tied_embeddings=tied)
     source.family = replace(source.family, modules=T5_MODULES[config.gated])
     decoding, of_search = generation.search(config)
@@ -295,12 +295,12 @@ def read_t5(source: Source) -> ForeignModel:
     notes = [*vocabulary.notes, *generation.notes, *([] if own else of_search), *forced]
     if _is_scaled(settings):
         factor = np.float32(config.d_model**-0.5)
-        given["decoder.final_norm.weight"] = reader.take(_FINAL_NORM) * factor
+        weights["decoder.final_norm.weight"] = reader.take(_FINAL_NORM) * factor
         notes.append("the factor d_model^-0.5 of its logits is in the decoder's final norm")
     return finish(
         source,
         config,
-        given,
+        weights,
         ids=rows.foreign,
         tokenizer=vocabulary.tokenizer(rows),
         files=(*vocabulary.files, *generation.files),
@@ -328,23 +328,23 @@ def _t5_outer(source: Source, rows: VocabularyOrder) -> tuple[dict[str, Any], Ti
     names = ["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
     embedding = source.read_embedding(names, "lm_head.weight")
     output = source.read_output("lm_head.weight", embedding)
-    given: dict[str, Any] = {
+    weights: dict[str, Any] = {
         "source_embedding.weight": rows.of(embedding),
         "output_bias": output_bias(rows, None),
     }
     for side in ("encoder", "decoder"):
-        given[f"{side}_input.positions.table"] = reader.take(_BIASES.format(side=side))
+        weights[f"{side}_input.positions.table"] = reader.take(_BIASES.format(side=side))
     if np.array_equal(output, embedding):
-        return given, "all"
-    given["output_projection.weight"] = rows.of(output)
-    return given, "inputs"
+        return weights, "all"
+    weights["output_projection.weight"] = rows.of(output)
+    return weights, "inputs"
 
 
 def _translation(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings of the search that T5's config.json has for a translation."""
     tasks = settings.get("task_specific_params")
-    found = tasks.get("translation_en_to_de") if isinstance(tasks, dict) else None
-    return found if isinstance(found, dict) else {}
+    task = tasks.get("translation_en_to_de") if isinstance(tasks, dict) else None
+    return task if isinstance(task, dict) else {}
 
 
 def _t5_weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[str, Tensor]:
@@ -354,17 +354,17 @@ def _t5_weights(directory: ModelDirectory, family: Family, layout: Layout) -> di
         family,
         'train it again with model.frozen = ["output_bias"], or export with --format int8',
     )
-    found = {"shared.weight": layout.ordered(model.target_matrix)}
+    foreign = {"shared.weight": layout.ordered(model.target_matrix)}
     if config.tied_embeddings == "inputs":
-        found["lm_head.weight"] = layout.ordered(model.output_matrix)
+        foreign["lm_head.weight"] = layout.ordered(model.output_matrix)
     weights = dict(model.state_dict())
     if config.tied_embeddings == "all":  # the class multiplies by what is folded into this norm
         norm = weights["decoder.final_norm.weight"]
         weights["decoder.final_norm.weight"] = norm * config.d_model**0.5
     for side in ("encoder", "decoder"):
-        found[_BIASES.format(side=side)] = weights[f"{side}_input.positions.table"]
-    found |= named_weights(family, config, weights, model.vocab_size, directory.path)
+        foreign[_BIASES.format(side=side)] = weights[f"{side}_input.positions.table"]
+    foreign |= named_weights(family, config, weights, model.vocab_size, directory.path)
     if config.similarity == "scaled":  # which the class does not do
-        queries = [name for name in found if name.endswith(".q.weight")]
-        found |= {name: found[name] * config.head_width**-0.5 for name in queries}
-    return found
+        queries = [name for name in foreign if name.endswith(".q.weight")]
+        foreign |= {name: foreign[name] * config.head_width**-0.5 for name in queries}
+    return foreign

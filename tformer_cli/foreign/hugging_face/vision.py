@@ -128,7 +128,7 @@ def read(source: Source) -> ForeignModel:
     preparation = of_processor(source.path / PREPARATION, source.settings, family.model_type)
     source.notes += preparation.notes
     pooling: Pooling = "first-and-mean" if is_joined else "first"
-    return _assembled(source, source.shape(), pooling, preparation)
+    return _assemble_model(source, source.shape(), pooling, preparation)
 
 
 def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
@@ -159,12 +159,12 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
             f"{file}: {name} does not tell its number of heads; give model_args.num_heads there"
         )
     pools = arguments.get("global_pool") or pools
-    for found in (settings.get("global_pool") or pools, pools):
-        if found not in ("token", "avg"):
-            raise unsupported(file, "global_pool", found)
-        if found != pools:
+    for pool in (settings.get("global_pool") or pools, pools):
+        if pool not in ("token", "avg"):
+            raise unsupported(file, "global_pool", pool)
+        if pool != pools:
             raise ArtifactError(
-                f"{file}: global_pool = {shown(found)}, but {name} is built with {shown(pools)}; "
+                f"{file}: global_pool = {shown(pool)}, but {name} is built with {shown(pools)}; "
                 "give model_args.global_pool there"
             )
     activation = arguments.get("act_layer")
@@ -184,17 +184,17 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
         "activation": _TIMM_ACTIVATIONS[activation],
     }
     pooling: Pooling = "first" if pools == "token" else "mean"
-    return _assembled(source, shape, pooling, of_timm(file, settings), kind=TIMM_VIT.title)
+    return _assemble_model(source, shape, pooling, of_timm(file, settings), kind=TIMM_VIT.title)
 
 
-def _assembled(
+def _assemble_model(
     source: Source,
-    told: Mapping[str, Any],
+    settings: Mapping[str, Any],
     pooling: Pooling,
     preparation: Preparation,
     kind: str = "",
 ) -> ForeignModel:
-    """Puts a model together; `told` are settings that its tensors do not say."""
+    """Puts a model together; `settings` are those that its tensors do not say."""
     reader, file, outer = source.reader, source.file, source.family.outer
     kernel = reader.take(f"{outer['patches']}.weight")
     if kernel.ndim != 4 or kernel.shape[2] != kernel.shape[3]:
@@ -208,14 +208,14 @@ def _assembled(
             "; correct image_size, or crop_size of preprocessor_config.json"
         )
     has_class = outer["class_token"] in reader
-    labels, given = _head(source, pooling, d_model)
-    given["encoder_input.patches.weight"] = kernel.reshape(d_model, -1)
-    given["encoder_input.patches.bias"] = reader.take(f"{outer['patches']}.bias")
-    given["encoder_input.positions.table"] = _positions(
+    labels, weights = _head(source, pooling, d_model)
+    weights["encoder_input.patches.weight"] = kernel.reshape(d_model, -1)
+    weights["encoder_input.patches.bias"] = reader.take(f"{outer['patches']}.bias")
+    weights["encoder_input.positions.table"] = _positions(
         source, preparation, grid, patch, has_class=has_class
     )
     if has_class:
-        given["encoder_input.class_token"] = reader.take(outer["class_token"]).reshape(-1)
+        weights["encoder_input.class_token"] = reader.take(outer["class_token"]).reshape(-1)
     inner, n_layers = _inner(source.family, 0), 0
     while _inner(source.family, n_layers) in reader:
         n_layers += 1
@@ -232,7 +232,7 @@ def _assembled(
         },
     )
     shape = {
-        **told,
+        **settings,
         "d_model": d_model,
         "d_ff": d_ff,
         "n_encoder_layers": n_layers,
@@ -250,7 +250,7 @@ def _assembled(
     return finish(
         source,
         config,
-        given,
+        weights,
         ids=(*[-1] * FIRST_PIXEL, *range(N_IDS - FIRST_PIXEL)),
         tokenizer=ImageTokenizer(preparation.scaling(channels), patch),
         kind=kind,
@@ -279,13 +279,13 @@ def _head(source: Source, pooling: Pooling, d_model: int) -> tuple[tuple[str, ..
 def _check_shapes(source: Source, shapes: Mapping[str, int]) -> None:
     """Refuses settings that say other numbers than the tensors."""
     arguments = source.settings.get("model_args") or {}
-    for names, found in shapes.items():
+    for names, size in shapes.items():
         for name in names.split():
-            said = arguments.get(name, source.settings.get(name))
-            if said is not None and said not in (found, [found, found]):
+            setting = arguments.get(name, source.settings.get(name))
+            if setting is not None and setting not in (size, [size, size]):
                 raise ArtifactError(
-                    f"{source.file}: {name} = {shown(said)}, but its tensors say {found}; use this "
-                    "model's own files"
+                    f"{source.file}: {name} = {shown(setting)}, but its tensors say {size}; use "
+                    "this model's own files"
                 )
 
 
@@ -394,7 +394,7 @@ def _weights(directory: ModelDirectory, family: Family) -> dict[str, Tensor]:
     ours = directory.encoder.state_dict()
     patch, channels = config.patch_size, config.image_size[2]
     kernel = ours["encoder_input.patches.weight"].view(-1, channels, patch, patch)
-    found = {
+    weights = {
         outer["class_token"]: ours["encoder_input.class_token"].view(1, 1, -1),
         outer["positions"]: ours["encoder_input.positions.table"][None],
         f"{outer['patches']}.weight": kernel,
@@ -402,8 +402,8 @@ def _weights(directory: ModelDirectory, family: Family) -> dict[str, Tensor]:
         **named_weights(family, config, ours, N_IDS, directory.path),
     }
     if family is DINOV2:
-        found["embeddings.mask_token"] = torch.zeros(1, config.d_model)
+        weights["embeddings.mask_token"] = torch.zeros(1, config.d_model)
     if config.head == "labels":
-        found[f"{outer['output']}.weight"] = ours["output_projection.weight"]
-        found[f"{outer['output']}.bias"] = ours["output_bias"]
-    return found
+        weights[f"{outer['output']}.weight"] = ours["output_projection.weight"]
+        weights[f"{outer['output']}.bias"] = ours["output_bias"]
+    return weights

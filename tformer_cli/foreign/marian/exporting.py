@@ -113,7 +113,7 @@ def export_marian(directory: ModelDirectory, weights: Arrays, path: Path) -> Non
         _vocabulary(directory, side, unwritten) for side in (tokenizer.source, tokenizer.target)
     ]
     names, files = _vocabulary_files(directory, sides)
-    folded = reals if kind == "transformer" else _folded(directory, reals)
+    folded = reals if kind == "transformer" else _fold_weights(directory, reals)
     arrays = dict(_arrays(directory.config, folded, sides, kind))
     sizes = [len(side.order) for side in sides]
     settings = write_yaml(_settings(directory.config, sizes, kind))
@@ -213,8 +213,8 @@ def _vocabulary(directory: ModelDirectory, side: TokenizerSide, unwritten: set[i
         known = {*pieces}
         rest = [piece for piece in ids if piece not in known]
         if all(piece in ids for piece in pieces) and all(p.startswith(UNUSED) for p in rest):
-            found = (*pieces, *rest)
-            return _Vocabulary(np.array([ids[piece] for piece in found]), found, is_spm=True)
+            entries = (*pieces, *rest)
+            return _Vocabulary(np.array([ids[piece] for piece in entries]), entries, is_spm=True)
     order = [EOS_ID, UNK_ID, *(token for token in ours if token not in (EOS_ID, UNK_ID))]
     return _Vocabulary(np.array(order), tuple(names[token] for token in order), is_spm=False)
 
@@ -248,7 +248,7 @@ def _shortlist(directory: ModelDirectory, sides: list[_Vocabulary]) -> bytes | N
     return binary_shortlist(renumbered(shortlist, *(side.order for side in sides)))
 
 
-def _folded(directory: ModelDirectory, weights: Mapping[str, Array]) -> dict[str, Array]:
+def _fold_weights(directory: ModelDirectory, weights: Mapping[str, Array]) -> dict[str, Array]:
     """Returns the weights of a ``transformer-new`` that computes the same as a model.
 
     It adds positions to embeddings as they are, so √D becomes part of them. Where the output
@@ -256,27 +256,27 @@ def _folded(directory: ModelDirectory, weights: Mapping[str, Array]) -> dict[str
     """
     config = directory.config
     shapes = _shapes(config, directory.tokenizer.vocab_size)
-    found = {
+    arrays = {
         name: weights[name] if name in weights else np.zeros(shape, np.float32)
         for name, shape in shapes.items()
     }
     factor = np.float32(math.sqrt(config.d_model) if config.scale_embeddings else 1.0)
     for name in {"source_embedding.weight", _target_embedding(config)}:
-        found[name] = found[name] * factor
+        arrays[name] = arrays[name] * factor
     if config.tied_embeddings != "none":
         last = f"decoder.layers.{config.n_decoder_layers - 1}.feed_forward_norm"
         last = "decoder.final_norm" if config.has_final_norm else last
         for part in ("weight", "bias"):
-            found[f"{last}.{part}"] = found[f"{last}.{part}"] / factor
+            arrays[f"{last}.{part}"] = arrays[f"{last}.{part}"] / factor
     if config.positions == "sinusoidal":
         from tformer_cli.model.positions import sinusoids
 
         table = sinusoids(config.max_positions, config.d_model).numpy()
-        found |= {f"{side}_input.positions.table": table for side in POSITIONS}
-    start = np.array(found["decoder_input.positions.table"])
-    start[0] += found[_target_embedding(config)][BOS_ID]
-    found["decoder_input.positions.table"] = start
-    return found
+        arrays |= {f"{side}_input.positions.table": table for side in POSITIONS}
+    start = np.array(arrays["decoder_input.positions.table"])
+    start[0] += arrays[_target_embedding(config)][BOS_ID]
+    arrays["decoder_input.positions.table"] = start
+    return arrays
 
 
 def _shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[int, ...]]:
@@ -322,7 +322,7 @@ def _settings(config: ModelConfig, sizes: list[int], kind: Kind) -> dict[str, An
         "version": _VERSION,
         "type": kind,
         "dim-vocabs": sizes,
-        **{one.theirs: one.write(getattr(config, one.ours)) for one in SHAPE},
+        **{setting.theirs: setting.write(getattr(config, setting.ours)) for setting in SHAPE},
         "transformer-ffn-depth": 2,
         "transformer-preprocess": "n" if is_pre else "",
         "transformer-postprocess": "da" if is_pre else "dan",

@@ -137,9 +137,9 @@ def convert(
     def embedding(name: str) -> Weight:
         return scaled(name, reader.take(name))
 
-    given = _outer(reader, config, rows, embedding, positions)
+    outer_weights = _outer(reader, config, rows, embedding, positions)
     table = table_of(config, kind)
-    found = build_weights(config, len(rows[1].pieces), table, read, given, where)
+    tensors = build_weights(config, len(rows[1].pieces), table, read, outer_weights, where)
     reader.ignore(name for name in arrays if name.endswith(_STATIC) or name.startswith("special:"))
     reader.check_all_taken()
     shortlist_file, shortlist = read_shortlist(source, rows)
@@ -153,7 +153,7 @@ def convert(
     return ForeignModel(
         kind="Bergamot (Firefox)" if multipliers else "Marian",
         config=config,
-        weights=found,
+        weights=tensors,
         tokenizer=tokenizer,
         decoding=decoding,
         files=(source.model, *files, *shortlist_file),
@@ -221,31 +221,31 @@ def _outer(
     embedding: Callable[[str], Weight],
     positions: Mapping[str, Array],
 ) -> dict[str, Weight]:
-    given: dict[str, Weight] = {}
+    weights: dict[str, Weight] = {}
     if config.tied_embeddings == "all":
-        given["source_embedding.weight"] = rows[1].of(embedding("Wemb"))
+        weights["source_embedding.weight"] = rows[1].of(embedding("Wemb"))
     else:
-        given["source_embedding.weight"] = rows[0].of(embedding("encoder_Wemb"))
-        given["target_embedding.weight"] = rows[1].of(embedding("decoder_Wemb"))
+        weights["source_embedding.weight"] = rows[0].of(embedding("encoder_Wemb"))
+        weights["target_embedding.weight"] = rows[1].of(embedding("decoder_Wemb"))
     if config.tied_embeddings == "none":
         plain, turned = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"
         matrix = embedding(turned) if turned in reader else reader.take(plain).T
-        given["output_projection.weight"] = rows[1].of(matrix)
-    given["output_bias"] = output_bias(rows[1], reader.take("decoder_ff_logit_out_b"))
+        weights["output_projection.weight"] = rows[1].of(matrix)
+    weights["output_bias"] = output_bias(rows[1], reader.take("decoder_ff_logit_out_b"))
     if not positions:
         table = tensor2tensor_halves(config.max_positions, config.d_model)
         positions = dict.fromkeys(("encoder", "decoder"), table)
-    start = given.get("target_embedding.weight", given["source_embedding.weight"])
+    start = weights.get("target_embedding.weight", weights["source_embedding.weight"])
     scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
     for side, table in positions.items():
-        given[f"{side}_input.positions.table"] = table
+        weights[f"{side}_input.positions.table"] = table
     # A translation starts from zeros, so the first position's vector takes back what a row of `<s>`
     # would add.
     rows_of_start = start.real() if isinstance(start, Integers) else start
     first = np.array(positions["decoder"])
     first[0] -= np.float32(scale) * rows_of_start[BOS_ID]
-    given["decoder_input.positions.table"] = first
-    return given
+    weights["decoder_input.positions.table"] = first
+    return weights
 
 
 def _alignment(path: Path, settings: Mapping[str, Any], n_layers: int) -> AlignmentInfo | None:
@@ -277,11 +277,11 @@ def _decoding(settings: Mapping[str, Any]) -> tuple[DecodingConfig, tuple[str, .
     )
     if exponent in (0.0, 1.0):
         return decoding, ()
-    said = json.dumps(settings["normalize"])[:60]
+    value = json.dumps(settings["normalize"])[:60]
     advice = ""
     if 0.0 < exponent <= LARGEST_LENGTH_PENALTY:
         advice = f"; --length-normalization gnmt --length-penalty {exponent:g} comes near it"
-    return decoding, (f"normalize = {said} is taken as 1, division by the length{advice}",)
+    return decoding, (f"normalize = {value} is taken as 1, division by the length{advice}",)
 
 
 # rows of source and target, the tokenizer, and the files
@@ -317,18 +317,18 @@ def _by_labels(source: MarianSource, settings: Mapping[str, Any], file: Path) ->
     paths = (source.vocabularies[0], source.vocabularies[-1])
     rows = []
     for place, (path, side) in enumerate(zip(paths, sides, strict=True)):
-        pieces = _listed(path)
+        pieces = _list_pieces(path)
         size = number(source.model, {"dim-vocabs": _at(sizes, place)}, "dim-vocabs")
         if size != len(pieces):
             raise ArtifactError(
                 f"{path}: has {len(pieces):,} pieces, but the model {size:,}; use its own "
                 "vocabulary"
             )
-        rows.append(_labeled(side, pieces, path))
+        rows.append(_order_pieces(side, pieces, path))
     return (rows[0], rows[1]), tokenizer, [*dict.fromkeys([*paths, file])]
 
 
-def _labeled(side: TokenizerSide, pieces: list[str], path: Path) -> VocabularyOrder:
+def _order_pieces(side: TokenizerSide, pieces: list[str], path: Path) -> VocabularyOrder:
     """Orders the rows of pieces as a tokenizer's; tokens without one are never written."""
     labels = side.pieces(range(side.vocab_size))
     ids = {piece: n for n, piece in enumerate(pieces)}
@@ -352,27 +352,27 @@ def _spm_of(vocabulary: Path) -> Path:
         return vocabulary
     side = "target" if "trg" in vocabulary.name or "target" in vocabulary.name else "source"
     beside = sorted(vocabulary.parent.glob("*.spm"))
-    found = [spm for spm in beside if side in spm.name] or beside
-    if len(found) != 1:
+    candidates = [spm for spm in beside if side in spm.name] or beside
+    if len(candidates) != 1:
         raise ArtifactError(
             f"{vocabulary}: needs the SentencePiece model ({side}.spm) that its texts were cut "
             "with; put it beside it"
         )
-    return found[0]
+    return candidates[0]
 
 
 def _pieces(vocabulary: Path, spm: Path) -> list[str]:
     if vocabulary == spm:
         return list(read_spm(read_bytes(spm), str(spm)).pieces)
-    return _listed(vocabulary)
+    return _list_pieces(vocabulary)
 
 
-def _listed(vocabulary: Path) -> list[str]:
+def _list_pieces(vocabulary: Path) -> list[str]:
     """Reads the pieces of a vocabulary in YAML in the order of their ids."""
-    found = read_yaml(vocabulary)
-    if not isinstance(found, dict):
+    content = read_yaml(vocabulary)
+    if not isinstance(content, dict):
         raise ArtifactError(f"{vocabulary}: is not a vocabulary; use this model's own")
-    ids = {piece: number(vocabulary, {piece: n}, piece) for piece, n in found.items()}
+    ids = {piece: number(vocabulary, {piece: n}, piece) for piece, n in content.items()}
     pieces = {n: piece for piece, n in ids.items()}
     if sorted(pieces) != list(range(len(ids))):
         raise ArtifactError(f"{vocabulary}: its ids are not 0, 1, 2, …; use this model's own")

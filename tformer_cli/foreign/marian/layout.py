@@ -129,7 +129,7 @@ def _class_names(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
             }
         for ours, theirs in modules.items():
             layer = f"{stack}layers->at({{n}})->as<marian::nn::{name}>()->"
-            yield f"{side}.{ours}", tuple(f"{layer}{one}->{{part}}" for one in theirs)
+            yield f"{side}.{ours}", tuple(f"{layer}{path}->{{part}}" for path in theirs)
         yield f"{side}.input.norm", (f"{stack}preprocessor->norm->{{part}}",)
         yield f"{side}.final_norm", (f"{stack}postprocessor->norm->{{part}}",)
 
@@ -160,7 +160,7 @@ def find_source(path: Path) -> MarianSource | None:
     settings = read_yaml(decoder[0]) if len(decoder) == 1 else {}
     settings = settings if isinstance(settings, dict) else {}
     named = [directory / name for name in names_of(settings, "models")]
-    model = next((one for one in named if one in models), None)
+    model = next((file for file in named if file in models), None)
     if model is None and len(models) > 1:
         raise ArtifactError(
             f"{directory}: holds {len(models)} models; name the file of one of them"
@@ -238,10 +238,10 @@ def read_shortlist(
 def _text_shortlist(
     path: Path, settings: Sequence[str], rows: tuple[VocabularyOrder, VocabularyOrder]
 ) -> LexicalShortlist:
-    given = dict(zip(("n_frequent", "n_best", "threshold"), settings, strict=False))
+    numbers = dict(zip(("n_frequent", "n_best", "threshold"), settings, strict=False))
     try:
-        n_frequent, n_best = (int(given.get(name, 100)) for name in ("n_frequent", "n_best"))
-        threshold = float(given.get("threshold", 0.0))
+        n_frequent, n_best = (int(numbers.get(name, 100)) for name in ("n_frequent", "n_best"))
+        threshold = float(numbers.get("threshold", 0.0))
     except ValueError:
         raise ArtifactError(
             f"{path}: its settings ({', '.join(settings)}) are not numbers; correct the decoder's "

@@ -328,7 +328,7 @@ def examples(
 def _check(task: TaskKind, references: Sequence[Sequence[str]], settings: AblationSettings) -> None:
     row = TASKS[task]
     if row.reads == "texts" and references:
-        raise UsageError(f"--reference: {row.one} predicts its own text; omit it")
+        raise UsageError(f"--reference: {row.singular} predicts its own text; omit it")
     if row.reads != "texts" and not references:
         what = "the right labels" if row.has_labels else "the translations"
         raise UsageError(f"--reference: is missing; name the file of {what}")

@@ -35,14 +35,14 @@ class _Alias(_Importer):
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
         if not name.startswith("tformer."):
             return None
-        found = _found(name)
-        if found is None:
+        original = _find_original(name)
+        if original is None:
             return None
-        is_package = found.submodule_search_locations is not None
+        is_package = original.submodule_search_locations is not None
         spec = ModuleSpec(
-            name, self, origin=found.origin, loader_state=found, is_package=is_package
+            name, self, origin=original.origin, loader_state=original, is_package=is_package
         )
-        spec.has_location = found.has_location  # `python -m` names the program by its file
+        spec.has_location = original.has_location  # `python -m` names the program by its file
         return spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -55,11 +55,11 @@ class _Alias(_Importer):
 
     def get_code(self, fullname: str) -> CodeType | None:
         """Returns the code of a module, which ``python -m tformer`` runs."""
-        found = _found(fullname)
-        return cast("InspectLoader", found.loader).get_code(found.name) if found else None
+        original = _find_original(fullname)
+        return cast("InspectLoader", original.loader).get_code(original.name) if original else None
 
 
-def _found(name: str) -> ModuleSpec | None:
+def _find_original(name: str) -> ModuleSpec | None:
     from importlib.util import find_spec  # as many programs never ask for tformer.X
 
     return find_spec(_original(name))
