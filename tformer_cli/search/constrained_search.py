@@ -144,8 +144,8 @@ class _Search:
             for grown in self._continuations(hypothesis, row, scores[row], own[row])
         ]
         chosen = self._shared_out(candidates)
-        self.found += [self._finished(one) for one in chosen if one.has_ended]
-        self.live = [one for one in chosen if not one.has_ended]
+        self.found += [self._finished(hypothesis) for hypothesis in chosen if hypothesis.has_ended]
+        self.live = [hypothesis for hypothesis in chosen if not hypothesis.has_ended]
         if self._is_certain():
             self.live = []
 
@@ -223,11 +223,11 @@ class _Search:
         for candidate in sorted(candidates, key=lambda candidate: -candidate.total):
             files.setdefault(candidate.n_left, []).append(candidate)
         ordered = [files[n_left] for n_left in sorted(files)]
-        turns = [one for turn in zip_longest(*ordered) for one in turn if one is not None]
-        doubtful = [one for one in turns if one.is_doubtful][n_slots // 2 :]
+        turns = [live for turn in zip_longest(*ordered) for live in turn if live is not None]
+        doubtful = [live for live in turns if live.is_doubtful][n_slots // 2 :]
         if doubtful:
-            late = {id(one) for one in doubtful}
-            turns = [*(one for one in turns if id(one) not in late), *doubtful]
+            late = {id(live) for live in doubtful}
+            turns = [*(live for live in turns if id(live) not in late), *doubtful]
         return turns[:n_slots]
 
     def _is_certain(self) -> bool:

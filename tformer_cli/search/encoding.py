@@ -135,7 +135,7 @@ def gap_candidates(
         excluded = torch.tensor(never, dtype=torch.int64).to(logits.device)
         probabilities.index_fill_(1, excluded, -1.0)
         shares, ids = (part.cpu().tolist() for part in probabilities.topk(most, dim=1))
-        return [list(zip(*one, strict=True)) for one in zip(ids, shares, strict=True)]
+        return [list(zip(*pair, strict=True)) for pair in zip(ids, shares, strict=True)]
 
     return for_each_text(model, texts, compute, precision=precision)
 

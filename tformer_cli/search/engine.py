@@ -148,7 +148,7 @@ class Shortlist:
 
         n_lists = len(self.offsets) - 1
         known = [token for token in {*tokens, EOS_ID} if token < n_lists]
-        lists = [self.targets[self.offsets[one] : self.offsets[one + 1]] for one in known]
+        lists = [self.targets[self.offsets[token] : self.offsets[token + 1]] for token in known]
         # Special tokens among them: without its end a translation would never stop
         always = np.arange(max(self.first, EOS_ID + 1))
         # Ascending and each once, as `Sentence.candidates` must be

@@ -79,7 +79,7 @@ class Generation(Several[GeneratedText]):
     def _repr_html_(self) -> str:
         from tformer_cli.show.notebook import html_table
 
-        rows = [(one.score, one.text) for one in self.texts]
+        rows = [(text.score, text.text) for text in self.texts]
         return html_table(self.prompt, ("score", "continuation"), rows)
 
 
@@ -166,7 +166,7 @@ class Generator:
         ]
         told = None if on_text is None else _Told(self, kept[0], on_text)
         found = [
-            tuple(self._text(ids, one) for one in hypotheses)
+            tuple(self._text(ids, hypothesis) for hypothesis in hypotheses)
             for ids, hypotheses in zip(kept, self._searched(sentences, told), strict=True)
         ]
         if told is not None:
@@ -197,8 +197,8 @@ class Generator:
         def score(
             contexts: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
         ) -> list[list[float]]:
-            found = self._searcher.score(contexts, targets, settings)
-            return [list(one.token_log_probabilities) for one in found]
+            hypotheses = self._searcher.score(contexts, targets, settings)
+            return [list(hypothesis.token_log_probabilities) for hypothesis in hypotheses]
 
         return score
 

@@ -247,9 +247,9 @@ def score_texts(
         else:
             windows += text_windows(number, ids, window, stride, config)
     by_length: dict[int, list[int]] = {}
-    for place, one in enumerate(windows):
-        by_length.setdefault(min(padded_length(len(one.read)), window), []).append(place)
-    found: list[list[float]] = [[] for _ in windows]
+    for place, chunk in enumerate(windows):
+        by_length.setdefault(min(padded_length(len(chunk.read)), window), []).append(place)
+    chunk_rows: list[list[float]] = [[] for _ in windows]
     for length, places in sorted(by_length.items()):
         most = min(batch_tokens // length, LARGEST_LOGITS // (model.vocab_size * length))
         size = max(1, most)
@@ -259,9 +259,9 @@ def score_texts(
             chosen = places[start : start + size]
             rows = _scored(model, [windows[place] for place in chosen], length, device)
             for place, row in zip(chosen, rows, strict=True):
-                found[place] = row
-    for one, row in zip(windows, found, strict=True):
-        scored[one.text] += row
+                chunk_rows[place] = row
+    for chunk, row in zip(windows, chunk_rows, strict=True):
+        scored[chunk.text] += row
     return scored
 
 
@@ -298,14 +298,14 @@ def _scored(
     model: TextModel, windows: Sequence[TextWindow], length: int, device: torch.device | str
 ) -> list[list[float]]:
     """Computes log p of the new tokens of windows that are padded to one length."""
-    read = _padded([one.read for one in windows], length)
-    predicted = _padded([one.predicted for one in windows], length)
+    read = _padded([window.read for window in windows], length)
+    predicted = _padded([window.predicted for window in windows], length)
     nothing = torch.full((len(windows), 1), EOS_ID, device=device)
     logits = model(nothing, nothing == EOS_ID, read.to(device)).float()
     steps = _log_probabilities(logits, predicted.to(device))
     return [
-        row[len(one.predicted) - one.n_new : len(one.predicted)]
-        for row, one in zip(steps, windows, strict=True)
+        row[len(window.predicted) - window.n_new : len(window.predicted)]
+        for row, window in zip(steps, windows, strict=True)
     ]
 
 

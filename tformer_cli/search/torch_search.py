@@ -88,7 +88,7 @@ class TorchSearch:
         config: DecodingConfig,
     ) -> list[list[Hypothesis]]:
         """Adds what hypotheses attended to, by a forced pass; not those of several models."""
-        if not (any(one.heads for one in sentences) and takes_targets(self._model)):
+        if not (any(sentence.heads for sentence in sentences) and takes_targets(self._model)):
             return found
         by_heads: dict[tuple[CrossHead, ...], list[tuple[int, int]]] = {}
         for index, (sentence, hypotheses) in enumerate(zip(sentences, found, strict=True)):
@@ -125,8 +125,8 @@ class TorchSearch:
         with self._computing():
             scored = score_pairs(self._model, sources, targets, config, device=self._device)
         sentences = [Sentence(tokens=tuple(source), heads=heads) for source in sources]
-        found = self._listened(sentences, [[one] for one in scored], config)
-        return [one for (one,) in found]
+        hypotheses = self._listened(sentences, [[hypothesis] for hypothesis in scored], config)
+        return [hypothesis for (hypothesis,) in hypotheses]
 
     def _searched(
         self, sentences: Sequence[Sentence], config: DecodingConfig

@@ -166,7 +166,7 @@ class Translation(Several[TranslatedText]):
     def _repr_html_(self) -> str:
         from tformer_cli.show.notebook import html_table
 
-        rows = [(one.score, one.text) for one in self.hypotheses]
+        rows = [(hypothesis.score, hypothesis.text) for hypothesis in self.hypotheses]
         return html_table(self.source, ("score", "translation"), rows)
 
 
@@ -328,8 +328,12 @@ class Translator:
     ) -> list[Translation]:
         """Translates lines."""
         prepared = self.prepare(lines, first_index, demands)
-        found = iter(self.search([one for line in prepared for one in line.sentences]))
-        return [self.finish(line, list(islice(found, len(line.sentences)))) for line in prepared]
+        hypotheses = iter(
+            self.search([sentence for line in prepared for sentence in line.sentences])
+        )
+        return [
+            self.finish(line, list(islice(hypotheses, len(line.sentences)))) for line in prepared
+        ]
 
     def prepare(
         self,
@@ -344,7 +348,7 @@ class Translator:
         together, or one may be searched for all of its kind: nothing else decides what is found.
         """
         lines = list(given_lines(lines))
-        demands = [self._with_bans(one) for one in demands or [NO_CONSTRAINTS] * len(lines)]
+        demands = [self._with_bans(demand) for demand in demands or [NO_CONSTRAINTS] * len(lines)]
         texts = [self._forced(demand.target_prefix) for demand in demands]
         cuts = self._cut_lines(lines, first_index, texts)
         prefixes = self._encode_prefixes(texts)
@@ -736,7 +740,10 @@ class Translator:
         if self.config.risk != "none":
             utilities = expected_utilities([text for _, text in spelled], self.config.risk)
             pairs = zip(spelled, utilities, strict=True)
-            spelled = [(replace(one, utility=utility), text) for (one, text), utility in pairs]
+            spelled = [
+                (replace(hypothesis, utility=utility), text)
+                for (hypothesis, text), utility in pairs
+            ]
             spelled.sort(key=lambda pair: -(pair[0].utility or 0.0))
         if self.config.distinct_texts:
             # the first of each text: later entries overwrite, so the best ones come last
@@ -778,7 +785,7 @@ class Translator:
     ) -> tuple[TranslatedText, ...]:
         """Joins the hypotheses of a line's parts: the `n_best` best of all combinations."""
         if len(parts) < 2:
-            return tuple(self._joined([one], (), ()) for part in parts for one in part)
+            return tuple(self._joined([spelled], (), ()) for part in parts for spelled in part)
         shares = self._shares([part[0][0].n_tokens for part in parts])
         chosen: Iterable[Sequence[SpelledHypothesis]]
         if self.config.sampling and self.config.risk == "none":
@@ -910,15 +917,15 @@ def _kept(
 
 def _merge_parts(prepared: Sequence[tuple[_Cut, str]]) -> _Cut:
     """Makes one line of its sentences and the white space behind each."""
-    of_tokens = [(one, blank) for one, blank in prepared if one.parts]
-    blanks = chain.from_iterable((*one.blanks, blank) for one, blank in of_tokens)
+    cuts = [(cut, blank) for cut, blank in prepared if cut.parts]
+    blanks = chain.from_iterable((*cut.blanks, blank) for cut, blank in cuts)
     return _Cut(
-        tuple(chain.from_iterable(one.parts for one, _ in of_tokens)),
-        is_truncated=any(one.is_truncated for one, _ in of_tokens),
-        texts=tuple(chain.from_iterable(one.texts for one, _ in of_tokens)),
+        tuple(chain.from_iterable(cut.parts for cut, _ in cuts)),
+        is_truncated=any(cut.is_truncated for cut, _ in cuts),
+        texts=tuple(chain.from_iterable(cut.texts for cut, _ in cuts)),
         blanks=tuple(blanks)[:-1],
-        is_too_long=any(one.is_too_long for one, _ in of_tokens),
-        n_sentences=max(1, len(of_tokens)),
+        is_too_long=any(cut.is_too_long for cut, _ in cuts),
+        n_sentences=max(1, len(cuts)),
     )
 
 
