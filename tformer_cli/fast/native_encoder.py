@@ -49,7 +49,7 @@ class CompiledEncoder:
         """Computes something of the number and the states (S, D) of every text, in threads."""
         n_workers = self._n_threads or available_threads()
         # One more for the end of sentence, which most models read behind a text
-        lengths = [len(one) + 1 for one in texts]
+        lengths = [len(text) + 1 for text in texts]
         batches = plan_native_batches(lengths, self._size.fitting_tokens, n_workers)
         n_threads = self._size.threads_of_each(batches, n_workers)
         stop = ctypes.c_int(0)

@@ -206,10 +206,13 @@ class CompiledSearch:
             if not heads:
                 return scored
             pairs = zip(scored, heard, strict=True)
-            return [replace(one, attention=SourceAttention(heads, rows)) for one, rows in pairs]
+            return [
+                replace(hypothesis, attention=SourceAttention(heads, rows))
+                for hypothesis, rows in pairs
+            ]
 
-        found = side_by_side(score, batches, n_workers, stop, lambda: None)
-        return [found[index] for index in range(len(sources))]
+        hypotheses = side_by_side(score, batches, n_workers, stop, lambda: None)
+        return [hypotheses[index] for index in range(len(sources))]
 
     def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
         """See `PreparedRecording`."""
@@ -226,9 +229,9 @@ class CompiledSearch:
         n_workers = self._n_threads or available_threads()
         results: dict[int, list[Hypothesis]] = {}
         by_heads: dict[tuple[CrossHead, ...], list[int]] = {}
-        for index, one in enumerate(sentences):
-            if one.constraints is None:
-                by_heads.setdefault(one.heads, []).append(index)
+        for index, sentence in enumerate(sentences):
+            if sentence.constraints is None:
+                by_heads.setdefault(sentence.heads, []).append(index)
         for free in by_heads.values():
             some = [sentences[index] for index in free]
             found = self._plain(native, some, config, n_workers, before_batch)
@@ -502,7 +505,11 @@ def side_by_side(
     # a service the start of a thread for each batch; what is short soon ends in any case
     is_free = before_batch is never_interrupt and current_thread() is not main_thread()
     if not batches or (n_workers == 1 and (is_free or (is_short and len(batches) == 1))):
-        return {index: one for some in batches for index, one in zip(some, find(some), strict=True)}
+        return {
+            index: result
+            for batch in batches
+            for index, result in zip(batch, find(batch), strict=True)
+        }
     # A kernel receives no signal. So other threads compute, and this one waits, interruptible
     from concurrent.futures import ThreadPoolExecutor, wait  # a line by itself does without
 

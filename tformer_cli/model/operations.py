@@ -268,8 +268,10 @@ class Linear(nn.Linear):
     def _adapted(self, result: Tensor, values: Tensor, rows: slice) -> Tensor:
         """Adds what the adapters of the named rows compute."""
         first, last, _ = rows.indices(self.out_features)
-        adapters = [one for one in self.adapters if first <= one.first and one.last <= last]
-        places = {first, last}.union(*((one.first, one.last) for one in adapters))
+        adapters = [
+            adapter for adapter in self.adapters if first <= adapter.first and adapter.last <= last
+        ]
+        places = {first, last}.union(*((adapter.first, adapter.last) for adapter in adapters))
         starts = sorted(places)
         # Split and joined once: slices would each have a gradient of the whole width
         parts = result.split_with_sizes([end - start for start, end in pairwise(starts)], dim=-1)

@@ -340,7 +340,7 @@ class SegmentTerms(nn.Module):
             products = torch.matmul(query, torch.matmul(weight, rows.T))
         else:
             pairs = zip(query.unbind(1), weight, strict=True)
-            products = torch.stack([_compared(own, one, rows) for own, one in pairs], dim=1)
+            products = torch.stack([_compared(head, matrix, rows) for head, matrix in pairs], dim=1)
         # (…, Q, K) -> (…, 1, Q, K) -> (B, H, Q, K)
         cells = cells.unsqueeze(-3).expand(*products.shape[:-1], -1)
         return products.gather(-1, cells)
