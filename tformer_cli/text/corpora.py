@@ -284,14 +284,14 @@ def _ratings(config: CorpusConfig) -> Iterable[tuple[str, str]]:
     from tformer_cli.corpora.ratings import generate_ratings
 
     stream = generate_ratings(config.pairs, config.seed)
-    return ((one.text, one.stars) for split, one in stream if split == config.ratings)
+    return ((rating.text, rating.stars) for split, rating in stream if split == config.ratings)
 
 
 def _algorithmic(config: CorpusConfig) -> Iterable[tuple[str, str]]:
     from tformer_cli.corpora.algorithmic import generate_examples
 
     stream = generate_examples(config.algorithmic, config.pairs, config.seed)
-    return ((one.source, one.target) for split, one in stream if split == config.split)
+    return ((example.source, example.target) for split, example in stream if split == config.split)
 
 
 def _shapes(config: CorpusConfig) -> Iterable[tuple[str, str]]:

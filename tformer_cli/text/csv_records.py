@@ -124,7 +124,7 @@ def header_of(
     most, place = 0, start
     for number, cells in enumerate(islice(dialect.records(text, start), HEADER_RECORDS)):
         raw = ((text[cell.start : cell.end], cell.is_quoted) for cell in cells)
-        texts = [in_one_line(dialect.decoded(one, is_quoted=quoted)) for one, quoted in raw]
+        texts = [in_one_line(dialect.decoded(cell, is_quoted=quoted)) for cell, quoted in raw]
         n_texts = sum(map(bool, texts))
         if n_texts > most and names <= set(texts):
             return place, number

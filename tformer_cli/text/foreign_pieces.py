@@ -98,12 +98,15 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         clean = [without_surrogates(text) for text in texts]
-        found = self._tokenizer.encode_batch(clean, add_special_tokens=False)
+        encodings = self._tokenizer.encode_batch(clean, add_special_tokens=False)
         return [
-            ([*self.start, *self._ours(one.ids)], [*[(0, 0)] * len(self.start), *one.offsets])
-            if one.ids
+            (
+                [*self.start, *self._ours(encoding.ids)],
+                [*[(0, 0)] * len(self.start), *encoding.offsets],
+            )
+            if encoding.ids
             else ([], [])
-            for one in found
+            for encoding in encodings
         ]
 
 
@@ -368,7 +371,7 @@ class WordPieceTokenizer(ForeignPieceTokenizer):
         return {"mask": self.mask, "rules": asdict(self.rules), "pieces": self.all_pieces}
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode([one for one in ids if one >= N_SPECIAL])
+        return self._tokenizer.decode([token for token in ids if token >= N_SPECIAL])
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:

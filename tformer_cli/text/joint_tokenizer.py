@@ -202,7 +202,9 @@ class JointTokenizer(OneSidedTokenizer):
         if self._new_tokens:
             return [self._with_spans(text) for text in repaired]
         if len(repaired) <= FEW:
-            encodings = [self._tokenizer.encode(one, add_special_tokens=False) for one in repaired]
+            encodings = [
+                self._tokenizer.encode(text, add_special_tokens=False) for text in repaired
+            ]
         else:
             encodings = self._tokenizer.encode_batch(repaired, add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in encodings]
@@ -228,7 +230,7 @@ class JointTokenizer(OneSidedTokenizer):
         clean = [without_surrogates(part) for part in parts]
         # a letter that the text does not have stands in for gaps while it is cut
         known = set("".join(clean))
-        letter = next(one for one in map(chr, _STAND_INS) if one not in known)
+        letter = next(character for character in map(chr, _STAND_INS) if character not in known)
         text = letter.join(clean)
         ids, spans = self.encode_with_spans([text])[0]
         found: list[int] = []
@@ -268,9 +270,9 @@ class JointTokenizer(OneSidedTokenizer):
             self._dropouts[dropout, seed] = sampler
         return [
             [
-                one
+                token
                 for _, part, number in self._around_new_tokens(without_surrogates(text))
-                for one in (sampler.encode(part, key) if number is None else [number])
+                for token in (sampler.encode(part, key) if number is None else [number])
             ]
             for text, key in zip(texts, keys, strict=True)
         ]
@@ -280,7 +282,7 @@ class JointTokenizer(OneSidedTokenizer):
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
         if len(ids) <= FEW:
-            return [self.decode(one) for one in ids]
+            return [self.decode(row) for row in ids]
         return self._tokenizer.decode_batch(ids, skip_special_tokens=True)
 
     @cached_property
@@ -317,7 +319,7 @@ def _check_ids(text: str, where: str) -> None:
         vocabulary = data["model"]["vocab"]
         ids = [*vocabulary.values()] if isinstance(vocabulary, dict) else []
         ids += [token["id"] for token in data.get("added_tokens") or ()]
-        largest = max((one for one in ids if isinstance(one, int)), default=0)
+        largest = max((token for token in ids if isinstance(token, int)), default=0)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return  # the library says what is wrong
     if largest >= MOST_PIECES:

@@ -122,7 +122,7 @@ def words_of_another(
     codes = {word: languages[word] for word in set(words) if word in languages}
     theirs = {word: some for word, some in codes.items() if own not in some}
     others = Counter(code for word in theirs.keys() - excused for code in theirs[word])
-    other, n_words = max(others.items(), key=lambda one: one[1], default=("", 0))
+    other, n_words = max(others.items(), key=lambda item: item[1], default=("", 0))
     ours = telling_words(own, other)
     n_own = sum(
         word in ours or (word in excused and other not in codes.get(word, ())) for word in words

@@ -95,7 +95,7 @@ class TokenizerSide(ABC):
         mask = self.mask_id
         if mask is None and len(parts) > 1:
             raise DataError("this tokenizer has no token for gaps; name a masked language model")
-        ids = [one for part in self.encode_phrases(parts) for one in (mask or 0, *part)][1:]
+        ids = [token for part in self.encode_phrases(parts) for token in (mask or 0, *part)][1:]
         return [*self.start, *ids, *self.end] if ids else ids
 
     @abstractmethod
@@ -127,7 +127,7 @@ class TokenizerSide(ABC):
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each list of ids; see `decode`."""
-        return [self.decode(one) for one in ids]
+        return [self.decode(row) for row in ids]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The label of each id: readable, free of white space, different for different ids."""

@@ -105,7 +105,7 @@ class ImageTokenizer(OneSidedTokenizer):
             else np.empty(0, np.int32)
             for name in texts
         )
-        return [one.tolist() for one in ids]
+        return [row.tolist() for row in ids]
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         """See `TokenizerSide`: each pixel has the whole name."""
@@ -116,7 +116,7 @@ class ImageTokenizer(OneSidedTokenizer):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The values of pixels, a name by which their image is read again."""
-        return " ".join(str(one - FIRST_PIXEL) for one in ids if one >= FIRST_PIXEL)
+        return " ".join(str(value - FIRST_PIXEL) for value in ids if value >= FIRST_PIXEL)
 
     @property
     def piece_bytes(self) -> list[bytes]:

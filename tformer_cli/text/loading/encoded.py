@@ -320,7 +320,7 @@ def _encode(
     ]
     counts.dropped["blank"] += len(chunk) - len(pairs)
     ids = tokenizer.encode_pairs([pair.source for pair in pairs], [pair.target for pair in pairs])
-    lengths = np.array([[len(one) for one in side] for side in ids], dtype=np.int64)
+    lengths = np.array([[len(row) for row in side] for side in ids], dtype=np.int64)
     lengths[0] //= tokenizer.source.ids_per_token
     is_kept = _kept(lengths.T, data, counts, has_source=not is_text)
     sources, targets = (list(compress(side, is_kept)) for side in ids)

@@ -390,7 +390,7 @@ class SpmFile:
                 ends[place] = ends[place + 1]
         if ends and self.model.add_dummy_prefix:
             ends[0] = starts[0]  # the space before a text is from nothing
-        character_of = [place for place, one in enumerate(normalized) for _ in one.encode()]
+        character_of = [place for place, char in enumerate(normalized) for _ in char.encode()]
         rows, at = [], 0
         for number, piece in zip(found["ids"], found["pieces"], strict=True):
             size = 1 if self.model.types[number] == BYTE else len(piece.encode())

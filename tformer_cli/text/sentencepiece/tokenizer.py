@@ -113,7 +113,7 @@ class Languages:
 
     def _known(self, code: str) -> str:
         near = get_close_matches(code, self.codes, n=_SHOWN, cutoff=0.4)
-        named = [*near, *(one for one in sorted(self.codes) if one not in near)][:_SHOWN]
+        named = [*near, *(known for known in sorted(self.codes) if known not in near)][:_SHOWN]
         rest = len(self.codes) - len(named)
         more = f" or one of {rest} others" if rest else ""
         return f"choose {', '.join(named)}{more}"
@@ -386,7 +386,7 @@ class SentencePieceTokenizer(Tokenizer):
     @cached_property
     def _json(self) -> str:
         spms: list[str | None] = [base64.b64encode(file.data).decode() for file in self._files]
-        pieces: list[list[str] | None] = [one.pieces for one in self._vocabularies]
+        pieces: list[list[str] | None] = [vocabulary.pieces for vocabulary in self._vocabularies]
         if self._files[0] is self._files[1]:
             spms[1] = None
         if self._vocabularies[0] is self._vocabularies[1]:
