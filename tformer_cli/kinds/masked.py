@@ -147,7 +147,7 @@ def hidden_alike(texts: list[Sequence[int]], numbers: list[int], masking: Maskin
     ]
     source, target = (
         torch.nn.utils.rnn.pad_sequence([side[0] for side in sides], batch_first=True)
-        for sides in ([one.source for one in parts], [one.target_output for one in parts])
+        for sides in ([text.source for text in parts], [text.target_output for text in parts])
     )
     return Batch(
         source=source, source_mask=source != PAD_ID, target_input=source, target_output=target

@@ -78,9 +78,9 @@ class Translation(Training):
                 scores={
                     "loss": loss,
                     "perplexity": perplexity(loss),
-                    **{name: one.value for name, one in by_name.items()},
+                    **{name: score.value for name, score in by_name.items()},
                 },
-                signatures={name: one.signature for name, one in by_name.items()},
+                signatures={name: score.signature for name, score in by_name.items()},
                 sample=(pairs[number].source, texts[number], pairs[number].target),
             )
 

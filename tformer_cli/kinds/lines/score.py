@@ -176,7 +176,7 @@ def score_pairs(
         _NOTHING if all(map(is_blank, pair)) else result
         for pair, result in zip(pairs, results, strict=True)
     ]
-    lengths = [max(map(len, one)) for one in zip(*whole, strict=True)]
+    lengths = [max(map(len, pair)) for pair in zip(*whole, strict=True)]
     rows = zip(pairs, results, lengths, given, strict=True)
     return [
         ScoredPair(index, *pair, result, length > longest, ids is None)
@@ -321,10 +321,10 @@ def _ranked(
     _check_index(index, sources, where)
     n_tokens = opened.directory.tokenizer.vocab_size
     given: list[Sequence[int] | None] = []
-    for one in listed:
-        if not isinstance(one, dict) or not isinstance(one.get("translation"), str):
+    for hypothesis in listed:
+        if not isinstance(hypothesis, dict) or not isinstance(hypothesis.get("translation"), str):
             raise DataError(f'{where}: has a hypothesis without "translation"; write its text')
-        ids = one.get("token_ids")
+        ids = hypothesis.get("token_ids")
         is_list = isinstance(ids, list) and all(type(token) is int for token in ids)
         if ids is not None and not (is_list and all(0 <= token < n_tokens for token in ids)):
             raise DataError(
@@ -333,17 +333,17 @@ def _ranked(
             )
         # Every part of a line has its end, which a translation has only once
         given.append(ids if record.get("parts") in (None, 1) else None)
-    pairs = [(sources[index], one["translation"]) for one in listed]
+    pairs = [(sources[index], hypothesis["translation"]) for hypothesis in listed]
     scored = score_pairs(opened, pairs, targets_ids=given)
     rows = sorted(zip(listed, scored, strict=True), key=lambda item: -item[1].result.score)
     found = [
-        {**one, "score": pair.result.score, "log_probability": pair.result.log_probability}
+        {**hypothesis, "score": pair.result.score, "log_probability": pair.result.log_probability}
         | (
             {"token_log_probabilities": list(pair.result.token_log_probabilities)}
-            if "token_log_probabilities" in one
+            if "token_log_probabilities" in hypothesis
             else {}
         )
-        for one, pair in rows
+        for hypothesis, pair in rows
     ]
     # A field of a hypothesis that is no result of ours replaces none of its line
     best = {name: value for name, value in found[0].items() if name in OUR_FIELDS}
