@@ -74,8 +74,8 @@ def test_a_phrase_that_is_not_written_costs_and_changes_nothing(translated):
 
 def test_the_best_hypothesis_is_the_best_of_many(translated):
     for banned in (["man"], ["dog"], ["man", "dog"]):
-        (one,), (many,) = (translated(banned=banned, n_best=n) for n in (1, 4))
-        assert many.hypotheses[0] == one.hypotheses[0]
+        (best,), (many,) = (translated(banned=banned, n_best=n) for n in (1, 4))
+        assert many.hypotheses[0] == best.hypotheses[0]
         texts = [hypothesis.text for hypothesis in many.hypotheses]
         assert len(texts) > 1
         assert not any(holds(text, phrase) for text in texts for phrase in banned)

@@ -82,7 +82,9 @@ def test_characters_join_as_unicode_says():
         if joins(*pair) != is_inside(pair, 1)
     }
     # To Unicode marks of repetition are no ideographs, and numerals of traders are
-    rest = {one for one in differ if not one.startswith(("IDEOGRAPHIC", "HANGZHOU"))}
+    rest = {
+        character for character in differ if not character.startswith(("IDEOGRAPHIC", "HANGZHOU"))
+    }
     assert rest <= {"TANGUT ITERATION MARK", "NUSHU ITERATION MARK"}
 
 

@@ -62,9 +62,9 @@ def test_no_limit_cuts_a_prefix_or_counts_it(kernels, translated, directory, nam
         found = translated(
             "A dog", LineConstraints(PREFIX, **demands), engine, **SEARCHES[name], **limits
         )
-        for one in found.hypotheses:
-            assert list(one.token_ids[: len(ids)]) == ids
-            assert len(one.token_ids) <= len(ids) + 2
+        for hypothesis in found.hypotheses:
+            assert list(hypothesis.token_ids[: len(ids)]) == ids
+            assert len(hypothesis.token_ids) <= len(ids) + 2
         assert PREFIX not in found.unsatisfied
 
 
@@ -79,18 +79,20 @@ def test_a_prefix_takes_all_positions_and_no_more(translated, directory):
 
 def test_the_last_word_of_a_prefix_that_ends_in_a_space_is_whole(translated):
     prefixes = ["A man", "A man ", "A man \t", "A ma "]
-    open_, *whole = (translated(SOURCE, LineConstraints(one), beam_size=4) for one in prefixes)
+    open_, *whole = (
+        translated(SOURCE, LineConstraints(prefix), beam_size=4) for prefix in prefixes
+    )
     assert open_.text[5:6].strip(), "else it says nothing about the others"
-    for prefix, one in zip(prefixes[1:], whole, strict=True):
-        assert one.text.startswith(prefix.rstrip())
-        assert one.text.removeprefix(prefix.rstrip())[:1] in (" ", "")
-        assert one.unsatisfied == ()
+    for prefix, translation in zip(prefixes[1:], whole, strict=True):
+        assert translation.text.startswith(prefix.rstrip())
+        assert translation.text.removeprefix(prefix.rstrip())[:1] in (" ", "")
+        assert translation.unsatisfied == ()
     assert translated(SOURCE, LineConstraints(" \t ")) == translated(SOURCE)
 
 
 def test_a_prefix_of_a_line_of_sentences_is_that_of_the_first_one(translated):
     def split(text):
-        return [one + "." for one in text.split(".") if one]
+        return [sentence + "." for sentence in text.split(".") if sentence]
 
     found = translated("A dog. A man.", LineConstraints("the street. "), split=split, max_length=3)
     assert found.n_parts == 2
@@ -109,7 +111,9 @@ VALUES = {
 
 
 @pytest.mark.parametrize("prefix", ["", PREFIX])
-@pytest.mark.parametrize("engine", [CompiledEngine(), *slowly(TORCH)], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "engine", [CompiledEngine(), *slowly(TORCH)], ids=lambda chosen: chosen.name
+)
 def test_limits_of_length_are_all_kept_or_refused_by_name(
     kernels, translated, directory, prefix, engine
 ):
@@ -118,19 +122,21 @@ def test_limits_of_length_are_all_kept_or_refused_by_name(
     n_prefix = len(tokenizer.target.encode_phrases([prefix])[0])
     n_kept = 0
     for values in product(*([None, *some] for some in VALUES.values())):
-        given = {name: one for name, one in zip(VALUES, values, strict=True) if one is not None}
+        limits = {
+            name: value for name, value in zip(VALUES, values, strict=True) if value is not None
+        }
         try:
-            found = translated(SOURCE, LineConstraints(prefix), engine, beam_size=1, **given)
+            found = translated(SOURCE, LineConstraints(prefix), engine, beam_size=1, **limits)
         except (ValueError, DataError, UsageError) as error:
             # Two of them are in the way of each other
-            said = str(error).replace("-", "_")
+            message = str(error).replace("-", "_")
             names = [*VALUES, "positions"]
-            assert sum(name in said for name in names) >= 2, said
+            assert sum(name in message for name in names) >= 2, message
             continue
         n_kept += 1
         n_written = len(found.hypotheses[0].token_ids) - n_prefix
-        least = max(given.get("min_length", 0), int(given.get("min_length_ratio", 0) * n_source))
-        by_ratio = int(given.get("max_length_ratio", 99) * n_source) + 20
-        assert least <= n_written <= min(given.get("max_length", 99), by_ratio)
+        least = max(limits.get("min_length", 0), int(limits.get("min_length_ratio", 0) * n_source))
+        by_ratio = int(limits.get("max_length_ratio", 99) * n_source) + 20
+        assert least <= n_written <= min(limits.get("max_length", 99), by_ratio)
         assert len(found.hypotheses[0].token_ids) < POSITIONS
     assert n_kept > 50

@@ -63,10 +63,10 @@ def test_log_probabilities_are_those_of_the_continuation(model, settings):
     found = continued(model, PROMPTS, max_length=8, **settings)
     for prompt, hypotheses in zip(PROMPTS, found, strict=True):
         assert len(hypotheses) == settings.get("n_best", 1)
-        for one in hypotheses:
-            expected = by_hand(model, prompt, one.token_ids)
-            assert one.log_probability == pytest.approx(expected, abs=1e-4)
-            assert len(one.token_log_probabilities) == len(one.token_ids) + 1
+        for hypothesis in hypotheses:
+            expected = by_hand(model, prompt, hypothesis.token_ids)
+            assert hypothesis.log_probability == pytest.approx(expected, abs=1e-4)
+            assert len(hypothesis.token_log_probabilities) == len(hypothesis.token_ids) + 1
 
 
 def test_greedy_search_takes_the_most_probable_token(model):
@@ -103,9 +103,11 @@ def test_tokens_are_told_as_they_are_chosen(model):
 def test_prompts_of_many_lengths_are_continued_within_the_positions_left(model):
     prompts = [(2, 5), tuple(range(4, 26)), (2, 5, 6), (2,) * 39]
     found = continued(model, prompts, beam_size=2, max_length=30, min_length=30)
-    for prompt, (one,) in zip(prompts, found, strict=True):
-        assert len(one.token_ids) == min(30, 40 - len(prompt))
-        assert [[one]] == continued(model, [prompt], beam_size=2, max_length=30, min_length=30)
+    for prompt, (hypothesis,) in zip(prompts, found, strict=True):
+        assert len(hypothesis.token_ids) == min(30, 40 - len(prompt))
+        assert [[hypothesis]] == continued(
+            model, [prompt], beam_size=2, max_length=30, min_length=30
+        )
 
 
 def test_a_prompt_that_leaves_no_room_is_refused(model):
