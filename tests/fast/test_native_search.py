@@ -96,13 +96,13 @@ def check_equal(found, expected):
             theirs.n_parts,
         )
         assert len(ours.hypotheses) == len(theirs.hypotheses)
-        for one, other in zip(ours.hypotheses, theirs.hypotheses, strict=True):
-            assert one.token_ids == other.token_ids
-            assert (one.text, one.is_finished) == (other.text, other.is_finished)
-            assert one.part_lengths == other.part_lengths
-            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
-            assert one.score == pytest.approx(other.score, abs=1e-4)
-            assert one.token_log_probabilities == pytest.approx(
+        for hypothesis, other in zip(ours.hypotheses, theirs.hypotheses, strict=True):
+            assert hypothesis.token_ids == other.token_ids
+            assert (hypothesis.text, hypothesis.is_finished) == (other.text, other.is_finished)
+            assert hypothesis.part_lengths == other.part_lengths
+            assert hypothesis.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+            assert hypothesis.score == pytest.approx(other.score, abs=1e-4)
+            assert hypothesis.token_log_probabilities == pytest.approx(
                 other.token_log_probabilities, abs=1e-5
             )
 
@@ -202,7 +202,7 @@ def test_rules_and_demands_together_are_met_as_by_torch(
     demands[1] = LineConstraints(required=(" ".join(WORDS * 20),))
     found = translator.translate(LINES[:12], demands=demands)
     assert translator.engine().name == "compiled"
-    assert len(before) >= sum(bool(one.required) for one in demands)
+    assert len(before) >= sum(bool(demand.required) for demand in demands)
     assert found[1].unsatisfied == demands[1].required
     check_equal(found, by_torch(translator, LINES[:12], demands=demands))
 

@@ -143,12 +143,12 @@ def _check_model(library: ctypes.CDLL, model: Transformer, number: int, toleranc
         if [len(hypotheses) for hypotheses in found] != [beam_size] * len(sources):
             raise Mismatch(f"model {number}: hypotheses are missing")
         rows = [
-            (source, one.token_ids, one.token_log_probabilities)
+            (source, hypothesis.token_ids, hypothesis.token_log_probabilities)
             for source, hypotheses in zip(sources, found, strict=True)
-            for one in hypotheses
+            for hypothesis in hypotheses
         ]
         _compare(model, number, tolerance, rows, is_greedy=beam_size == 1)
-        heard = [one.attention for hypotheses in found for one in hypotheses]
+        heard = [hypothesis.attention for hypotheses in found for hypothesis in hypotheses]
         by_torch = attended_pairs(
             model,
             [source for source, _, _ in rows],
@@ -204,11 +204,11 @@ def _check_training(library: ctypes.CDLL, model: Transformer, number: int) -> No
 def _check_other_numbers_and_threads(library: ctypes.CDLL, model: Transformer, number: int) -> None:
     """In bfloat16 gradients are not much farther off than torch's, and on two threads the same."""
     trained = _trained(library, model)
-    exact, one = _torch_gradients(number), _gradients(trained, number)
+    exact, gradients = _torch_gradients(number), _gradients(trained, number)
     torch.set_num_threads(2)
     two = _gradients(trained, number)
     torch.set_num_threads(1)
-    if any(not torch.equal(two[name], gradient) for name, gradient in one.items()):
+    if any(not torch.equal(two[name], gradient) for name, gradient in gradients.items()):
         raise Mismatch("two threads compute different gradients from one")
     by_torch = _torch_gradients(number, torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):

@@ -140,13 +140,17 @@ def test_it_does_not_depend_on_the_number_of_threads(operations, threads):
 
 
 def test_other_numbers_are_refused(operations):
-    norm, one = random_norm(4), torch.ones(1, 3, 4)
+    norm, ones = random_norm(4), torch.ones(1, 3, 4)
     add = operations.add_dropout_norm
-    for hidden, values in ((one.bfloat16(), one), (one, one[:, :2]), (one[..., :2], one[..., :2])):
+    for hidden, values in (
+        (ones.bfloat16(), ones),
+        (ones, ones[:, :2]),
+        (ones[..., :2], ones[..., :2]),
+    ):
         with pytest.raises(TypeError, match="float32 of one shape"):
             add(hidden, values, 0.1, norm, rounds=False)
     with pytest.raises(TypeError, match="float64"):
-        add(one, one.double(), 0.1, norm, rounds=False)
+        add(ones, ones.double(), 0.1, norm, rounds=False)
 
 
 def test_it_is_for_training_alone(operations):

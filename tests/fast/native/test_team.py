@@ -43,8 +43,8 @@ def test_no_bit_depends_on_the_number_of_threads(kernels, model, n_sentences):
         assert search(kernels, model, sources, CONFIG, n_threads=n_threads) == alone
         assert native.score(sources, targets, n_threads=n_threads)[0] == scores
         shared = native.encode(sources, n_threads=n_threads)
-        for one, other in zip(states, shared, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for state, other in zip(states, shared, strict=True):
+            np.testing.assert_array_equal(state, other)
 
 
 def test_each_call_has_a_team_of_its_own(kernels, model):

@@ -133,13 +133,13 @@ def test_dropout_takes_tensors_that_are_not_contiguous(operations):
 
 
 def test_other_numbers_are_refused(operations):
-    one = torch.ones(3)
+    ones = torch.ones(3)
     with pytest.raises(TypeError, match="float64"):
-        operations.dropout(one.double(), 0.5)
+        operations.dropout(ones.double(), 0.5)
     with pytest.raises(TypeError, match="must be float32 of"):
-        operations.add_dropout(one.bfloat16(), one, 0.5)
+        operations.add_dropout(ones.bfloat16(), ones, 0.5)
     with pytest.raises(TypeError, match="same shape"):
-        operations.add_dropout(one, torch.ones(5), 0.5)
+        operations.add_dropout(ones, torch.ones(5), 0.5)
     starts = starts_of(1)
     spans = Spans(starts, starts, is_causal=False)
     for other in (torch.ones(1, 1, 12, device="meta"), torch.ones(1, 1, 12).half()):
@@ -272,8 +272,8 @@ def test_sentences_know_nothing_of_each_other(operations):
     values = torch.randn(1, 12, 3 * 16)
     other = values.clone()
     other[:, 4:] = 1e30
-    one, same = (operations.attention(each, None, 2, spans) for each in (values, other))
-    assert torch.equal(one[:, :4], same[:, :4])
+    result, same = (operations.attention(each, None, 2, spans) for each in (values, other))
+    assert torch.equal(result[:, :4], same[:, :4])
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -363,8 +363,8 @@ def test_the_projected_loss_is_the_same_by_the_kernels(operations, label_smoothi
         loss.smoothed.backward()
         used = inputs if is_biased else inputs[:2]
         results.append((*loss, *(tensor.grad for tensor in used)))
-    for one, other in zip(*results, strict=True):
-        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+    for value, wanted in zip(*results, strict=True):
+        assert torch.allclose(value, wanted, rtol=1e-5, atol=1e-6)
 
 
 def gradients(model, precision="float32", r_drop=0.0):
@@ -392,10 +392,10 @@ def test_a_classifiers_gradients_are_the_same(training_library, pooling, r_drop)
     batch = collate(texts, [[4], [6], [5], [5]], target_eos=False)
     assert batch.n_target_tokens == 4
     found = []
-    for one in (model, same):
-        loss = batch_loss(one, batch, label_smoothing=0.1, precision="float32", r_drop=r_drop)
+    for trained in (model, same):
+        loss = batch_loss(trained, batch, label_smoothing=0.1, precision="float32", r_drop=r_drop)
         loss.smoothed.backward()
-        found.append({name: weight.grad for name, weight in one.named_parameters()})
+        found.append({name: weight.grad for name, weight in trained.named_parameters()})
     for name, gradient in found[0].items():
         assert torch.allclose(gradient, found[1][name], rtol=1e-4, atol=1e-6), name
 
