@@ -39,7 +39,10 @@ def listed_model(model, tmp_path_factory):
 
 
 def found_by(path, **options):
-    return [one.hypotheses for one in translate_lines(path, LINES, device="cpu", **options)]
+    return [
+        translation.hypotheses
+        for translation in translate_lines(path, LINES, device="cpu", **options)
+    ]
 
 
 @pytest.mark.parametrize("options", [{}, {"beam_size": 1}, {"precision": "int8"}], ids=repr)
@@ -54,10 +57,10 @@ def test_a_models_own_shortlist_is_used_unless_switched_off(model, listed_model,
 def test_translations_consist_of_listed_tokens_by_either_engine(listed_model, engine):
     opened = open_model(listed_model, device="cpu", engine=engine, n_best=3)
     assert opened.translator.engine().name == engine
-    for one in opened.translator.translate(LINES):
-        (sources,) = opened.directory.tokenizer.encode_batch([one.source])
+    for translation in opened.translator.translate(LINES):
+        (sources,) = opened.directory.tokenizer.encode_batch([translation.source])
         listed = opened.translator._shortlist.candidates([*sources, EOS_ID])
-        for hypothesis in one.hypotheses:
+        for hypothesis in translation.hypotheses:
             assert set(hypothesis.token_ids) <= set(listed)
     assert found_by(listed_model, engine=engine)
 
