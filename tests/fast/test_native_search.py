@@ -442,7 +442,7 @@ def test_the_stop_flag_is_a_number_in_memory():
 
 
 def test_a_thread_that_gets_no_signal_computes_by_itself():
-    def computed_in(n_workers=1, before_batch=never_interrupt):
+    def compute_in(n_workers=1, before_batch=never_interrupt):
         def find(batch):
             return [threading.current_thread()] * len(batch)
 
@@ -452,11 +452,11 @@ def test_a_thread_that_gets_no_signal_computes_by_itself():
 
     with ThreadPoolExecutor(1) as pool:
         thread = pool.submit(threading.current_thread).result()
-        assert pool.submit(computed_in).result() == {thread}
+        assert pool.submit(compute_in).result() == {thread}
         # Whoever wants to be called, or has several workers, still is or has
-        assert thread not in pool.submit(computed_in, 1, lambda: None).result()
-        assert thread not in pool.submit(computed_in, 2).result()
-    assert threading.main_thread() not in computed_in()
+        assert thread not in pool.submit(compute_in, 1, lambda: None).result()
+        assert thread not in pool.submit(compute_in, 2).result()
+    assert threading.main_thread() not in compute_in()
 
 
 def test_few_rows_of_a_large_model_share_its_weights():

@@ -48,7 +48,7 @@ def make(tmp_path_factory):
     write(folder, "train", [sentence for number, sentence in enumerate(SENTENCES) if number % 4])
     write(folder, "valid", SENTENCES[::4])
 
-    def made(**changes):
+    def build(**changes):
         train_set, valid = (
             [{"source": f"{name}.words", "target": f"{name}.tags"}] for name in ("train", "valid")
         )
@@ -68,7 +68,7 @@ def make(tmp_path_factory):
             values[table] = {**values[table], **keys}
         return make_recipe(values, "test")
 
-    return made
+    return build
 
 
 @pytest.fixture(scope="module")

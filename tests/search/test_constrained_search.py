@@ -14,7 +14,7 @@ import torch
 
 from tests.models import build, tokenizer_of
 from tests.phrases import cut_phrases, stands_in
-from tests.text.sentencepiece.conftest import SPECIAL, trained
+from tests.text.sentencepiece.conftest import SPECIAL, train_spm
 from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
@@ -178,7 +178,7 @@ def test_other_searches_keep_phrases(kernels, check, settings):
 )
 @pytest.mark.parametrize("check", CHECKS)
 def test_pieces_of_imported_models_keep_phrases(kernels, check, settings):
-    spm = trained(**settings)
+    spm = train_spm(**settings)
     pieces = [*SPECIAL, *(piece for piece in read_spm(spm, "x.spm").pieces if piece not in SPECIAL)]
     tokenizer = SentencePieceTokenizer.build(spm, None, pieces, languages=Languages())
     check(translator_of(tokenizer, 5), random.Random(8), 5)

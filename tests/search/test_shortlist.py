@@ -14,7 +14,7 @@ from tformer_cli.search.beam_search import beam_search
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import DecodingModel, Sentence, Shortlist
 from tformer_cli.search.models import Ensemble
-from tformer_cli.search.pooled import LabelHead, TokenHead, pooled
+from tformer_cli.search.pooled import LabelHead, TokenHead, pool_states
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
@@ -99,14 +99,14 @@ def test_vectors_are_those_of_the_model(pooling, unit_length):
     expected = model.pool(HIDDEN.unsqueeze(0), MASK)
     if unit_length:
         expected = torch.nn.functional.normalize(expected, dim=1)
-    found = pooled(HIDDEN.numpy(), pooling, unit_length=unit_length)
+    found = pool_states(HIDDEN.numpy(), pooling, unit_length=unit_length)
     np.testing.assert_allclose(found, expected[0].numpy(), atol=1e-6)
-    assert not pooled(np.zeros((3, 4), np.float32), pooling, unit_length=unit_length).any()
+    assert not pool_states(np.zeros((3, 4), np.float32), pooling, unit_length=unit_length).any()
 
 
 def test_a_pooling_of_images_is_refused():
     with pytest.raises(ValueError, match="first-and-mean is not of texts"):
-        pooled(HIDDEN.numpy(), "first-and-mean")
+        pool_states(HIDDEN.numpy(), "first-and-mean")
 
 
 @pytest.mark.parametrize("pooler", ["none", "tanh", "relu"])

@@ -14,7 +14,7 @@ MASK = 50
 TEXTS = ["the old cat often meows here.", "a small bird sings, and it sings well!"] * 5
 
 
-def masked(n_texts, length, seed=0):
+def mask_texts(n_texts, length, seed=0):
     rng = np.random.default_rng(7)
     texts = [rng.integers(4, 50, length).tolist() for _ in range(n_texts)]
     batch = Masking(mask_id=MASK, vocab_size=60).batch(texts, np.random.default_rng(seed))
@@ -22,7 +22,7 @@ def masked(n_texts, length, seed=0):
 
 
 def test_shares_are_those_of_bert():
-    texts, source, target = masked(500, 40)
+    texts, source, target = mask_texts(500, 40)
     chosen = target != PAD_ID
     assert (chosen.sum(1) == 6).all()  # 15 % of 40
     assert (target[chosen] == texts[chosen]).all()
@@ -37,7 +37,7 @@ def test_shares_are_those_of_bert():
 
 
 def test_draws_follow_from_the_generator():
-    first, again, different = (masked(20, 30, seed) for seed in (1, 1, 2))
+    first, again, different = (mask_texts(20, 30, seed) for seed in (1, 1, 2))
     assert (first[1] == again[1]).all()
     assert (first[1] != different[1]).any()
 

@@ -53,7 +53,7 @@ class QuantizedMatrix(NamedTuple):
     scale: Tensor
     """(N) float32; row n stands for scale[n]·integers[n]."""
 
-    def dequantized(self) -> Tensor:
+    def dequantize(self) -> Tensor:
         """Returns the (N, K) float32 matrix that it stands for."""
         return self.integers.float() * self.scale.unsqueeze(1)
 

@@ -114,13 +114,13 @@ class LanguageModel(Kind):
     training = LanguageModeling()
 
     def opened(self, opening: Opening) -> Opened:
-        from tformer_cli.kinds.opening import searched
+        from tformer_cli.kinds.opening import prepare_search
         from tformer_cli.search.generator import Generator
         from tformer_cli.search.opening import generation_config
 
         settings, stored = opening.settings, opening.directory
         decoding = generation_config(stored.decoding, settings.tell, **opening.overrides)
-        opened, model, engines = searched(opening, decoding)
+        opened, model, engines = prepare_search(opening, decoding)
         generator = Generator(
             model,
             stored.tokenizer,

@@ -95,7 +95,7 @@ class Translation(Training):
 
 def opened_translator(opening: Opening) -> Opened:
     """Connects a model with a translator, which inspection takes of any kind."""
-    from tformer_cli.kinds.opening import for_languages, searched
+    from tformer_cli.kinds.opening import for_languages, prepare_search
     from tformer_cli.search.opening import overridden
     from tformer_cli.search.torch_engine import TorchEngine
     from tformer_cli.search.translator import Translator
@@ -103,7 +103,7 @@ def opened_translator(opening: Opening) -> Opened:
     settings = opening.settings
     opening = opening._replace(directory=for_languages(opening.directory, settings))
     decoding = overridden(opening.directory.decoding, settings.tell, **opening.overrides)
-    opened, model, engines = searched(opening, decoding)
+    opened, model, engines = prepare_search(opening, decoding)
     directory = opened.directory
     translator = Translator(
         model,

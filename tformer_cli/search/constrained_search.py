@@ -143,8 +143,10 @@ class _Search:
             for row, hypothesis in enumerate(self.live)
             for grown in self._continuations(hypothesis, row, scores[row], own[row])
         ]
-        chosen = self._shared_out(candidates)
-        self.found += [self._finished(hypothesis) for hypothesis in chosen if hypothesis.has_ended]
+        chosen = self._share_slots(candidates)
+        self.found += [
+            self._finish_hypothesis(hypothesis) for hypothesis in chosen if hypothesis.has_ended
+        ]
         self.live = [hypothesis for hypothesis in chosen if not hypothesis.has_ended]
         if self._is_certain():
             self.live = []
@@ -185,7 +187,7 @@ class _Search:
         text: bytes,
     ) -> _Live | None:
         """Makes a hypothesis, or None where it can no longer meet the demands."""
-        written = _written(text)
+        written = _decode_text(text)
         ends = [(phrase, ends_of(written, phrase)) for phrase in self._constraints.banned]
         # A phrase at the very end may still become another word: `is_doubtful` marks it
         places = [(phrase, end) for phrase, own in ends for end in own]
@@ -205,13 +207,13 @@ class _Search:
             return None
         return _Live(slot, tokens, steps, total, text, n_left, frozenset(due), bool(places))
 
-    def _finished(self, hypothesis: _Live) -> Hypothesis:
+    def _finish_hypothesis(self, hypothesis: _Live) -> Hypothesis:
         steps = hypothesis.steps
         score = hypothesis.total / length_divisor(len(steps), self._config)
         is_finished = len(hypothesis.tokens) < self._limit
         return Hypothesis(hypothesis.tokens, math.fsum(steps), score, steps, is_finished)
 
-    def _shared_out(self, candidates: Sequence[_Live]) -> list[_Live]:
+    def _share_slots(self, candidates: Sequence[_Live]) -> list[_Live]:
         """Chooses who gets a slot: the best of each file in turn, the fullest file first.
 
         As in `beam_search`, a hypothesis that ends competes with the others, and keeps its slot.
@@ -246,7 +248,7 @@ def _best(scores: Scores, n: int) -> list[int]:
     return ranked
 
 
-def _written(text: bytes) -> str:
+def _decode_text(text: bytes) -> str:
     """The text of bytes as it is written; a character that is not complete yet is left out."""
     # Not final, so that it waits for the rest of a character instead of replacing it
     return getincrementaldecoder("utf-8")("replace").decode(text)

@@ -167,7 +167,7 @@ class Generator:
         told = None if on_text is None else _Told(self, kept[0], on_text)
         found = [
             tuple(self._text(ids, hypothesis) for hypothesis in hypotheses)
-            for ids, hypotheses in zip(kept, self._searched(sentences, told), strict=True)
+            for ids, hypotheses in zip(kept, self._search_sentences(sentences, told), strict=True)
         ]
         if told is not None:
             told.finish(found[0][0].text)
@@ -211,7 +211,7 @@ class Generator:
         """Returns the tokens to read before the first new one; a text begins with something."""
         return (*self._begin, *ids) or (BOS_ID,)
 
-    def _searched(
+    def _search_sentences(
         self, sentences: Sequence[Sentence], told: _Told | None
     ) -> list[list[Hypothesis]]:
         self._prompted.on_token = told

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tformer_cli.model.cache import filled_from_the_end
+from tformer_cli.model.cache import fill_from_end
 from tformer_cli.search.hypothesis import Hypothesis, scored_hypothesis
 from tformer_cli.search.processors import ScoreProcessor, StepRows, process
 from tformer_cli.search.source_batches import longest_translations
@@ -62,7 +62,7 @@ def greedy_search(
                 )
         last = best.add(EOS_ID)
         if continuing and len(continuing) < len(active):
-            continuing = filled_from_the_end(continuing)
+            continuing = fill_from_end(continuing)
             rows = torch.tensor(continuing, device=source.device)
             cache.reorder(rows, rows)
             last = last[rows]
@@ -117,7 +117,7 @@ def sample(
         if len(continuing) == 0:
             break
         if len(continuing) < len(ends):
-            state = state.kept(continuing)
+            state = state.keep_rows(continuing)
             cache.reorder(continuing, continuing)
         last = state.tokens[:, -1]
     hypotheses = [found[number] for number in range(len(names))]
@@ -151,9 +151,9 @@ def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
 
 def uniforms(streams: Tensor, step: int) -> Tensor:
     """Returns the number of this step of each stream, (R) from 0 to below 1, in float64."""
-    mixed = _mixed(streams + _wrapped((step + 1) * INCREMENT))
+    mixed = _mix_bits(streams + _wrap_number((step + 1) * INCREMENT))
     # 53 bits: as many as float64 holds, so that 1 is never reached
-    return _shifted(mixed, 11).double() * 2.0**-53
+    return _shift_right(mixed, 11).double() * 2.0**-53
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class _Drawn:
         steps = torch.cat((self.steps, own.gather(1, column).double()), dim=1)
         return _Drawn(self.numbers, torch.cat((self.tokens, column), dim=1), steps)
 
-    def kept(self, rows: Tensor) -> _Drawn:
+    def keep_rows(self, rows: Tensor) -> _Drawn:
         """Keeps some."""
         return _Drawn(self.numbers[rows], self.tokens[rows], self.steps[rows])
 
@@ -195,21 +195,21 @@ class _Drawn:
 def _streams(keys: Sequence[int], n_drawn: int, device: torch.device) -> Tensor:
     """(B·N) a number for each candidate of each sentence."""
     candidates = torch.arange(n_drawn, device=device) * INCREMENT
-    return _mixed((torch.tensor(keys, device=device).unsqueeze(1) ^ candidates).flatten())
+    return _mix_bits((torch.tensor(keys, device=device).unsqueeze(1) ^ candidates).flatten())
 
 
-def _mixed(numbers: Tensor) -> Tensor:
+def _mix_bits(numbers: Tensor) -> Tensor:
     for shift, factor in FACTORS:
-        numbers = (numbers ^ _shifted(numbers, shift)) * factor
-    return numbers ^ _shifted(numbers, 31)
+        numbers = (numbers ^ _shift_right(numbers, shift)) * factor
+    return numbers ^ _shift_right(numbers, 31)
 
 
-def _shifted(numbers: Tensor, shift: int) -> Tensor:
+def _shift_right(numbers: Tensor, shift: int) -> Tensor:
     """Shifts to the right, zeros from the left."""
     # A shift of signed numbers repeats the sign, and splitmix64's are unsigned
     return (numbers >> shift) & ((1 << (64 - shift)) - 1)
 
 
-def _wrapped(number: int) -> int:
+def _wrap_number(number: int) -> int:
     """Wraps a number around into 64 bits with a sign."""
     return (number + 2**63) % 2**64 - 2**63

@@ -71,7 +71,7 @@ def score_pairs(
             [sources[i] for i in batch], max_positions, device, eos=model.source_eos
         )
         chosen = [targets[i] for i in batch]
-        steps, coverage = _forced(model, source, mask, chosen, config.coverage_penalty)
+        steps, coverage = _force_targets(model, source, mask, chosen, config.coverage_penalty)
         for index, values, penalty in zip(batch, steps, coverage, strict=True):
             found[index] = scored_hypothesis(targets[index], values, config, penalty)
     return [found[index] for index in range(len(sources))]
@@ -144,7 +144,7 @@ def coverage_penalty(
     return covered.masked_fill(~is_word, 0.0).sum(dim=1)
 
 
-def _forced(
+def _force_targets(
     model: ForcedModel,
     source: Tensor,
     source_mask: Tensor,
@@ -243,7 +243,9 @@ def score_texts(
     windows: list[TextWindow] = []
     for number, ids in enumerate(texts):
         if config.memory and len(ids) >= window:  # shorter ones need no memory
-            scored[number] = _scored_on(model, ids, window, device, before_batch or never_interrupt)
+            scored[number] = _score_segments(
+                model, ids, window, device, before_batch or never_interrupt
+            )
         else:
             windows += text_windows(number, ids, window, stride, config)
     by_length: dict[int, list[int]] = {}
@@ -257,7 +259,7 @@ def score_texts(
             if before_batch is not None:
                 before_batch()
             chosen = places[start : start + size]
-            rows = _scored(model, [windows[place] for place in chosen], length, device)
+            rows = _score_windows(model, [windows[place] for place in chosen], length, device)
             for place, row in zip(chosen, rows, strict=True):
                 chunk_rows[place] = row
     for chunk, row in zip(windows, chunk_rows, strict=True):
@@ -265,7 +267,7 @@ def score_texts(
     return scored
 
 
-def _scored_on(
+def _score_segments(
     model: TextModel,
     ids: Sequence[int],
     segment: int,
@@ -294,12 +296,12 @@ def _log_probabilities(logits: Tensor, predicted: Tensor) -> list[list[float]]:
     return steps
 
 
-def _scored(
+def _score_windows(
     model: TextModel, windows: Sequence[TextWindow], length: int, device: torch.device | str
 ) -> list[list[float]]:
     """Computes log p of the new tokens of windows that are padded to one length."""
-    read = _padded([window.read for window in windows], length)
-    predicted = _padded([window.predicted for window in windows], length)
+    read = _pad_rows([window.read for window in windows], length)
+    predicted = _pad_rows([window.predicted for window in windows], length)
     nothing = torch.full((len(windows), 1), EOS_ID, device=device)
     logits = model(nothing, nothing == EOS_ID, read.to(device)).float()
     steps = _log_probabilities(logits, predicted.to(device))
@@ -309,5 +311,5 @@ def _scored(
     ]
 
 
-def _padded(rows: Sequence[Sequence[int]], length: int) -> Tensor:
+def _pad_rows(rows: Sequence[Sequence[int]], length: int) -> Tensor:
     return torch.tensor([[*row, *[PAD_ID] * (length - len(row))] for row in rows])

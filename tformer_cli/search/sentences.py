@@ -142,12 +142,12 @@ def split_line(line: str, longest: int, count_tokens: TokenCounts) -> list[str]:
     pieces = [line]
     for pattern in BREAKS:
         pieces = _cut_long(pieces, longest, count_tokens, partial(_cut_at, pattern))
-    parts = _packed(pieces, longest, count_tokens)
+    parts = _pack_pieces(pieces, longest, count_tokens)
     # Joining may change how text is tokenized, and what has no spaces is still too long.
     while True:
         shorter = _cut_long(parts, longest, count_tokens, _halves)
         if shorter == parts:
-            packed = _packed(parts, longest, count_tokens)
+            packed = _pack_pieces(parts, longest, count_tokens)
             return [part.strip() for part in packed if not is_blank(part)]
         parts = shorter
 
@@ -178,7 +178,7 @@ def _halves(text: str) -> list[str]:
     return [text[:middle], text[middle:]] if middle else [text]
 
 
-def _packed(pieces: Sequence[str], longest: int, count_tokens: TokenCounts) -> list[str]:
+def _pack_pieces(pieces: Sequence[str], longest: int, count_tokens: TokenCounts) -> list[str]:
     """Joins neighbors as long as they fit together, by their own counts and as one text."""
     parts: list[list[str]] = []
     room = 0

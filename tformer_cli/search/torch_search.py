@@ -63,7 +63,7 @@ class TorchSearch:
         for index, sentence in enumerate(sentences):
             if sentence.constraints is not None:
                 before_batch()
-                found[index] = self._constrained(sentence, config)
+                found[index] = self._search_constrained(sentence, config)
             else:
                 # Prompts are continued together only if equally long; sources are padded
                 length = 0 if prompted is None else len(sentence.tokens)
@@ -77,11 +77,11 @@ class TorchSearch:
             for batch in plan_source_batches(lengths, config.torch_batch_tokens, most_sentences):
                 indices = [alike[place] for place in batch]
                 before_batch()
-                results = self._searched([sentences[index] for index in indices], own)
+                results = self._search_batch([sentences[index] for index in indices], own)
                 found.update(zip(indices, results, strict=True))
-        return self._listened(sentences, [found[i] for i in range(len(sentences))], config)
+        return self._add_attention(sentences, [found[i] for i in range(len(sentences))], config)
 
-    def _listened(
+    def _add_attention(
         self,
         sentences: Sequence[Sentence],
         found: list[list[Hypothesis]],
@@ -125,17 +125,17 @@ class TorchSearch:
         with self._computing():
             scored = score_pairs(self._model, sources, targets, config, device=self._device)
         sentences = [Sentence(tokens=tuple(source), heads=heads) for source in sources]
-        hypotheses = self._listened(sentences, [[hypothesis] for hypothesis in scored], config)
+        hypotheses = self._add_attention(sentences, [[hypothesis] for hypothesis in scored], config)
         return [hypothesis for (hypothesis,) in hypotheses]
 
-    def _searched(
+    def _search_batch(
         self, sentences: Sequence[Sentence], config: DecodingConfig
     ) -> list[list[Hypothesis]]:
         """Finds the hypotheses of sentences that make a batch."""
         with self._computing():
             return search(self._model, sentences, *self._batch(sentences), config)
 
-    def _constrained(self, sentence: Sentence, config: DecodingConfig) -> list[Hypothesis]:
+    def _search_constrained(self, sentence: Sentence, config: DecodingConfig) -> list[Hypothesis]:
         """Finds hypotheses under a sentence's constraints; none if there is no way."""
         if sentence.constraints is None:
             return []
@@ -160,7 +160,7 @@ class TorchSearch:
             n_forced = len(sentence.prefix)
             found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
             if found and config.coverage_penalty:
-                found = _covered(self._model, self._device, sentence, found, config)
+                found = _penalize_coverage(self._model, self._device, sentence, found, config)
         return found
 
     @contextmanager
@@ -270,7 +270,7 @@ def search(
     if not has_coverage:
         return found
     return [
-        _covered(whole_model, source.device, sentence, hypotheses, config)
+        _penalize_coverage(whole_model, source.device, sentence, hypotheses, config)
         for sentence, hypotheses in zip(sentences, found, strict=True)
     ]
 
@@ -281,7 +281,7 @@ def _with_candidates(model: DecodingModel, sentences: Sequence[Sentence]) -> Dec
     return ShortlistedModel(model, [sentence.candidates for sentence in sentences])
 
 
-def _covered(
+def _penalize_coverage(
     model: DecodingModel,
     device: torch.device,
     sentence: Sentence,

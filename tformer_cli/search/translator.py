@@ -349,7 +349,7 @@ class Translator:
         """
         lines = list(given_lines(lines))
         demands = [self._with_bans(demand) for demand in demands or [NO_CONSTRAINTS] * len(lines)]
-        texts = [self._forced(demand.target_prefix) for demand in demands]
+        texts = [self._trim_prefix(demand.target_prefix) for demand in demands]
         cuts = self._cut_lines(lines, first_index, texts)
         prefixes = self._encode_prefixes(texts)
         start = tuple(self._tokenizer.target.start)
@@ -385,7 +385,7 @@ class Translator:
             for i, cut in enumerate(cuts)
         ]
 
-    def _forced(self, prefix: str) -> str:
+    def _trim_prefix(self, prefix: str) -> str:
         """The part of a prefix that is put in tokens; none of one that has nothing to be seen.
 
         The search writes the space before its next word itself; but in French, say, models learn to
@@ -419,7 +419,7 @@ class Translator:
         if self._banned:
             banned = tuple(dict.fromkeys((*demands.banned, *self._banned)))
             demands = replace(demands, banned=banned)
-        return demands if demands is NO_CONSTRAINTS or not self._composes else demands.composed()
+        return demands if demands is NO_CONSTRAINTS or not self._composes else demands.compose()
 
     @cached_property
     def _composes(self) -> bool:
@@ -446,7 +446,7 @@ class Translator:
                 whole += sentence.line.sentences
             places.append(start + sentence.number)
         free = self._search_freely(whole)
-        results = self._chosen(free)
+        results = self._choose_hypotheses(free)
         for start, line in lines.values():
             own = slice(start, start + len(line.sentences))
             whole[own] = self._with_required(line, results[own])
@@ -462,8 +462,8 @@ class Translator:
                 if self.config.sampling
                 else self._search_bound(some)
             )
-            for index, others in zip(broken, self._chosen(again), strict=True):
-                results[index] = _kept(whole[index], results[index], others, self.config)
+            for index, others in zip(broken, self._choose_hypotheses(again), strict=True):
+                results[index] = _put_free_first(whole[index], results[index], others, self.config)
         return [results[place] for place in places]
 
     def _search_freely(
@@ -473,7 +473,7 @@ class Translator:
             sentence if sentence.constraints is None else replace(sentence, constraints=None)
             for sentence in sentences
         ]
-        return self._spelled(self._searcher.search(free, config or self.config))
+        return self._spell_hypotheses(self._searcher.search(free, config or self.config))
 
     def _search_bound(self, sentences: Sequence[Sentence]) -> list[list[SpelledHypothesis]]:
         """Finds hypotheses that break as few constraints as can be, the best first."""
@@ -482,11 +482,11 @@ class Translator:
             for part in sentences
         ]
         if self.config.sampling:
-            return self._spelled(self._searcher.search(bound, self.config))
+            return self._spell_hypotheses(self._searcher.search(bound, self.config))
         # All of the beam, so that the best is the same for every `n_best`; and what the free search
         # knows besides its best may be better than what the other finds
         whole_beam = replace(self.config, n_best=self.config.beam_size)
-        constrained = self._spelled(self._searcher.search(bound, whole_beam))
+        constrained = self._spell_hypotheses(self._searcher.search(bound, whole_beam))
         free = self._search_freely(sentences, whole_beam)
         return [
             _least_broken(
@@ -505,7 +505,7 @@ class Translator:
         least.
         """
         best = [hypotheses[0] for hypotheses in lists]
-        joined = self._joined(best, [1.0] * len(best), line.cut.blanks).text
+        joined = self._join_parts(best, [1.0] * len(best), line.cut.blanks).text
         required: list[tuple[str, ...]] = [()] * len(best)
 
         def bound(number: int, *more: str) -> Sentence:
@@ -638,7 +638,7 @@ class Translator:
         prepared = []
         for index, (side, line) in enumerate(zip(sides, sentences, strict=True), first_index):
             fitted = [
-                (self._fitted(text, next(encoded), longest, index, side), blank)
+                (self._cut_to_length(text, next(encoded), longest, index, side), blank)
                 for text, blank in line
             ]
             prepared.append(fitted[0][0] if len(fitted) == 1 else _merge_parts(fitted))
@@ -659,7 +659,7 @@ class Translator:
         )
         return [(line, "")] if is_whole else found
 
-    def _fitted(
+    def _cut_to_length(
         self, line: str, ids: Sequence[int], longest: int, index: int, side: TokenizerSide
     ) -> _Cut:
         """Cuts a line, or a sentence of it, if it has more than `longest` tokens."""
@@ -722,7 +722,9 @@ class Translator:
             and text_of(ids, side.piece_bytes).translate(LINE_ENDS) == phrase
         }
 
-    def _spelled(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[SpelledHypothesis]]:
+    def _spell_hypotheses(
+        self, found: Sequence[Sequence[Hypothesis]]
+    ) -> list[list[SpelledHypothesis]]:
         """Adds texts to hypotheses, all at once: each call wakes the tokenizer's threads."""
         texts = iter(
             self._tokenizer.target.decode_batch(
@@ -731,11 +733,13 @@ class Translator:
         )
         return [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
 
-    def _chosen(self, spelled: list[list[SpelledHypothesis]]) -> list[list[SpelledHypothesis]]:
+    def _choose_hypotheses(
+        self, spelled: list[list[SpelledHypothesis]]
+    ) -> list[list[SpelledHypothesis]]:
         """Chooses `n_best` hypotheses of each part: by their texts, where that is set."""
-        return [self._wanted(part) for part in spelled]
+        return [self._choose_texts(part) for part in spelled]
 
-    def _wanted(self, spelled: list[SpelledHypothesis]) -> list[SpelledHypothesis]:
+    def _choose_texts(self, spelled: list[SpelledHypothesis]) -> list[SpelledHypothesis]:
         """Chooses `n_best` of a part's hypotheses by their texts."""
         if self.config.risk != "none":
             utilities = expected_utilities([text for _, text in spelled], self.config.risk)
@@ -754,7 +758,7 @@ class Translator:
         self, line: PreparedLine, parts: Sequence[Sequence[SpelledHypothesis]]
     ) -> Translation:
         """Turns the hypotheses of a line's sentences into its translations."""
-        texts = self._combined(parts, line.cut.blanks) or (_BLANK,)
+        texts = self._combine_parts(parts, line.cut.blanks) or (_BLANK,)
         source_ids = tuple(chain.from_iterable(line.cut.parts))
         demands = line.demands
         is_read_plain = self._tokenizer.normalization != "none"
@@ -780,12 +784,12 @@ class Translator:
             untrained_characters(line.cut.texts, self._tokenizer.source),
         )
 
-    def _combined(
+    def _combine_parts(
         self, parts: Sequence[Sequence[SpelledHypothesis]], blanks: Sequence[str]
     ) -> tuple[TranslatedText, ...]:
         """Joins the hypotheses of a line's parts: the `n_best` best of all combinations."""
         if len(parts) < 2:
-            return tuple(self._joined([spelled], (), ()) for part in parts for spelled in part)
+            return tuple(self._join_parts([spelled], (), ()) for part in parts for spelled in part)
         shares = self._shares([part[0][0].n_tokens for part in parts])
         chosen: Iterable[Sequence[SpelledHypothesis]]
         if self.config.sampling and self.config.risk == "none":
@@ -805,7 +809,7 @@ class Translator:
             )
         found: dict[object, TranslatedText] = {}
         for some in islice(chosen, MOST_TRIES * self.config.n_best):
-            joined = self._joined(some, shares, blanks)
+            joined = self._join_parts(some, shares, blanks)
             # Parts that differ may be the same text together
             found.setdefault(joined.text if self.config.distinct_texts else len(found), joined)
             if len(found) == self.config.n_best:
@@ -822,7 +826,7 @@ class Translator:
         whole = length_divisor(sum(lengths), self.config)
         return [length_divisor(length, self.config) / whole for length in lengths]
 
-    def _joined(
+    def _join_parts(
         self, spelled: Sequence[SpelledHypothesis], shares: Sequence[float], blanks: Sequence[str]
     ) -> TranslatedText:
         """Joins the hypotheses of a line's parts by the blanks behind them; usually there is one.
@@ -893,7 +897,7 @@ def _least_broken(
     )
 
 
-def _kept(
+def _put_free_first(
     sentence: Sentence,
     free: Sequence[SpelledHypothesis],
     others: list[SpelledHypothesis],

@@ -68,11 +68,11 @@ class Dialect:
                 found = self._cell.match(text, place)
                 if found is None:  # no text is without a match
                     raise AssertionError(place)
-                cells.append(self._found(found))
+                cells.append(self._make_cell(found))
                 place, is_last = found.end(), found["end"] != self.delimiter
             yield cells
 
-    def _found(self, found: re.Match[str]) -> Cell:
+    def _make_cell(self, found: re.Match[str]) -> Cell:
         if self.quote and found["inner"] is not None:
             is_whole = not found["behind"].strip()
             return Cell(*found.span("inner"), True, "" if is_whole else "behind", found.end())

@@ -51,7 +51,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
             data = json.loads(text)
             is_sound = data["tformer_tokenizer"] == VERSION
             is_sound = is_sound and all(type(piece) is str for piece in data["pieces"])
-            made = cls._parsed(data, where) if is_sound else None
+            made = cls._parse(data, where) if is_sound else None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             made = None
         if made is None:
@@ -60,16 +60,16 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
 
     @classmethod
     @abstractmethod
-    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+    def _parse(cls, data: dict[str, Any], where: str) -> Self | None:
         """Makes a tokenizer from the content of a file; None: it is damaged."""
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""
-        data = {"tformer_tokenizer": VERSION, "kind": self.algorithm, **self._stored()}
+        data = {"tformer_tokenizer": VERSION, "kind": self.algorithm, **self._entries()}
         return json.dumps(data, ensure_ascii=False) + "\n"
 
     @abstractmethod
-    def _stored(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Returns the entries of the file besides its version and kind."""
 
     @property
@@ -167,14 +167,14 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
             self.mask, self.start = mask, (BOS_ID,)
 
     @classmethod
-    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+    def _parse(cls, data: dict[str, Any], where: str) -> Self | None:
         pairs = [(left, right) for left, right in data["merges"]]
         mask, words = data.get("mask", ""), data.get("words", "gpt2")
         if not all(type(part) is str for part in (mask, *chain.from_iterable(pairs))):
             return None
         return cls(data["pieces"], pairs, where, mask, words)
 
-    def _stored(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         own = {"mask": self.mask} if self.mask else {}
         own |= {"words": self.words} if self.words != "gpt2" else {}
         return {**own, "pieces": self.all_pieces, "merges": self.merges}
@@ -234,12 +234,12 @@ class LibraryTokenizer(ForeignPieceTokenizer):
         self._tokenizer = tokenizer
 
     @classmethod
-    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+    def _parse(cls, data: dict[str, Any], where: str) -> Self | None:
         foreign = data["ids"]
         is_sound = all(type(number) is int for number in foreign)
         return cls(data["tokenizer"], foreign, data["pieces"], where) if is_sound else None
 
-    def _stored(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         return {"ids": self.foreign, "pieces": self.all_pieces, "tokenizer": self.content}
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
@@ -359,7 +359,7 @@ class WordPieceTokenizer(ForeignPieceTokenizer):
         self._tokenizer = tokenizer
 
     @classmethod
-    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+    def _parse(cls, data: dict[str, Any], where: str) -> Self | None:
         kinds = {field.name: type(field.default) for field in fields(WordRules)}
         mask, rules = data["mask"], data["rules"]
         is_sound = {name: type(value) for name, value in rules.items()} == kinds
@@ -367,7 +367,7 @@ class WordPieceTokenizer(ForeignPieceTokenizer):
             return None
         return cls(data["pieces"], WordRules(**rules), mask, where)
 
-    def _stored(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         return {"mask": self.mask, "rules": asdict(self.rules), "pieces": self.all_pieces}
 
     def decode(self, ids: Sequence[int]) -> str:

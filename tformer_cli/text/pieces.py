@@ -53,7 +53,7 @@ class SubwordCodes:
         """Cuts a word, without spaces, into pieces; all but the last end with `@@`."""
         found = self._cut.get(word)
         if found is None:
-            *inner, last = self._merged(word)
+            *inner, last = self._merge_symbols(word)
             found = (*(piece + CONTINUES for piece in inner), last)
             if len(self._cut) >= _MOST_CACHED:
                 # rare words seldom recur, so memory starts afresh
@@ -61,7 +61,7 @@ class SubwordCodes:
             self._cut[word] = found
         return found
 
-    def _merged(self, word: str) -> list[str]:
+    def _merge_symbols(self, word: str) -> list[str]:
         if len(word) == 1:
             return [word]
         # before version 0.2 the end of a word was a separate symbol
@@ -73,7 +73,7 @@ class SubwordCodes:
             best = min(ranks)
             if best == none:
                 break
-            symbols = _joined(symbols, ranks, best)
+            symbols = _join_pairs(symbols, ranks, best)
         last = symbols.pop().removesuffix(END)
         return [*symbols, last] if last else symbols
 
@@ -96,7 +96,7 @@ def _ranks(lines: list[str], where: str) -> Mapping[tuple[str, str], int]:
     return ranks
 
 
-def _joined(symbols: list[str], ranks: list[int], best: int) -> list[str]:
+def _join_pairs(symbols: list[str], ranks: list[int], best: int) -> list[str]:
     """Joins each pair of a rank, from the left; pairs that overlap a joined one stay."""
     found, place = [], 0
     while place < len(symbols):
@@ -214,11 +214,11 @@ class PieceTokenizer(Tokenizer):
     def with_new_tokens(self, words: Sequence[str]) -> "PieceTokenizer":
         """See `Tokenizer`. A new token is a word that the merges do not cut."""
         source, target = self._source, self._target
-        longer = PieceSide(source.vocabulary.extended(words), source.codes)
+        longer = PieceSide(source.vocabulary.extend(words), source.codes)
         if target is source:
             return type(self)(longer, longer)
         is_shared = target.vocabulary is source.vocabulary
-        others = longer.vocabulary if is_shared else target.vocabulary.extended(words)
+        others = longer.vocabulary if is_shared else target.vocabulary.extend(words)
         return type(self)(longer, PieceSide(others, target.codes))
 
     def to_json(self) -> str:

@@ -361,10 +361,10 @@ def untrained_characters(texts: Sequence[str], side: TokenizerSide) -> Mapping[s
 
     They cut other tokens, where the side of a model without a normalization reads them.
     """
-    return sum((_untrained(text, side) for text in texts if not is_plain(text)), Counter())
+    return sum((_count_untrained(text, side) for text in texts if not is_plain(text)), Counter())
 
 
-def _untrained(text: str, side: TokenizerSide) -> Counter[str]:
+def _count_untrained(text: str, side: TokenizerSide) -> Counter[str]:
     as_it_is, as_meant = side.encode_phrases([text, plain(text)])
     if as_it_is == as_meant:
         return Counter()

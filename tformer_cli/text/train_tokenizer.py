@@ -37,19 +37,19 @@ def train_tokenizer(
     """Trains a tokenizer on lines of both languages, or on a sample of very many."""
     tokenizer = blank_tokenizer(config.algorithm, config.normalization)
     skipped: Counter[str] = Counter()
-    sample = map(without_surrogates, sampled(lines, n_lines))
+    sample = map(without_surrogates, sample_lines(lines, n_lines))
     trainer = _trainer(config)
     if config.algorithm == "byte":
         # No line is read: the vocabulary is the 256 bytes.
         tokenizer.train_from_iterator([], trainer)
     else:
         lines = sample if config.algorithm == "char" else _without_longest(sample, skipped)
-        lines = _checked(lines, skipped)
+        lines = _check_lines(lines, skipped)
         with default_signals():  # the library merges pairs for minutes on a busy machine
             tokenizer.train_from_iterator(lines, trainer)
     text = tokenizer.to_str()
     if config.algorithm == "unigram":
-        text = _settled(text, config.vocab_size)
+        text = _settle_scores(text, config.vocab_size)
     trained = JointTokenizer.parse(text)
     trained.notes = (*_notes(trained, config, skipped.total()),)
     return trained
@@ -113,7 +113,7 @@ def _trainer(config: TokenizerConfig) -> trainers.Trainer:
             )
 
 
-def sampled(
+def sample_lines(
     lines: Iterable[str], n_lines: int | None, max_lines: int | None = None
 ) -> Iterator[str]:
     """Yields all lines, or about `max_lines` of them picked by a hash of their number."""
@@ -143,7 +143,7 @@ def _mix(number: int) -> int:
     return number ^ number >> 31
 
 
-def _checked(lines: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
+def _check_lines(lines: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
     """Passes lines on, and refuses a corpus without a single character to learn from."""
     has_text = False
     for line in lines:
@@ -156,7 +156,7 @@ def _checked(lines: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
         )
 
 
-def _settled(text: str, vocab_size: int) -> str:
+def _settle_scores(text: str, vocab_size: int) -> str:
     """Makes the unigram trainer's result the same in every run, and as large as asked for."""
     # It sums floats in the order of a randomly seeded hash table (differences near 1e-11), and adds
     # tiny penalties to unseen bytes in that order: these all get the score of the rarest piece.

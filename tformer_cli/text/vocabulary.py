@@ -41,7 +41,7 @@ class Vocabulary:
         if len(self.pieces) > MOST_PIECES or not _is_text(self.pieces):
             raise DataError(f"{where}: its vocabulary is damaged or too large; restore the file")
 
-    def extended(self, words: Sequence[str]) -> "Vocabulary":
+    def extend(self, words: Sequence[str]) -> "Vocabulary":
         """The vocabulary with more words that are one piece each, behind the others."""
         added = list(self.new_tokens)
         for word in words:

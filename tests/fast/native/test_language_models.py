@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.fast.native.agreement import randomized
+from tests.fast.native.agreement import randomize
 from tests.fast.native.kernels import LOWER_LEVELS
 from tests.slowly import slowly
 from tformer_cli.fast.native.search import Drawing, Rules, Stopped
@@ -45,14 +45,14 @@ def make_model(**shape):
     base = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 0, "n_decoder_layers": 2}
     torch.manual_seed(1)
     config = ModelConfig(**{**base, "max_positions": 48, **shape})
-    return randomized(Transformer(config, VOCABULARY), 1)
+    return randomize(Transformer(config, VOCABULARY), 1)
 
 
 def make_classifier(**shape):
     base = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 2, "n_decoder_layers": 0}
     torch.manual_seed(1)
     config = ModelConfig(**{**base, "max_positions": 48, "n_labels": 3, **shape})
-    return randomized(Classifier(config, VOCABULARY), 1)
+    return randomize(Classifier(config, VOCABULARY), 1)
 
 
 @torch.inference_mode()

@@ -28,7 +28,7 @@ def some_heads(model, seed=0):
     return tuple(sorted(random.Random(seed).sample(every, 1 + seed % len(every))))
 
 
-def tapped(model, sources, targets, heads):
+def tap_attention(model, sources, targets, heads):
     """(T + 1, S) of each pair: the mean of heads by the plain formula, computed beside a pass."""
     found = {}
     for index, maps in capture_pairs(model, list(zip(sources, targets, strict=True)), ("cross",)):
@@ -65,7 +65,7 @@ def test_rows_are_those_of_a_forced_pass_and_listening_changes_no_bit(kernels, s
         repeated, hypotheses = flat(sources, found)
         targets = [hypothesis.token_ids for hypothesis in hypotheses]
         for hypothesis, expected in zip(
-            hypotheses, tapped(model, repeated, targets, heads), strict=True
+            hypotheses, tap_attention(model, repeated, targets, heads), strict=True
         ):
             assert hypothesis.attention.weights.dtype == np.float32
             np.testing.assert_allclose(hypothesis.attention.weights, expected, rtol=0, atol=1e-5)
@@ -120,7 +120,7 @@ def test_samples_are_listened_to_and_stay_the_same(kernels):
     assert found == deaf
     targets = [hypothesis.token_ids for hypothesis in hypotheses]
     for hypothesis, expected in zip(
-        hypotheses, tapped(model, repeated, targets, heads), strict=True
+        hypotheses, tap_attention(model, repeated, targets, heads), strict=True
     ):
         np.testing.assert_allclose(hypothesis.attention.weights, expected, rtol=0, atol=1e-5)
 
@@ -164,7 +164,9 @@ def test_engines_give_rows_whatever_is_asked_of_a_sentence(kernels, engine, rule
                 assert hypothesis.attention is None
                 continue
             assert hypothesis.attention.heads == sentence.heads
-            (expected,) = tapped(model, [sentence.tokens], [hypothesis.token_ids], sentence.heads)
+            (expected,) = tap_attention(
+                model, [sentence.tokens], [hypothesis.token_ids], sentence.heads
+            )
             np.testing.assert_allclose(hypothesis.attention.weights, expected, rtol=0, atol=1e-5)
 
 
@@ -187,7 +189,7 @@ def test_searches_that_only_torch_knows_give_rows_too(settings):
     assert found == prepared.search(deaf, config, lambda: None)
     for sentence, hypotheses in zip(sentences, found, strict=True):
         for hypothesis in hypotheses:
-            (expected,) = tapped(model, [sentence.tokens], [hypothesis.token_ids], heads)
+            (expected,) = tap_attention(model, [sentence.tokens], [hypothesis.token_ids], heads)
             np.testing.assert_allclose(hypothesis.attention.weights, expected, rtol=0, atol=1e-5)
 
 
@@ -209,6 +211,6 @@ def test_rules_and_prefixes_leave_the_rows_as_they_are(kernels):
     targets = [hypothesis.token_ids for hypothesis in hypotheses]
     assert all(target[:2] == (5, 6) for target in targets)
     for hypothesis, expected in zip(
-        hypotheses, tapped(model, repeated, targets, heads), strict=True
+        hypotheses, tap_attention(model, repeated, targets, heads), strict=True
     ):
         np.testing.assert_allclose(hypothesis.attention.weights, expected, rtol=0, atol=1e-5)

@@ -19,8 +19,8 @@ from tformer_cli.fast.native.training import NativeOperations, use_native_operat
 from tformer_cli.fast.unpadded import (
     FUSED_CAUSAL_FROM_KEYS,
     hidden_unpadded,
+    remove_padding,
     trains_unpadded,
-    unpadded,
 )
 from tformer_cli.model.attention import (
     FUSED_FROM_KEYS,
@@ -46,7 +46,7 @@ def seed():
     torch.manual_seed(1)
 
 
-def mixed(x):
+def mix(x):
     x = x ^ x >> 16
     x = x * 0x7FEB352D & 0xFFFFFFFF
     x = x ^ x >> 15
@@ -58,7 +58,7 @@ def draws_of(n_values, seed):
     """The 16 bits that decide about each value, as dropout.h says, by integers of torch."""
     index = torch.arange(n_values)
     counters = index // 32 * 16 + index % 16
-    bits = mixed((mixed(counters ^ seed[0]) + seed[1]) & 0xFFFFFFFF)
+    bits = mix((mix(counters ^ seed[0]) + seed[1]) & 0xFFFFFFFF)
     return torch.where(index % 32 < 16, bits & 0xFFFF, bits >> 16)
 
 
@@ -284,13 +284,13 @@ def test_attention_does_not_depend_on_the_number_of_threads(operations, threads,
     values = torch.randn(1, int(starts[-1]), 3 * 32, requires_grad=True)
     gradient = torch.randn(1, int(starts[-1]), 32)
 
-    def computed():
+    def compute():
         context = operations.attention(values, None, 2, spans)
         return context, *torch.autograd.grad(context, values, gradient)
 
-    expected = computed()
+    expected = compute()
     torch.set_num_threads(threads)
-    assert all(map(torch.equal, computed(), expected))
+    assert all(map(torch.equal, compute(), expected))
 
 
 def test_attention_in_bfloat16_is_within_its_rounding(operations):
@@ -515,12 +515,14 @@ def test_more_tokens_than_positions_are_refused_with_and_without_padding(trainin
     use_native_operations(model, training_library)
     tokens = torch.full((1, 9), 5)
     with pytest.raises(ValueError, match="at most max_positions = 8 tokens, but has 9"):
-        hidden_unpadded(model, unpadded(tokens, tokens > 0), unpadded(tokens, tokens > 0))
+        hidden_unpadded(
+            model, remove_padding(tokens, tokens > 0), remove_padding(tokens, tokens > 0)
+        )
 
 
 def test_unpadding_lays_sentences_out_one_after_the_other():
     tokens = torch.tensor([[5, 6, 7], [8, 0, 0], [9, 9, 0]])
-    sentences = unpadded(tokens, tokens > 0)
+    sentences = remove_padding(tokens, tokens > 0)
     assert sentences.tokens.shape == (1, 64)
     assert sentences.tokens[0, :6].tolist() == [5, 6, 7, 8, 9, 9]
     assert sentences.positions[:6].tolist() == [0, 1, 2, 0, 0, 1]

@@ -110,8 +110,8 @@ class NativeModel:
     ) -> list[list[Hypothesis]]:
         """Translates or continues sentences; no result depends on the others, or on threads."""
         self._check(sources, limits, beam_size, n_searched, divisors)
-        tokens, starts = self._joined_sources(sources)
-        listed, listed_starts = self._listed(candidates, len(sources))
+        tokens, starts = self._join_sources(sources)
+        listed, listed_starts = self._join_candidates(candidates, len(sources))
         if drawing is not None and n_searched != beam_size:
             raise ValueError("all hypotheses that are drawn are wanted")
         ruled = _PackedRules(rules, len(sources), self._model.vocab_size)
@@ -155,7 +155,7 @@ class NativeModel:
         """Reads a given translation; returns what attentions read and gave, as in scoring.h."""
         if self._model.is_decoder_only or self._model.is_encoder_only:
             raise ValueError("only a model with encoder and decoder is recorded")
-        config, n_source = self._config, len(self._joined_sources([source])[0])
+        config, n_source = self._config, len(self._join_sources([source])[0])
         size = config.n_heads // (config.n_key_heads or config.n_heads)
         encoder, decoder, cross = map(sum, config.layer_heads)
         # Queries and contexts, keys and values; one head too few, and the kernels leave the array
@@ -182,13 +182,13 @@ class NativeModel:
         """
         if len(targets) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
-        tokens, starts = self._joined_sources(sources)
+        tokens, starts = self._join_sources(sources)
         if self._model.is_decoder_only:
             self._check_texts(sources, targets)
             wanted, target_starts = _flat(targets)
         else:
             self._check_tokens(targets, self._model.vocab_size)
-            wanted, target_starts = _joined(targets)
+            wanted, target_starts = _join_sentences(targets)
         steps = np.empty(len(wanted), np.float32)
         stop = ctypes.c_int(0) if stop is None else stop
         mask = self._mask(heads)
@@ -226,7 +226,7 @@ class NativeModel:
         """
         if self._model.is_decoder_only:
             raise ValueError("a language model has no encoder")
-        tokens, starts = self._joined_sources(texts)
+        tokens, starts = self._join_sources(texts)
         hidden = np.empty((len(tokens), self._model.d_model), np.float32)
         stop = ctypes.c_int(0) if stop is None else stop
         request = EncodeRequest(
@@ -292,7 +292,7 @@ class NativeModel:
         if limits and max(limits) + 2 > len(divisors):
             raise ValueError(f"there are {len(divisors)} divisors for a limit of {max(limits)}")
 
-    def _listed(
+    def _join_candidates(
         self, candidates: Sequence[Sequence[int]] | None, n_sentences: int
     ) -> tuple[NDArray[np.int32] | None, NDArray[np.int64]]:
         """Joins the candidates of all sentences; returns also where those of each begin."""
@@ -313,13 +313,13 @@ class NativeModel:
         np.cumsum([len(some) for some in parts], out=starts[1:])
         return np.concatenate(parts), starts
 
-    def _joined_sources(
+    def _join_sources(
         self, sources: Sequence[Sequence[int]]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Joins sources, or prompts as they are; returns also where each begins."""
         if not self._model.is_decoder_only:
             self._check_tokens(sources, self._model.source_vocab_size)
-            return _joined(sources, eos=self._model.source_eos)
+            return _join_sentences(sources, eos=self._model.source_eos)
         self._check_texts(sources, [()] * len(sources))
         return _flat(sources)
 
@@ -368,7 +368,7 @@ class NativeSession:
         start.restype, end.restype = ctypes.c_void_p, None
         start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3]
         end.argtypes = [ctypes.c_void_p]
-        tokens, _ = _joined([source], eos=model.source_eos)
+        tokens, _ = _join_sentences([source], eos=model.source_eos)
         self._pointer = start(model.pointer, tokens.ctypes.data, len(tokens), most_rows, most_steps)
         if not self._pointer:
             raise MemoryError("there is not enough memory to search for translations")
@@ -408,7 +408,7 @@ def _check_status(status: int, work: str) -> None:
         raise MemoryError(f"there is not enough memory to {work} translations")
 
 
-def _joined(
+def _join_sentences(
     sentences: Sequence[Sequence[int]], *, eos: bool = True
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Joins sentences, with or without an end of sentence; returns also where each begins.

@@ -159,7 +159,7 @@ class PackedModel:
         self.source_eos = config.source_eos
         ordered = [
             None if weight is None else np.require(weight, requirements=("C", "A"))
-            for weight in _ordered(config, weights)
+            for weight in _order_weights(config, weights)
         ]
         pointers = (ctypes.c_void_p * len(ordered))(
             *(None if weight is None else weight.ctypes.data for weight in ordered)
@@ -224,7 +224,7 @@ def _shape(config: ModelConfig, vocab_size: int) -> Shape:
     )
 
 
-def _ordered(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Array | None]:
+def _order_weights(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Array | None]:
     """All weights in the order of model.h; None where a bias or norm is missing."""
     source = "source_embedding.weight"
     target = "target_embedding.weight"

@@ -13,7 +13,7 @@ import numpy as np
 from tformer_cli.artifacts.weights_file import write_header
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.lines.job import LineResult, each_read
-from tformer_cli.search.pooled import pooled
+from tformer_cli.search.pooled import pool_states
 from tformer_cli.show.notebook import html_table
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _vectors(
     """Computes the vectors (D) of texts or images, by the kernels if they can."""
     if opened.compiled is not None:
         return opened.compiled.each(
-            texts, lambda _, hidden: pooled(hidden, pooling, unit_length=unit_length).copy()
+            texts, lambda _, hidden: pool_states(hidden, pooling, unit_length=unit_length).copy()
         )
     from tformer_cli.search.encoding import text_vectors
 

@@ -143,7 +143,7 @@ class GapFiller:
                 FilledText(
                     index=first_index + number,
                     text=text,
-                    filled=self._filled(text, [gap[0][0] if gap else None for gap in gaps]),
+                    filled=self._fill_gaps(text, [gap[0][0] if gap else None for gap in gaps]),
                     gaps=tuple(tuple(self._candidate(*pair) for pair in gap) for gap in gaps),
                     is_truncated=len(read[number]) < len(ids[number]),
                 )
@@ -192,7 +192,7 @@ class GapFiller:
     def _is_wordpiece(self) -> bool:
         return self._opened.directory.tokenizer.algorithm == "wordpiece"
 
-    def _filled(self, text: str, best: Sequence[int | None]) -> str:
+    def _fill_gaps(self, text: str, best: Sequence[int | None]) -> str:
         """Puts tokens in the place of gaps; None leaves a gap as it is."""
         found, last = "", 0
         for match, number in zip(self._gap.finditer(text), best, strict=True):

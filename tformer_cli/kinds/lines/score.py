@@ -289,7 +289,7 @@ def rank_again(
     if is_jsonl:
         for number, line in enumerate(lines, 1):
             where = f"{name}, line {number}"
-            yield _ranked(opened, read_record(line, where), sources, where)
+            yield _rank_record(opened, read_record(line, where), sources, where)
         return
     # Indices come in runs, so one line's hypotheses are held at a time, and not the list
     entries = (_entry(line, number, name, sources) for number, line in enumerate(lines, 1))
@@ -304,7 +304,7 @@ def rank_again(
             yield RankedLine(shown, pair.is_truncated, pair.is_retokenized)
 
 
-def _ranked(
+def _rank_record(
     opened: Opened,
     record: dict[str, Any],
     sources: Sequence[str],

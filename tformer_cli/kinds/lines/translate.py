@@ -140,7 +140,7 @@ def translated_text(
                 lists_hypotheses=lists_hypotheses,
                 details=details,
                 passed_through=passed,
-                alignments=_rendered(alignments, alignment_format),
+                alignments=_render_alignments(alignments, alignment_format),
             )
         yield output_lines
 
@@ -154,7 +154,7 @@ def _with_alignments(
     return zip(buffer, aligner.align_translations(buffer), strict=True)
 
 
-def _rendered(
+def _render_alignments(
     alignments: Sequence[Alignment] | None, alignment_format: AlignmentFormat
 ) -> list[Any] | None:
     """Alignments of the hypotheses as links or weights, if there are any."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from tformer_cli.errors import DataError
 from tformer_cli.structure import StructureError, structure
-from tformer_cli.text.images.decoding import Pixels, Scaling, scaled
+from tformer_cli.text.images.decoding import Pixels, Scaling, scale_image
 from tformer_cli.text.images.named import LARGEST_PIXEL, read_image, short_name
 from tformer_cli.text.tokenizer import FILE_NAME, VERSION, OneSidedTokenizer, Span, Tokenizer
 
@@ -85,7 +85,7 @@ class ImageTokenizer(OneSidedTokenizer):
 
     def pixels(self, name: str) -> Pixels:
         read = read_image(name, self.scaling.size, self.pixel_max)
-        return scaled(read, self.scaling, short_name(name))
+        return scale_image(read, self.scaling, short_name(name))
 
     def _read(self, name: str) -> bytes:
         return self.pixels(name).tobytes()

@@ -322,7 +322,7 @@ def _encode(
     ids = tokenizer.encode_pairs([pair.source for pair in pairs], [pair.target for pair in pairs])
     lengths = np.array([[len(row) for row in side] for side in ids], dtype=np.int64)
     lengths[0] //= tokenizer.source.ids_per_token
-    is_kept = _kept(lengths.T, data, counts, has_source=not is_text)
+    is_kept = _filter_pairs(lengths.T, data, counts, has_source=not is_text)
     sources, targets = (list(compress(side, is_kept)) for side in ids)
     kept = list(compress(pairs, is_kept))
     return record_batch(sources, targets, [p.source for p in kept], [p.target for p in kept])
@@ -334,7 +334,7 @@ def _blocks(blocks: Sequence[Sequence[int]], tokenizer: Tokenizer) -> pa.RecordB
     return record_batch([[] for _ in blocks], blocks, nothing, texts)
 
 
-def _kept(
+def _filter_pairs(
     lengths: NDArray[np.int64], data: DataConfig, counts: Counts, *, has_source: bool
 ) -> list[bool]:
     """(N,) bool: the pairs that pass the filters, given their (N, 2) tokens."""

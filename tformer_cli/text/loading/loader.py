@@ -330,7 +330,7 @@ class TrainingLoader(BatchStream):
         # Each place of an epoch has its own key, another one for each side, never met again.
         keys = ((epoch << 40) + places) << 1
         source, target = (
-            self._dropped_out(tokenizer, ids, lines, (keys + number).tolist())
+            self._drop_merges(tokenizer, ids, lines, (keys + number).tolist())
             for number, (tokenizer, ids, lines) in enumerate(
                 zip(self._sides, plain, texts, strict=True)
             )
@@ -356,7 +356,7 @@ class TrainingLoader(BatchStream):
     def _sides(self) -> tuple[TokenizerSide, TokenizerSide]:
         return self._tokenizer.source, self._tokenizer.target
 
-    def _dropped_out(
+    def _drop_merges(
         self, side: TokenizerSide, plain: Ids, texts: list[str], keys: list[int]
     ) -> Ids:
         """Segments texts by BPE-dropout; those that would pass the longest pair stay plain."""

@@ -61,9 +61,9 @@ def read_spm(data: bytes, where: str) -> SpmModel:
     try:
         return _read(data)
     except (IndexError, struct.error, UnicodeDecodeError):
-        raise _damaged(where, "is cut off or not in its format") from None
+        raise _damage_error(where, "is cut off or not in its format") from None
     except ValueError as error:
-        raise _damaged(where, str(error)) from None
+        raise _damage_error(where, str(error)) from None
 
 
 def write_spm(model: SpmModel) -> bytes:
@@ -72,35 +72,35 @@ def write_spm(model: SpmModel) -> bytes:
     numbers = {name: number for number, name in _ALGORITHMS.items()}
     trainer = bytes([3 << 3, numbers[model.algorithm]]) + _key(35, _VARINT)
     trainer += bytes([model.byte_fallback])
-    normalizer = _sized(2, model.charsmap) if model.charsmap else b""
+    normalizer = _write_field(2, model.charsmap) if model.charsmap else b""
     # the last setting: spaces are written as the piece of a space
     flags = (3, model.add_dummy_prefix), (4, model.remove_extra_whitespaces), (5, True)
     normalizer += b"".join(bytes([number << 3, flag]) for number, flag in flags)
-    return found + _sized(_TRAINER, trainer) + _sized(_NORMALIZER, normalizer)
+    return found + _write_field(_TRAINER, trainer) + _write_field(_NORMALIZER, normalizer)
 
 
 def spm_piece(piece: str, score: float, kind: int) -> bytes:
     """Writes a piece; put behind a model, it is the last of its pieces."""
-    entry = _sized(1, piece.encode()) + _key(2, _FIXED32) + struct.pack("<f", score)
-    return _sized(_PIECE, entry + bytes([3 << 3, kind]))
+    entry = _write_field(1, piece.encode()) + _key(2, _FIXED32) + struct.pack("<f", score)
+    return _write_field(_PIECE, entry + bytes([3 << 3, kind]))
 
 
-def _sized(number: int, data: bytes) -> bytes:
-    return _key(number, _BYTES) + _written(len(data)) + data
+def _write_field(number: int, data: bytes) -> bytes:
+    return _key(number, _BYTES) + _write_varint(len(data)) + data
 
 
 def _key(number: int, wire: int) -> bytes:
-    return _written(number << 3 | wire)
+    return _write_varint(number << 3 | wire)
 
 
-def _written(value: int) -> bytes:
+def _write_varint(value: int) -> bytes:
     found = b""
     while value > 127:
         found, value = found + bytes([value & 127 | 128]), value >> 7
     return found + bytes([value])
 
 
-def _damaged(where: str, what: str) -> DataError:
+def _damage_error(where: str, what: str) -> DataError:
     return DataError(f"{where}: cannot be used as a SentencePiece model ({what}); restore the file")
 
 
