@@ -55,13 +55,13 @@ class CompiledEncoder:
         stop = ctypes.c_int(0)
 
         def encode(batch: Sequence[int]) -> list[Result]:
-            some = [texts[number] for number in batch]
-            hidden = self._native.encode(some, stop=stop, n_threads=n_threads)
+            batch_texts = [texts[number] for number in batch]
+            hidden = self._native.encode(batch_texts, stop=stop, n_threads=n_threads)
             return [compute(number, states) for number, states in zip(batch, hidden, strict=True)]
 
         is_short = sum(lengths) <= SHORT_TOKENS
-        found = side_by_side(encode, batches, n_workers, stop, before_batch, is_short=is_short)
-        return [found[number] for number in range(len(texts))]
+        results = side_by_side(encode, batches, n_workers, stop, before_batch, is_short=is_short)
+        return [results[number] for number in range(len(texts))]
 
 
 def compiled_encoder(

@@ -175,8 +175,8 @@ class PackedProduct:
 
     def __call__(self, values: Tensor, rows: slice = ALL_ROWS, *, relu: bool = False) -> Tensor:
         """Multiplies (…, K) by the named n rows; returns (…, n)."""
-        found = self._packed.get((rows.start, rows.stop))
-        weight, bias = self._pack(rows) if found is None else found
+        packed = self._packed.get((rows.start, rows.stop))
+        weight, bias = self._pack(rows) if packed is None else packed
         post = "relu" if relu else "none"
         multiply = torch.ops.mkldnn._linear_pointwise
         return by_rows(lambda few: multiply(few, weight, bias, post, [], ""), values)

@@ -100,9 +100,9 @@ class Classification(Training):
         for corpus in recipe.data.train:
             for pair in read_corpus(corpus, recipe.data.directory):
                 if not (is_blank(pair.source) or is_blank(pair.target)):
-                    found = self.labels(pair.target)
-                    labels.update(found)
-                    n_examples += len(found)
+                    names = self.labels(pair.target)
+                    labels.update(names)
+                    n_examples += len(names)
                 n_read += 1
                 if progress is not None and n_read % 1000 == 0:
                     progress("finding labels", n_read)

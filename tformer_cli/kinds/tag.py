@@ -83,7 +83,7 @@ class WordTokenizer(LabelTokenizer):
         self, sources: Sequence[str], targets: Sequence[str]
     ) -> tuple[list[list[int]], list[list[int]]]:
         """See `Tokenizer`: a target is as long as its source, with padding but at first tokens."""
-        found: tuple[list[list[int]], list[list[int]]] = [], []
+        sides: tuple[list[list[int]], list[list[int]]] = [], []
         for text, labels in zip(sources, targets, strict=True):
             ids, places = next(windows(self.source, text), Window([], []))
             check_words(text, labels, "data")  # else labels would move to other words
@@ -92,9 +92,9 @@ class WordTokenizer(LabelTokenizer):
                 places, self.target.encode_phrases(labels.split()), strict=True
             ):
                 target[place] = label[0]
-            for side, row in zip(found, (ids, target), strict=True):
+            for side, row in zip(sides, (ids, target), strict=True):
                 side.append(row)
-        return found
+        return sides
 
 
 def check_words(text: str, labels: str, where: str) -> None:
@@ -191,17 +191,17 @@ def tag_rows(
 def tag_texts(opened: Opened, texts: Sequence[str], first_index: int = 0) -> list[TaggedText]:
     """Labels the words of texts; in float32 on a CPU none depends on the other texts."""
     names = opened.directory.info.labels
-    found = []
+    tagged = []
     for index, (text, (read, rows)) in enumerate(
         zip(texts, tag_rows(opened, texts), strict=True), first_index
     ):
         best = ((names[row.index(max(row))], max(row)) for row in rows)
         words = tuple(TaggedWord(w, *guess) for w, guess in zip(_words_of(text), best, strict=True))
         n_unknown = sum(window.ids.count(UNK_ID) for window in read)
-        found.append(
+        tagged.append(
             TaggedText(index=index, text=text, words=words, n_parts=len(read), n_unknown=n_unknown)
         )
-    return found
+    return tagged
 
 
 class WordPredictor:

@@ -132,12 +132,12 @@ def _seen_words(path: Path) -> frozenset[str] | None:
     return load_seen_words(path)
 
 
-def chosen_shortlist(directory: ModelDirectory, asked: str | None) -> Shortlist | None:
+def chosen_shortlist(directory: ModelDirectory, option: str | None) -> Shortlist | None:
     """Reads the shortlist of a path, or the model's own if none is named; "none" has none."""
-    path = directory.path / SHORTLIST if asked is None else Path(asked)
-    if asked == NO_SHORTLIST or (asked is None and not path.exists()):
+    path = directory.path / SHORTLIST if option is None else Path(option)
+    if option == NO_SHORTLIST or (option is None and not path.exists()):
         return None
-    if asked is not None and not path.exists():
+    if option is not None and not path.exists():
         raise ArtifactError(f"--shortlist: {path}: no such file; name one, or none")
     from tformer_cli.artifacts.shortlist_file import read_shortlist
 

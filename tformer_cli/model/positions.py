@@ -228,8 +228,8 @@ def slopes(n_heads: int) -> list[float]:
     two and then every second one of twice as many heads, as in the authors' code.
     """
     power = 1 << (n_heads.bit_length() - 1)
-    found = [2.0 ** (-8.0 * head / power) for head in range(1, power + 1)]
-    return found + [2.0 ** (-4.0 * head / power) for head in range(1, 2 * (n_heads - power), 2)]
+    values = [2.0 ** (-8.0 * head / power) for head in range(1, power + 1)]
+    return values + [2.0 ** (-4.0 * head / power) for head in range(1, 2 * (n_heads - power), 2)]
 
 
 class LinearBiases(Positions):

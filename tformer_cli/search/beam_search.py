@@ -289,7 +289,7 @@ class BeamSearch:
                     tuple(tokens), log_probability, total / divisor, tuple(steps), is_finished
                 )
             )
-            scores = (found.score for found in sentence.found)
+            scores = (hypothesis.score for hypothesis in sentence.found)
             sentence.worst_wanted = worst_wanted(scores, self._config.n_searched)
 
     def _advance(self, best: Continuations, is_live: Tensor) -> None:
@@ -471,7 +471,10 @@ def _merge_groups(
     different = {hypothesis.token_ids: hypothesis for group in groups for hypothesis in group}
     scored = [
         # The penalty served diversity alone, so it must not decide between groups
-        replace(found, score=found.log_probability / length_divisor(found.n_tokens, config))
-        for found in different.values()
+        replace(
+            hypothesis,
+            score=hypothesis.log_probability / length_divisor(hypothesis.n_tokens, config),
+        )
+        for hypothesis in different.values()
     ]
-    return sorted(scored, key=lambda found: -found.score)[: config.n_searched]
+    return sorted(scored, key=lambda hypothesis: -hypothesis.score)[: config.n_searched]

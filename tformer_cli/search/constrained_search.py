@@ -79,10 +79,10 @@ def satisfying_search(
     for beam_size in (config.beam_size, min(WIDER * config.beam_size, WIDEST)):
         steps = start(MOST_FILES * beam_size, limit + 1)
         wider = replace(config, beam_size=beam_size)
-        found = constrained_search(steps, limit, wider, constraints, n_forced)
-        if found:
+        hypotheses = constrained_search(steps, limit, wider, constraints, n_forced)
+        if hypotheses:
             break
-    return found
+    return hypotheses
 
 
 def constrained_search(
@@ -99,7 +99,7 @@ def constrained_search(
     search = _Search(steps, limit, config, constraints, n_forced)
     while search.live:
         search.step()
-    return sorted(search.found, key=lambda found: -found.score)[: config.n_searched]
+    return sorted(search.found, key=lambda hypothesis: -hypothesis.score)[: config.n_searched]
 
 
 class _Search:
@@ -234,7 +234,9 @@ class _Search:
 
     def _is_certain(self) -> bool:
         """Returns whether no live hypothesis can come among the first that are wanted."""
-        worst = worst_wanted((found.score for found in self.found), self._config.n_searched)
+        worst = worst_wanted(
+            (hypothesis.score for hypothesis in self.found), self._config.n_searched
+        )
         best = max((hypothesis.total for hypothesis in self.live), default=-math.inf)
         divisor = length_divisor(self._limit + 1, self._config)
         return not math.isinf(worst) and is_certain(worst, best, divisor)
@@ -243,8 +245,8 @@ class _Search:
 def _best(scores: Scores, n: int) -> list[int]:
     """Returns the n tokens with the highest scores (V), best first; of equal ones the smaller."""
     # A partition is linear in the vocabulary; only the n best need sorting
-    some = np.argpartition(-scores, n - 1)[:n]
-    ranked: list[int] = some[np.lexsort((some, -scores[some]))].tolist()
+    best = np.argpartition(-scores, n - 1)[:n]
+    ranked: list[int] = best[np.lexsort((best, -scores[best]))].tolist()
     return ranked
 
 

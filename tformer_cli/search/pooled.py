@@ -58,10 +58,10 @@ class LabelHead:
         vector = pool_states(hidden, self._config.pooling)
         if self._config.pooler != "none":
             vector = _POOLERS[self._config.pooler](self._multiply_vector(vector, "pooler.weight"))
-        found: list[float] = _softmax(
+        shares: list[float] = _softmax(
             self._multiply_vector(vector, "output_projection.weight")
         ).tolist()
-        return found
+        return shares
 
     def _multiply_vector(self, vector: Floats, name: str) -> Floats:
         bias = {"pooler.weight": "pooler.bias"}.get(name, "output_bias")
@@ -90,8 +90,8 @@ class TokenHead:
         logits = self._logits(hidden).astype(np.float64)
         # The largest becomes 0, so that no exponential overflows
         logits -= logits.max()
-        found: NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
-        return found
+        log_probabilities: NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
+        return log_probabilities
 
     def candidates(self, hidden: Floats, top: int, never: Sequence[int] = ()) -> Candidates:
         """Finds the most probable tokens of a gap with the state (D), most probable first.
@@ -130,8 +130,8 @@ def _product(matrix: Floats, bias: Floats | None, vector: Floats) -> Floats:
 
 def _softmax(logits: Floats) -> NDArray[np.float64]:
     shares = np.exp(logits.astype(np.float64) - logits.max())
-    found: NDArray[np.float64] = shares / shares.sum()
-    return found
+    probabilities: NDArray[np.float64] = shares / shares.sum()
+    return probabilities
 
 
 def _gelu(values: Floats) -> Floats:

@@ -35,7 +35,7 @@ def greedy_search(
     limits = longest_translations(source, source_mask, config, model.max_positions)
     memory = model.encode(source, source_mask)
     cache = model.start_cache(memory, source_mask, 1, max(limits) + 1)
-    found: list[Hypothesis | None] = [None] * len(limits)
+    hypotheses: list[Hypothesis | None] = [None] * len(limits)
     tokens: list[list[int]] = [[] for _ in limits]
     steps: list[list[float]] = [[] for _ in limits]
     active = list(range(len(limits)))
@@ -57,7 +57,7 @@ def greedy_search(
                 continuing.append(row)
             else:
                 steps[sentence].append(eos[row])
-                found[sentence] = scored_hypothesis(
+                hypotheses[sentence] = scored_hypothesis(
                     tokens[sentence], steps[sentence], config, is_finished=token == EOS_ID
                 )
         last = best.add(EOS_ID)
@@ -67,7 +67,7 @@ def greedy_search(
             cache.reorder(rows, rows)
             last = last[rows]
         active = [active[row] for row in continuing]
-    return [[hypothesis] for hypothesis in found if hypothesis is not None]
+    return [[hypothesis] for hypothesis in hypotheses if hypothesis is not None]
 
 
 # Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators": splitmix64's
@@ -98,7 +98,7 @@ def sample(
     state = _Drawn.empty(len(names), device)
     limit_of = torch.tensor(limits, device=device)
     streams = _streams(keys, n_drawn, device)
-    found: dict[int, Hypothesis] = {}
+    by_number: dict[int, Hypothesis] = {}
     last = torch.full((len(memory),), BOS_ID, device=device)
     while len(state.numbers):
         logits = model.decode_step(last, cache).float()
@@ -112,7 +112,7 @@ def sample(
         ends = is_end | (limit_of[rows.sentences] <= length)
         state = state.grown(drawn.masked_fill(ends, EOS_ID), own)
         for row in ends.nonzero().flatten().tolist():
-            found[int(state.numbers[row])] = state.hypothesis(row, bool(is_end[row]), config)
+            by_number[int(state.numbers[row])] = state.hypothesis(row, bool(is_end[row]), config)
         continuing = (~ends).nonzero().flatten()
         if len(continuing) == 0:
             break
@@ -120,7 +120,7 @@ def sample(
             state = state.keep_rows(continuing)
             cache.reorder(continuing, continuing)
         last = state.tokens[:, -1]
-    hypotheses = [found[number] for number in range(len(names))]
+    hypotheses = [by_number[number] for number in range(len(names))]
     return [hypotheses[i : i + n_drawn] for i in range(0, len(hypotheses), n_drawn)]
 
 

@@ -65,7 +65,7 @@ def score_pairs(
 ) -> list[Hypothesis]:
     """Scores given translations as the search scores its own."""
     max_positions = model.max_positions
-    found: dict[int, Hypothesis] = {}
+    hypotheses: dict[int, Hypothesis] = {}
     for batch in _plan(sources, targets, config.torch_batch_tokens, model.vocab_size):
         source, mask = source_batch(
             [sources[i] for i in batch], max_positions, device, eos=model.source_eos
@@ -73,8 +73,8 @@ def score_pairs(
         chosen = [targets[i] for i in batch]
         steps, coverage = _force_targets(model, source, mask, chosen, config.coverage_penalty)
         for index, values, penalty in zip(batch, steps, coverage, strict=True):
-            found[index] = scored_hypothesis(targets[index], values, config, penalty)
-    return [found[index] for index in range(len(sources))]
+            hypotheses[index] = scored_hypothesis(targets[index], values, config, penalty)
+    return [hypotheses[index] for index in range(len(sources))]
 
 
 @torch.inference_mode()
@@ -88,7 +88,7 @@ def attended_pairs(
     device: torch.device | str,
 ) -> list[NDArray[np.float32]]:
     """Finds what heads attend to in given translations; see `SourceAttention.weights`."""
-    found: dict[int, NDArray[np.float32]] = {}
+    attentions: dict[int, NDArray[np.float32]] = {}
     for batch in _plan(sources, targets, batch_tokens, model.vocab_size):
         chosen = [targets[i] for i in batch]
         source, mask = source_batch(
@@ -107,8 +107,8 @@ def attended_pairs(
         rows, lengths = mean.float().cpu().numpy(), mask.sum(dim=1).tolist()
         for row, index in enumerate(batch):
             # A copy, so that a pair that is kept does not keep its batch
-            found[index] = rows[row, : len(chosen[row]) + 1, : lengths[row]].copy()
-    return [found[index] for index in range(len(sources))]
+            attentions[index] = rows[row, : len(chosen[row]) + 1, : lengths[row]].copy()
+    return [attentions[index] for index in range(len(sources))]
 
 
 def _inputs(targets: Sequence[Sequence[int]], model: ForcedModel, device: torch.device) -> Tensor:
@@ -280,13 +280,13 @@ def _score_segments(
     ended = [*ids, EOS_ID] if model.config.target_eos else list(ids)
     tokens = torch.tensor([BOS_ID, *ended] if model.config.target_bos else ended, device=device)
     earlier: Sequence[Tensor] = ()
-    found: list[float] = []
+    steps: list[float] = []
     for start in range(0, len(tokens) - 1, size):
         before_batch()
         read, predicted = tokens[start : start + size], tokens[start + 1 : start + size + 1]
         hidden, earlier = model.read_on(read[: len(predicted)].unsqueeze(0), earlier, segment)
-        found += _log_probabilities(model.project(hidden).float(), predicted.unsqueeze(0))[0]
-    return found
+        steps += _log_probabilities(model.project(hidden).float(), predicted.unsqueeze(0))[0]
+    return steps
 
 
 def _log_probabilities(logits: Tensor, predicted: Tensor) -> list[list[float]]:

@@ -88,10 +88,10 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
     if re.search(_NUMBER, before):
         digits = len(before) - len(before.rstrip("0123456789"))
         return digits > 2 or not text[end.end() : end.end() + 1].isalpha()
-    found = re.search(_LAST_WORD, before)
-    if found is None:
+    match = re.search(_LAST_WORD, before)
+    if match is None:
         return True
-    word = found[0].lower()
+    word = match[0].lower()
     if len(word) == 1 or word in _ABBREVIATIONS or re.search(_THAI, word):
         return False
     return word not in _BEFORE_NUMBERS or not text[begin : begin + 1].isdecimal()
@@ -111,9 +111,11 @@ def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list
     code = re.split(r"[-_]", language)[0].lower() or "en"
 
     def split(text: str) -> list[str]:
-        found = get_sentence_boundaries(code, text)
+        sentences = get_sentence_boundaries(code, text)
         # white space between paragraphs is a sentence to the library
-        starts = [sentence["start_index"] for sentence in found if not is_blank(sentence["text"])]
+        starts = [
+            sentence["start_index"] for sentence in sentences if not is_blank(sentence["text"])
+        ]
         ends = [0, *(start for start in starts if start > 0), len(text)]
         return [text[start:end] for start, end in pairwise(ends) if end > start]
 

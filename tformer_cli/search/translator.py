@@ -456,11 +456,11 @@ class Translator:
             if any(_n_broken(sentence, spelled) for spelled in results[index])
         ]
         if broken:
-            some = [whole[index] for index in broken]
+            constrained = [whole[index] for index in broken]
             again = (
-                self._draw_again(some, [free[index] for index in broken])
+                self._draw_again(constrained, [free[index] for index in broken])
                 if self.config.sampling
-                else self._search_bound(some)
+                else self._search_bound(constrained)
             )
             for index, others in zip(broken, self._choose_hypotheses(again), strict=True):
                 results[index] = _put_free_first(whole[index], results[index], others, self.config)
@@ -580,8 +580,8 @@ class Translator:
         if self._shortlist is None:
             return sentence
         # What a shortlist leaves out could otherwise never be said
-        said = (*sentence.prefix, *more)
-        return replace(sentence, candidates=self._shortlist.candidates(sentence.tokens, said))
+        written = (*sentence.prefix, *more)
+        return replace(sentence, candidates=self._shortlist.candidates(sentence.tokens, written))
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
@@ -653,11 +653,13 @@ class Translator:
         if is_blank(line):
             return []
         split = [] if self._split_sentences is None else self._split_sentences(line)
-        found = [(text := part.rstrip(), part[len(text) :]) for part in split if not is_blank(part)]
-        is_whole = len(found) < 2 or (
+        sentences = [
+            (text := part.rstrip(), part[len(text) :]) for part in split if not is_blank(part)
+        ]
+        is_whole = len(sentences) < 2 or (
             prefix and self._split_sentences and len(self._split_sentences(prefix)) > 1
         )
-        return [(line, "")] if is_whole else found
+        return [(line, "")] if is_whole else sentences
 
     def _cut_to_length(
         self, line: str, ids: Sequence[int], longest: int, index: int, side: TokenizerSide
@@ -723,15 +725,15 @@ class Translator:
         }
 
     def _spell_hypotheses(
-        self, found: Sequence[Sequence[Hypothesis]]
+        self, parts: Sequence[Sequence[Hypothesis]]
     ) -> list[list[SpelledHypothesis]]:
         """Adds texts to hypotheses, all at once: each call wakes the tokenizer's threads."""
         texts = iter(
             self._tokenizer.target.decode_batch(
-                [hypothesis.token_ids for part in found for hypothesis in part]
+                [hypothesis.token_ids for part in parts for hypothesis in part]
             )
         )
-        return [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
+        return [[(hypothesis, next(texts)) for hypothesis in part] for part in parts]
 
     def _choose_hypotheses(
         self, spelled: list[list[SpelledHypothesis]]
@@ -807,14 +809,16 @@ class Translator:
                 [part[place] for part, place in zip(parts, places, strict=True)]
                 for places in best_sums(values)
             )
-        found: dict[object, TranslatedText] = {}
-        for some in islice(chosen, MOST_TRIES * self.config.n_best):
-            joined = self._join_parts(some, shares, blanks)
+        translations: dict[object, TranslatedText] = {}
+        for choice in islice(chosen, MOST_TRIES * self.config.n_best):
+            joined = self._join_parts(choice, shares, blanks)
             # Parts that differ may be the same text together
-            found.setdefault(joined.text if self.config.distinct_texts else len(found), joined)
-            if len(found) == self.config.n_best:
+            translations.setdefault(
+                joined.text if self.config.distinct_texts else len(translations), joined
+            )
+            if len(translations) == self.config.n_best:
                 break
-        return tuple(found.values())
+        return tuple(translations.values())
 
     def _shares(self, lengths: Sequence[int]) -> list[float]:
         """The factors of the parts' scores in the score of their line.
@@ -881,8 +885,8 @@ def _with_shared_phrases(line: PreparedLine) -> PreparedLine:
 
 def _n_broken(sentence: Sentence, spelled: SpelledHypothesis) -> int:
     """Returns how many constraints on the translation of a sentence a text breaks."""
-    asked = sentence.constraints
-    return 0 if asked is None else asked.n_broken(spelled[1].translate(LINE_ENDS))
+    constraints = sentence.constraints
+    return 0 if constraints is None else constraints.n_broken(spelled[1].translate(LINE_ENDS))
 
 
 def _least_broken(

@@ -51,12 +51,12 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
             data = json.loads(text)
             is_sound = data["tformer_tokenizer"] == VERSION
             is_sound = is_sound and all(type(piece) is str for piece in data["pieces"])
-            made = cls._parse(data, where) if is_sound else None
+            tokenizer = cls._parse(data, where) if is_sound else None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            made = None
-        if made is None:
+            tokenizer = None
+        if tokenizer is None:
             raise DataError(f"{where}: is damaged; restore the file")
-        return made
+        return tokenizer
 
     @classmethod
     @abstractmethod
@@ -89,8 +89,8 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
         clean = [without_surrogates(text) for text in texts]
-        found = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
-        return [self._ours(encoding.ids) for encoding in found]
+        encodings = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
+        return [self._ours(encoding.ids) for encoding in encodings]
 
     def _ours(self, ids: list[int]) -> list[int]:
         """Returns the ids here of the library's, which may be others."""
@@ -190,10 +190,10 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
     @cached_property
     def piece_bytes(self) -> list[bytes]:
         """See `TokenizerSide`; a name that is not of bytes has no text."""
-        found = [b""] * N_SPECIAL
+        pieces = [b""] * N_SPECIAL
         for piece in self.all_pieces[N_SPECIAL:]:
-            found.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
-        return found
+            pieces.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
+        return pieces
 
     @cached_property
     def _labels(self) -> list[str]:
@@ -266,20 +266,20 @@ class LibraryTokenizer(ForeignPieceTokenizer):
         """See `TokenizerSide`; rows without a piece, and special tokens, have no text."""
         added = self._tokenizer.get_added_tokens_decoder()
         is_bytes = '"ByteLevel"' in json.dumps(self.content.get("decoder"))
-        found = [b""] * N_SPECIAL
+        pieces = [b""] * N_SPECIAL
         for number in self.foreign[N_SPECIAL:]:
             piece = self._tokenizer.id_to_token(number) if number >= 0 else None
             if piece is None or (number in added and added[number].special):
-                found.append(b"")
+                pieces.append(b"")
             elif number in added:
-                found.append(piece.encode())
+                pieces.append(piece.encode())
             elif is_bytes:
-                found.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
+                pieces.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
             elif byte := _BYTE_PIECE.fullmatch(piece):
-                found.append(bytes.fromhex(byte[1]))
+                pieces.append(bytes.fromhex(byte[1]))
             else:
-                found.append(piece.replace(_SPACE, " ").encode())
-        return found
+                pieces.append(piece.replace(_SPACE, " ").encode())
+        return pieces
 
     @cached_property
     def _labels(self) -> list[str]:

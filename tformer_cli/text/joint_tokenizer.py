@@ -138,11 +138,11 @@ class JointTokenizer(OneSidedTokenizer):
             return [(0, text, None)]
         parts: list[tuple[int, str, int | None]] = []
         place = 0
-        for found in self._new_pattern.finditer(text):
-            if place < found.start():
-                parts.append((place, text[place : found.start() - 1], None))
-            parts.append((found.start(), found[0], self._new_tokens[found[0]]))
-            place = found.end() + 1
+        for match in self._new_pattern.finditer(text):
+            if place < match.start():
+                parts.append((place, text[place : match.start() - 1], None))
+            parts.append((match.start(), match[0], self._new_tokens[match[0]]))
+            place = match.end() + 1
         if place <= len(text):
             parts.append((place, text[place:], None))
         return [part if part[1] else (part[0], "", self._space) for part in parts]
@@ -191,10 +191,10 @@ class JointTokenizer(OneSidedTokenizer):
                 ids,
                 [
                     (own[first][0], own[last - 1][1]) if first < last else (0, 0)
-                    for first, last in found
+                    for first, last in spans
                 ],
             )
-            for (ids, found), (_, own) in zip(encoded, pairs, strict=True)
+            for (ids, spans), (_, own) in zip(encoded, pairs, strict=True)
         ]
 
     def _encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
@@ -233,18 +233,18 @@ class JointTokenizer(OneSidedTokenizer):
         letter = next(character for character in map(chr, _STAND_INS) if character not in known)
         text = letter.join(clean)
         ids, spans = self.encode_with_spans([text])[0]
-        found: list[int] = []
+        tokens: list[int] = []
         seen = 0  # gaps before the piece
         for number, (first, last) in zip(ids, spans, strict=True):
             end = text.count(letter, 0, last)
             if end > seen:
-                if self.algorithm in BY_WORDS and found[-1:] == [self._space]:
-                    found.pop()
-                found += [mask] * (end - seen)
+                if self.algorithm in BY_WORDS and tokens[-1:] == [self._space]:
+                    tokens.pop()
+                tokens += [mask] * (end - seen)
                 seen = end
             elif letter not in text[first:last]:  # no further byte of the letter
-                found.append(number)
-        return found
+                tokens.append(number)
+        return tokens
 
     @cached_property
     def _space(self) -> int | None:
@@ -337,10 +337,10 @@ def _piece_of(word: str) -> str:
 def _new_tokens(data: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, int]:
     """Finds the words that were added to a "bpe" tokenizer: pieces that no merge makes."""
     merged = {"".join(pair) for pair in data["model"]["merges"]}
-    others = vocabulary.keys() - merged - {*BYTE_CHARACTERS, *SPECIAL_PIECES}
-    words = ((bytes_of(piece).decode(errors="replace"), vocabulary[piece]) for piece in others)
-    found = {text[1:]: number for text, number in words if text[:1] == " "}
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    unmerged = vocabulary.keys() - merged - {*BYTE_CHARACTERS, *SPECIAL_PIECES}
+    words = ((bytes_of(piece).decode(errors="replace"), vocabulary[piece]) for piece in unmerged)
+    new_tokens = {text[1:]: number for text, number in words if text[:1] == " "}
+    return dict(sorted(new_tokens.items(), key=lambda item: item[1]))
 
 
 def _sections(data: Mapping[str, Any]) -> dict[str, Any]:

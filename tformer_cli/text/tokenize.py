@@ -130,13 +130,13 @@ def _id_from_number(side: TokenizerSide, word: str, line: int) -> int:
 
 
 def _id_from_piece(side: TokenizerSide, word: str, line: int) -> int:
-    found = side.id_of(word)
-    if found is None:
+    number = side.id_of(word)
+    if number is None:
         raise DataError(
             f'line {line}: "{word[:40]}" is not a piece of this tokenizer; decode what its '
             "`encode` wrote, or give --ids for ids"
         )
-    return found
+    return number
 
 
 def _count_lines(files: Sequence[str]) -> int | None:

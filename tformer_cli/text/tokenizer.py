@@ -290,8 +290,8 @@ def parse_tokenizer(text: str, where: str = FILE_NAME) -> Tokenizer:
     else:  # what is damaged or of a later version is refused by SentencePiece's
         reader = _READERS.get(foreign[1] or "", _READERS["sentencepiece"])
     module, _, name = reader.rpartition(".")
-    made = getattr(import_module(f"tformer_cli.text.{module}"), name).parse(text, where)
-    return cast("Tokenizer", made)
+    tokenizer = getattr(import_module(f"tformer_cli.text.{module}"), name).parse(text, where)
+    return cast("Tokenizer", tokenizer)
 
 
 # Source text as its writers mean it: composed letters, plain spaces, nothing that is not seen.
@@ -332,7 +332,7 @@ def plain(text: str) -> str:
 def plain_with_spans(text: str) -> tuple[str, list[tuple[int, int]]]:
     """The same, with the characters of the text that each of its characters comes from."""
     spaced = _SPACES.sub(" ", text)
-    omitted = set(chain.from_iterable(range(*found.span()) for found in _UNSEEN.finditer(spaced)))
+    omitted = set(chain.from_iterable(range(*match.span()) for match in _UNSEEN.finditer(spaced)))
     parts: list[str] = []
     spans: list[tuple[int, int]] = []
     cluster = ""
@@ -369,11 +369,13 @@ def _count_untrained(text: str, side: TokenizerSide) -> Counter[str]:
     if as_it_is == as_meant:
         return Counter()
     known = side.characters
-    found = Counter(_kind_of(match[0]) for match in _EITHER.finditer(text) if match[0] not in known)
+    counts = Counter(
+        _kind_of(match[0]) for match in _EITHER.finditer(text) if match[0] not in known
+    )
     if not is_normalized("NFC", text):
         marks = sum(bool(combining(c)) and c not in known for c in text)
-        found.update({"decomposed letters": marks} if marks else {})
-    return found
+        counts.update({"decomposed letters": marks} if marks else {})
+    return counts
 
 
 def _kind_of(character: str) -> str:

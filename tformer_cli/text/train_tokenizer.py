@@ -59,16 +59,16 @@ def _notes(trained: Tokenizer, config: TokenizerConfig, n_skipped: int) -> Itera
     if n_skipped:
         words = count_of(n_skipped, "word")
         yield f"{words} of more than {LONGEST_WORD:,} bytes skipped in the tokenizer's training"
-    made, asked = trained.vocab_size, config.vocab_size
-    is_default = asked == TokenizerConfig.vocab_size
+    n_pieces, n_asked = trained.vocab_size, config.vocab_size
+    is_default = n_asked == TokenizerConfig.vocab_size
     if config.algorithm == "byte":
-        if asked != made and not is_default:
-            yield f"the vocabulary has {made:,} pieces, not {asked:,}, whatever the text"
+        if n_asked != n_pieces and not is_default:
+            yield f"the vocabulary has {n_pieces:,} pieces, not {n_asked:,}, whatever the text"
     # Nobody asks for the default of characters, which are those of the text
-    elif made < asked and not (config.algorithm == "char" and is_default):
+    elif n_pieces < n_asked and not (config.algorithm == "char" and is_default):
         yield (
-            f"the vocabulary has {made:,} pieces, not {asked:,}: the text has no more; give more "
-            "text, or ask for fewer"
+            f"the vocabulary has {n_pieces:,} pieces, not {n_asked:,}: the text has no more; give "
+            "more text, or ask for fewer"
         )
 
 

@@ -80,15 +80,15 @@ def levels_of_processor() -> tuple[Level, ...]:
 
     Where the system has no /proc/cpuinfo, that is the lowest one.
     """
-    found = _first_processor("flags")
-    has = set(found.split())
+    flags = _first_processor("flags")
+    has = set(flags.split())
     every = levels_of(platform.machine())
     return tuple(
         level
         for number, level in enumerate(every)
         if has.issuperset(_CPUINFO_NAMES.get(name, name) for name in level.features)
         # Nothing is known of the processor, but the lowest level asks for least
-        or (number == 0 and not found)
+        or (number == 0 and not flags)
     )
 
 

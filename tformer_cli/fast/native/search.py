@@ -119,7 +119,7 @@ class NativeModel:
         answer = _Room(np.array(limits, np.int64), n_searched, np.diff(starts), tuple(heads))
         mask = self._mask(heads)
         stop = ctypes.c_int(0) if stop is None else stop
-        told = _Told(tell, stop)
+        listener = _Told(tell, stop)
         divisors = np.ascontiguousarray(divisors, np.float64)
         status = self._call(
             self._search,
@@ -139,7 +139,7 @@ class NativeModel:
                     most_rows,
                     stops_early,
                     *drawn.fields,
-                    told.function,
+                    listener.function,
                     ctypes.addressof(stop),
                     None if mask is None else mask.ctypes.data,
                 )
@@ -147,7 +147,7 @@ class NativeModel:
             ctypes.byref(Answer(*(part.ctypes.data for part in answer.parts))),
         )
         # First: it is why the kernels were stopped
-        told.raise_what_was_raised()
+        listener.raise_what_was_raised()
         _check_status(status, "search for")
         return [answer.read(index) for index in range(len(sources))]
 
@@ -194,20 +194,20 @@ class NativeModel:
         mask = self._mask(heads)
         widths = np.diff(starts)
         ends = np.cumsum(widths * np.diff(target_starts)) if heads else np.zeros(1, np.int64)
-        heard = np.empty(ends[-1] if len(ends) else 0, np.float32)
+        weights = np.empty(ends[-1] if len(ends) else 0, np.float32)
         request = ScoreRequest(
             len(sources),
             *(array.ctypes.data for array in (tokens, starts, wanted, target_starts)),
             ctypes.addressof(stop),
             steps.ctypes.data if recorded is None else None,
             None if mask is None else mask.ctypes.data,
-            heard.ctypes.data,
+            weights.ctypes.data,
             None if recorded is None else recorded.ctypes.data,
         )
         _check_status(self._call(self._score, n_threads, ctypes.byref(request)), "score")
-        heard /= max(1, len(heads))
+        weights /= max(1, len(heads))
         is_heard = bool(heads and sources)
-        parts = zip(np.split(heard, ends[:-1]), widths, strict=True) if is_heard else ()
+        parts = zip(np.split(weights, ends[:-1]), widths, strict=True) if is_heard else ()
         return (
             [steps[start:end].tolist() for start, end in pairwise(target_starts.tolist())],
             [part.reshape(-1, width) for part, width in parts],
@@ -299,18 +299,18 @@ class NativeModel:
         starts = np.zeros(n_sentences + 1, np.int64)
         if candidates is None or not any(map(len, candidates)):
             return None, starts
-        parts = [np.asarray(some, np.int32) for some in candidates]
+        parts = [np.asarray(part, np.int32) for part in candidates]
         if len(parts) != n_sentences:
             raise ValueError(f"there are {n_sentences} sources, but {len(parts)} candidates")
         special = np.arange(EOS_ID + 1)
-        for some in parts:
-            is_valid = np.array_equal(some[: EOS_ID + 1], special) and (np.diff(some) > 0).all()
-            if len(some) and not (is_valid and some[-1] < self._model.vocab_size):
+        for part in parts:
+            is_valid = np.array_equal(part[: EOS_ID + 1], special) and (np.diff(part) > 0).all()
+            if len(part) and not (is_valid and part[-1] < self._model.vocab_size):
                 raise ValueError(
                     f"candidates must be 0 to {EOS_ID} and then ascending ids below "
                     f"{self._model.vocab_size}"
                 )
-        np.cumsum([len(some) for some in parts], out=starts[1:])
+        np.cumsum([len(part) for part in parts], out=starts[1:])
         return np.concatenate(parts), starts
 
     def _join_sources(
@@ -432,9 +432,9 @@ class _PackedRules:
 
     def __init__(self, rules: Rules, n_sentences: int, vocab_size: int) -> None:
         """Refuses what would let the kernels leave their arrays."""
-        for some in (rules.prefixes, rules.least_lengths):
-            if some and len(some) != n_sentences:
-                raise ValueError(f"there are {n_sentences} sources, but rules for {len(some)}")
+        for rows in (rules.prefixes, rules.least_lengths):
+            if rows and len(rows) != n_sentences:
+                raise ValueError(f"there are {n_sentences} sources, but rules for {len(rows)}")
         for tokens in rules.prefixes:
             if tokens and not 0 <= min(tokens) <= max(tokens) < vocab_size:
                 raise ValueError(f"token ids of rules must be 0 to {vocab_size - 1}")
@@ -536,12 +536,12 @@ class _Room:
 
     def read(self, sentence: int) -> list[Hypothesis]:
         """Returns what was found for a sentence, best first."""
-        found = []
+        hypotheses = []
         for rank in range(self._n_found[sentence]):
             number = sentence * self._n_searched + rank
             start = self._places[sentence] + rank * self._room[sentence]
             stop = start + self._n_tokens[number]
-            found.append(
+            hypotheses.append(
                 Hypothesis(
                     tuple(self._tokens[start:stop].tolist()),
                     float(self._log_probability[number]),
@@ -551,7 +551,7 @@ class _Room:
                     self._attention(sentence, rank, int(self._n_tokens[number]) + 1),
                 )
             )
-        return found
+        return hypotheses
 
     def _attention(self, sentence: int, rank: int, n_rows: int) -> SourceAttention | None:
         if not self._heads:

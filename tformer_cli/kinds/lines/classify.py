@@ -84,7 +84,7 @@ def label_texts(
         pairs = zip(names, row, strict=True) if row else ()
         return tuple(sorted(pairs, key=lambda pair: -pair[1]))
 
-    found = each_read(
+    rows = each_read(
         opened.directory,
         texts,
         lambda ids: _probabilities(opened, ids),
@@ -92,7 +92,7 @@ def label_texts(
         too_long=too_long,
         damaged=damaged,
     )
-    return [LabeledText(**fields, labels=ranked(row)) for fields, row in found]
+    return [LabeledText(**fields, labels=ranked(row)) for fields, row in rows]
 
 
 def _probabilities(opened: Opened, texts: list[Sequence[int]]) -> list[list[float]]:
@@ -151,10 +151,10 @@ def score_labels(
     check_labels(opened, examples, first_index)
     texts = [text for text, _ in examples]
     labeled = label_texts(opened, texts, first_index, damaged=damaged)
-    found = []
+    scored = []
     for result, (_, label) in zip(labeled, examples, strict=True):
         share = dict(result.labels).get(label)
-        found.append(
+        scored.append(
             ScoredLabel(
                 index=result.index,
                 text=result.text,
@@ -165,7 +165,7 @@ def score_labels(
                 error=result.error,
             )
         )
-    return found
+    return scored
 
 
 def check_labels(

@@ -74,7 +74,7 @@ def embed_texts(
     config = opened.config
     kind = checked_pooling(config, pooling)
     is_unit = config.unit_length if unit_length is None else unit_length
-    found = each_read(
+    rows = each_read(
         opened.directory,
         texts,
         lambda ids: _vectors(opened, ids, kind, unit_length=is_unit),
@@ -82,7 +82,7 @@ def embed_texts(
         too_long=too_long,
         damaged=damaged,
     )
-    return [EmbeddedText(**fields, vector=vector) for fields, vector in found]
+    return [EmbeddedText(**fields, vector=vector) for fields, vector in rows]
 
 
 def checked_pooling(config: ModelConfig, pooling: Pooling | None) -> Pooling:

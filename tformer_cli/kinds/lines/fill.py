@@ -132,13 +132,13 @@ class GapFiller:
         ids = [self._side.encode_gaps(part) if len(part) > 1 else [] for part in parts]
         read = fitting(self._opened.directory, ids, too_long, first_index)
         rows = self._candidates([read[number] for number in there], top or len(self._pieces))
-        found = dict(zip(there, rows, strict=True))
+        by_number = dict(zip(there, rows, strict=True))
         results = []
         for number, text in enumerate(texts):
-            given = found.get(number, [])
+            candidates = by_number.get(number, [])
             n_gaps = len(parts[number]) - 1
             # Gaps behind the end of what the model takes have no candidates
-            gaps = [*given, *[[]] * (n_gaps - len(given))]
+            gaps = [*candidates, *[[]] * (n_gaps - len(candidates))]
             results.append(
                 FilledText(
                     index=first_index + number,
@@ -152,7 +152,7 @@ class GapFiller:
 
     def predicted(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:
         """Fills the gaps of a text, for its inspection; see `PlacePredictor`."""
-        (found,) = self.fill([text], top=1)
+        (result,) = self.fill([text], top=1)
         places = [place for place, token in enumerate(ids) if token == self.mask_id]
         gaps = tuple(
             FilledGap(
@@ -161,9 +161,9 @@ class GapFiller:
                 id=self._side.id_of(best.piece) or 0,
                 probability=best.probability,
             )
-            for place, (best, *_) in zip(places, found.gaps, strict=True)
+            for place, (best, *_) in zip(places, result.gaps, strict=True)
         )
-        return found.filled, gaps
+        return result.filled, gaps
 
     def _candidates(self, texts: Sequence[Sequence[int]], top: int) -> list[list[Candidates]]:
         """Finds candidates for the gaps of each text, by the kernels if they can."""
@@ -194,18 +194,18 @@ class GapFiller:
 
     def _fill_gaps(self, text: str, best: Sequence[int | None]) -> str:
         """Puts tokens in the place of gaps; None leaves a gap as it is."""
-        found, last = "", 0
+        filled, last = "", 0
         for match, number in zip(self._gap.finditer(text), best, strict=True):
-            found, last = found + text[last : match.start()], match.end()
+            filled, last = filled + text[last : match.start()], match.end()
             if number is None:
-                found += match[0]
+                filled += match[0]
                 continue
             piece = self._side.piece_bytes[number].decode(errors="replace")
             word = piece.removeprefix(" ")
             if word == piece:  # it continues the word before, so no space may stay between
-                found = found.rstrip() + word
-            elif self._is_wordpiece or not found or found[-1].isspace():
-                found += word
+                filled = filled.rstrip() + word
+            elif self._is_wordpiece or not filled or filled[-1].isspace():
+                filled += word
             else:
-                found += piece
-        return found + text[last:]
+                filled += piece
+        return filled + text[last:]

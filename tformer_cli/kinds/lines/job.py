@@ -183,7 +183,7 @@ def each_read(
     side = directory.tokenizer.source
     there = [number for number, tokens in enumerate(read) if tokens]
     is_text = () if directory.config.reads_images else set(there)
-    found = dict(zip(there, compute([read[number] for number in there]), strict=True))
+    results = dict(zip(there, compute([read[number] for number in there]), strict=True))
     for number, text in enumerate(texts):
         fields = {
             "index": first_index + number,
@@ -195,7 +195,7 @@ def each_read(
             "n_tokens": len(read[number]),
             "untrained": untrained_characters([text], side) if number in is_text else {},
         }
-        yield fields, found.get(number)
+        yield fields, results.get(number)
 
 
 def source_ids(
@@ -204,20 +204,20 @@ def source_ids(
     """Returns the ids of texts or images, none of a blank one, and problems by their places."""
     side = directory.tokenizer.source
     # Invisible characters have ids in some vocabularies, but nothing to label or to embed
-    given = ["" if is_blank(text) else text for text in texts]
+    lines = ["" if is_blank(text) else text for text in texts]
     if not directory.config.reads_images:
-        return side.encode_batch(given), {}
-    found: list[list[int]] = []
+        return side.encode_batch(lines), {}
+    ids: list[list[int]] = []
     problems = {}
-    for place, text in enumerate(given):
+    for place, text in enumerate(lines):
         try:
-            found.append(side.encode(text))
+            ids.append(side.encode(text))
         except DataError as error:
             if damaged == "error":
                 raise DamagedImage(f"line {first_index + place + 1}: {error}", place) from None
-            found.append([])
+            ids.append([])
             problems[place] = str(error)
-    return found, problems
+    return ids, problems
 
 
 def fitting(

@@ -167,9 +167,11 @@ def score_pairs(
             (tokenizer.source, tokenizer.target), zip(*pairs, strict=True), strict=True
         )
     ]
-    given = targets_ids or [None] * len(pairs)
+    written = targets_ids or [None] * len(pairs)
     # Tokens that were written count: the tokenizer might cut the same text otherwise
-    whole[1] = [own if ids is None else list(ids) for own, ids in zip(whole[1], given, strict=True)]
+    whole[1] = [
+        own if ids is None else list(ids) for own, ids in zip(whole[1], written, strict=True)
+    ]
     sources, targets = ([ids[:longest] for ids in side] for side in whole)
     results = opened.translator.score(sources, targets)
     results = [
@@ -177,7 +179,7 @@ def score_pairs(
         for pair, result in zip(pairs, results, strict=True)
     ]
     lengths = [max(map(len, pair)) for pair in zip(*whole, strict=True)]
-    rows = zip(pairs, results, lengths, given, strict=True)
+    rows = zip(pairs, results, lengths, written, strict=True)
     return [
         ScoredPair(index, *pair, result, length > longest, ids is None)
         for index, (pair, result, length, ids) in enumerate(rows, first_index)
@@ -320,7 +322,7 @@ def _rank_record(
         )
     _check_index(index, sources, where)
     n_tokens = opened.directory.tokenizer.vocab_size
-    given: list[Sequence[int] | None] = []
+    targets_ids: list[Sequence[int] | None] = []
     for hypothesis in listed:
         if not isinstance(hypothesis, dict) or not isinstance(hypothesis.get("translation"), str):
             raise DataError(f'{where}: has a hypothesis without "translation"; write its text')
@@ -332,11 +334,11 @@ def _rank_record(
                 "the model that wrote them, or leave them out"
             )
         # Every part of a line has its end, which a translation has only once
-        given.append(ids if record.get("parts") in (None, 1) else None)
+        targets_ids.append(ids if record.get("parts") in (None, 1) else None)
     pairs = [(sources[index], hypothesis["translation"]) for hypothesis in listed]
-    scored = score_pairs(opened, pairs, targets_ids=given)
+    scored = score_pairs(opened, pairs, targets_ids=targets_ids)
     rows = sorted(zip(listed, scored, strict=True), key=lambda item: -item[1].result.score)
-    found = [
+    hypotheses = [
         {**hypothesis, "score": pair.result.score, "log_probability": pair.result.log_probability}
         | (
             {"token_log_probabilities": list(pair.result.token_log_probabilities)}
@@ -346,8 +348,8 @@ def _rank_record(
         for hypothesis, pair in rows
     ]
     # A field of a hypothesis that is no result of ours replaces none of its line
-    best = {name: value for name, value in found[0].items() if name in OUR_FIELDS}
-    ranked = {**record, **best} | ({"hypotheses": found} if listed != [record] else {})
+    best = {name: value for name, value in hypotheses[0].items() if name in OUR_FIELDS}
+    ranked = {**record, **best} | ({"hypotheses": hypotheses} if listed != [record] else {})
     return RankedLine(
         json_line(ranked),
         sum(pair.is_truncated for pair in scored),

@@ -160,7 +160,10 @@ def _render_alignments(
     """Alignments of the hypotheses as links or weights, if there are any."""
     if alignments is None:
         return None
-    return [found.pharaoh if alignment_format == "pharaoh" else found.soft for found in alignments]
+    return [
+        alignment.pharaoh if alignment_format == "pharaoh" else alignment.soft
+        for alignment in alignments
+    ]
 
 
 def _sources_of(

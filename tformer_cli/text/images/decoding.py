@@ -198,11 +198,13 @@ def _scaled_size(size: tuple[int, ...], resize: tuple[int, ...]) -> tuple[int, i
 
 
 def _with_channels(pixels: Pixels, channels: int, name: str) -> Pixels:
-    found = pixels.shape[2]
-    if found == channels:
+    n_channels = pixels.shape[2]
+    if n_channels == channels:
         return pixels
-    if {found, channels} != {1, 3}:
-        raise DataError(f"{name}: has {found} channels, and images here {channels}; convert it")
-    if found == 1:
+    if {n_channels, channels} != {1, 3}:
+        raise DataError(
+            f"{name}: has {n_channels} channels, and images here {channels}; convert it"
+        )
+    if n_channels == 1:
         return np.broadcast_to(pixels, (*pixels.shape[:2], 3))
     return np.asarray(_pillow().fromarray(np.ascontiguousarray(pixels)).convert("L"))[..., None]

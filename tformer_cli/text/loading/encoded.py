@@ -91,7 +91,7 @@ class ArrowTable:
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """(2, N) tokens of source and target at these rows."""
-        found = np.empty((2, len(indices)), dtype=np.int32)
+        lengths = np.empty((2, len(indices)), dtype=np.int32)
         batches = np.searchsorted(self._starts, indices, side="right") - 1
         # Places in the order of their batches, cut where the batch changes.
         places = np.argsort(batches, kind="stable")
@@ -100,8 +100,8 @@ class ArrowTable:
             batch = batches[members[0]]
             rows = indices[members] - self._starts[batch]
             for side in (0, 1):
-                found[side, members] = self._lengths[side][batch][rows]
-        return found
+                lengths[side, members] = self._lengths[side][batch][rows]
+        return lengths
 
     def counts(self, column: int, vocab_size: int) -> NDArray[np.int64]:
         """(V) how often each number occurs in the lists of column 0 (source) or 1 (target)."""

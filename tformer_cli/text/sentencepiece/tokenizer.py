@@ -214,14 +214,16 @@ class SentencePieceSide(TokenizerSide):
     def _with_spans(self, text: str) -> tuple[list[int], list[Span]]:
         tag = self._tag(text)
         n = len(tag)
-        found = [(token, (n + first, n + end)) for token, first, end in self._with_places(text[n:])]
-        if not found and not tag:
+        tokens = [
+            (token, (n + first, n + end)) for token, first, end in self._with_places(text[n:])
+        ]
+        if not tokens and not tag:
             return [], []
         start = self._start_of(tag)
         ends = [(len(text), len(text))] * len(self.end)
         return (
-            [*start, *(token for token, _ in found), *self.end],
-            [*((0, n) for _ in start), *(span for _, span in found), *ends],
+            [*start, *(token for token, _ in tokens), *self.end],
+            [*((0, n) for _ in start), *(span for _, span in tokens), *ends],
         )
 
     def _with_places(self, text: str) -> Iterator[tuple[int, int, int]]:
@@ -332,10 +334,10 @@ class SentencePieceTokenizer(Tokenizer):
         languages: Languages = NO_LANGUAGES,
         where: str = FILE_NAME,
     ) -> "SentencePieceTokenizer":
-        made = cls._join_sides(source_spm, target_spm, pieces, target_pieces, languages, where)
-        for side in (made.source, made.target):
+        tokenizer = cls._join_sides(source_spm, target_spm, pieces, target_pieces, languages, where)
+        for side in (tokenizer.source, tokenizer.target):
             side.encode("")  # reads what is otherwise read when it is first used
-        return made
+        return tokenizer
 
     @classmethod
     def _join_sides(
@@ -349,11 +351,11 @@ class SentencePieceTokenizer(Tokenizer):
         new_tokens: Sequence[str] = (),
     ) -> "SentencePieceTokenizer":
         named = frozenset(languages.tokens.values())
-        given = named, where, new_tokens, SPACE
-        file, vocabulary = SpmFile(source_spm, where), Vocabulary(pieces, *given)
+        settings = named, where, new_tokens, SPACE
+        file, vocabulary = SpmFile(source_spm, where), Vocabulary(pieces, *settings)
         is_same = target_spm is None or target_spm == source_spm
         files = file, file if is_same else SpmFile(target_spm or b"", where)
-        others = vocabulary if target_pieces is None else Vocabulary(target_pieces, *given)
+        others = vocabulary if target_pieces is None else Vocabulary(target_pieces, *settings)
         return cls(files, (vocabulary, others), languages)
 
     def with_new_tokens(self, words: Sequence[str]) -> "SentencePieceTokenizer":
