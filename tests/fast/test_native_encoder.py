@@ -32,7 +32,7 @@ def opened(classifier):
 
 @pytest.fixture(scope="module")
 def ids(opened):
-    return [one[:39] for one in opened[0].tokenizer.source.encode_batch(TEXTS)]
+    return [tokens[:39] for tokens in opened[0].tokenizer.source.encode_batch(TEXTS)]
 
 
 def test_labels_are_as_probable_as_by_torch(kernels, opened, ids):
@@ -48,16 +48,16 @@ def test_labels_are_as_probable_as_by_torch(kernels, opened, ids):
 def test_every_bit_is_the_same_whatever_is_beside_a_text(kernels, opened, ids, monkeypatch):
     model = DirectoryModel(*opened, in_integers=False)
     encoder = compiled_encoder(model)
-    alone = [encoder.each([one], lambda _, hidden: hidden.copy())[0] for one in ids]
-    assert [len(hidden) for hidden in alone] == [len(one) + 1 for one in ids]
+    alone = [encoder.each([text], lambda _, hidden: hidden.copy())[0] for text in ids]
+    assert [len(hidden) for hidden in alone] == [len(text) + 1 for text in ids]
     for n_threads in (1, 2, 3):
         for tokens in (1, 20, 4096):
             monkeypatch.setattr(native_search, "TOKENS_IN_CACHE", tokens)
             other = CompiledEncoder(encoder._native, encoder._size, n_threads)
             together = other.each(ids, lambda number, hidden: (number, hidden.copy()))
             assert [number for number, _ in together] == list(range(len(ids)))
-            for one, (_, hidden) in zip(alone, together, strict=True):
-                np.testing.assert_array_equal(one, hidden)
+            for expected, (_, hidden) in zip(alone, together, strict=True):
+                np.testing.assert_array_equal(expected, hidden)
 
 
 def test_a_short_text_is_computed_without_another_thread(kernels, opened, ids):
@@ -101,8 +101,8 @@ def test_classifying_does_not_import_torch(kernels, classifier):
         "import sys; from tformer_cli.kinds.opening import open_model;"
         "from tformer_cli.kinds.lines.classify import classify_lines;"
         f"opened = open_model({str(classifier)!r}, 'classify', device='cpu');"
-        "one, blank = classify_lines(opened, ['A man', '']);"
-        "assert len(one.labels) == 3 and not blank.labels;"
+        "result, blank = classify_lines(opened, ['A man', '']);"
+        "assert len(result.labels) == 3 and not blank.labels;"
         "assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -116,8 +116,8 @@ def test_in_integers_it_is_nearly_the_same(kernels, opened, ids):
         )
         for in_integers in (False, True)
     )
-    for one, other in zip(exact, rounded, strict=True):
-        assert 0.0 < (one - other).norm() < 0.2 * one.norm()
+    for state, other in zip(exact, rounded, strict=True):
+        assert 0.0 < (state - other).norm() < 0.2 * state.norm()
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
@@ -128,9 +128,9 @@ def test_texts_are_embedded_as_by_torch(kernels, classifier, pooling):
     found = embed_texts(opened, [*TEXTS, ""], **settings)
     by_torch = embed_texts(replace(opened, compiled=None), [*TEXTS, ""], **settings)
     assert found[-1].vector is None
-    for one, other in zip(found[:-1], by_torch[:-1], strict=True):
-        np.testing.assert_allclose(one.vector, other.vector, atol=1e-5)
-        assert (one.index, one.is_truncated) == (other.index, other.is_truncated)
+    for ours, theirs in zip(found[:-1], by_torch[:-1], strict=True):
+        np.testing.assert_allclose(ours.vector, theirs.vector, atol=1e-5)
+        assert (ours.index, ours.is_truncated) == (theirs.index, theirs.is_truncated)
     assert (embed_texts(opened, TEXTS[2:3], **settings)[0].vector == found[2].vector).all()
 
 
@@ -161,9 +161,9 @@ def test_gaps_are_filled_as_by_torch(filler):
     texts = ["the soup was [MASK].", "[MASK] [MASK]", "no gap", "", "un[MASK] caf\u00e9 <mask>"]
     for top in (1, 4, 0):
         pairs = zip(filler.fill(texts, top), by_torch.fill(texts, top), strict=True)
-        for one, other in pairs:
-            assert (one.filled, len(one.gaps)) == (other.filled, len(other.gaps))
-            for gap, expected in zip(one.gaps, other.gaps, strict=True):
+        for ours, theirs in pairs:
+            assert (ours.filled, len(ours.gaps)) == (theirs.filled, len(theirs.gaps))
+            for gap, expected in zip(ours.gaps, theirs.gaps, strict=True):
                 assert len(gap) == len(expected) > 0
                 shares = [candidate.probability for candidate in gap]
                 assert shares == pytest.approx([c.probability for c in expected], rel=1e-4)
@@ -175,14 +175,14 @@ def test_gaps_are_filled_as_by_torch(filler):
 def test_filling_gives_the_same_bits_whatever_is_beside_a_text_and_imports_no_torch(filler):
     texts = ["the soup was [MASK].", "[MASK] [MASK] terrible", "a [MASK]"] * 3
     together = filler.fill(texts, 5)
-    for text, one in zip(texts, together, strict=True):
-        assert filler.fill([text], 5)[0].gaps == one.gaps
+    for text, filled in zip(texts, together, strict=True):
+        assert filler.fill([text], 5)[0].gaps == filled.gaps
     code = (
         "import sys; from tformer_cli.kinds.lines.fill import GapFiller;"
         "from tformer_cli.kinds.opening import open_model;"
         f"opened = open_model({str(filler._opened.directory.path)!r}, 'fill', device='cpu');"
-        "(one,) = GapFiller(opened).fill(['the [MASK]']);"
-        "assert one.gaps and 'torch' not in sys.modules"
+        "(filled,) = GapFiller(opened).fill(['the [MASK]']);"
+        "assert filled.gaps and 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -192,7 +192,7 @@ def test_texts_are_scored_as_by_torch(filler):
     texts = ["the soup was good", "", "un[MASK] caf\u00e9", "a"]
     opened = filler._opened
     by_torch = score_masked(replace(opened, compiled=None), texts)
-    for one, other in zip(score_masked(opened, texts), by_torch, strict=True):
-        assert one.token_ids == other.token_ids
-        steps, expected = one.token_log_probabilities, other.token_log_probabilities
+    for ours, theirs in zip(score_masked(opened, texts), by_torch, strict=True):
+        assert ours.token_ids == theirs.token_ids
+        steps, expected = ours.token_log_probabilities, theirs.token_log_probabilities
         assert steps == pytest.approx(expected, abs=1e-4)

@@ -66,14 +66,14 @@ def test_the_kernels_write_what_torch_writes(kernels, generator_of, settings):
             theirs.prompt,
             theirs.is_truncated,
         )
-        for one, other in zip(ours.texts, theirs.texts, strict=True):
-            assert (one.text, one.token_ids, one.is_finished) == (
+        for hypothesis, other in zip(ours.texts, theirs.texts, strict=True):
+            assert (hypothesis.text, hypothesis.token_ids, hypothesis.is_finished) == (
                 other.text,
                 other.token_ids,
                 other.is_finished,
             )
-            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
-            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert hypothesis.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+            assert hypothesis.score == pytest.approx(other.score, abs=1e-4)
     for n_threads in (1, 3):
         for batch_tokens in (1, 50):
             other = generator_of(n_threads=n_threads, batch_tokens=batch_tokens, **settings)

@@ -96,13 +96,13 @@ def check_equal(found, expected):
             theirs.n_parts,
         )
         assert len(ours.hypotheses) == len(theirs.hypotheses)
-        for one, other in zip(ours.hypotheses, theirs.hypotheses, strict=True):
-            assert one.token_ids == other.token_ids
-            assert (one.text, one.is_finished) == (other.text, other.is_finished)
-            assert one.part_lengths == other.part_lengths
-            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
-            assert one.score == pytest.approx(other.score, abs=1e-4)
-            assert one.token_log_probabilities == pytest.approx(
+        for hypothesis, other in zip(ours.hypotheses, theirs.hypotheses, strict=True):
+            assert hypothesis.token_ids == other.token_ids
+            assert (hypothesis.text, hypothesis.is_finished) == (other.text, other.is_finished)
+            assert hypothesis.part_lengths == other.part_lengths
+            assert hypothesis.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+            assert hypothesis.score == pytest.approx(other.score, abs=1e-4)
+            assert hypothesis.token_log_probabilities == pytest.approx(
                 other.token_log_probabilities, abs=1e-5
             )
 
@@ -202,7 +202,7 @@ def test_rules_and_demands_together_are_met_as_by_torch(
     demands[1] = LineConstraints(required=(" ".join(WORDS * 20),))
     found = translator.translate(LINES[:12], demands=demands)
     assert translator.engine().name == "compiled"
-    assert len(before) >= sum(bool(one.required) for one in demands)
+    assert len(before) >= sum(bool(demand.required) for demand in demands)
     assert found[1].unsatisfied == demands[1].required
     check_equal(found, by_torch(translator, LINES[:12], demands=demands))
 
@@ -442,7 +442,7 @@ def test_the_stop_flag_is_a_number_in_memory():
 
 
 def test_a_thread_that_gets_no_signal_computes_by_itself():
-    def computed_in(n_workers=1, before_batch=never_interrupt):
+    def compute_in(n_workers=1, before_batch=never_interrupt):
         def find(batch):
             return [threading.current_thread()] * len(batch)
 
@@ -452,11 +452,11 @@ def test_a_thread_that_gets_no_signal_computes_by_itself():
 
     with ThreadPoolExecutor(1) as pool:
         thread = pool.submit(threading.current_thread).result()
-        assert pool.submit(computed_in).result() == {thread}
+        assert pool.submit(compute_in).result() == {thread}
         # Whoever wants to be called, or has several workers, still is or has
-        assert thread not in pool.submit(computed_in, 1, lambda: None).result()
-        assert thread not in pool.submit(computed_in, 2).result()
-    assert threading.main_thread() not in computed_in()
+        assert thread not in pool.submit(compute_in, 1, lambda: None).result()
+        assert thread not in pool.submit(compute_in, 2).result()
+    assert threading.main_thread() not in compute_in()
 
 
 def test_few_rows_of_a_large_model_share_its_weights():

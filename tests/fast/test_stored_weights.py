@@ -18,7 +18,7 @@ def test_matrices_that_are_read_in_place_are_never_given_back(tmp_path, monkeypa
 
     def scores(engine):
         found = translate_lines(tmp_path / "model", lines, engine=engine, max_length=6)
-        return [one.hypotheses[0].score for one in found]
+        return [translation.hypotheses[0].score for translation in found]
 
     wanted = scores("torch")
     monkeypatch.setattr(weights_file, "_BLOCK", 8)  # so that every array is large

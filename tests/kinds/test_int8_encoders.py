@@ -29,14 +29,19 @@ KINDS = {
 def numbers(opened, verb):
     """What a verb computes of the lines, as rows of numbers."""
     if verb == "classify":
-        return [[share for _, share in sorted(one.labels)] for one in label_texts(opened, LINES)]
+        return [
+            [share for _, share in sorted(result.labels)] for result in label_texts(opened, LINES)
+        ]
     if verb == "embed":
-        return [one.vector.tolist() for one in embed_texts(opened, LINES)]
+        return [result.vector.tolist() for result in embed_texts(opened, LINES)]
     if verb == "tag":
-        return [[one for row in rows for one in row] for _, rows in tag_rows(opened, LINES)]
+        return [[share for row in rows for share in row] for _, rows in tag_rows(opened, LINES)]
     filled = GapFiller(opened).fill([f"{line} [MASK]" for line in LINES], top=10_000)
     return [
-        [one.probability for one in sorted(filled_line.gaps[0], key=lambda one: one.piece)]
+        [
+            candidate.probability
+            for candidate in sorted(filled_line.gaps[0], key=lambda candidate: candidate.piece)
+        ]
         for filled_line in filled
     ]
 
@@ -75,8 +80,8 @@ def test_integers_are_near_and_their_export_is_the_same(tmp_path, model, verb):
     assert exported.precision == "int8"
     assert numbers(exported, verb) == found
     by_torch = [
-        numbers(open_model(one, verb, precision="int8", by_kernels=False), verb)
-        for one in (path, tmp_path / "int8")
+        numbers(open_model(folder, verb, precision="int8", by_kernels=False), verb)
+        for folder in (path, tmp_path / "int8")
     ]
     assert by_torch[0] == by_torch[1]
     assert largest(by_torch[0], found) < 1e-3
@@ -90,7 +95,7 @@ def test_the_kernels_compute_them_where_they_can(model):
     opened = open_model(model("classify"), "classify", precision="int8")
     assert opened.compiled is not None
     alone = [label_texts(opened, [line])[0].labels for line in LINES]
-    assert alone == [one.labels for one in label_texts(opened, LINES)]
+    assert alone == [result.labels for result in label_texts(opened, LINES)]
 
 
 def test_shapes_that_the_kernels_lack_are_computed_by_torch(tmp_path, model):
@@ -105,13 +110,16 @@ def test_shapes_that_the_kernels_lack_are_computed_by_torch(tmp_path, model):
 
 
 def test_images_are_computed_by_torch(tmp_path, zoo):
-    images, names = zoo["images"], [str(one) for one in sorted(zoo.inputs.glob("photos/*/*.png"))]
+    images, names = (
+        zoo["images"],
+        [str(picture) for picture in sorted(zoo.inputs.glob("photos/*/*.png"))],
+    )
     export_int8(images, tmp_path / "int8")
     exact, found, exported = (
         label_texts(open_model(path, "classify", precision=precision), names)
         for path, precision in ((images, "auto"), (images, "int8"), (tmp_path / "int8", "auto"))
     )
-    assert [one.labels for one in exported] == [one.labels for one in found]
+    assert [result.labels for result in exported] == [result.labels for result in found]
     pairs = [(dict(a.labels), dict(b.labels)) for a, b in zip(exact, found, strict=True)]
     assert 0 < max(abs(a[label] - b[label]) for a, b in pairs for label in a) < 0.05
 

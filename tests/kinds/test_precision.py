@@ -90,8 +90,8 @@ def test_evaluation_scores_and_ensembles_compute_in_integers(model, int8):
     assert scored[1] != scored[0]
     joined = open_model(int8, ensemble=[model], precision="int8").translator
     assert isinstance(joined._model, Ensemble)
-    one = open_model(int8).translator.translate(LINES)
-    assert [t.text for t in joined.translate(LINES)] == [t.text for t in one]
+    alone = open_model(int8).translator.translate(LINES)
+    assert [t.text for t in joined.translate(LINES)] == [t.text for t in alone]
 
 
 def test_a_model_that_was_handed_over_keeps_its_weights(model):
@@ -243,7 +243,7 @@ def test_training_stores_the_share_of_lines_and_the_words(tmp_path, n_several, s
     recipe = make_recipe(
         {
             "data": {
-                "train": [{"source": str(one), "target": str(one)} for one in (text, too_long)],
+                "train": [{"source": str(file), "target": str(file)} for file in (text, too_long)],
                 "cache_directory": str(tmp_path),
             },
             "tokenizer": {"vocab_size": 300},

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.text.sentencepiece.conftest import LANGUAGES, trained
+from tests.text.sentencepiece.conftest import LANGUAGES, train_spm
 from tformer_cli.artifacts.config_file import SHORTLIST
 from tformer_cli.artifacts.model_directory import (
     load_model_directory,
@@ -38,33 +38,36 @@ def listed_model(model, tmp_path_factory):
     return path
 
 
-def found_by(path, **options):
-    return [one.hypotheses for one in translate_lines(path, LINES, device="cpu", **options)]
+def translate_by(path, **options):
+    return [
+        translation.hypotheses
+        for translation in translate_lines(path, LINES, device="cpu", **options)
+    ]
 
 
 @pytest.mark.parametrize("options", [{}, {"beam_size": 1}, {"precision": "int8"}], ids=repr)
 def test_a_models_own_shortlist_is_used_unless_switched_off(model, listed_model, options):
-    found = found_by(listed_model, **options)
-    assert found == found_by(model, shortlist=str(listed_model / SHORTLIST), **options)
-    assert found_by(listed_model, shortlist="none", **options) == found_by(model, **options)
-    assert found != found_by(model, **options)
+    found = translate_by(listed_model, **options)
+    assert found == translate_by(model, shortlist=str(listed_model / SHORTLIST), **options)
+    assert translate_by(listed_model, shortlist="none", **options) == translate_by(model, **options)
+    assert found != translate_by(model, **options)
 
 
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
 def test_translations_consist_of_listed_tokens_by_either_engine(listed_model, engine):
     opened = open_model(listed_model, device="cpu", engine=engine, n_best=3)
     assert opened.translator.engine().name == engine
-    for one in opened.translator.translate(LINES):
-        (sources,) = opened.directory.tokenizer.encode_batch([one.source])
+    for translation in opened.translator.translate(LINES):
+        (sources,) = opened.directory.tokenizer.encode_batch([translation.source])
         listed = opened.translator._shortlist.candidates([*sources, EOS_ID])
-        for hypothesis in one.hypotheses:
+        for hypothesis in translation.hypotheses:
             assert set(hypothesis.token_ids) <= set(listed)
-    assert found_by(listed_model, engine=engine)
+    assert translate_by(listed_model, engine=engine)
 
 
 def test_a_model_of_the_same_vocabulary_keeps_its_shortlist(listed_model, tmp_path):
     export_int8(listed_model, tmp_path / "int8")
-    assert found_by(tmp_path / "int8") == found_by(listed_model, precision="int8")
+    assert translate_by(tmp_path / "int8") == translate_by(listed_model, precision="int8")
     opened = open_model(listed_model, device="cpu", precision="float32")
     heads = select_heads(["cross.0.0"], head_layout(opened.directory.model))
     write_pruned(opened, heads, tmp_path / "pruned", LINES, [LINES])
@@ -144,7 +147,7 @@ def test_both_vocabularies_must_be_the_models(foreign, tmp_path):
         (copy / file.name).write_bytes(file.read_bytes())
     tokenizer = read_tokenizer(foreign)
     other = SentencePieceTokenizer.build(
-        trained(), None, [*tokenizer.source.vocabulary.pieces, "more"],
+        train_spm(), None, [*tokenizer.source.vocabulary.pieces, "more"],
         tokenizer.target.vocabulary.pieces, languages=LANGUAGES,
     )  # fmt: skip
     (copy / "tokenizer.json").write_text(other.to_json())

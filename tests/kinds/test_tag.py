@@ -45,10 +45,10 @@ def write(folder, name, pairs):
 def make(tmp_path_factory):
     """Makes recipes of a tiny tagger, with keys changed."""
     folder = tmp_path_factory.mktemp("tags")
-    write(folder, "train", [one for number, one in enumerate(SENTENCES) if number % 4])
+    write(folder, "train", [sentence for number, sentence in enumerate(SENTENCES) if number % 4])
     write(folder, "valid", SENTENCES[::4])
 
-    def made(**changes):
+    def build(**changes):
         train_set, valid = (
             [{"source": f"{name}.words", "target": f"{name}.tags"}] for name in ("train", "valid")
         )
@@ -68,7 +68,7 @@ def make(tmp_path_factory):
             values[table] = {**values[table], **keys}
         return make_recipe(values, "test")
 
-    return made
+    return build
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def tagger(run):
 
 
 def invoke(*arguments, stdin=None):
-    return CliRunner().invoke(app, [str(one) for one in arguments], input=stdin)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
 
 
 def test_a_run_learns_the_labels_of_words(run):
@@ -162,7 +162,7 @@ def test_every_word_of_a_long_line_gets_a_label(tagger):
     opened = open_model(tagger, "tag", device="cpu")
     text = " ".join(["the telephone calls him"] * 20)
     (tagged,) = tag_texts(opened, [text])
-    assert [one.word for one in tagged.words] == text.split()
+    assert [word.word for word in tagged.words] == text.split()
     assert tagged.n_parts > 1
     counts = ResultCounts()
     counts.add(tagged)
@@ -170,7 +170,8 @@ def test_every_word_of_a_long_line_gets_a_label(tagger):
     assert json.loads(tagged.line("jsonl"))["parts"] == tagged.n_parts
     longest = opened.config.longest_source
     assert all(
-        len(one.ids) <= longest for one in windows(opened.directory.tokenizer.source, text, longest)
+        len(window.ids) <= longest
+        for window in windows(opened.directory.tokenizer.source, text, longest)
     )
 
 
@@ -205,9 +206,9 @@ def test_kernels_and_torch_agree(tagger):
         pytest.skip("no compiled kernels")
     texts = [text for text, _ in SENTENCES[::5]]
     by_torch = tag_texts(replace(opened, compiled=None), texts)
-    for one, other in zip(tag_texts(opened, texts), by_torch, strict=True):
-        assert [word.label for word in one.words] == [word.label for word in other.words]
-        for a, b in zip(one.words, other.words, strict=True):
+    for ours, theirs in zip(tag_texts(opened, texts), by_torch, strict=True):
+        assert [word.label for word in ours.words] == [word.label for word in theirs.words]
+        for a, b in zip(ours.words, theirs.words, strict=True):
             assert a.probability == pytest.approx(b.probability, abs=1e-5)
 
 
@@ -228,14 +229,14 @@ def test_scores_are_those_of_a_table_worked_by_hand(tagger, tmp_path):
     # given PER PER VERB VERB DET NOUN OBJ, right PER OBJ VERB VERB DET OBJ OBJ: 5 of 7
     assert scores["words"] == 7
     assert scores["accuracy"] == pytest.approx(100 * 5 / 7)
-    by_label = {one["label"]: one for one in scores["labels"]}
+    by_label = {row["label"]: row for row in scores["labels"]}
     expected = {  # precision, recall, F1 = 2·P·R / (P + R), examples; nothing there is 0
         "DET": (100, 100, 100, 1), "NOUN": (0, 0, 0, 0), "OBJ": (100, 100 / 3, 50, 3),
         "PER": (50, 100, 200 / 3, 1), "VERB": (100, 100, 100, 2),
     }  # fmt: skip
     for label, numbers in expected.items():
-        one = by_label[label]
-        found = (one["precision"], one["recall"], one["f1"], one["examples"])
+        row = by_label[label]
+        found = (row["precision"], row["recall"], row["f1"], row["examples"])
         assert found == pytest.approx(numbers)
     assert scores["macro_f1"] == pytest.approx((100 + 0 + 50 + 200 / 3 + 100) / 5)
     # with itself as baseline nothing is by chance; 100 % of the other labels' words are "right"
@@ -265,12 +266,12 @@ def test_a_file_of_labels_that_does_not_fit_is_refused_by_its_line(
 def test_python_labels_words_and_shows_their_heads(tagger):
     loaded = load(tagger, device="cpu")
     first, second = loaded.tag(["anna sees the dog", ""])
-    assert [one.label for one in first.words] == ["PER", "VERB", "DET", "NOUN"]
+    assert [word.label for word in first.words] == ["PER", "VERB", "DET", "NOUN"]
     assert second.words == ()
     (record,) = loaded.heads(["anna sees the telephone"])
     assert record.target == "PER VERB DET NOUN"
     places = [gap.position for gap in record.gaps]
-    assert places == [n for n, one in enumerate(record.source_pieces) if one.startswith("▁")]
+    assert places == [n for n, piece in enumerate(record.source_pieces) if piece.startswith("▁")]
     with pytest.raises(ArtifactError, match=r"is a tagger.*; call its tag\(\), embed\(\) or heads"):
         loaded.classify(["x"])
 
@@ -279,8 +280,8 @@ def test_python_labels_words_and_shows_their_heads(tagger):
 def test_views_show_the_words(tagger, view):
     done = invoke(f"inspect-{view}", tagger, "bob calls the dog", "--format", "jsonl", "-q")
     record = json.loads(done.stdout)
-    assert [one["piece"] for one in record["gaps"]] == ["PER", "VERB", "DET", "NOUN"]
-    assert [one["piece"] for one in record["positions"]] == ["PER", "VERB", "DET", "NOUN"]
+    assert [gap["piece"] for gap in record["gaps"]] == ["PER", "VERB", "DET", "NOUN"]
+    assert [position["piece"] for position in record["positions"]] == ["PER", "VERB", "DET", "NOUN"]
 
 
 def test_the_walk_to_a_label_agrees_with_the_model(tagger):
@@ -345,8 +346,8 @@ def test_words_have_the_labels_of_transformers(tmp_path, kind):
         wanted = theirs(torch.tensor([encoding.ids])).logits[0].double().softmax(dim=1)
     best = [wanted[encoding.word_to_tokens(n)[0]].max(dim=0) for n in range(len(words))]
     by_torch = replace(opened, compiled=None)
-    for one in (opened, by_torch):
-        (tagged,) = tag_texts(one, [" ".join(words)])
+    for model in (opened, by_torch):
+        (tagged,) = tag_texts(model, [" ".join(words)])
         assert [word.label for word in tagged.words] == [names[int(top.indices)] for top in best]
         assert [word.probability for word in tagged.words] == pytest.approx(
             [float(top.values) for top in best], abs=1e-5

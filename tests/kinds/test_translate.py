@@ -58,8 +58,8 @@ def test_a_model_that_the_kernels_do_not_know_is_searched_by_torch_which_is_said
     said = [line for line in told if "torch" in line]
     expected = [f'{name} = "{value}"' for name, value in changes.items()]
     assert said == [
-        f"searching by torch, which is slower than the compiled kernels: they do not know {one}"
-        for one in expected
+        f"searching by torch, which is slower than the compiled kernels: they do not know {setting}"
+        for setting in expected
     ]
 
 

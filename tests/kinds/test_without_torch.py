@@ -82,7 +82,7 @@ def kernels():
         pytest.skip(f"no compiled kernels: {error}")
 
 
-def started(*arguments, text=""):
+def start(*arguments, text=""):
     """Runs a command in a process that ends when it asks for torch."""
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, *map(str, arguments)],
@@ -95,7 +95,7 @@ def started(*arguments, text=""):
 
 def without_torch(*arguments, text=""):
     """Runs a command in a process that has no torch; returns its output."""
-    done = started(*arguments, text=text)
+    done = start(*arguments, text=text)
     assert done.returncode == 0, (done.returncode, done.stderr)
     return done.stdout
 
@@ -194,7 +194,7 @@ def test_heads_of_a_line_are_shown_without_torch(model, options, tmp_path):
 
 @pytest.mark.parametrize("options", [["--mode", "live"], ["--weights", "norm"], ["--corpus"]])
 def test_what_is_more_of_heads_than_a_forced_pass_is_for_torch(model, options):
-    assert started("inspect-heads", model, LINES[1], *options).returncode == ASKED
+    assert start("inspect-heads", model, LINES[1], *options).returncode == ASKED
 
 
 def test_a_benchmark_and_the_process_it_measures_do_without_torch(model, tmp_path):
@@ -218,7 +218,7 @@ def test_a_benchmark_and_the_process_it_measures_do_without_torch(model, tmp_pat
 )
 def test_what_the_kernels_do_not_know_is_for_torch(model, options):
     text = "\n".join(LINES) + "\n"
-    assert started("translate", model, *options, text=text).returncode == ASKED
+    assert start("translate", model, *options, text=text).returncode == ASKED
     found = with_torch("translate", model, *options, text=text)
     assert found.count("\n") == len(LINES)
 

@@ -136,11 +136,13 @@ def test_attention_with_shared_keys_is_llamas_with_its_gradients(n_key_heads):
     ours = MultiHeadAttention(
         24, 4, 6, n_key_heads=n_key_heads, positions=RotaryPositions(64, 6), bias=False
     )
-    three = theirs.q_proj, theirs.k_proj, theirs.v_proj
-    for one in (*three, theirs.o_proj):
-        torch.nn.init.normal_(one.weight, std=0.3)
+    projections = theirs.q_proj, theirs.k_proj, theirs.v_proj
+    for projection in (*projections, theirs.o_proj):
+        torch.nn.init.normal_(projection.weight, std=0.3)
     with torch.no_grad():
-        ours.in_projection.weight.copy_(torch.cat([one.weight for one in three]))
+        ours.in_projection.weight.copy_(
+            torch.cat([projection.weight for projection in projections])
+        )
         ours.out_projection.weight.copy_(theirs.o_proj.weight)
     hidden, causal = random(2, 9, 24), causal_mask(9)
     added = torch.zeros(9, 9).masked_fill(~causal.visible, -torch.inf)[None, None]
@@ -150,7 +152,7 @@ def test_attention_with_shared_keys_is_llamas_with_its_gradients(n_key_heads):
     assert torch.allclose(found, expected, atol=1e-5)
     for result in (found, expected):
         (result * random(2, 9, 24)).sum().backward()
-    gradient = torch.cat([one.weight.grad for one in three])
+    gradient = torch.cat([projection.weight.grad for projection in projections])
     assert torch.allclose(ours.in_projection.weight.grad, gradient, rtol=1e-4, atol=1e-5)
     if 1 < n_key_heads < 4:  # groups are neighbors and not every n-th head
         rows = ours.in_projection.weight.data[24:36]
@@ -170,10 +172,10 @@ def test_t5s_attention_is_not_scaled_and_has_relative_positions():
     )
     ours = model.encoder.layers[0].self_attention
     with torch.no_grad():
-        for one in (theirs.q, theirs.k, theirs.v, theirs.o, theirs.relative_attention_bias):
-            one.weight.normal_(std=0.4)
+        for module in (theirs.q, theirs.k, theirs.v, theirs.o, theirs.relative_attention_bias):
+            module.weight.normal_(std=0.4)
         ours.in_projection.weight.copy_(
-            torch.cat([one.weight for one in (theirs.q, theirs.k, theirs.v)])
+            torch.cat([module.weight for module in (theirs.q, theirs.k, theirs.v)])
         )
         ours.out_projection.weight.copy_(theirs.o.weight)
         model.encoder_input.positions.table.copy_(theirs.relative_attention_bias.weight)

@@ -205,7 +205,7 @@ def test_vectors_may_have_length_one(sentences):
     model = encoder("none", unit_length=True)
     vectors = model(source, mask)
     hidden = model.encode(source, mask)
-    mean = torch.stack([row[one].mean(0) for row, one in zip(hidden, mask, strict=True)])
+    mean = torch.stack([row[kept].mean(0) for row, kept in zip(hidden, mask, strict=True)])
     assert torch.allclose(vectors, mean / mean.norm(dim=1, keepdim=True), atol=1e-6)
     first = model.pool(hidden, mask, "first")
     assert torch.equal(first, hidden[:, 0])

@@ -107,8 +107,8 @@ def test_rms_norms_are_those_of_llama_and_t5_with_their_gradients(name, size):
             norm.weight.copy_(random(24))
     hidden = size * random(3, 5, 24) + 0.3 * size
     expected = results(theirs, hidden)
-    for one, other in zip(results(ours, hidden), expected, strict=True):
-        assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
+    for result, wanted in zip(results(ours, hidden), expected, strict=True):
+        assert torch.allclose(result, wanted, rtol=1e-4, atol=1e-6)
     wrong = make_norm("rms", 24, 1e-5, bias=True)
     wrong.weight = ours.weight
     assert torch.allclose(wrong(hidden), expected[0], atol=1e-3) == (size == 1.0)

@@ -9,7 +9,7 @@ from torch import nn
 from tests.oracles.vit import SIZE, config, linked, ours, vit
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import OneDnnProducts
-from tformer_cli.model.patches import augmented, patches_of
+from tformer_cli.model.patches import augment_images, patches_of
 from tformer_cli.model.weight_shapes import parameter_count, parameter_shapes
 from tformer_cli.search.encoding import label_probabilities
 
@@ -141,7 +141,7 @@ def test_an_image_has_the_same_bits_alone_and_in_any_batch(changes, one_thread):
 def test_images_are_moved_and_mirrored_while_training_alone():
     pixels = torch.arange(2 * 4 * 3).view(1, 2, 4, 3).expand(400, -1, -1, -1)
     torch.manual_seed(1)
-    found = augmented(pixels, 1, flips=True)
+    found = augment_images(pixels, 1, flips=True)
     kinds = {tuple(image.flatten().tolist()) for image in found}
     assert len(kinds) == 3 * 3 * 2
     assert tuple(pixels[0].flatten().tolist()) in kinds
@@ -149,8 +149,8 @@ def test_images_are_moved_and_mirrored_while_training_alone():
     assert tuple(down.flatten().tolist()) in kinds
     assert tuple(pixels[0].flip(2).flatten().tolist()) in kinds
     torch.manual_seed(1)
-    assert torch.equal(augmented(pixels, 1, flips=True), found)
-    assert torch.equal(augmented(pixels, 0, flips=False), pixels)
+    assert torch.equal(augment_images(pixels, 1, flips=True), found)
+    assert torch.equal(augment_images(pixels, 0, flips=False), pixels)
     model = Classifier(config(image_shift=2), 260)
     source = torch.randint(4, 260, (3, N_IDS))
     assert not torch.equal(model.encoder_input.images(source), model.encoder_input.images(source))

@@ -64,8 +64,8 @@ def test_they_are_those_of_llama_and_gpt_neox():
     found = [ours.turned(heads, slice(0, 300)) for heads in (query, key)]
     for theirs in (llama, neox):
         expected = theirs.apply_rotary_pos_emb(query, key, cosine, sine)
-        for one, other in zip(found, expected, strict=True):
-            assert torch.allclose(one, other, atol=1e-4)  # their late angles are float32
+        for turned, wanted in zip(found, expected, strict=True):
+            assert torch.allclose(turned, wanted, atol=1e-4)  # their late angles are float32
 
 
 def test_scores_of_turned_arrows_depend_on_the_offset_alone():
@@ -160,8 +160,8 @@ def test_linear_biases_fall_alike_on_both_sides_and_softmax_as_mpts_where_it_is_
     assert torch.equal(bias.diagonal(dim1=1, dim2=2), torch.zeros(6, 9))
     hidden = ~torch.ones(9, 9).tril().bool()
     found, expected = (
-        (scores + one).masked_fill(hidden, -math.inf).softmax(-1)
-        for one in (bias, mpt.build_mpt_alibi_tensor(6, 9))
+        (scores + biases).masked_fill(hidden, -math.inf).softmax(-1)
+        for biases in (bias, mpt.build_mpt_alibi_tensor(6, 9))
     )
     assert torch.allclose(found, expected, atol=1e-6)
 

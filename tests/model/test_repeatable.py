@@ -70,16 +70,16 @@ def test_a_sentence_attends(threads, n_heads, width, attention, n_queries, n_key
     mask = torch.rand(9, 1, 1, n_keys) > 0.3
     mask[..., 0] = True
 
-    def attended(chosen):
+    def attend(chosen):
         key, value = room[:, chosen].clone()[..., :n_keys, :]
         return by_sentence(attention, query[chosen].clone(), key, value, mask[chosen])
 
-    together = attended(slice(None))
+    together = attend(slice(None))
     assert close(together, plain_attention(query, *room[..., :n_keys, :], mask))
     for first in range(9):
         for n_sentences in (1, 2, 3):
             chosen = slice(first, first + n_sentences)
-            assert torch.equal(attended(chosen), together[chosen])
+            assert torch.equal(attend(chosen), together[chosen])
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "swish"])

@@ -17,8 +17,8 @@ def weights_of(similarity, query, key):
     return attention_weights(query, key, bias=bias, scale=similarity.scale)
 
 
-def close(one, other):
-    return torch.allclose(one, other, atol=1e-6)
+def close(values, expected):
+    return torch.allclose(values, expected, atol=1e-6)
 
 
 def test_distances_are_those_of_cdist_halved_and_divided_by_the_root():
@@ -41,9 +41,12 @@ def test_cosines_are_those_of_swin_transformer_v2():
         parameter.normal_()
     theirs.logit_scale.copy_(torch.tensor([0.3, 2.0, 5.0])[:, None, None])  # the last is clamped
     theirs.continuous_position_bias_mlp[-1].weight.zero_()  # a bias that is the same everywhere
-    three = theirs.query, theirs.key, theirs.value
-    ours.in_projection.weight.copy_(torch.cat([one.weight for one in three]))
-    biases = [torch.zeros(12) if one.bias is None else one.bias for one in three]
+    projections = theirs.query, theirs.key, theirs.value
+    ours.in_projection.weight.copy_(torch.cat([projection.weight for projection in projections]))
+    biases = [
+        torch.zeros(12) if projection.bias is None else projection.bias
+        for projection in projections
+    ]
     ours.in_projection.bias.copy_(torch.cat(biases))
     ours.out_projection.weight.copy_(torch.eye(12))
     ours.out_projection.bias.zero_()

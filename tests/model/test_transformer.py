@@ -121,7 +121,7 @@ def their_hidden(theirs, model, source, source_mask, target):
 
 
 @pytest.mark.parametrize(
-    "changes", [one for one in VARIANTS if one.get("positions") != "rotary"], ids=str
+    "changes", [variant for variant in VARIANTS if variant.get("positions") != "rotary"], ids=str
 )
 @torch.no_grad()
 def test_logits_equal_the_formulas(changes, sentences):
@@ -176,7 +176,9 @@ def test_decoding_with_the_cache_equals_decoding_in_full(changes, sentences):
         assert torch.allclose(logits, full[:, position], atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [one for one in VARIANTS if "decoder_cell" not in one], ids=str)
+@pytest.mark.parametrize(
+    "changes", [variant for variant in VARIANTS if "decoder_cell" not in variant], ids=str
+)
 @torch.inference_mode()
 def test_it_does_to_the_last_bit_where_there_is_no_recurrence(changes, sentences):
     source, source_mask, target = sentences

@@ -46,7 +46,7 @@ def model(tokenizer):
 
 
 @pytest.fixture(params=ENGINES)
-def translated(request, model, tokenizer):
+def translate(request, model, tokenizer):
     def translate(demands=(), banned=(), **settings):
         config = DecodingConfig(**{"beam_size": 4, "max_length": 14} | settings)
         engine = ENGINES["torch" if config.sampling else request.param]
@@ -56,26 +56,26 @@ def translated(request, model, tokenizer):
     return translate
 
 
-def test_a_phrase_is_banned_however_it_is_cut(translated, tokenizer):
-    (free,) = translated()
+def test_a_phrase_is_banned_however_it_is_cut(translate, tokenizer):
+    (free,) = translate()
     assert free.text == WRITTEN
     assert len(free.hypotheses[0].token_ids) > len(tokenizer.target.encode(WRITTEN))
     for beam_size in (1, 4):
-        (found,) = translated(banned=["man"], beam_size=beam_size)
+        (found,) = translate(banned=["man"], beam_size=beam_size)
         assert not holds(found.text, "man")
         assert not found.unsatisfied
         assert found.text.startswith("A ")
         assert found.text.endswith(" sleeps")
 
 
-def test_a_phrase_that_is_not_written_costs_and_changes_nothing(translated):
-    assert translated(banned=["ma", "an", "sleep", "Man"], n_best=3) == translated(n_best=3)
+def test_a_phrase_that_is_not_written_costs_and_changes_nothing(translate):
+    assert translate(banned=["ma", "an", "sleep", "Man"], n_best=3) == translate(n_best=3)
 
 
-def test_the_best_hypothesis_is_the_best_of_many(translated):
+def test_the_best_hypothesis_is_the_best_of_many(translate):
     for banned in (["man"], ["dog"], ["man", "dog"]):
-        (one,), (many,) = (translated(banned=banned, n_best=n) for n in (1, 4))
-        assert many.hypotheses[0] == one.hypotheses[0]
+        (best,), (many,) = (translate(banned=banned, n_best=n) for n in (1, 4))
+        assert many.hypotheses[0] == best.hypotheses[0]
         texts = [hypothesis.text for hypothesis in many.hypotheses]
         assert len(texts) > 1
         assert not any(holds(text, phrase) for text in texts for phrase in banned)
@@ -83,24 +83,24 @@ def test_the_best_hypothesis_is_the_best_of_many(translated):
         assert scores == sorted(scores, reverse=True)
 
 
-def test_bans_of_a_line_and_of_all_lines_are_alike(translated):
-    found = translated(
+def test_bans_of_a_line_and_of_all_lines_are_alike(translate):
+    found = translate(
         [LineConstraints(banned=("man",)), LineConstraints(banned=("sleeps",))], banned=["A man"]
     )
     for translation, banned in zip(found, (["man"], ["sleeps", "A man"]), strict=True):
         assert not any(holds(translation.text, phrase) for phrase in banned)
 
 
-def test_samples_are_drawn_until_they_hold_nothing_banned(translated):
+def test_samples_are_drawn_until_they_hold_nothing_banned(translate):
     settings = {"sampling": True, "n_best": 8, "temperature": 0.4}
-    ((free,), (found,)) = (translated(banned=banned, **settings) for banned in ([], ["man"]))
+    ((free,), (found,)) = (translate(banned=banned, **settings) for banned in ([], ["man"]))
     pairs = zip(free.hypotheses, found.hypotheses, strict=True)
     assert any(holds(old.text, "man") for old, _ in pairs)
     assert not any(holds(new.text, "man") for new in found.hypotheses)
     assert all(new == old for old, new in pairs if not holds(old.text, "man"))
 
 
-def test_what_cannot_be_avoided_is_said(translated):
-    (found,) = translated([LineConstraints(target_prefix="A man ")], banned=["man"])
+def test_what_cannot_be_avoided_is_said(translate):
+    (found,) = translate([LineConstraints(target_prefix="A man ")], banned=["man"])
     assert found.text.startswith("A man ")
     assert found.unsatisfied == ("man",)

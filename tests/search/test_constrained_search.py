@@ -14,7 +14,7 @@ import torch
 
 from tests.models import build, tokenizer_of
 from tests.phrases import cut_phrases, stands_in
-from tests.text.sentencepiece.conftest import SPECIAL, trained
+from tests.text.sentencepiece.conftest import SPECIAL, train_spm
 from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
@@ -77,13 +77,14 @@ def check_kept(translator, dice, n):
     sources = sources_of(dice, n)
     free = translator.translate(sources)
     demands = [
-        LineConstraints(required=cut_phrases(dice, one.text, dice.randint(1, 4))) for one in free
+        LineConstraints(required=cut_phrases(dice, translation.text, dice.randint(1, 4)))
+        for translation in free
     ]
     assert translator.translate(sources, demands=demands) == free
-    for found, one, asked in zip(
+    for found, expected, asked in zip(
         of_several(translator).translate(sources, demands=demands), free, demands, strict=True
     ):
-        assert found.hypotheses[0].token_ids == one.hypotheses[0].token_ids
+        assert found.hypotheses[0].token_ids == expected.hypotheses[0].token_ids
         check_list(found, asked.required, translator.config)
 
 
@@ -93,21 +94,21 @@ def check_never_worse(translator, dice, n):
     lists = of_several(translator).translate(sources)
     demands = [
         LineConstraints(
-            required=cut_phrases(dice, dice.choice(one.hypotheses).text, dice.randint(1, 3))
+            required=cut_phrases(dice, dice.choice(translation.hypotheses).text, dice.randint(1, 3))
         )
-        for one in lists
+        for translation in lists
     ]
     found = translator.translate(sources, demands=demands)
     several = of_several(translator).translate(sources, demands=demands)
-    for one, other, free, asked in zip(found, several, lists, demands, strict=True):
-        missing = [phrase for phrase in asked.required if not stands_in(one.text, phrase)]
-        assert list(one.unsatisfied) == missing
-        assert other.hypotheses[0].token_ids == one.hypotheses[0].token_ids
+    for translation, other, free, asked in zip(found, several, lists, demands, strict=True):
+        missing = [phrase for phrase in asked.required if not stands_in(translation.text, phrase)]
+        assert list(translation.unsatisfied) == missing
+        assert other.hypotheses[0].token_ids == translation.hypotheses[0].token_ids
         if free.n_parts == 1:  # of several parts a list has but some of the combinations
             assert not missing
             scores = [row.score for row in free.hypotheses if meets(row.text, asked.required)]
             if translator.config.risk == "none":
-                assert one.hypotheses[0].score >= max(scores) - 1e-4
+                assert translation.hypotheses[0].score >= max(scores) - 1e-4
             check_list(other, asked.required, translator.config)
 
 
@@ -118,9 +119,9 @@ def of_several(translator):
 def check_list(found, required, config):
     assert meets(found.text, required)
     if found.n_parts == 1:
-        assert all(meets(one.text, required) for one in found.hypotheses)
+        assert all(meets(hypothesis.text, required) for hypothesis in found.hypotheses)
     if config.risk == "none":
-        scores = [one.score for one in found.hypotheses]
+        scores = [hypothesis.score for hypothesis in found.hypotheses]
         assert scores == sorted(scores, reverse=True)
 
 
@@ -177,8 +178,8 @@ def test_other_searches_keep_phrases(kernels, check, settings):
 )
 @pytest.mark.parametrize("check", CHECKS)
 def test_pieces_of_imported_models_keep_phrases(kernels, check, settings):
-    spm = trained(**settings)
-    pieces = [*SPECIAL, *(one for one in read_spm(spm, "x.spm").pieces if one not in SPECIAL)]
+    spm = train_spm(**settings)
+    pieces = [*SPECIAL, *(piece for piece in read_spm(spm, "x.spm").pieces if piece not in SPECIAL)]
     tokenizer = SentencePieceTokenizer.build(spm, None, pieces, languages=Languages())
     check(translator_of(tokenizer, 5), random.Random(8), 5)
 
@@ -199,21 +200,24 @@ SENTENCES = ["le chat a dormi |", "vieille maison |", "(rouge) neuf"]
 
 def score_of(translations):
     """The score of a line whose sentences are translated so."""
-    found = [one.hypotheses[0] for one in translations]
-    n_tokens = sum(len(one.token_ids) + 1 for one in found)
-    return sum(one.log_probability for one in found) / length_penalty(n_tokens, 0.6)
+    best = [translation.hypotheses[0] for translation in translations]
+    n_tokens = sum(len(hypothesis.token_ids) + 1 for hypothesis in best)
+    return sum(hypothesis.log_probability for hypothesis in best) / length_penalty(n_tokens, 0.6)
 
 
 def test_any_sentence_of_a_line_may_hold_a_phrase(kernels):
     translator, line = translator_of(tokenizer_of(lines_of(5), 400), 5), " ".join(SENTENCES)
     (free,), alone = translator.translate([line]), translator.translate(SENTENCES)
-    assert free.text == " ".join(one.text for one in alone)
+    assert free.text == " ".join(translation.text for translation in alone)
     crossing = f"{alone[0].text.split()[-1]} {alone[1].text.split()[0]}"
-    for phrases in (crossing,), *(cut_phrases(random.Random(3), one.text, 3) for one in alone):
+    for phrases in (
+        (crossing,),
+        *(cut_phrases(random.Random(3), translation.text, 3) for translation in alone),
+    ):
         demands = [LineConstraints(required=phrases)]
         assert translator.translate([line], demands=demands) == [free]
         several = of_several(translator).translate([line], demands=demands)[0]
-        assert all(meets(one.text, phrases) for one in several.hypotheses)
+        assert all(meets(hypothesis.text, phrases) for hypothesis in several.hypotheses)
 
 
 def test_a_phrase_goes_where_it_costs_a_line_least(kernels):
@@ -227,7 +231,7 @@ def test_a_phrase_goes_where_it_costs_a_line_least(kernels):
     assert found.hypotheses[0].score == pytest.approx(max(map(score_of, ways)))
     # Sentences may be searched in any batches
     (prepared,) = translator.prepare([line], demands=demands)
-    parts = [translator.search([one])[0] for one in prepared.sentences]
+    parts = [translator.search([sentence])[0] for sentence in prepared.sentences]
     assert translator.finish(prepared, parts) == found
 
 

@@ -82,7 +82,9 @@ def test_characters_join_as_unicode_says():
         if joins(*pair) != is_inside(pair, 1)
     }
     # To Unicode marks of repetition are no ideographs, and numerals of traders are
-    rest = {one for one in differ if not one.startswith(("IDEOGRAPHIC", "HANGZHOU"))}
+    rest = {
+        character for character in differ if not character.startswith(("IDEOGRAPHIC", "HANGZHOU"))
+    }
     assert rest <= {"TANGUT ITERATION MARK", "NUSHU ITERATION MARK"}
 
 
@@ -172,7 +174,7 @@ def exhaustive(model, sentence, config, is_allowed, total=math.fsum):
     return sorted(ranked, reverse=True)
 
 
-def penalised(steps, tokens):
+def penalize(steps, tokens):
     said = [token in tokens[:i] for i, token in enumerate([*tokens, EOS_ID])]
     return math.fsum(
         step * (1.5 if again else 1.0) for step, again in zip(steps, said, strict=True)
@@ -193,7 +195,7 @@ CASES = {
         lambda tokens: len(set(tokens)) == len(tokens),
         math.fsum,
     ),
-    "repetition": ({"repetition_penalty": 1.5}, lambda tokens: True, penalised),
+    "repetition": ({"repetition_penalty": 1.5}, lambda tokens: True, penalize),
     "prefix": ({"prefixes": [(5, 4)] * 2}, lambda tokens: tokens[:2] == (5, 4), math.fsum),
 }
 

@@ -136,10 +136,10 @@ def test_a_run_repeated_four_times_is_noticed(tokens, expected):
     ],
 )
 def test_every_sign_has_its_flag(found, source, flags):
-    assert flags_of(found, translated(found, source)) == flags
+    assert flags_of(found, translate(found, source)) == flags
 
 
-def translated(found, source_ids, source="", unseen=()):
+def translate(found, source_ids, source="", unseen=()):
     return Translation(0, source, (found,), tuple(source_ids), 1, False, unseen=unseen)
 
 
@@ -155,10 +155,10 @@ def translated(found, source_ids, source="", unseen=()):
 )
 def test_a_dropped_sentence_is_flagged(text, n_tokens, is_flagged):
     found = replace(hypothesis(range(n_tokens)), text=text)
-    flags = flags_of(found, translated(found, range(20), "One. Two. Three. Four."))
+    flags = flags_of(found, translate(found, range(20), "One. Two. Three. Four."))
     assert ("dropped" in flags) is is_flagged
 
 
 def test_unseen_words_are_flagged():
     found = hypothesis([5, 6, 7])
-    assert flags_of(found, translated(found, [1, 2, 3], "Hello", ("Hello",))) == ["unseen"]
+    assert flags_of(found, translate(found, [1, 2, 3], "Hello", ("Hello",))) == ["unseen"]

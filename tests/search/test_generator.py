@@ -48,8 +48,8 @@ def make(directory):
 def test_a_text_does_not_depend_on_its_neighbors(make, settings):
     generator = make(**settings)
     together = generator.generate(PROMPTS)
-    assert [one.index for one in together] == list(range(6))
-    assert [one.prompt for one in together] == PROMPTS
+    assert [generation.index for generation in together] == list(range(6))
+    assert [generation.prompt for generation in together] == PROMPTS
     for number, prompt in enumerate(PROMPTS):
         assert generator.generate([prompt], [number]) == [together[number]]
 
@@ -58,7 +58,7 @@ def test_a_text_does_not_depend_on_its_neighbors(make, settings):
 def test_log_probabilities_are_the_models(make, directory, target_bos):
     begin = (BOS_ID,) if target_bos else ()
     found = make(target_bos=target_bos, min_length=2).generate(PROMPTS)
-    texts = [one.texts[0] for one in found]
+    texts = [generation.texts[0] for generation in found]
     assert not all(text.is_finished for text in texts)
     for prompt, text in zip(PROMPTS, texts, strict=True):
         read = (*begin, *directory.tokenizer.target.encode(prompt)) or (BOS_ID,)
@@ -72,21 +72,21 @@ def test_log_probabilities_are_the_models(make, directory, target_bos):
 
 
 def test_seeds_and_numbers_decide_what_is_drawn(make):
-    texts = [one.texts[0].text for one in make().generate(["A"] * 4)]
+    texts = [generation.texts[0].text for generation in make().generate(["A"] * 4)]
     assert len(set(texts)) == 4
-    assert texts == [one.texts[0].text for one in make().generate(["A"] * 4)]
-    assert texts != [one.texts[0].text for one in make(seed=2).generate(["A"] * 4)]
+    assert texts == [generation.texts[0].text for generation in make().generate(["A"] * 4)]
+    assert texts != [generation.texts[0].text for generation in make(seed=2).generate(["A"] * 4)]
 
 
 def test_a_text_ends_before_what_stops_it(make):
     whole = make(max_length=30).generate(["A"])[0].texts[0]
     stop = whole.text[9:11]
-    (one,) = make(max_length=30, stops=["never there", stop]).generate(["A"])[0].texts
-    assert one.text == whole.text[: whole.text.index(stop)]
-    assert not one.is_finished
-    assert len(one.token_ids) < len(whole.token_ids)
-    assert one.token_ids == whole.token_ids[: len(one.token_ids)]
-    assert one.log_probability > whole.log_probability
+    (text,) = make(max_length=30, stops=["never there", stop]).generate(["A"])[0].texts
+    assert text.text == whole.text[: whole.text.index(stop)]
+    assert not text.is_finished
+    assert len(text.token_ids) < len(whole.token_ids)
+    assert text.token_ids == whole.token_ids[: len(text.token_ids)]
+    assert text.log_probability > whole.log_probability
     with pytest.raises(UsageError, match="--stop: is empty"):
         make(stops=[""])
 
@@ -94,36 +94,41 @@ def test_a_text_ends_before_what_stops_it(make):
 @pytest.mark.parametrize("stops", [(), ("x", "is not there"), None])
 def test_a_text_is_told_while_it_is_written(make, stops):
     whole = make(max_length=30).generate(["A"])[0].texts[0].text
-    late = next(one for one in whole[7:] if one.isascii() and one not in whole[:7])
+    late = next(
+        character for character in whole[7:] if character.isascii() and character not in whole[:7]
+    )
     stops = (late,) if stops is None else stops
     told = []
-    (one,) = make(max_length=30, stops=stops).generate(["A"], on_text=told.append)
+    (generation,) = make(max_length=30, stops=stops).generate(["A"], on_text=told.append)
     assert len(told) > 2
-    assert "".join(told) == one.texts[0].text
-    assert one.texts[0].text == make(max_length=30, stops=stops).generate(["A"])[0].texts[0].text
+    assert "".join(told) == generation.texts[0].text
+    assert (
+        generation.texts[0].text
+        == make(max_length=30, stops=stops).generate(["A"])[0].texts[0].text
+    )
 
 
 def test_lengths_count_what_follows_the_prompt(make):
     found = make(min_length=5, max_length=5).generate(PROMPTS)
-    assert {len(one.texts[0].token_ids) for one in found} == {5}
+    assert {len(generation.texts[0].token_ids) for generation in found} == {5}
     # as many as the model has positions for: a prompt leaves room for the fewest, or they are
     # refused
     found = make(min_length=38, max_length=40, sampling=False).generate(["", "the street"])
-    assert [one.is_truncated for one in found] == [False, True]
-    assert all(38 <= len(one.texts[0].token_ids) <= 39 for one in found)
+    assert [generation.is_truncated for generation in found] == [False, True]
+    assert all(38 <= len(generation.texts[0].token_ids) <= 39 for generation in found)
     with pytest.raises(UsageError, match=r"--min-length 40 asks for 40 .* 40 positions .* 39"):
         make(min_length=40, max_length=40)
 
 
 def test_of_a_long_prompt_the_end_is_read(make, directory):
     long = "A man sleeps. " * 30
-    (one,) = make().generate([long])
-    assert one.is_truncated
-    assert one.prompt == long
+    (generation,) = make().generate([long])
+    assert generation.is_truncated
+    assert generation.prompt == long
     ids = directory.tokenizer.target.encode(long)
     read = (BOS_ID, *ids[len(ids) - 31 :])
-    expected = by_hand(directory.model, read, one.texts[0].token_ids)
-    assert one.texts[0].log_probability >= expected - 1e-4
+    expected = by_hand(directory.model, read, generation.texts[0].token_ids)
+    assert generation.texts[0].log_probability >= expected - 1e-4
     assert math.isfinite(expected)
 
 
@@ -132,9 +137,9 @@ def test_blank_prompts_of_a_stream_stay_blank(make):
     for n_lines in (1, 2, 10):
         buffers = list(make().stream(iter(lines), n_lines))
         assert [len(buffer) for buffer in buffers] == {1: [1] * 5, 2: [2, 2, 1], 10: [5]}[n_lines]
-        found = [one for buffer in buffers for one in buffer]
-        assert [one.index for one in found] == list(range(5))
-        assert [one.texts[0].text for one in found[1:3]] == ["", ""]
+        found = [generation for buffer in buffers for generation in buffer]
+        assert [generation.index for generation in found] == list(range(5))
+        assert [generation.texts[0].text for generation in found[1:3]] == ["", ""]
         assert [found[0], found[3], found[4]] == make().generate(
             ["A man", "the street", "A"], [0, 3, 4]
         )

@@ -41,7 +41,7 @@ def by_hand(model, prompt, continuation):
     return steps.gather(1, wanted.unsqueeze(1)).sum().item()
 
 
-def continued(model, prompts, **settings):
+def continue_prompts(model, prompts, **settings):
     config = DecodingConfig(max_length_ratio=FOREVER, **settings)
     searcher = Searcher(PromptedModel(model), [TorchEngine("cpu")])
     sentences = [Sentence(tokens=prompt, key=number) for number, prompt in enumerate(prompts)]
@@ -60,17 +60,19 @@ def continued(model, prompts, **settings):
     ids=str,
 )
 def test_log_probabilities_are_those_of_the_continuation(model, settings):
-    found = continued(model, PROMPTS, max_length=8, **settings)
+    found = continue_prompts(model, PROMPTS, max_length=8, **settings)
     for prompt, hypotheses in zip(PROMPTS, found, strict=True):
         assert len(hypotheses) == settings.get("n_best", 1)
-        for one in hypotheses:
-            expected = by_hand(model, prompt, one.token_ids)
-            assert one.log_probability == pytest.approx(expected, abs=1e-4)
-            assert len(one.token_log_probabilities) == len(one.token_ids) + 1
+        for hypothesis in hypotheses:
+            expected = by_hand(model, prompt, hypothesis.token_ids)
+            assert hypothesis.log_probability == pytest.approx(expected, abs=1e-4)
+            assert len(hypothesis.token_log_probabilities) == len(hypothesis.token_ids) + 1
 
 
 def test_greedy_search_takes_the_most_probable_token(model):
-    for prompt, (found,) in zip(PROMPTS, continued(model, PROMPTS, beam_size=1, max_length=9)):
+    for prompt, (found,) in zip(
+        PROMPTS, continue_prompts(model, PROMPTS, beam_size=1, max_length=9)
+    ):
         text = list(prompt)
         for _ in range(9):
             best = int(log_probabilities(model, text)[-1, EOS_ID:].argmax()) + EOS_ID
@@ -82,7 +84,7 @@ def test_greedy_search_takes_the_most_probable_token(model):
 
 @pytest.mark.parametrize("settings", [{"beam_size": 3}, {"sampling": True}])
 def test_a_prompt_alone_is_continued_as_beside_others(model, settings):
-    together = continued(model, PROMPTS, max_length=8, **settings)
+    together = continue_prompts(model, PROMPTS, max_length=8, **settings)
     config = DecodingConfig(max_length_ratio=FOREVER, max_length=8, **settings)
     searcher = Searcher(PromptedModel(model), [TorchEngine("cpu")])
     for number, prompt in enumerate(PROMPTS):
@@ -102,15 +104,17 @@ def test_tokens_are_told_as_they_are_chosen(model):
 
 def test_prompts_of_many_lengths_are_continued_within_the_positions_left(model):
     prompts = [(2, 5), tuple(range(4, 26)), (2, 5, 6), (2,) * 39]
-    found = continued(model, prompts, beam_size=2, max_length=30, min_length=30)
-    for prompt, (one,) in zip(prompts, found, strict=True):
-        assert len(one.token_ids) == min(30, 40 - len(prompt))
-        assert [[one]] == continued(model, [prompt], beam_size=2, max_length=30, min_length=30)
+    found = continue_prompts(model, prompts, beam_size=2, max_length=30, min_length=30)
+    for prompt, (hypothesis,) in zip(prompts, found, strict=True):
+        assert len(hypothesis.token_ids) == min(30, 40 - len(prompt))
+        assert [[hypothesis]] == continue_prompts(
+            model, [prompt], beam_size=2, max_length=30, min_length=30
+        )
 
 
 def test_a_prompt_that_leaves_no_room_is_refused(model):
     with pytest.raises(ValueError, match="at most 39 tokens, but has 40"):
-        continued(model, [(2,) * 40])
+        continue_prompts(model, [(2,) * 40])
 
 
 def test_a_batch_of_prompts_of_two_lengths_is_refused(model):

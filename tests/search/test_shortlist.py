@@ -14,7 +14,7 @@ from tformer_cli.search.beam_search import beam_search
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import DecodingModel, Sentence, Shortlist
 from tformer_cli.search.models import Ensemble
-from tformer_cli.search.pooled import LabelHead, TokenHead, pooled
+from tformer_cli.search.pooled import LabelHead, TokenHead, pool_states
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
@@ -28,8 +28,8 @@ def make_shortlist(n_sources=40, n_targets=40, first=6):
 
 def with_candidates(sources, shortlist):
     return [
-        Sentence(tokens=tuple(one), candidates=shortlist.candidates([*one, EOS_ID]))
-        for one in sources
+        Sentence(tokens=tuple(source), candidates=shortlist.candidates([*source, EOS_ID]))
+        for source in sources
     ]
 
 
@@ -63,23 +63,23 @@ def test_translations_are_of_the_candidates_and_probabilities_among_them(setting
     for sentence, hypotheses in zip(sentences, found, strict=True):
         source = torch.tensor([[*sentence.tokens, EOS_ID]])
         assert hypotheses
-        for one in hypotheses:
-            assert set(one.token_ids) <= set(sentence.candidates)
-            target = torch.tensor([[BOS_ID, *one.token_ids]])
+        for hypothesis in hypotheses:
+            assert set(hypothesis.token_ids) <= set(sentence.candidates)
+            target = torch.tensor([[BOS_ID, *hypothesis.token_ids]])
             logits = model(source, torch.ones_like(source, dtype=torch.bool), target)[0]
             steps = logits[:, list(sentence.candidates)].log_softmax(dim=1)
-            places = [sentence.candidates.index(token) for token in (*one.token_ids, EOS_ID)]
+            places = [sentence.candidates.index(token) for token in (*hypothesis.token_ids, EOS_ID)]
             expected = [step[place].item() for step, place in zip(steps, places, strict=True)]
-            assert one.token_log_probabilities == pytest.approx(expected, abs=1e-4)
+            assert hypothesis.token_log_probabilities == pytest.approx(expected, abs=1e-4)
 
 
 def test_all_tokens_as_candidates_change_nothing():
     search = TorchEngine(torch.device("cpu")).prepare(make_model())
     sources = make_sources(4)
-    everything = [Sentence(tokens=tuple(one), candidates=tuple(range(40))) for one in sources]
+    everything = [Sentence(tokens=tuple(source), candidates=tuple(range(40))) for source in sources]
     for beam_size in (1, 3):
         config = DecodingConfig(beam_size=beam_size, max_length_ratio=0.3)
-        plain = [Sentence(tokens=tuple(one)) for one in sources]
+        plain = [Sentence(tokens=tuple(source)) for source in sources]
         assert search.search(everything, config, print) == search.search(plain, config, print)
 
 
@@ -99,14 +99,14 @@ def test_vectors_are_those_of_the_model(pooling, unit_length):
     expected = model.pool(HIDDEN.unsqueeze(0), MASK)
     if unit_length:
         expected = torch.nn.functional.normalize(expected, dim=1)
-    found = pooled(HIDDEN.numpy(), pooling, unit_length=unit_length)
+    found = pool_states(HIDDEN.numpy(), pooling, unit_length=unit_length)
     np.testing.assert_allclose(found, expected[0].numpy(), atol=1e-6)
-    assert not pooled(np.zeros((3, 4), np.float32), pooling, unit_length=unit_length).any()
+    assert not pool_states(np.zeros((3, 4), np.float32), pooling, unit_length=unit_length).any()
 
 
 def test_a_pooling_of_images_is_refused():
     with pytest.raises(ValueError, match="first-and-mean is not of texts"):
-        pooled(HIDDEN.numpy(), "first-and-mean")
+        pool_states(HIDDEN.numpy(), "first-and-mean")
 
 
 @pytest.mark.parametrize("pooler", ["none", "tanh", "relu"])
@@ -141,7 +141,7 @@ def test_tokens_are_as_probable_as_to_the_model(activation, changes):
         # large, so that an exponential that overflows would be seen
         rows = HIDDEN * torch.tensor([0.1, 1.0, 1.0, 10.0, 50.0, 100.0, 1.0]).unsqueeze(1)
         expected = model.project(model.transformed(rows)).double().log_softmax(1)
-    head = TokenHead(config, {name: one.numpy() for name, one in model.state_dict().items()})
+    head = TokenHead(config, {name: weight.numpy() for name, weight in model.state_dict().items()})
     for row, wanted in zip(rows.numpy(), expected, strict=True):
         np.testing.assert_allclose(head.log_probabilities(row), wanted.numpy(), atol=1e-4)
         never = [0, int(wanted.argmax())]
@@ -202,9 +202,9 @@ def test_a_model_with_itself_is_the_model(random_model, batch):
     alone = beam_search(random_model, *sources, config)
     for space in ("probability", "log"):
         together = beam_search(Ensemble([random_model] * 2, None, space), *sources, config)
-        for one, other in zip(alone, together, strict=True):
-            assert [h.token_ids for h in one] == [h.token_ids for h in other]
-            assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-4)
+        for ours, theirs in zip(alone, together, strict=True):
+            assert [h.token_ids for h in ours] == [h.token_ids for h in theirs]
+            assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-4)
 
 
 @pytest.mark.parametrize(

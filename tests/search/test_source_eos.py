@@ -61,7 +61,9 @@ def test_scored(model):
     searcher = Searcher(model, [TorchEngine("cpu")])
     found = searcher.score([*SOURCES, ()], [*targets, (4,)], DecodingConfig())
     expected = [by_hand(model, s, t) for s, t in zip(SOURCES, targets, strict=True)]
-    assert [one.log_probability for one in found[:-1]] == pytest.approx(expected, abs=1e-4)
+    assert [hypothesis.log_probability for hypothesis in found[:-1]] == pytest.approx(
+        expected, abs=1e-4
+    )
     # attention needs a token
     empty = by_hand(model, (EOS_ID,), (4,))
     assert found[-1].log_probability == pytest.approx(empty, abs=1e-4)

@@ -266,8 +266,8 @@ def test_sentences_do_not_depend_on_what_is_beside_them(translator_of):
 def test_a_prefix_of_several_sentences_keeps_the_line_whole(translator_of):
     line = f"{LINES[0]} {LINES[1]}"
     translator = translator_of(split_sentences=split_sentences)
-    one, several = (LineConstraints(target_prefix=text) for text in ("A man", f"{LINES[0]} A dog"))
-    first, whole = translator.translate([line, line], demands=[one, several])
+    short, long = (LineConstraints(target_prefix=text) for text in ("A man", f"{LINES[0]} A dog"))
+    first, whole = translator.translate([line, line], demands=[short, long])
     assert (first.n_sentences, whole.n_sentences) == (2, 1)
     assert first.text.startswith("A man")
     assert whole.text.startswith(f"{LINES[0]} A dog")
@@ -288,7 +288,7 @@ def test_demands_in_other_forms_of_letters_and_spaces_are_the_same(translator_of
     )  # fmt: skip
     assert expected.text == phrase.text == term.text
     assert prefix.text.startswith("\xe9t\xe9")
-    assert not any(one.unsatisfied for one in (expected, phrase, term, prefix))
+    assert not any(translation.unsatisfied for translation in (expected, phrase, term, prefix))
 
 
 @pytest.mark.parametrize("n_best", [1, 2])
@@ -342,7 +342,7 @@ def test_required_phrases_go_to_the_sentences_that_call_for_them(translator_of):
             for phrases in (("street",), ("snow", "Two"), ("woman",))
         ],
     )
-    assert found.text == " ".join(one.text for one in alone)
+    assert found.text == " ".join(translation.text for translation in alone)
     assert not found.unsatisfied
 
 
@@ -375,9 +375,9 @@ def test_sentences_of_many_calls_may_be_searched_in_any_batches(translator_of, s
     if settings:  # sampling takes no required phrases
         wishes[5] = LineConstraints(banned=("o",))
     prepared = [
-        one
+        prepared_line
         for index, (line, wish) in enumerate(zip(lines, wishes, strict=True))
-        for one in translator.prepare([line], index, [wish])
+        for prepared_line in translator.prepare([line], index, [wish])
     ]
     places = [(i, k) for i, line in enumerate(prepared) for k in range(len(line.sentences))]
     random.Random(3).shuffle(places)
@@ -434,27 +434,29 @@ def test_an_n_best_list_of_sentences_has_the_best_combinations(translator_of, se
     rows = [
         (
             sum(
-                share * one.score if one.utility is None else one.utility
-                for share, (one, _) in zip(shares, some, strict=True)
+                share * hypothesis.score if hypothesis.utility is None else hypothesis.utility
+                for share, (hypothesis, _) in zip(shares, some, strict=True)
             ),
             " ".join(text for _, text in some).translate(LINE_ENDS),
-            math.fsum(one.log_probability for one, _ in some),
+            math.fsum(hypothesis.log_probability for hypothesis, _ in some),
         )
         for some in itertools.product(*parts)
     ]
     rows.sort(key=lambda row: -row[0])
     texts = [text for _, text, _ in rows]
     expected = list(dict.fromkeys(texts))[:4] if "distinct_texts" in settings else texts[:4]
-    assert [one.text for one in found.hypotheses] == expected
+    assert [hypothesis.text for hypothesis in found.hypotheses] == expected
     assert len(expected) == 4
     if "risk" not in settings:
-        assert [one.score for one in found.hypotheses] == pytest.approx(
+        assert [hypothesis.score for hypothesis in found.hypotheses] == pytest.approx(
             [score for score, text, _ in rows if text in expected][:4]
         )
     # each hypothesis has the numbers of the sentences that it is made of
-    for one in found.hypotheses:
-        assert math.fsum(one.token_log_probabilities) == pytest.approx(one.log_probability)
-        assert len(one.part_lengths) == 3
+    for hypothesis in found.hypotheses:
+        assert math.fsum(hypothesis.token_log_probabilities) == pytest.approx(
+            hypothesis.log_probability
+        )
+        assert len(hypothesis.part_lengths) == 3
     # the first is that of any other n-best
     assert make(n_best=1).translate([" ".join(sentences)])[0].text == found.text
 
@@ -467,7 +469,9 @@ def test_samples_of_sentences_are_samples_of_the_line(translator_of):
     parts = translator.search(prepared.sentences)
     (found,) = translator.translate([line])
     expected = [" ".join(text for _, text in some) for some in zip(*parts, strict=True)]
-    assert [one.text for one in found.hypotheses] == [one.translate(LINE_ENDS) for one in expected]
+    assert [hypothesis.text for hypothesis in found.hypotheses] == [
+        text.translate(LINE_ENDS) for text in expected
+    ]
 
 
 def test_distinct_samples_of_sentences_are_as_many_as_asked_for(translator_of):
@@ -480,7 +484,7 @@ def test_distinct_samples_of_sentences_are_as_many_as_asked_for(translator_of):
         max_length=2,
     )
     (found,) = translator.translate([" ".join(LINES[:2] * 2)])
-    assert len({one.text for one in found.hypotheses}) == 3
+    assert len({hypothesis.text for hypothesis in found.hypotheses}) == 3
 
 
 def test_a_blank_line_has_no_unseen_words(model, tokenizer):

@@ -82,15 +82,15 @@ def test_a_file_is_closed_before_its_error_is_told(tmp_path, text_field):
     """Else it stays open as long as the error is kept, and longer if that is part of a cycle."""
     path = tmp_path / "a.tsv"
     path.write_text("one\teins\ntwo\n" * 9)
-    with pytest.raises(DataError, match="line 2") as one:
+    with pytest.raises(DataError, match="line 2") as first:
         read(tmp_path, tsv="a.tsv", text_field=text_field)
     corpora = Corpora(
         configs=[CorpusConfig(tsv="a.tsv", source_field="3")], directory=str(tmp_path)
     )
-    with pytest.raises(DataError, match="line 1") as other:
+    with pytest.raises(DataError, match="line 1") as second:
         list(corpora.chunks(with_faults=True))
     assert path not in [file.resolve() for file in Path("/proc/self/fd").iterdir()]
-    assert one.value is not other.value
+    assert first.value is not second.value
 
 
 @pytest.mark.parametrize("column", ["0", "-1", "en", "²"])

@@ -25,8 +25,8 @@ def test_texts_are_cut_as_by_their_own_tokenizer_and_labels_are_one_token(texts)
 
 
 def test_the_order_of_labels_is_part_of_its_name(texts):
-    one, other = LabelTokenizer(texts, ["a", "b"]), LabelTokenizer(texts, ["b", "a"])
-    assert one.to_json() != other.to_json()
+    tokenizer, swapped = LabelTokenizer(texts, ["a", "b"]), LabelTokenizer(texts, ["b", "a"])
+    assert tokenizer.to_json() != swapped.to_json()
 
 
 def test_an_unknown_label_is_named_with_those_that_are_known(texts):

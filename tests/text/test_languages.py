@@ -27,12 +27,12 @@ TOLD_APART = [
 ]  # every sign of Chinese is one of Japanese
 
 
-@pytest.mark.parametrize(("one", "other"), TOLD_APART)
-def test_swapped_sides_are_noticed_and_right_ones_are_not(one, other):
-    pairs = [(TEXTS[one], TEXTS[other])] * 4
-    assert looks_swapped(pairs, other, one)
-    assert looks_swapped(pairs, other.upper(), f"{one}_XX")
-    assert not looks_swapped(pairs, one, other)
+@pytest.mark.parametrize(("first", "second"), TOLD_APART)
+def test_swapped_sides_are_noticed_and_right_ones_are_not(first, second):
+    pairs = [(TEXTS[first], TEXTS[second])] * 4
+    assert looks_swapped(pairs, second, first)
+    assert looks_swapped(pairs, second.upper(), f"{first}_XX")
+    assert not looks_swapped(pairs, first, second)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_every_language_has_words_that_each_other_one_lacks():
     assert not FUNCTION_WORDS.keys() & SCRIPTS.keys()
     words = {language: set(text.split()) for language, text in FUNCTION_WORDS.items()}
     alike = {("da", "nb")}
-    for one, other in combinations(words, 2):
-        if (one, other) not in alike:
-            assert len(words[one] - words[other]) >= 4, (one, other)
-            assert len(words[other] - words[one]) >= 4, (one, other)
+    for first, second in combinations(words, 2):
+        if (first, second) not in alike:
+            assert len(words[first] - words[second]) >= 4, (first, second)
+            assert len(words[second] - words[first]) >= 4, (first, second)

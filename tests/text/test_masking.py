@@ -14,7 +14,7 @@ MASK = 50
 TEXTS = ["the old cat often meows here.", "a small bird sings, and it sings well!"] * 5
 
 
-def masked(n_texts, length, seed=0):
+def mask_texts(n_texts, length, seed=0):
     rng = np.random.default_rng(7)
     texts = [rng.integers(4, 50, length).tolist() for _ in range(n_texts)]
     batch = Masking(mask_id=MASK, vocab_size=60).batch(texts, np.random.default_rng(seed))
@@ -22,7 +22,7 @@ def masked(n_texts, length, seed=0):
 
 
 def test_shares_are_those_of_bert():
-    texts, source, target = masked(500, 40)
+    texts, source, target = mask_texts(500, 40)
     chosen = target != PAD_ID
     assert (chosen.sum(1) == 6).all()  # 15 % of 40
     assert (target[chosen] == texts[chosen]).all()
@@ -37,9 +37,9 @@ def test_shares_are_those_of_bert():
 
 
 def test_draws_follow_from_the_generator():
-    one, other, another = (masked(20, 30, seed) for seed in (1, 1, 2))
-    assert (one[1] == other[1]).all()
-    assert (one[1] != another[1]).any()
+    first, again, different = (mask_texts(20, 30, seed) for seed in (1, 1, 2))
+    assert (first[1] == again[1]).all()
+    assert (first[1] != different[1]).any()
 
 
 def test_specials_are_not_chosen_and_texts_end():
@@ -97,7 +97,7 @@ def test_gaps_are_cut_as_the_words_in_their_place(tokenizer):
         gaps = side.encode_gaps(parts)
         assert gaps.count(mask) == len(parts) - 1
         if not is_by_words:
-            assert side.decode([one for one in gaps if one != mask]) == "".join(parts)
+            assert side.decode([token for token in gaps if token != mask]) == "".join(parts)
             continue
         # the pieces of the other words are those of the text with the word
         places, start = [], 0
@@ -112,7 +112,7 @@ def test_gaps_are_cut_as_the_words_in_their_place(tokenizer):
             # a gap has the space before it, also where that is a piece
             and not (side.piece_bytes[number] == b" " and last in {begin for begin, _ in places})
         ]
-        assert [one for one in gaps if one != mask] == others
+        assert [token for token in gaps if token != mask] == others
 
 
 def test_gaps_beside_each_other_are_as_many(tokenizer):

@@ -18,7 +18,7 @@ GERMAN = "Ein Mädchen läuft.\nDer Hund schläft.\nIhr müßt gehen.\nSchöne G
 RUSSIAN = "Кошка старая.\nСобака спит.\n" * 10
 
 
-def zipped(text):
+def compress(text):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("word/document.xml", text)
@@ -27,7 +27,7 @@ def zipped(text):
 
 REFUSED = {
     "a.docx": (
-        zipped(GERMAN),
+        compress(GERMAN),
         (
             "is a zip archive or an office document (.docx, .odt, .xlsx), not text; "
             "save it as plain text (UTF-8), one sentence a line"

@@ -90,8 +90,8 @@ def test_the_file_is_read_again(tmp_path, codes, target):
     assert again.algorithm == "pieces"
     assert again.to_json() == made.to_json()
     for side in ("source", "target"):
-        one, other = getattr(again, side), getattr(made, side)
-        assert one.encode("lower new y") == other.encode("lower new y")
+        loaded, built = getattr(again, side), getattr(made, side)
+        assert loaded.encode("lower new y") == built.encode("lower new y")
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,11 @@ def test_a_slow_producer_gets_a_buffer_of_its_lines_so_far():
 
 
 def test_an_error_of_the_reader_comes_after_its_lines():
-    def damaged():
+    def fail():
         yield "a"
         raise ValueError("damaged")
 
-    stream = buffers(damaged(), 100, 0.01)
+    stream = buffers(fail(), 100, 0.01)
     assert next(stream) == ["a"]
     with pytest.raises(ValueError, match="damaged"):
         next(stream)

@@ -9,7 +9,7 @@ import pytest
 from tformer_cli.errors import DataError
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.joint_tokenizer import ALGORITHMS
-from tformer_cli.text.train_tokenizer import sampled, train_tokenizer
+from tformer_cli.text.train_tokenizer import sample_lines, train_tokenizer
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -93,13 +93,13 @@ def test_text_that_looks_special_teaches_no_special_piece():
 
 def test_small_corpora_are_used_whole():
     lines = [str(n) for n in range(1000)]
-    assert list(sampled(lines, 1000, 1000)) == lines
-    assert list(sampled(lines, None, 1000)) == lines
+    assert list(sample_lines(lines, 1000, 1000)) == lines
+    assert list(sample_lines(lines, None, 1000)) == lines
 
 
 @pytest.mark.parametrize("n_lines", [20_000, None])
 def test_large_corpora_are_sampled_evenly_and_both_languages_alike(n_lines):
-    kept = [int(line) for line in sampled(map(str, range(20_000)), n_lines, 4000)]
+    kept = [int(line) for line in sample_lines(map(str, range(20_000)), n_lines, 4000)]
     assert kept == sorted(set(kept))
     least = 3800 if n_lines else 1900
     assert least < len(kept) < 4200
@@ -115,10 +115,10 @@ def test_a_signal_ends_the_training_at_once_where_only_the_library_works(tmp_pat
     program = """
 from tformer_cli.__main__ import main
 from tformer_cli.text import train_tokenizer as module
-def told(*arguments, checked=module._checked):
+def told(*arguments, checked=module._check_lines):
     yield from checked(*arguments)
     print("all is read", flush=True)
-module._checked = told
+module._check_lines = told
 main()
 """
     command = [sys.executable, "-c", program, "tokenize", "train", "text", "-o", "t.json"]

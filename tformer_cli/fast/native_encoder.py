@@ -49,19 +49,19 @@ class CompiledEncoder:
         """Computes something of the number and the states (S, D) of every text, in threads."""
         n_workers = self._n_threads or available_threads()
         # One more for the end of sentence, which most models read behind a text
-        lengths = [len(one) + 1 for one in texts]
+        lengths = [len(text) + 1 for text in texts]
         batches = plan_native_batches(lengths, self._size.fitting_tokens, n_workers)
         n_threads = self._size.threads_of_each(batches, n_workers)
         stop = ctypes.c_int(0)
 
         def encode(batch: Sequence[int]) -> list[Result]:
-            some = [texts[number] for number in batch]
-            hidden = self._native.encode(some, stop=stop, n_threads=n_threads)
+            batch_texts = [texts[number] for number in batch]
+            hidden = self._native.encode(batch_texts, stop=stop, n_threads=n_threads)
             return [compute(number, states) for number, states in zip(batch, hidden, strict=True)]
 
         is_short = sum(lengths) <= SHORT_TOKENS
-        found = side_by_side(encode, batches, n_workers, stop, before_batch, is_short=is_short)
-        return [found[number] for number in range(len(texts))]
+        results = side_by_side(encode, batches, n_workers, stop, before_batch, is_short=is_short)
+        return [results[number] for number in range(len(texts))]
 
 
 def compiled_encoder(

@@ -101,8 +101,8 @@ class CompiledEngine:
             return latest.unsupported_state()
         from tformer_cli.fast.native.torch_weights import unsupported
 
-        made = _in_torch(model)
-        return unsupported(made) or _not_searched(made.config, is_prompted=is_prompted)
+        in_torch = _in_torch(model)
+        return unsupported(in_torch) or _not_searched(in_torch.config, is_prompted=is_prompted)
 
     def takes(self, sentence: Sentence) -> str | None:
         """See `SearchEngine`."""
@@ -134,10 +134,10 @@ class CompiledSearch:
         """Returns whether these are the present weights of a model."""
         if _whole(model) is not self._model:
             return False
-        made = _in_torch(model)
+        in_torch = _in_torch(model)
         # A stored model that was made in torch since may have been changed there
-        if made is None or self._made is not made:
-            return made is self._made
+        if in_torch is None or self._made is not in_torch:
+            return in_torch is self._made
         from tformer_cli.fast.native.torch_weights import versions
 
         return versions(self._modules) == self._versions
@@ -197,19 +197,22 @@ class CompiledSearch:
         stop = ctypes.c_int(0)
 
         def score(batch: Sequence[int]) -> list[Hypothesis]:
-            own, theirs = ([some[index] for index in batch] for some in (sources, targets))
-            steps, heard = native.score(own, theirs, heads, stop=stop, n_threads=n_threads)
+            own, theirs = ([side[index] for index in batch] for side in (sources, targets))
+            steps, weights = native.score(own, theirs, heads, stop=stop, n_threads=n_threads)
             scored = [
                 scored_hypothesis(target, values, config)
                 for target, values in zip(theirs, steps, strict=True)
             ]
             if not heads:
                 return scored
-            pairs = zip(scored, heard, strict=True)
-            return [replace(one, attention=SourceAttention(heads, rows)) for one, rows in pairs]
+            pairs = zip(scored, weights, strict=True)
+            return [
+                replace(hypothesis, attention=SourceAttention(heads, rows))
+                for hypothesis, rows in pairs
+            ]
 
-        found = side_by_side(score, batches, n_workers, stop, lambda: None)
-        return [found[index] for index in range(len(sources))]
+        hypotheses = side_by_side(score, batches, n_workers, stop, lambda: None)
+        return [hypotheses[index] for index in range(len(sources))]
 
     def record(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
         """See `PreparedRecording`."""
@@ -226,13 +229,13 @@ class CompiledSearch:
         n_workers = self._n_threads or available_threads()
         results: dict[int, list[Hypothesis]] = {}
         by_heads: dict[tuple[CrossHead, ...], list[int]] = {}
-        for index, one in enumerate(sentences):
-            if one.constraints is None:
-                by_heads.setdefault(one.heads, []).append(index)
+        for index, sentence in enumerate(sentences):
+            if sentence.constraints is None:
+                by_heads.setdefault(sentence.heads, []).append(index)
         for free in by_heads.values():
-            some = [sentences[index] for index in free]
-            found = self._plain(native, some, config, n_workers, before_batch)
-            results |= zip(free, found, strict=True)
+            chosen = [sentences[index] for index in free]
+            lists = self._plain(native, chosen, config, n_workers, before_batch)
+            results |= zip(free, lists, strict=True)
 
         def satisfy(batch: Sequence[int]) -> list[list[Hypothesis]]:
             return [self._satisfying(native, sentences[index], config) for index in batch]
@@ -266,7 +269,7 @@ class CompiledSearch:
         stop = ctypes.c_int(0)
 
         def find(batch: Sequence[int]) -> list[list[Hypothesis]]:
-            some = [sentences[index] for index in batch]
+            chosen = [sentences[index] for index in batch]
             return native.search(
                 [sources[index] for index in batch],
                 [limits[index] for index in batch],
@@ -274,19 +277,19 @@ class CompiledSearch:
                 n_searched=config.n_candidates if config.sampling else config.n_searched,
                 divisors=divisors,
                 stop=stop,
-                candidates=[sentence.candidates for sentence in some],
-                rules=_rules(some, config, self._model.max_positions),
-                drawing=_drawing(some, config) if config.sampling else None,
+                candidates=[sentence.candidates for sentence in chosen],
+                rules=_rules(chosen, config, self._model.max_positions),
+                drawing=_drawing(chosen, config) if config.sampling else None,
                 tell=self._teller(),
-                heads=some[0].heads,
+                heads=chosen[0].heads,
                 n_threads=n_threads,
             )
 
         before_batch()
         is_alone = self._prompted is None and len(sources) == 1
         is_short = is_alone and limits[0] * config.n_candidates <= SHORT_SEARCH
-        found = side_by_side(find, batches, n_workers, stop, before_batch, is_short=is_short)
-        return [found[index] for index in range(len(sources))]
+        hypotheses = side_by_side(find, batches, n_workers, stop, before_batch, is_short=is_short)
+        return [hypotheses[index] for index in range(len(sources))]
 
     def _batch_tokens(self, config: DecodingConfig, n_rows: int = 4) -> int:
         # A step reads all weights: where sentences have few rows in it, more share that time
@@ -324,15 +327,15 @@ class CompiledSearch:
 
         n_forced = len(sentence.prefix)
         # The same search as torch's, so both engines keep to the same demands
-        found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
-        if not (found and sentence.heads):
-            return found
+        hypotheses = satisfying_search(start, limit, config, sentence.constraints, n_forced)
+        if not (hypotheses and sentence.heads):
+            return hypotheses
         # A forced pass of a few hypotheses costs little, and their search keeps no entries
-        targets = [hypothesis.token_ids for hypothesis in found]
-        _, heard = native.score([sentence.tokens] * len(found), targets, sentence.heads)
+        targets = [hypothesis.token_ids for hypothesis in hypotheses]
+        _, weights = native.score([sentence.tokens] * len(hypotheses), targets, sentence.heads)
         return [
             replace(hypothesis, attention=SourceAttention(sentence.heads, rows))
-            for hypothesis, rows in zip(found, heard, strict=True)
+            for hypothesis, rows in zip(hypotheses, weights, strict=True)
         ]
 
 
@@ -373,8 +376,8 @@ class _CompiledSteps:
             scores[forced] = own
             return
         n = self._rules.no_repeat_ngram
-        said = [history[end - n : end] for end in range(n, len(history) + 1)] if n else []
-        for *before, last in said:
+        ngrams = [history[end - n : end] for end in range(n, len(history) + 1)] if n else []
+        for *before, last in ngrams:
             if history[len(history) - len(before) :] == tuple(before):
                 scores[last] = -np.inf
         if len(history) < max(self._rules.least_lengths, default=0):
@@ -502,7 +505,11 @@ def side_by_side(
     # a service the start of a thread for each batch; what is short soon ends in any case
     is_free = before_batch is never_interrupt and current_thread() is not main_thread()
     if not batches or (n_workers == 1 and (is_free or (is_short and len(batches) == 1))):
-        return {index: one for some in batches for index, one in zip(some, find(some), strict=True)}
+        return {
+            index: result
+            for batch in batches
+            for index, result in zip(batch, find(batch), strict=True)
+        }
     # A kernel receives no signal. So other threads compute, and this one waits, interruptible
     from concurrent.futures import ThreadPoolExecutor, wait  # a line by itself does without
 

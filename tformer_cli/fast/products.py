@@ -93,7 +93,7 @@ def use_integers(model: Transformer, matrices: dict[str, QuantizedMatrix]) -> No
         linear.weight = nn.Parameter(linear.weight.to("meta"), requires_grad=False)
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding):
-            matrix = matrices[f"{name}.weight"].dequantized()
+            matrix = matrices[f"{name}.weight"].dequantize()
             module.weight = nn.Parameter(matrix, requires_grad=False)
     model.output_product = QuantizedProduct(matrices[_output_name(model)], model.output_bias)
     if model.output_projection is not None:
@@ -110,7 +110,7 @@ def encode_in_integers(model: Model, matrices: dict[str, QuantizedMatrix]) -> No
     layers = _linears(model)
     for name, matrix in matrices.items():
         owner = model.get_submodule(name.removesuffix(".weight"))
-        weight = matrix.dequantized()
+        weight = matrix.dequantize()
         if name.startswith("encoder.") and owner in layers.values():
             linear = cast("Linear", owner)
             linear.product = QuantizedProduct(matrix, linear.bias)
@@ -175,8 +175,8 @@ class PackedProduct:
 
     def __call__(self, values: Tensor, rows: slice = ALL_ROWS, *, relu: bool = False) -> Tensor:
         """Multiplies (…, K) by the named n rows; returns (…, n)."""
-        found = self._packed.get((rows.start, rows.stop))
-        weight, bias = self._pack(rows) if found is None else found
+        packed = self._packed.get((rows.start, rows.stop))
+        weight, bias = self._pack(rows) if packed is None else packed
         post = "relu" if relu else "none"
         multiply = torch.ops.mkldnn._linear_pointwise
         return by_rows(lambda few: multiply(few, weight, bias, post, [], ""), values)

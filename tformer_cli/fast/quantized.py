@@ -53,7 +53,7 @@ class QuantizedMatrix(NamedTuple):
     scale: Tensor
     """(N) float32; row n stands for scale[n]·integers[n]."""
 
-    def dequantized(self) -> Tensor:
+    def dequantize(self) -> Tensor:
         """Returns the (N, K) float32 matrix that it stands for."""
         return self.integers.float() * self.scale.unsqueeze(1)
 
@@ -125,9 +125,9 @@ class _FloatKernel:
             return functional.linear(integers, self._pieces[0])
         columns = torch.split_with_sizes(integers, _piece_sizes(integers.shape[-1]), dim=-1)
         sums = functional.linear(columns[0], self._pieces[0])
-        for some, piece in zip(columns[1:], self._pieces[1:], strict=True):
+        for part, piece in zip(columns[1:], self._pieces[1:], strict=True):
             # In float32 only the sum of a piece is exact, whatever the order of its products
-            sums += functional.linear(some, piece)
+            sums += functional.linear(part, piece)
         return sums
 
 

@@ -38,7 +38,7 @@ class Unpadded(NamedTuple):
     """(B + 1) where each sentence begins, and where the last one ends."""
 
 
-def unpadded(tokens: Tensor, mask: Tensor) -> Unpadded:
+def remove_padding(tokens: Tensor, mask: Tensor) -> Unpadded:
     """Lays sentences (B, T), whose mask (B, T) is False at the padding behind, out in one row."""
     lengths = mask.sum(dim=1)
     starts = functional.pad(lengths.cumsum(0), (1, 0))
@@ -105,7 +105,7 @@ def attend_within(
 ) -> Tensor:
     """Computes an attention layer in sentences that lie one after the other."""
     if memory is None:
-        query, key_value = _turned(layer, layer.in_projection(hidden), spans), None
+        query, key_value = _rotate_heads(layer, layer.in_projection(hidden), spans), None
     else:
         joined = layer.n_heads * layer.head_width
         query = layer.in_projection.part(hidden, slice(joined))
@@ -116,7 +116,7 @@ def attend_within(
     return layer.out_projection(context)
 
 
-def _turned(layer: MultiHeadAttention, projected: Tensor, spans: Spans) -> Tensor:
+def _rotate_heads(layer: MultiHeadAttention, projected: Tensor, spans: Spans) -> Tensor:
     """Turns the queries and keys in (1, Q, 3·H·E) queries, keys and values."""
     if not layer.positions.turns or spans.positions is None:
         return projected

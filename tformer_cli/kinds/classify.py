@@ -82,7 +82,7 @@ class Classification(Training):
         rows = label_probabilities(
             # Cut off as by `tformer classify`
             model,
-            [one[:longest] for one in ids],
+            [tokens[:longest] for tokens in ids],
             held.precision,
             before_batch=before_batch,
         )
@@ -100,9 +100,9 @@ class Classification(Training):
         for corpus in recipe.data.train:
             for pair in read_corpus(corpus, recipe.data.directory):
                 if not (is_blank(pair.source) or is_blank(pair.target)):
-                    found = self.labels(pair.target)
-                    labels.update(found)
-                    n_examples += len(found)
+                    names = self.labels(pair.target)
+                    labels.update(names)
+                    n_examples += len(names)
                 n_read += 1
                 if progress is not None and n_read % 1000 == 0:
                     progress("finding labels", n_read)
@@ -139,7 +139,7 @@ class Classification(Training):
         def score(model: Any, sample: int, before_batch: Callable[[], None]) -> Scored:  # noqa: ANN401 - a Classifier
             loss = mean_loss(model, pairs, sides, held.precision, before_batch)
             predicted = self.predicted(model, held, before_batch)
-            scores = score_labels([label for one in predicted for label in one], right, names)
+            scores = score_labels([label for row in predicted for label in row], right, names)
             number = sample % len(pairs)
             return Scored(
                 scores={
@@ -158,7 +158,7 @@ class Classification(Training):
 
         yield from super().doubts(recipe)
         # The columns of a table of pixels are known by their names, and left out
-        tables = [one for one in recipe.data.train if one.tsv and self.examples.are_texts]
+        tables = [corpus for corpus in recipe.data.train if corpus.tsv and self.examples.are_texts]
         for corpus in tables:
             first = next(read_corpus(corpus, recipe.data.directory), None)
             if first is not None and first.target.strip().lower() in COLUMN_NAMES:
@@ -184,7 +184,7 @@ class Classify(Embed):
 
         check_labels(opened, [(text, label.strip()) for text, label in pairs], takes_blank=False)
         score = partial(score_labels, opened, damaged=damaged)
-        return ([one] for one in results_of(opened.directory, pairs, score))
+        return ([label] for label in results_of(opened.directory, pairs, score))
 
     def of_lines(self, opened: Opened, verb: Verb) -> OfLines:
         if verb != "classify":

@@ -34,7 +34,7 @@ class ImageClassification(Classification):
     def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
         """Finds the labels, and the size, mean and deviation of images if the recipe omits them."""
         recipe = super().completed(with_fields(recipe, _with_image_field), progress)
-        model = _sized(recipe)
+        model = _set_image_size(recipe)
         # An image is read whole: its patches are its tokens
         data = replace(recipe.data, max_length=model.grid[0] * model.grid[1])
         recipe = replace(recipe, model=model, data=data)
@@ -72,7 +72,7 @@ def _with_image_field(corpus: CorpusConfig) -> CorpusConfig:
     return replace(corpus, source_field="image")
 
 
-def _sized(recipe: Recipe) -> ModelConfig:
+def _set_image_size(recipe: Recipe) -> ModelConfig:
     """The model with the size of the first training image, if the recipe names none."""
     from tformer_cli.text.corpora import corpus_name, read_corpus
     from tformer_cli.text.images.named import count_values, is_row, read_image

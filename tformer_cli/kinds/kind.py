@@ -103,7 +103,9 @@ class Training(ABC):
 
 
 def with_fields(recipe: Recipe, complete: Callable[[CorpusConfig], CorpusConfig]) -> Recipe:
-    train, valid = (tuple(map(complete, one)) for one in (recipe.data.train, recipe.data.valid))
+    train, valid = (
+        tuple(map(complete, corpora)) for corpora in (recipe.data.train, recipe.data.valid)
+    )
     return replace(recipe, data=replace(recipe.data, train=train, valid=valid))
 
 

@@ -59,7 +59,7 @@ class LanguageModeling(TextModeling):
 
         def score(model: Any, sample: int, before_batch: Callable[[], None]) -> Scored:  # noqa: ANN401 - a decoder
             ids = held.tokenizer.target.encode_phrases(texts)
-            found = score_texts(
+            log_probabilities = score_texts(
                 model,
                 ids,
                 window=window,
@@ -69,7 +69,9 @@ class LanguageModeling(TextModeling):
                 before_batch=before_batch,
             )
             n_ends = len(ids) if model.config.target_eos else 0  # each end counts as a byte
-            scores = text_scores(found, sum(len(text.encode()) for text in texts) + n_ends)
+            scores = text_scores(
+                log_probabilities, sum(len(text.encode()) for text in texts) + n_ends
+            )
             line = lines[sample % len(lines)]
             length = min(LONGEST_PROMPT, -(-len(line) // 2))  # the rest is shown as the original
             generator = Generator(
@@ -114,13 +116,13 @@ class LanguageModel(Kind):
     training = LanguageModeling()
 
     def opened(self, opening: Opening) -> Opened:
-        from tformer_cli.kinds.opening import searched
+        from tformer_cli.kinds.opening import prepare_search
         from tformer_cli.search.generator import Generator
         from tformer_cli.search.opening import generation_config
 
         settings, stored = opening.settings, opening.directory
         decoding = generation_config(stored.decoding, settings.tell, **opening.overrides)
-        opened, model, engines = searched(opening, decoding)
+        opened, model, engines = prepare_search(opening, decoding)
         generator = Generator(
             model,
             stored.tokenizer,

@@ -65,7 +65,7 @@ class MaskedModeling(TextModeling):
         masking, side = masking_of(tokenizer), tokenizer.source
 
         def score(model: Any, sample: int, before_batch: Callable[[], None]) -> Scored:  # noqa: ANN401 - a MaskedLanguageModel
-            found = masked_scores(model, ids, masking, device, before_batch)
+            scores = masked_scores(model, ids, masking, device, before_batch)
             number = sample % len(ids)
             batch = hidden_alike([ids[number]], [number], masking)
             logits = model(batch.source.to(device), batch.source_mask.to(device))
@@ -74,9 +74,9 @@ class MaskedModeling(TextModeling):
             hidden = " ".join(side.pieces(batch.source[0, :-1].tolist()))
             return Scored(
                 scores={
-                    "loss": found.loss,
-                    "perplexity": found.perplexity,
-                    "accuracy": found.accuracy,
+                    "loss": scores.loss,
+                    "perplexity": scores.perplexity,
+                    "accuracy": scores.accuracy,
                 },
                 # Without `</s>`, which texts to be read do not show
                 sample=(hidden, side.decode(filled[:-1].tolist()), side.decode(ids[number])),
@@ -147,7 +147,7 @@ def hidden_alike(texts: list[Sequence[int]], numbers: list[int], masking: Maskin
     ]
     source, target = (
         torch.nn.utils.rnn.pad_sequence([side[0] for side in sides], batch_first=True)
-        for sides in ([one.source for one in parts], [one.target_output for one in parts])
+        for sides in ([text.source for text in parts], [text.target_output for text in parts])
     )
     return Batch(
         source=source, source_mask=source != PAD_ID, target_input=source, target_output=target

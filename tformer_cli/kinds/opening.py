@@ -85,7 +85,7 @@ def open_model(
     return (kind_named("translate") if inspected else kind_of(directory.config)).opened(opening)
 
 
-def searched(
+def prepare_search(
     opening: Opening, decoding: DecodingConfig
 ) -> tuple[Opened, SearchedModel, list[SearchEngine]]:
     """Prepares a model that writes: in its precision, as the engines search with it."""
@@ -102,7 +102,7 @@ def searched(
     engines = search_engines(
         settings.engine, place, opened.products, settings.tell, settings.threads
     )
-    return opened, _searched_model(opened, weights, decoding, settings), engines
+    return opened, _make_searched_model(opened, weights, decoding, settings), engines
 
 
 def resolved(model: Path | str, settings: OpeningSettings) -> Path:
@@ -179,7 +179,7 @@ def for_languages(directory: ModelDirectory, settings: OpeningSettings) -> Model
     return replace(directory, tokenizer=tokenizer, load=lambda: directory.model)
 
 
-def _searched_model(
+def _make_searched_model(
     opened: Opened,
     weights: Arrays | None,
     decoding: DecodingConfig,

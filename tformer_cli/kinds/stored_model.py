@@ -83,16 +83,16 @@ class DirectoryModel:
         if not self.in_integers:
             return arrays
         names = ("pooler.", "transform", "output_", "source_embedding.")
-        found: Mapping[str, NDArray[Any]] = {
+        head_arrays: Mapping[str, NDArray[Any]] = {
             name: arrays[name] for name in arrays if name.startswith(names)
         }
         if self.directory.weight_type != "int8":
             from tformer_cli.fast.native.weights import in_integers
 
-            found = in_integers(found)
+            head_arrays = in_integers(head_arrays)
         return {
-            name: array if array.dtype != "int8" else array * found[f"{name}{SCALE}"][:, None]
-            for name, array in found.items()
+            name: array if array.dtype != "int8" else array * head_arrays[f"{name}{SCALE}"][:, None]
+            for name, array in head_arrays.items()
         }
 
     def release(self, array: NDArray[Any]) -> None:

@@ -83,7 +83,7 @@ class WordTokenizer(LabelTokenizer):
         self, sources: Sequence[str], targets: Sequence[str]
     ) -> tuple[list[list[int]], list[list[int]]]:
         """See `Tokenizer`: a target is as long as its source, with padding but at first tokens."""
-        found: tuple[list[list[int]], list[list[int]]] = [], []
+        sides: tuple[list[list[int]], list[list[int]]] = [], []
         for text, labels in zip(sources, targets, strict=True):
             ids, places = next(windows(self.source, text), Window([], []))
             check_words(text, labels, "data")  # else labels would move to other words
@@ -92,9 +92,9 @@ class WordTokenizer(LabelTokenizer):
                 places, self.target.encode_phrases(labels.split()), strict=True
             ):
                 target[place] = label[0]
-            for side, one in zip(found, (ids, target), strict=True):
-                side.append(one)
-        return found
+            for side, row in zip(sides, (ids, target), strict=True):
+                side.append(row)
+        return sides
 
 
 def check_words(text: str, labels: str, where: str) -> None:
@@ -121,7 +121,7 @@ def tag_probabilities(
         shares = model(source, mask).double().softmax(dim=2).cpu()  # one wait for all
         return [row[read[n].places].tolist() for n, row in zip(numbers, shares, strict=True)]
 
-    ids = [one.ids for one in read]
+    ids = [window.ids for window in read]
     return for_each_text(model, ids, compute, precision=precision, before_batch=before_batch)
 
 
@@ -135,7 +135,7 @@ def _probabilities(opened: Opened, read: Sequence[Window]) -> list[list[list[flo
         # The mean of a word's one state is that state: the head of classifiers serves
         return [head.probabilities(hidden[place : place + 1]) for place in read[number].places]
 
-    return opened.compiled.each([one.ids for one in read], compute)
+    return opened.compiled.each([window.ids for window in read], compute)
 
 
 class TaggedWord(NamedTuple):
@@ -172,9 +172,9 @@ class TaggedText(LineResult, Several[TaggedWord]):
     def line(self, output_format: Literal["text", "jsonl"]) -> str:
         """Writes it as a line, without its end."""
         if output_format == "text":
-            return " ".join(one.label for one in self.words)
+            return " ".join(word.label for word in self.words)
         parts = {"parts": self.n_parts} if self.is_too_long else {}
-        return self.object_line({"words": [one._asdict() for one in self.words], **parts})
+        return self.object_line({"words": [word._asdict() for word in self.words], **parts})
 
 
 def tag_rows(
@@ -183,7 +183,7 @@ def tag_rows(
     """Yields for each text what was read of it, and the probabilities of labels for each word."""
     side, longest = opened.directory.tokenizer.source, opened.directory.config.longest_source
     cut = [list(windows(side, text, longest)) for text in texts]
-    rows = iter(_probabilities(opened, [one for parts in cut for one in parts]))
+    rows = iter(_probabilities(opened, [window for parts in cut for window in parts]))
     for parts in cut:
         yield parts, [row for _ in parts for row in next(rows)]
 
@@ -191,17 +191,17 @@ def tag_rows(
 def tag_texts(opened: Opened, texts: Sequence[str], first_index: int = 0) -> list[TaggedText]:
     """Labels the words of texts; in float32 on a CPU none depends on the other texts."""
     names = opened.directory.info.labels
-    found = []
+    tagged = []
     for index, (text, (read, rows)) in enumerate(
         zip(texts, tag_rows(opened, texts), strict=True), first_index
     ):
         best = ((names[row.index(max(row))], max(row)) for row in rows)
-        words = tuple(TaggedWord(w, *one) for w, one in zip(_words_of(text), best, strict=True))
-        n_unknown = sum(one.ids.count(UNK_ID) for one in read)
-        found.append(
+        words = tuple(TaggedWord(w, *guess) for w, guess in zip(_words_of(text), best, strict=True))
+        n_unknown = sum(window.ids.count(UNK_ID) for window in read)
+        tagged.append(
             TaggedText(index=index, text=text, words=words, n_parts=len(read), n_unknown=n_unknown)
         )
-    return found
+    return tagged
 
 
 class WordPredictor:
@@ -221,10 +221,10 @@ class WordPredictor:
         (rows,) = (rows for _, rows in tag_rows(self._opened, [text]))
         best = [row.index(max(row)) for row in rows]
         gaps = (
-            FilledGap(position=place, piece=names[one], id=one, probability=row[one])
-            for place, one, row in zip(places, best, rows, strict=True)
+            FilledGap(position=place, piece=names[label], id=label, probability=row[label])
+            for place, label, row in zip(places, best, rows, strict=True)
         )
-        return " ".join(names[one] for one in best), tuple(gaps)
+        return " ".join(names[label] for label in best), tuple(gaps)
 
 
 class Tagging(Classification):
@@ -256,7 +256,7 @@ class Tagging(Classification):
     ) -> list[list[str]]:
         side, longest = held.tokenizer.source, model.config.longest_source
         cut = [list(windows(side, pair.source, longest)) for pair in held.pairs]
-        read = [one for parts in cut for one in parts]
+        read = [window for parts in cut for window in parts]
         rows = iter(tag_probabilities(model, read, held.precision, before_batch))
         names = held.recipe.task.labels
         return [[names[row.index(max(row))] for _ in parts for row in next(rows)] for parts in cut]

@@ -78,9 +78,9 @@ class Translation(Training):
                 scores={
                     "loss": loss,
                     "perplexity": perplexity(loss),
-                    **{name: one.value for name, one in by_name.items()},
+                    **{name: score.value for name, score in by_name.items()},
                 },
-                signatures={name: one.signature for name, one in by_name.items()},
+                signatures={name: score.signature for name, score in by_name.items()},
                 sample=(pairs[number].source, texts[number], pairs[number].target),
             )
 
@@ -95,7 +95,7 @@ class Translation(Training):
 
 def opened_translator(opening: Opening) -> Opened:
     """Connects a model with a translator, which inspection takes of any kind."""
-    from tformer_cli.kinds.opening import for_languages, searched
+    from tformer_cli.kinds.opening import for_languages, prepare_search
     from tformer_cli.search.opening import overridden
     from tformer_cli.search.torch_engine import TorchEngine
     from tformer_cli.search.translator import Translator
@@ -103,7 +103,7 @@ def opened_translator(opening: Opening) -> Opened:
     settings = opening.settings
     opening = opening._replace(directory=for_languages(opening.directory, settings))
     decoding = overridden(opening.directory.decoding, settings.tell, **opening.overrides)
-    opened, model, engines = searched(opening, decoding)
+    opened, model, engines = prepare_search(opening, decoding)
     directory = opened.directory
     translator = Translator(
         model,
@@ -132,12 +132,12 @@ def _seen_words(path: Path) -> frozenset[str] | None:
     return load_seen_words(path)
 
 
-def chosen_shortlist(directory: ModelDirectory, asked: str | None) -> Shortlist | None:
+def chosen_shortlist(directory: ModelDirectory, option: str | None) -> Shortlist | None:
     """Reads the shortlist of a path, or the model's own if none is named; "none" has none."""
-    path = directory.path / SHORTLIST if asked is None else Path(asked)
-    if asked == NO_SHORTLIST or (asked is None and not path.exists()):
+    path = directory.path / SHORTLIST if option is None else Path(option)
+    if option == NO_SHORTLIST or (option is None and not path.exists()):
         return None
-    if asked is not None and not path.exists():
+    if option is not None and not path.exists():
         raise ArtifactError(f"--shortlist: {path}: no such file; name one, or none")
     from tformer_cli.artifacts.shortlist_file import read_shortlist
 

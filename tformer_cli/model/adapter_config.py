@@ -88,11 +88,13 @@ def adapted_parts(config: ModelConfig, targets: Sequence[str]) -> list[AdaptedPa
     parts = adaptable_parts(config)
     chosen = set()
     for pattern in targets:
-        found = {p for p in parts if any(fnmatchcase(p.name, f"{s}{pattern}") for s in ("", "*."))}
-        if not found:
+        matches = {
+            p for p in parts if any(fnmatchcase(p.name, f"{s}{pattern}") for s in ("", "*."))
+        }
+        if not matches:
             names = ", ".join(dict.fromkeys(p.name.rpartition(".")[2] for p in parts))
             raise ValueError(f'no matrix fits "{pattern}"; the model has {names} in its layers')
-        chosen |= found
+        chosen |= matches
     return [part for part in parts if part in chosen]  # in the order of the model
 
 

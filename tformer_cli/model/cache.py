@@ -188,7 +188,7 @@ class DecoderCache:
         return self._heads
 
 
-def filled_from_the_end(kept: list[int]) -> list[int]:
+def fill_from_end(kept: list[int]) -> list[int]:
     """Orders the sentences that stay so that the fewest of them move in the cache.
 
     Args:

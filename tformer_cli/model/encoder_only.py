@@ -190,10 +190,10 @@ class MaskedLanguageModel(PositionPredictor):
     def transformed(self, hidden: Tensor) -> Tensor:
         """Turns the encoder's states (…, D) into those that tokens are compared with."""
         if torch.is_grad_enabled():
-            return self._transformed(hidden)
-        return by_rows(self._transformed, hidden)
+            return self._transform_states(hidden)
+        return by_rows(self._transform_states, hidden)
 
-    def _transformed(self, hidden: Tensor) -> Tensor:
+    def _transform_states(self, hidden: Tensor) -> Tensor:
         normed: Tensor = self.transform_norm(
             ACTIVATIONS[self.config.activation](self.transform(hidden))
         )

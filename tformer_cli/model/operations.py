@@ -255,9 +255,9 @@ class Linear(nn.Linear):
             relu: whether negative results become 0.
         """
         if self.low_ranks is None:
-            return self._unadapted(values, rows, relu=relu)
+            return self._compute_part(values, rows, relu=relu)
         # Without ReLU, which has to see the adapted sums
-        result = self._adapted(self._unadapted(values, rows), values, rows)
+        result = self._add_adapters(self._compute_part(values, rows), values, rows)
         return functional.relu(result) if relu else result
 
     @property
@@ -265,11 +265,13 @@ class Linear(nn.Linear):
         """Adapters of rows of W, which do not overlap; most models have none."""
         return [] if self.low_ranks is None else cast("list[LowRank]", [*self.low_ranks.values()])
 
-    def _adapted(self, result: Tensor, values: Tensor, rows: slice) -> Tensor:
+    def _add_adapters(self, result: Tensor, values: Tensor, rows: slice) -> Tensor:
         """Adds what the adapters of the named rows compute."""
         first, last, _ = rows.indices(self.out_features)
-        adapters = [one for one in self.adapters if first <= one.first and one.last <= last]
-        places = {first, last}.union(*((one.first, one.last) for one in adapters))
+        adapters = [
+            adapter for adapter in self.adapters if first <= adapter.first and adapter.last <= last
+        ]
+        places = {first, last}.union(*((adapter.first, adapter.last) for adapter in adapters))
         starts = sorted(places)
         # Split and joined once: slices would each have a gradient of the whole width
         parts = result.split_with_sizes([end - start for start, end in pairwise(starts)], dim=-1)
@@ -278,7 +280,7 @@ class Linear(nn.Linear):
             by_start[adapter.first] = by_start[adapter.first] + adapter(values)
         return torch.cat(list(by_start.values()), dim=-1)
 
-    def _unadapted(self, values: Tensor, rows: slice, *, relu: bool = False) -> Tensor:
+    def _compute_part(self, values: Tensor, rows: slice, *, relu: bool = False) -> Tensor:
         """Computes `part` without adapters."""
         if self.product is not None and not torch.is_grad_enabled():
             return self.product(values, rows, relu=relu)

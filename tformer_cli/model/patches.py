@@ -70,7 +70,7 @@ class PatchedImages(PositionedEmbedding):
         # The special tokens come first in every vocabulary, in that of pixels, too
         pixels = (source - N_SPECIAL_TOKENS).view(-1, *self._size).permute(0, 3, 1, 2)
         if self.training and (self._shift or self._flips):
-            pixels = augmented(pixels, self._shift, flips=self._flips)
+            pixels = augment_images(pixels, self._shift, flips=self._flips)
         # (C) -> (C, 1, 1)
         mean, std = (torch.tensor(s, device=pixels.device).view(-1, 1, 1) for s in self._scales)
         return (pixels.to(mean.dtype) / LARGEST_PIXEL - mean) / std
@@ -91,7 +91,7 @@ class PatchedImages(PositionedEmbedding):
         __call__ = forward  # type: ignore[assignment]  # as above
 
 
-def augmented(pixels: Tensor, shift: int, *, flips: bool) -> Tensor:
+def augment_images(pixels: Tensor, shift: int, *, flips: bool) -> Tensor:
     """Moves and mirrors images (B, C, H, W) at random, each by itself.
 
     The numbers come from torch's generator on the CPU, as those of dropout there do, so that a

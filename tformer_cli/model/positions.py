@@ -228,8 +228,8 @@ def slopes(n_heads: int) -> list[float]:
     two and then every second one of twice as many heads, as in the authors' code.
     """
     power = 1 << (n_heads.bit_length() - 1)
-    found = [2.0 ** (-8.0 * head / power) for head in range(1, power + 1)]
-    return found + [2.0 ** (-4.0 * head / power) for head in range(1, 2 * (n_heads - power), 2)]
+    values = [2.0 ** (-8.0 * head / power) for head in range(1, power + 1)]
+    return values + [2.0 ** (-4.0 * head / power) for head in range(1, 2 * (n_heads - power), 2)]
 
 
 class LinearBiases(Positions):
@@ -340,13 +340,15 @@ class SegmentTerms(nn.Module):
             products = torch.matmul(query, torch.matmul(weight, rows.T))
         else:
             pairs = zip(query.unbind(1), weight, strict=True)
-            products = torch.stack([_compared(own, one, rows) for own, one in pairs], dim=1)
+            products = torch.stack(
+                [_compare_rows(head, matrix, rows) for head, matrix in pairs], dim=1
+            )
         # (…, Q, K) -> (…, 1, Q, K) -> (B, H, Q, K)
         cells = cells.unsqueeze(-3).expand(*products.shape[:-1], -1)
         return products.gather(-1, cells)
 
 
-def _compared(query: Tensor, weight: Tensor, rows: Tensor) -> Tensor:
+def _compare_rows(query: Tensor, weight: Tensor, rows: Tensor) -> Tensor:
     """Compares the queries (B, Q, E) of a head with rows (n, D): (B, Q, n), each by itself."""
     if query.shape[1] < query.shape[2]:  # the projections of all rows would cost more
         return repeatable_linear(repeatable_linear(query, weight.T), rows)

@@ -64,12 +64,12 @@ class Recurrence(nn.Module):
 
     def _gate_and_new(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Computes f and (1 - f) ⊙ (x·W), at least in float32, as sums over a sentence need."""
-        gate, given = self.forget(hidden), self.input(hidden)
+        gate, values = self.forget(hidden), self.input(hidden)
         gate = gate.to(torch.promote_types(gate.dtype, torch.float32))
         # torch's kernel rounds the last values of a tensor otherwise; see `swish`
         is_trained = torch.is_grad_enabled()
         gate = torch.sigmoid(gate) if is_trained else 1.0 / (1.0 + torch.exp(-gate))
-        return gate, (1.0 - gate) * given
+        return gate, (1.0 - gate) * values
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -108,20 +108,20 @@ class Layer(nn.Module):
             earlier: (B, M, D) hidden states of what was before; see `MultiHeadAttention.forward`.
         """
         norm = self.first_norm
-        given = self._before(norm, hidden)
+        normed = self._before(norm, hidden)
         if self.recurrence is None:
             # Kept as they entered the layer, the states have not passed its norm
             earlier = None if earlier is None else self._before(norm, earlier)
-            output = self.self_attention(given, mask=mask, earlier=earlier)
+            output = self.self_attention(normed, mask=mask, earlier=earlier)
         else:
-            output = self.recurrence(given, mask)
+            output = self.recurrence(normed, mask)
         if self.cross_attention is not None and self.cross_attention_norm is not None:
-            hidden, given = self._between(norm, hidden, output, self.cross_attention_norm)
-            output = self.cross_attention(given, memory, memory_mask)
+            hidden, normed = self._between(norm, hidden, output, self.cross_attention_norm)
+            output = self.cross_attention(normed, memory, memory_mask)
             norm = self.cross_attention_norm
         # The sum and the next norm together: faster code computes both in one pass
-        hidden, given = self._between(norm, hidden, output, self.feed_forward_norm)
-        return self._after(self.feed_forward_norm, hidden, self.feed_forward(given))
+        hidden, normed = self._between(norm, hidden, output, self.feed_forward_norm)
+        return self._after(self.feed_forward_norm, hidden, self.feed_forward(normed))
 
     def step(self, hidden: Tensor, cache: DecoderCache, layer: int) -> Tensor:
         """Computes one position for every row of the cache.
@@ -136,16 +136,16 @@ class Layer(nn.Module):
             (B, W, D) hidden states.
         """
         norm = self.first_norm
-        given = self._before(norm, hidden)
+        normed = self._before(norm, hidden)
         if self.recurrence is None:
             attention = self.self_attention
-            query, key, value = attention.project_all(given, slice(cache.length, cache.length + 1))
+            query, key, value = attention.project_all(normed, slice(cache.length, cache.length + 1))
             keys, values = cache.append(layer, key, value)
             bias = attention.step_bias(query, cache)
             output = attention.attend(query, keys, values, cache.target_mask, bias)
         else:
             state = cache.states.get(layer)
-            output, cache.states[layer] = self.recurrence.step(given, state)
+            output, cache.states[layer] = self.recurrence.step(normed, state)
         hidden = self._after(norm, hidden, output)
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             attention, norm = self.cross_attention, self.cross_attention_norm

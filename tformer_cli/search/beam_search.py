@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tformer_cli.model.cache import filled_from_the_end
+from tformer_cli.model.cache import fill_from_end
 from tformer_cli.search.hypothesis import (
     Hypothesis,
     is_certain,
@@ -289,7 +289,7 @@ class BeamSearch:
                     tuple(tokens), log_probability, total / divisor, tuple(steps), is_finished
                 )
             )
-            scores = (found.score for found in sentence.found)
+            scores = (hypothesis.score for hypothesis in sentence.found)
             sentence.worst_wanted = worst_wanted(scores, self._config.n_searched)
 
     def _advance(self, best: Continuations, is_live: Tensor) -> None:
@@ -299,7 +299,7 @@ class BeamSearch:
         totals = best.total.masked_fill(~is_live, IMPOSSIBLE).gather(1, order)
         kept = self._continuing_sentences(totals[:, 0].tolist())
         if len(kept) < len(self._active):
-            kept = filled_from_the_end(kept)
+            kept = fill_from_end(kept)
             self._active = [self._active[row] for row in kept]
             limits = [self._sentences[sentence].limit for sentence in self._active]
             self._first_limit = min(limits, default=0)
@@ -392,7 +392,7 @@ def diverse_beam_search(
         search.step()
     groups = search.finish()
     return [
-        _merged(groups[first : first + n_groups], config)
+        _merge_groups(groups[first : first + n_groups], config)
         for first in range(0, len(groups), n_groups)
     ]
 
@@ -433,7 +433,7 @@ class _GroupSearch(BeamSearch):
         self._n_groups = config.diversity_groups
         self._diversity = _Diversity(config.diversity_penalty, self._n_groups)
         size = config.beam_size // self._n_groups
-        # Every group gives all that it finds, because `_merged` ranks them together
+        # Every group gives all that it finds, because `_merge_groups` ranks them together
         shared = replace(config, beam_size=size, n_best=size, diversity_groups=1)
         # Last, so that diversity takes its penalty off what the rules have left
         super().__init__(model, shared, [*processors, self._diversity])
@@ -463,13 +463,18 @@ class _GroupSearch(BeamSearch):
         return chosen, own_ends
 
 
-def _merged(groups: Sequence[Sequence[Hypothesis]], config: DecodingConfig) -> list[Hypothesis]:
+def _merge_groups(
+    groups: Sequence[Sequence[Hypothesis]], config: DecodingConfig
+) -> list[Hypothesis]:
     """Joins the groups of a sentence, ranked by the model's log-probabilities."""
     # Groups may find the same tokens, which a list of translations holds once
     different = {hypothesis.token_ids: hypothesis for group in groups for hypothesis in group}
     scored = [
         # The penalty served diversity alone, so it must not decide between groups
-        replace(found, score=found.log_probability / length_divisor(found.n_tokens, config))
-        for found in different.values()
+        replace(
+            hypothesis,
+            score=hypothesis.log_probability / length_divisor(hypothesis.n_tokens, config),
+        )
+        for hypothesis in different.values()
     ]
-    return sorted(scored, key=lambda found: -found.score)[: config.n_searched]
+    return sorted(scored, key=lambda hypothesis: -hypothesis.score)[: config.n_searched]

@@ -266,15 +266,15 @@ _OPTIONS: Mapping[str, SearchOption] = declared_options(DecodingConfig, SearchOp
 def search_options(*, of_prompts: bool = False) -> dict[str, Option]:
     """Lists the options of a search, or of one of language models, which read no source."""
     # `n_best` is not among them: it belongs to commands that write lists.
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for name, option in _OPTIONS.items():
         if name == "n_best" or (of_prompts and option.needs_source):
             continue
         words = option.of_prompts if of_prompts else ""
-        found[name] = (
+        options[name] = (
             words if isinstance(words, Option) else replace(option, help=words or option.help)
         )
-    return found
+    return options
 
 
 def known_settings(level: Level) -> Mapping[str, Container[Any]]:

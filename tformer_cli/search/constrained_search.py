@@ -79,10 +79,10 @@ def satisfying_search(
     for beam_size in (config.beam_size, min(WIDER * config.beam_size, WIDEST)):
         steps = start(MOST_FILES * beam_size, limit + 1)
         wider = replace(config, beam_size=beam_size)
-        found = constrained_search(steps, limit, wider, constraints, n_forced)
-        if found:
+        hypotheses = constrained_search(steps, limit, wider, constraints, n_forced)
+        if hypotheses:
             break
-    return found
+    return hypotheses
 
 
 def constrained_search(
@@ -99,7 +99,7 @@ def constrained_search(
     search = _Search(steps, limit, config, constraints, n_forced)
     while search.live:
         search.step()
-    return sorted(search.found, key=lambda found: -found.score)[: config.n_searched]
+    return sorted(search.found, key=lambda hypothesis: -hypothesis.score)[: config.n_searched]
 
 
 class _Search:
@@ -143,9 +143,11 @@ class _Search:
             for row, hypothesis in enumerate(self.live)
             for grown in self._continuations(hypothesis, row, scores[row], own[row])
         ]
-        chosen = self._shared_out(candidates)
-        self.found += [self._finished(one) for one in chosen if one.has_ended]
-        self.live = [one for one in chosen if not one.has_ended]
+        chosen = self._share_slots(candidates)
+        self.found += [
+            self._finish_hypothesis(hypothesis) for hypothesis in chosen if hypothesis.has_ended
+        ]
+        self.live = [hypothesis for hypothesis in chosen if not hypothesis.has_ended]
         if self._is_certain():
             self.live = []
 
@@ -185,7 +187,7 @@ class _Search:
         text: bytes,
     ) -> _Live | None:
         """Makes a hypothesis, or None where it can no longer meet the demands."""
-        written = _written(text)
+        written = _decode_text(text)
         ends = [(phrase, ends_of(written, phrase)) for phrase in self._constraints.banned]
         # A phrase at the very end may still become another word: `is_doubtful` marks it
         places = [(phrase, end) for phrase, own in ends for end in own]
@@ -205,13 +207,13 @@ class _Search:
             return None
         return _Live(slot, tokens, steps, total, text, n_left, frozenset(due), bool(places))
 
-    def _finished(self, hypothesis: _Live) -> Hypothesis:
+    def _finish_hypothesis(self, hypothesis: _Live) -> Hypothesis:
         steps = hypothesis.steps
         score = hypothesis.total / length_divisor(len(steps), self._config)
         is_finished = len(hypothesis.tokens) < self._limit
         return Hypothesis(hypothesis.tokens, math.fsum(steps), score, steps, is_finished)
 
-    def _shared_out(self, candidates: Sequence[_Live]) -> list[_Live]:
+    def _share_slots(self, candidates: Sequence[_Live]) -> list[_Live]:
         """Chooses who gets a slot: the best of each file in turn, the fullest file first.
 
         As in `beam_search`, a hypothesis that ends competes with the others, and keeps its slot.
@@ -223,16 +225,18 @@ class _Search:
         for candidate in sorted(candidates, key=lambda candidate: -candidate.total):
             files.setdefault(candidate.n_left, []).append(candidate)
         ordered = [files[n_left] for n_left in sorted(files)]
-        turns = [one for turn in zip_longest(*ordered) for one in turn if one is not None]
-        doubtful = [one for one in turns if one.is_doubtful][n_slots // 2 :]
+        turns = [live for turn in zip_longest(*ordered) for live in turn if live is not None]
+        doubtful = [live for live in turns if live.is_doubtful][n_slots // 2 :]
         if doubtful:
-            late = {id(one) for one in doubtful}
-            turns = [*(one for one in turns if id(one) not in late), *doubtful]
+            late = {id(live) for live in doubtful}
+            turns = [*(live for live in turns if id(live) not in late), *doubtful]
         return turns[:n_slots]
 
     def _is_certain(self) -> bool:
         """Returns whether no live hypothesis can come among the first that are wanted."""
-        worst = worst_wanted((found.score for found in self.found), self._config.n_searched)
+        worst = worst_wanted(
+            (hypothesis.score for hypothesis in self.found), self._config.n_searched
+        )
         best = max((hypothesis.total for hypothesis in self.live), default=-math.inf)
         divisor = length_divisor(self._limit + 1, self._config)
         return not math.isinf(worst) and is_certain(worst, best, divisor)
@@ -241,12 +245,12 @@ class _Search:
 def _best(scores: Scores, n: int) -> list[int]:
     """Returns the n tokens with the highest scores (V), best first; of equal ones the smaller."""
     # A partition is linear in the vocabulary; only the n best need sorting
-    some = np.argpartition(-scores, n - 1)[:n]
-    ranked: list[int] = some[np.lexsort((some, -scores[some]))].tolist()
+    best = np.argpartition(-scores, n - 1)[:n]
+    ranked: list[int] = best[np.lexsort((best, -scores[best]))].tolist()
     return ranked
 
 
-def _written(text: bytes) -> str:
+def _decode_text(text: bytes) -> str:
     """The text of bytes as it is written; a character that is not complete yet is left out."""
     # Not final, so that it waits for the rest of a character instead of replacing it
     return getincrementaldecoder("utf-8")("replace").decode(text)

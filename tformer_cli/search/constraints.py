@@ -41,7 +41,7 @@ class LineConstraints:
         for name in ("required", "banned"):
             object.__setattr__(self, name, tuple(phrase.strip() for phrase in getattr(self, name)))
 
-    def composed(self) -> LineConstraints:
+    def compose(self) -> LineConstraints:
         """The same with its letters and marks composed (NFC), as many tokenizers write them."""
         compose = partial(unicodedata.normalize, "NFC")
         return LineConstraints(

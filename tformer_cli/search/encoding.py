@@ -50,7 +50,7 @@ def for_each_text(
     """
     device = next(model.parameters()).device
     config = model.config
-    found: dict[int, Found] = {}
+    results: dict[int, Found] = {}
     lengths = [len(ids) // config.ids_per_token + 1 for ids in texts]
     products = OneDnnProducts() if device.type == "cpu" else nullcontext()
     with torch.inference_mode(), autocast(device, precision), products:
@@ -62,8 +62,8 @@ def for_each_text(
                 batch = image_batch(chosen, config.ids_per_token, device)
             else:
                 batch = source_batch(chosen, model.max_positions, device, eos=model.source_eos)
-            found.update(zip(indices, compute(indices, *batch), strict=True))
-    return [found[index] for index in range(len(texts))]
+            results.update(zip(indices, compute(indices, *batch), strict=True))
+    return [results[index] for index in range(len(texts))]
 
 
 def text_vectors(
@@ -94,8 +94,8 @@ def label_probabilities(
     """Computes the probabilities (N, L) of every label for every text or image."""
 
     def compute(_: Sequence[int], source: Tensor, mask: Tensor) -> list[list[float]]:
-        found: list[list[float]] = torch.softmax(model(source, mask).double(), dim=1).tolist()
-        return found
+        rows: list[list[float]] = torch.softmax(model(source, mask).double(), dim=1).tolist()
+        return rows
 
     return for_each_text(
         model,
@@ -126,16 +126,16 @@ def gap_candidates(
         is_gap = (source == mask_id) & mask
         # (B, S, D) -> (M, D): only gaps are compared with the vocabulary
         hidden = model.transformed(model.encode(source, mask)[is_gap])
-        some = torch.split(hidden, max(1, LARGEST_LOGITS // model.vocab_size))
-        found = iter([gap for rows in some for gap in best(model.project(rows))])
-        return [[next(found) for _ in range(n)] for n in is_gap.sum(dim=1).tolist()]
+        parts = torch.split(hidden, max(1, LARGEST_LOGITS // model.vocab_size))
+        gaps = iter([gap for rows in parts for gap in best(model.project(rows))])
+        return [[next(gaps) for _ in range(n)] for n in is_gap.sum(dim=1).tolist()]
 
     def best(logits: Tensor) -> list[Candidates]:
         probabilities = torch.softmax(logits.double(), dim=1)
         excluded = torch.tensor(never, dtype=torch.int64).to(logits.device)
         probabilities.index_fill_(1, excluded, -1.0)
         shares, ids = (part.cpu().tolist() for part in probabilities.topk(most, dim=1))
-        return [list(zip(*one, strict=True)) for one in zip(ids, shares, strict=True)]
+        return [list(zip(*pair, strict=True)) for pair in zip(ids, shares, strict=True)]
 
     return for_each_text(model, texts, compute, precision=precision)
 
@@ -152,13 +152,13 @@ def gap_log_probabilities(
     def compute(indices: Sequence[int], source: Tensor, mask: Tensor) -> list[float]:
         places, ids = torch.tensor([gaps[n] for n in indices], device=source.device).unbind(1)
         states = model.encode(source, mask)[torch.arange(len(places)), places]
-        some = max(1, LARGEST_LOGITS // model.vocab_size)
-        parts = (torch.split(part, some) for part in (model.transformed(states), ids))
-        return [value for pair in zip(*parts, strict=True) for value in taken(*pair)]
+        most = max(1, LARGEST_LOGITS // model.vocab_size)
+        parts = (torch.split(part, most) for part in (model.transformed(states), ids))
+        return [value for pair in zip(*parts, strict=True) for value in score_tokens(*pair)]
 
-    def taken(hidden: Tensor, wanted: Tensor) -> list[float]:
+    def score_tokens(hidden: Tensor, wanted: Tensor) -> list[float]:
         steps = model.project(hidden).double().log_softmax(dim=1)
-        found: list[float] = steps.gather(1, wanted.unsqueeze(1)).squeeze(1).tolist()
-        return found
+        values: list[float] = steps.gather(1, wanted.unsqueeze(1)).squeeze(1).tolist()
+        return values
 
     return for_each_text(model, texts, compute, precision=precision)

@@ -148,7 +148,7 @@ class Shortlist:
 
         n_lists = len(self.offsets) - 1
         known = [token for token in {*tokens, EOS_ID} if token < n_lists]
-        lists = [self.targets[self.offsets[one] : self.offsets[one + 1]] for one in known]
+        lists = [self.targets[self.offsets[token] : self.offsets[token + 1]] for token in known]
         # Special tokens among them: without its end a translation would never stop
         always = np.arange(max(self.first, EOS_ID + 1))
         # Ascending and each once, as `Sentence.candidates` must be
@@ -268,12 +268,12 @@ class Searcher:
         self, sentences: Sequence[Sentence], config: DecodingConfig
     ) -> list[list[Hypothesis]]:
         """Finds the hypotheses of each sentence; see `PreparedSearch.search`."""
-        found: dict[int, list[Hypothesis]] = {}
+        lists: dict[int, list[Hypothesis]] = {}
         reasons: dict[str, str] = {}
         for engine in self._engines:
             # What an engine does not take is left to the next ones, the others need not wait for it
             taken = []
-            for index in (index for index in range(len(sentences)) if index not in found):
+            for index in (index for index in range(len(sentences)) if index not in lists):
                 reason = engine.takes(sentences[index])
                 if reason is None:
                     taken.append(index)
@@ -290,12 +290,12 @@ class Searcher:
                 except EngineUnavailableError as error:
                     reason = self._leave_aside(engine, error)
                 else:
-                    found.update(zip(taken, results, strict=True))
+                    lists.update(zip(taken, results, strict=True))
             if reason is not None:
                 reasons[engine.name] = reason
-        if len(found) < len(sentences):
+        if len(lists) < len(sentences):
             raise self._none_left(reasons)
-        return [found[index] for index in range(len(sentences))]
+        return [lists[index] for index in range(len(sentences))]
 
     def score(
         self,

@@ -79,7 +79,7 @@ class Generation(Several[GeneratedText]):
     def _repr_html_(self) -> str:
         from tformer_cli.show.notebook import html_table
 
-        rows = [(one.score, one.text) for one in self.texts]
+        rows = [(text.score, text.text) for text in self.texts]
         return html_table(self.prompt, ("score", "continuation"), rows)
 
 
@@ -164,26 +164,34 @@ class Generator:
             Sentence(tokens=self._read(ids), key=line_key(self._seed, number, 0))
             for number, ids in zip(numbers, kept, strict=True)
         ]
-        told = None if on_text is None else _Told(self, kept[0], on_text)
-        found = [
-            tuple(self._text(ids, one) for one in hypotheses)
-            for ids, hypotheses in zip(kept, self._searched(sentences, told), strict=True)
+        listener = None if on_text is None else _Told(self, kept[0], on_text)
+        continuations = [
+            tuple(self._text(ids, hypothesis) for hypothesis in hypotheses)
+            for ids, hypotheses in zip(
+                kept, self._search_sentences(sentences, listener), strict=True
+            )
         ]
-        if told is not None:
-            told.finish(found[0][0].text)
+        if listener is not None:
+            listener.finish(continuations[0][0].text)
         return [
             Generation(number, prompt, texts, len(ids) > longest, ids.count(UNK_ID), len(ids))
-            for number, prompt, texts, ids in zip(numbers, prompts, found, encoded, strict=True)
+            for number, prompt, texts, ids in zip(
+                numbers, prompts, continuations, encoded, strict=True
+            )
         ]
 
     def stream(self, prompts: Iterable[str], buffer_lines: int) -> Iterator[list[Generation]]:
         """Continues prompts as they come, a buffer at a time; blank ones stay blank."""
         first = 0
         for buffer in buffers(prompts, buffer_lines):
-            given = [number for number, prompt in enumerate(buffer, first) if not is_blank(prompt)]
-            found = iter(self.generate([buffer[number - first] for number in given], given))
+            numbers = [
+                number for number, prompt in enumerate(buffer, first) if not is_blank(prompt)
+            ]
+            generations = iter(
+                self.generate([buffer[number - first] for number in numbers], numbers)
+            )
             yield [
-                Generation(number, prompt, (_BLANK,)) if is_blank(prompt) else next(found)
+                Generation(number, prompt, (_BLANK,)) if is_blank(prompt) else next(generations)
                 for number, prompt in enumerate(buffer, first)
             ]
             first += len(buffer)
@@ -197,8 +205,8 @@ class Generator:
         def score(
             contexts: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
         ) -> list[list[float]]:
-            found = self._searcher.score(contexts, targets, settings)
-            return [list(one.token_log_probabilities) for one in found]
+            hypotheses = self._searcher.score(contexts, targets, settings)
+            return [list(hypothesis.token_log_probabilities) for hypothesis in hypotheses]
 
         return score
 
@@ -211,24 +219,24 @@ class Generator:
         """Returns the tokens to read before the first new one; a text begins with something."""
         return (*self._begin, *ids) or (BOS_ID,)
 
-    def _searched(
-        self, sentences: Sequence[Sentence], told: _Told | None
+    def _search_sentences(
+        self, sentences: Sequence[Sentence], listener: _Told | None
     ) -> list[list[Hypothesis]]:
-        self._prompted.on_token = told
+        self._prompted.on_token = listener
         try:
             return self._searcher.search(sentences, self.config)
         # Not an error: the listener ends the search where a stop text was written
         except StoppedError:
-            ids = () if told is None else tuple(told.ids)
+            ids = () if listener is None else tuple(listener.ids)
             # How probable they are was not told
             return [[Hypothesis(ids, math.nan, math.nan, (math.nan,) * len(ids), False)]]
         finally:
             self._prompted.on_token = None
 
-    def _text(self, prompt: Sequence[int], found: Hypothesis) -> GeneratedText:
+    def _text(self, prompt: Sequence[int], hypothesis: Hypothesis) -> GeneratedText:
         """Turns a hypothesis into a text, cut off where it stops."""
-        ids = found.token_ids
-        is_finished = found.is_finished
+        ids = hypothesis.token_ids
+        is_finished = hypothesis.is_finished
         text = self.after(prompt, ids)
         end = min((at for stop in self._stops if (at := text.find(stop)) >= 0), default=None)
         if end is not None:
@@ -237,8 +245,8 @@ class Generator:
                 range(len(ids)), True, key=lambda n: self.stops_in(self.after(prompt, ids[:n]))
             )
             ids, text, is_finished = ids[:n_tokens], text[:end], False
-        steps = found.token_log_probabilities[: len(ids) + is_finished]
-        return GeneratedText(text, ids, math.fsum(steps), found.score, is_finished)
+        steps = hypothesis.token_log_probabilities[: len(ids) + is_finished]
+        return GeneratedText(text, ids, math.fsum(steps), hypothesis.score, is_finished)
 
     @property
     def longest_stop(self) -> int:

@@ -114,9 +114,9 @@ class ShortlistedModel:
         self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
         self.source_eos = model.source_eos
         self._is_listed = torch.zeros(len(candidates), model.vocab_size, dtype=torch.bool)
-        for row, some in zip(self._is_listed, candidates, strict=True):
+        for row, listed in zip(self._is_listed, candidates, strict=True):
             # Beside listed sentences, one without a list may consist of all tokens
-            row[list(some) or slice(None)] = True
+            row[list(listed) or slice(None)] = True
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """See `DecodingModel`."""

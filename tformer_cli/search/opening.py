@@ -181,14 +181,16 @@ def overridden(
 
     A given `n_best` raises the beam, or the candidates of sampling, where these are fewer.
     """
-    given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
+    settings: dict[str, Any] = {
+        name: value for name, value in overrides.items() if value is not None
+    }
     for name, kind in types_of(DecodingConfig).items():
-        if name in given and (problem := type_problem(given[name], kind)):
+        if name in settings and (problem := type_problem(settings[name], kind)):
             raise UsageError(f"--{name.replace('_', '-')}: {problem}")
-    n_best = given.pop("n_best", None)
+    n_best = settings.pop("n_best", None)
     try:
         # `n_best` comes last, since it may raise the beam that the others have set
-        chosen = replace(config, n_best=1, **given)
+        chosen = replace(config, n_best=1, **settings)
         chosen = (
             replace(chosen, n_best=config.n_best)
             if n_best is None
@@ -197,7 +199,7 @@ def overridden(
     except ValueError as error:
         name, _, reason = str(error).partition(": ")
         raise UsageError(f"--{name.replace('_', '-')}: {reason}") from None
-    idle = next((name for name in _ONLY_SAMPLING if name in given and not chosen.sampling), None)
+    idle = next((name for name in _ONLY_SAMPLING if name in settings and not chosen.sampling), None)
     if idle is not None:
         raise UsageError(f"--{idle.replace('_', '-')}: needs sampling; add --sampling")
     return chosen

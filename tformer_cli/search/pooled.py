@@ -27,7 +27,7 @@ _POOLERS: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType(
 )
 
 
-def pooled(hidden: Floats, pooling: Pooling, *, unit_length: bool = False) -> Floats:
+def pool_states(hidden: Floats, pooling: Pooling, *, unit_length: bool = False) -> Floats:
     """Turns the hidden states (S, D) of a text into a vector (D)."""
     if pooling == "first":
         vector: Floats = hidden[0]
@@ -55,13 +55,15 @@ class LabelHead:
 
     def probabilities(self, hidden: Floats) -> list[float]:
         """Computes the probability of every label (L) from a text's hidden states (S, D)."""
-        vector = pooled(hidden, self._config.pooling)
+        vector = pool_states(hidden, self._config.pooling)
         if self._config.pooler != "none":
-            vector = _POOLERS[self._config.pooler](self._multiplied(vector, "pooler.weight"))
-        found: list[float] = _softmax(self._multiplied(vector, "output_projection.weight")).tolist()
-        return found
+            vector = _POOLERS[self._config.pooler](self._multiply_vector(vector, "pooler.weight"))
+        shares: list[float] = _softmax(
+            self._multiply_vector(vector, "output_projection.weight")
+        ).tolist()
+        return shares
 
-    def _multiplied(self, vector: Floats, name: str) -> Floats:
+    def _multiply_vector(self, vector: Floats, name: str) -> Floats:
         bias = {"pooler.weight": "pooler.bias"}.get(name, "output_bias")
         return _product(self._weights[name], self._weights.get(bias), vector)
 
@@ -88,8 +90,8 @@ class TokenHead:
         logits = self._logits(hidden).astype(np.float64)
         # The largest becomes 0, so that no exponential overflows
         logits -= logits.max()
-        found: NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
-        return found
+        log_probabilities: NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
+        return log_probabilities
 
     def candidates(self, hidden: Floats, top: int, never: Sequence[int] = ()) -> Candidates:
         """Finds the most probable tokens of a gap with the state (D), most probable first.
@@ -128,8 +130,8 @@ def _product(matrix: Floats, bias: Floats | None, vector: Floats) -> Floats:
 
 def _softmax(logits: Floats) -> NDArray[np.float64]:
     shares = np.exp(logits.astype(np.float64) - logits.max())
-    found: NDArray[np.float64] = shares / shares.sum()
-    return found
+    probabilities: NDArray[np.float64] = shares / shares.sum()
+    return probabilities
 
 
 def _gelu(values: Floats) -> Floats:

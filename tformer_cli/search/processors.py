@@ -95,8 +95,8 @@ class RepetitionPenalty:
     def __call__(self, scores: Tensor, rows: StepRows) -> Tensor:
         """See `ScoreProcessor`."""
         # Read before anything is written: a token said twice is penalized once
-        said = scores.gather(1, rows.tokens)
-        return scores.scatter_(1, rows.tokens, said * self._theta)
+        repeated = scores.gather(1, rows.tokens)
+        return scores.scatter_(1, rows.tokens, repeated * self._theta)
 
 
 class ForcedPrefix:
@@ -140,8 +140,10 @@ def make_processors(
         processors.append(RepetitionPenalty(config.repetition_penalty))
     if config.min_length or config.min_length_ratio:
         lengths = list(zip(n_sources, n_given or [0] * len(n_sources), strict=True))
-        longest = [longest_translation(n, config, max_positions, given) for n, given in lengths]
-        least = [shortest_translation(n, config, given) for n, given in lengths]
+        longest = [
+            longest_translation(n, config, max_positions, n_prefix) for n, n_prefix in lengths
+        ]
+        least = [shortest_translation(n, config, n_prefix) for n, n_prefix in lengths]
         # Where they conflict the longest length wins, or the sentence could not end
         processors.append(MinimumLength(list(map(min, least, longest)), device))
     if config.no_repeat_ngram:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tformer_cli.model.cache import filled_from_the_end
+from tformer_cli.model.cache import fill_from_end
 from tformer_cli.search.hypothesis import Hypothesis, scored_hypothesis
 from tformer_cli.search.processors import ScoreProcessor, StepRows, process
 from tformer_cli.search.source_batches import longest_translations
@@ -35,7 +35,7 @@ def greedy_search(
     limits = longest_translations(source, source_mask, config, model.max_positions)
     memory = model.encode(source, source_mask)
     cache = model.start_cache(memory, source_mask, 1, max(limits) + 1)
-    found: list[Hypothesis | None] = [None] * len(limits)
+    hypotheses: list[Hypothesis | None] = [None] * len(limits)
     tokens: list[list[int]] = [[] for _ in limits]
     steps: list[list[float]] = [[] for _ in limits]
     active = list(range(len(limits)))
@@ -57,17 +57,17 @@ def greedy_search(
                 continuing.append(row)
             else:
                 steps[sentence].append(eos[row])
-                found[sentence] = scored_hypothesis(
+                hypotheses[sentence] = scored_hypothesis(
                     tokens[sentence], steps[sentence], config, is_finished=token == EOS_ID
                 )
         last = best.add(EOS_ID)
         if continuing and len(continuing) < len(active):
-            continuing = filled_from_the_end(continuing)
+            continuing = fill_from_end(continuing)
             rows = torch.tensor(continuing, device=source.device)
             cache.reorder(rows, rows)
             last = last[rows]
         active = [active[row] for row in continuing]
-    return [[hypothesis] for hypothesis in found if hypothesis is not None]
+    return [[hypothesis] for hypothesis in hypotheses if hypothesis is not None]
 
 
 # Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators": splitmix64's
@@ -98,7 +98,7 @@ def sample(
     state = _Drawn.empty(len(names), device)
     limit_of = torch.tensor(limits, device=device)
     streams = _streams(keys, n_drawn, device)
-    found: dict[int, Hypothesis] = {}
+    by_number: dict[int, Hypothesis] = {}
     last = torch.full((len(memory),), BOS_ID, device=device)
     while len(state.numbers):
         logits = model.decode_step(last, cache).float()
@@ -112,15 +112,15 @@ def sample(
         ends = is_end | (limit_of[rows.sentences] <= length)
         state = state.grown(drawn.masked_fill(ends, EOS_ID), own)
         for row in ends.nonzero().flatten().tolist():
-            found[int(state.numbers[row])] = state.hypothesis(row, bool(is_end[row]), config)
+            by_number[int(state.numbers[row])] = state.hypothesis(row, bool(is_end[row]), config)
         continuing = (~ends).nonzero().flatten()
         if len(continuing) == 0:
             break
         if len(continuing) < len(ends):
-            state = state.kept(continuing)
+            state = state.keep_rows(continuing)
             cache.reorder(continuing, continuing)
         last = state.tokens[:, -1]
-    hypotheses = [found[number] for number in range(len(names))]
+    hypotheses = [by_number[number] for number in range(len(names))]
     return [hypotheses[i : i + n_drawn] for i in range(0, len(hypotheses), n_drawn)]
 
 
@@ -151,9 +151,9 @@ def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
 
 def uniforms(streams: Tensor, step: int) -> Tensor:
     """Returns the number of this step of each stream, (R) from 0 to below 1, in float64."""
-    mixed = _mixed(streams + _wrapped((step + 1) * INCREMENT))
+    mixed = _mix_bits(streams + _wrap_number((step + 1) * INCREMENT))
     # 53 bits: as many as float64 holds, so that 1 is never reached
-    return _shifted(mixed, 11).double() * 2.0**-53
+    return _shift_right(mixed, 11).double() * 2.0**-53
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class _Drawn:
         steps = torch.cat((self.steps, own.gather(1, column).double()), dim=1)
         return _Drawn(self.numbers, torch.cat((self.tokens, column), dim=1), steps)
 
-    def kept(self, rows: Tensor) -> _Drawn:
+    def keep_rows(self, rows: Tensor) -> _Drawn:
         """Keeps some."""
         return _Drawn(self.numbers[rows], self.tokens[rows], self.steps[rows])
 
@@ -195,21 +195,21 @@ class _Drawn:
 def _streams(keys: Sequence[int], n_drawn: int, device: torch.device) -> Tensor:
     """(B·N) a number for each candidate of each sentence."""
     candidates = torch.arange(n_drawn, device=device) * INCREMENT
-    return _mixed((torch.tensor(keys, device=device).unsqueeze(1) ^ candidates).flatten())
+    return _mix_bits((torch.tensor(keys, device=device).unsqueeze(1) ^ candidates).flatten())
 
 
-def _mixed(numbers: Tensor) -> Tensor:
+def _mix_bits(numbers: Tensor) -> Tensor:
     for shift, factor in FACTORS:
-        numbers = (numbers ^ _shifted(numbers, shift)) * factor
-    return numbers ^ _shifted(numbers, 31)
+        numbers = (numbers ^ _shift_right(numbers, shift)) * factor
+    return numbers ^ _shift_right(numbers, 31)
 
 
-def _shifted(numbers: Tensor, shift: int) -> Tensor:
+def _shift_right(numbers: Tensor, shift: int) -> Tensor:
     """Shifts to the right, zeros from the left."""
     # A shift of signed numbers repeats the sign, and splitmix64's are unsigned
     return (numbers >> shift) & ((1 << (64 - shift)) - 1)
 
 
-def _wrapped(number: int) -> int:
+def _wrap_number(number: int) -> int:
     """Wraps a number around into 64 bits with a sign."""
     return (number + 2**63) % 2**64 - 2**63

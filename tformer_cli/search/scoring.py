@@ -65,16 +65,16 @@ def score_pairs(
 ) -> list[Hypothesis]:
     """Scores given translations as the search scores its own."""
     max_positions = model.max_positions
-    found: dict[int, Hypothesis] = {}
+    hypotheses: dict[int, Hypothesis] = {}
     for batch in _plan(sources, targets, config.torch_batch_tokens, model.vocab_size):
         source, mask = source_batch(
             [sources[i] for i in batch], max_positions, device, eos=model.source_eos
         )
         chosen = [targets[i] for i in batch]
-        steps, coverage = _forced(model, source, mask, chosen, config.coverage_penalty)
+        steps, coverage = _force_targets(model, source, mask, chosen, config.coverage_penalty)
         for index, values, penalty in zip(batch, steps, coverage, strict=True):
-            found[index] = scored_hypothesis(targets[index], values, config, penalty)
-    return [found[index] for index in range(len(sources))]
+            hypotheses[index] = scored_hypothesis(targets[index], values, config, penalty)
+    return [hypotheses[index] for index in range(len(sources))]
 
 
 @torch.inference_mode()
@@ -88,7 +88,7 @@ def attended_pairs(
     device: torch.device | str,
 ) -> list[NDArray[np.float32]]:
     """Finds what heads attend to in given translations; see `SourceAttention.weights`."""
-    found: dict[int, NDArray[np.float32]] = {}
+    attentions: dict[int, NDArray[np.float32]] = {}
     for batch in _plan(sources, targets, batch_tokens, model.vocab_size):
         chosen = [targets[i] for i in batch]
         source, mask = source_batch(
@@ -107,8 +107,8 @@ def attended_pairs(
         rows, lengths = mean.float().cpu().numpy(), mask.sum(dim=1).tolist()
         for row, index in enumerate(batch):
             # A copy, so that a pair that is kept does not keep its batch
-            found[index] = rows[row, : len(chosen[row]) + 1, : lengths[row]].copy()
-    return [found[index] for index in range(len(sources))]
+            attentions[index] = rows[row, : len(chosen[row]) + 1, : lengths[row]].copy()
+    return [attentions[index] for index in range(len(sources))]
 
 
 def _inputs(targets: Sequence[Sequence[int]], model: ForcedModel, device: torch.device) -> Tensor:
@@ -144,7 +144,7 @@ def coverage_penalty(
     return covered.masked_fill(~is_word, 0.0).sum(dim=1)
 
 
-def _forced(
+def _force_targets(
     model: ForcedModel,
     source: Tensor,
     source_mask: Tensor,
@@ -243,13 +243,15 @@ def score_texts(
     windows: list[TextWindow] = []
     for number, ids in enumerate(texts):
         if config.memory and len(ids) >= window:  # shorter ones need no memory
-            scored[number] = _scored_on(model, ids, window, device, before_batch or never_interrupt)
+            scored[number] = _score_segments(
+                model, ids, window, device, before_batch or never_interrupt
+            )
         else:
             windows += text_windows(number, ids, window, stride, config)
     by_length: dict[int, list[int]] = {}
-    for place, one in enumerate(windows):
-        by_length.setdefault(min(padded_length(len(one.read)), window), []).append(place)
-    found: list[list[float]] = [[] for _ in windows]
+    for place, chunk in enumerate(windows):
+        by_length.setdefault(min(padded_length(len(chunk.read)), window), []).append(place)
+    chunk_rows: list[list[float]] = [[] for _ in windows]
     for length, places in sorted(by_length.items()):
         most = min(batch_tokens // length, LARGEST_LOGITS // (model.vocab_size * length))
         size = max(1, most)
@@ -257,15 +259,15 @@ def score_texts(
             if before_batch is not None:
                 before_batch()
             chosen = places[start : start + size]
-            rows = _scored(model, [windows[place] for place in chosen], length, device)
+            rows = _score_windows(model, [windows[place] for place in chosen], length, device)
             for place, row in zip(chosen, rows, strict=True):
-                found[place] = row
-    for one, row in zip(windows, found, strict=True):
-        scored[one.text] += row
+                chunk_rows[place] = row
+    for chunk, row in zip(windows, chunk_rows, strict=True):
+        scored[chunk.text] += row
     return scored
 
 
-def _scored_on(
+def _score_segments(
     model: TextModel,
     ids: Sequence[int],
     segment: int,
@@ -278,13 +280,13 @@ def _scored_on(
     ended = [*ids, EOS_ID] if model.config.target_eos else list(ids)
     tokens = torch.tensor([BOS_ID, *ended] if model.config.target_bos else ended, device=device)
     earlier: Sequence[Tensor] = ()
-    found: list[float] = []
+    steps: list[float] = []
     for start in range(0, len(tokens) - 1, size):
         before_batch()
         read, predicted = tokens[start : start + size], tokens[start + 1 : start + size + 1]
         hidden, earlier = model.read_on(read[: len(predicted)].unsqueeze(0), earlier, segment)
-        found += _log_probabilities(model.project(hidden).float(), predicted.unsqueeze(0))[0]
-    return found
+        steps += _log_probabilities(model.project(hidden).float(), predicted.unsqueeze(0))[0]
+    return steps
 
 
 def _log_probabilities(logits: Tensor, predicted: Tensor) -> list[list[float]]:
@@ -294,20 +296,20 @@ def _log_probabilities(logits: Tensor, predicted: Tensor) -> list[list[float]]:
     return steps
 
 
-def _scored(
+def _score_windows(
     model: TextModel, windows: Sequence[TextWindow], length: int, device: torch.device | str
 ) -> list[list[float]]:
     """Computes log p of the new tokens of windows that are padded to one length."""
-    read = _padded([one.read for one in windows], length)
-    predicted = _padded([one.predicted for one in windows], length)
+    read = _pad_rows([window.read for window in windows], length)
+    predicted = _pad_rows([window.predicted for window in windows], length)
     nothing = torch.full((len(windows), 1), EOS_ID, device=device)
     logits = model(nothing, nothing == EOS_ID, read.to(device)).float()
     steps = _log_probabilities(logits, predicted.to(device))
     return [
-        row[len(one.predicted) - one.n_new : len(one.predicted)]
-        for row, one in zip(steps, windows, strict=True)
+        row[len(window.predicted) - window.n_new : len(window.predicted)]
+        for row, window in zip(steps, windows, strict=True)
     ]
 
 
-def _padded(rows: Sequence[Sequence[int]], length: int) -> Tensor:
+def _pad_rows(rows: Sequence[Sequence[int]], length: int) -> Tensor:
     return torch.tensor([[*row, *[PAD_ID] * (length - len(row))] for row in rows])

@@ -88,10 +88,10 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
     if re.search(_NUMBER, before):
         digits = len(before) - len(before.rstrip("0123456789"))
         return digits > 2 or not text[end.end() : end.end() + 1].isalpha()
-    found = re.search(_LAST_WORD, before)
-    if found is None:
+    match = re.search(_LAST_WORD, before)
+    if match is None:
         return True
-    word = found[0].lower()
+    word = match[0].lower()
     if len(word) == 1 or word in _ABBREVIATIONS or re.search(_THAI, word):
         return False
     return word not in _BEFORE_NUMBERS or not text[begin : begin + 1].isdecimal()
@@ -111,9 +111,11 @@ def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list
     code = re.split(r"[-_]", language)[0].lower() or "en"
 
     def split(text: str) -> list[str]:
-        found = get_sentence_boundaries(code, text)
+        sentences = get_sentence_boundaries(code, text)
         # white space between paragraphs is a sentence to the library
-        starts = [sentence["start_index"] for sentence in found if not is_blank(sentence["text"])]
+        starts = [
+            sentence["start_index"] for sentence in sentences if not is_blank(sentence["text"])
+        ]
         ends = [0, *(start for start in starts if start > 0), len(text)]
         return [text[start:end] for start, end in pairwise(ends) if end > start]
 
@@ -142,12 +144,12 @@ def split_line(line: str, longest: int, count_tokens: TokenCounts) -> list[str]:
     pieces = [line]
     for pattern in BREAKS:
         pieces = _cut_long(pieces, longest, count_tokens, partial(_cut_at, pattern))
-    parts = _packed(pieces, longest, count_tokens)
+    parts = _pack_pieces(pieces, longest, count_tokens)
     # Joining may change how text is tokenized, and what has no spaces is still too long.
     while True:
         shorter = _cut_long(parts, longest, count_tokens, _halves)
         if shorter == parts:
-            packed = _packed(parts, longest, count_tokens)
+            packed = _pack_pieces(parts, longest, count_tokens)
             return [part.strip() for part in packed if not is_blank(part)]
         parts = shorter
 
@@ -178,7 +180,7 @@ def _halves(text: str) -> list[str]:
     return [text[:middle], text[middle:]] if middle else [text]
 
 
-def _packed(pieces: Sequence[str], longest: int, count_tokens: TokenCounts) -> list[str]:
+def _pack_pieces(pieces: Sequence[str], longest: int, count_tokens: TokenCounts) -> list[str]:
     """Joins neighbors as long as they fit together, by their own counts and as one text."""
     parts: list[list[str]] = []
     room = 0

@@ -110,14 +110,14 @@ def scored_windows(
     """Computes log p of tokens as `search.text_scoring.score_texts` does, by what is given."""
     scored: list[list[float]] = [[] for _ in texts]
     windows = [
-        one
+        chunk
         for number, ids in enumerate(texts)
-        for one in text_windows(number, ids, window, stride, config)
+        for chunk in text_windows(number, ids, window, stride, config)
     ]
     for start in range(0, len(windows), _WINDOWS_AT_ONCE):
         before_batch()
-        some = windows[start : start + _WINDOWS_AT_ONCE]
-        found = scorer([one.context for one in some], [one.target for one in some])
-        for one, row in zip(some, found, strict=True):
-            scored[one.text] += row
+        chunks = windows[start : start + _WINDOWS_AT_ONCE]
+        rows = scorer([chunk.context for chunk in chunks], [chunk.target for chunk in chunks])
+        for chunk, row in zip(chunks, rows, strict=True):
+            scored[chunk.text] += row
     return scored

@@ -61,7 +61,7 @@ class TorchEngine:
         """See `SearchEngine`; makes a stored model."""
         from tformer_cli.search.torch_search import TorchSearch
 
-        made = model.make() if isinstance(model, StoredModel) else model
-        if not isinstance(made, DecodingModel):
+        in_torch = model.make() if isinstance(model, StoredModel) else model
+        if not isinstance(in_torch, DecodingModel):
             raise EngineUnavailableError("the model does not decode step by step")
-        return TorchSearch(made, self.device, self.precision)
+        return TorchSearch(in_torch, self.device, self.precision)

@@ -57,13 +57,13 @@ class TorchSearch:
     ) -> list[list[Hypothesis]]:
         """See `PreparedSearch`."""
         check_threads()
-        found: dict[int, list[Hypothesis]] = {}
+        lists: dict[int, list[Hypothesis]] = {}
         by_length: dict[int, list[int]] = {}
         prompted = self._model if isinstance(self._model, PromptedModel) else None
         for index, sentence in enumerate(sentences):
             if sentence.constraints is not None:
                 before_batch()
-                found[index] = self._constrained(sentence, config)
+                lists[index] = self._search_constrained(sentence, config)
             else:
                 # Prompts are continued together only if equally long; sources are padded
                 length = 0 if prompted is None else len(sentence.tokens)
@@ -77,21 +77,21 @@ class TorchSearch:
             for batch in plan_source_batches(lengths, config.torch_batch_tokens, most_sentences):
                 indices = [alike[place] for place in batch]
                 before_batch()
-                results = self._searched([sentences[index] for index in indices], own)
-                found.update(zip(indices, results, strict=True))
-        return self._listened(sentences, [found[i] for i in range(len(sentences))], config)
+                results = self._search_batch([sentences[index] for index in indices], own)
+                lists.update(zip(indices, results, strict=True))
+        return self._add_attention(sentences, [lists[i] for i in range(len(sentences))], config)
 
-    def _listened(
+    def _add_attention(
         self,
         sentences: Sequence[Sentence],
-        found: list[list[Hypothesis]],
+        lists: list[list[Hypothesis]],
         config: DecodingConfig,
     ) -> list[list[Hypothesis]]:
         """Adds what hypotheses attended to, by a forced pass; not those of several models."""
-        if not (any(one.heads for one in sentences) and takes_targets(self._model)):
-            return found
+        if not (any(sentence.heads for sentence in sentences) and takes_targets(self._model)):
+            return lists
         by_heads: dict[tuple[CrossHead, ...], list[tuple[int, int]]] = {}
-        for index, (sentence, hypotheses) in enumerate(zip(sentences, found, strict=True)):
+        for index, (sentence, hypotheses) in enumerate(zip(sentences, lists, strict=True)):
             own = by_heads.setdefault(sentence.heads, [])
             own += ((index, rank) for rank in range(len(hypotheses)))
         by_heads.pop((), None)
@@ -101,16 +101,16 @@ class TorchSearch:
                 rows = attended_pairs(
                     self._model,
                     [sentences[index].tokens for index, _ in places],
-                    [found[index][rank].token_ids for index, rank in places],
+                    [lists[index][rank].token_ids for index, rank in places],
                     heads,
                     batch_tokens=config.torch_batch_tokens,
                     device=self._device,
                 )
             for (index, rank), weights in zip(places, rows, strict=True):
-                found[index][rank] = replace(
-                    found[index][rank], attention=SourceAttention(heads, weights)
+                lists[index][rank] = replace(
+                    lists[index][rank], attention=SourceAttention(heads, weights)
                 )
-        return found
+        return lists
 
     def score(
         self,
@@ -125,17 +125,17 @@ class TorchSearch:
         with self._computing():
             scored = score_pairs(self._model, sources, targets, config, device=self._device)
         sentences = [Sentence(tokens=tuple(source), heads=heads) for source in sources]
-        found = self._listened(sentences, [[one] for one in scored], config)
-        return [one for (one,) in found]
+        hypotheses = self._add_attention(sentences, [[hypothesis] for hypothesis in scored], config)
+        return [hypothesis for (hypothesis,) in hypotheses]
 
-    def _searched(
+    def _search_batch(
         self, sentences: Sequence[Sentence], config: DecodingConfig
     ) -> list[list[Hypothesis]]:
         """Finds the hypotheses of sentences that make a batch."""
         with self._computing():
             return search(self._model, sentences, *self._batch(sentences), config)
 
-    def _constrained(self, sentence: Sentence, config: DecodingConfig) -> list[Hypothesis]:
+    def _search_constrained(self, sentence: Sentence, config: DecodingConfig) -> list[Hypothesis]:
         """Finds hypotheses under a sentence's constraints; none if there is no way."""
         if sentence.constraints is None:
             return []
@@ -158,10 +158,12 @@ class TorchSearch:
 
         with self._computing():
             n_forced = len(sentence.prefix)
-            found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
-            if found and config.coverage_penalty:
-                found = _covered(self._model, self._device, sentence, found, config)
-        return found
+            hypotheses = satisfying_search(start, limit, config, sentence.constraints, n_forced)
+            if hypotheses and config.coverage_penalty:
+                hypotheses = _penalize_coverage(
+                    self._model, self._device, sentence, hypotheses, config
+                )
+        return hypotheses
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
@@ -257,7 +259,7 @@ def search(
     if n_groups > 1:
         return diverse_beam_search(model, source, source_mask, config, processors, n_given)
     has_coverage = config.coverage_penalty != 0.0
-    found = beam_search(
+    lists = beam_search(
         model,
         source,
         source_mask,
@@ -268,10 +270,10 @@ def search(
         stops_early=not has_coverage,
     )
     if not has_coverage:
-        return found
+        return lists
     return [
-        _covered(whole_model, source.device, sentence, hypotheses, config)
-        for sentence, hypotheses in zip(sentences, found, strict=True)
+        _penalize_coverage(whole_model, source.device, sentence, hypotheses, config)
+        for sentence, hypotheses in zip(sentences, lists, strict=True)
     ]
 
 
@@ -281,7 +283,7 @@ def _with_candidates(model: DecodingModel, sentences: Sequence[Sentence]) -> Dec
     return ShortlistedModel(model, [sentence.candidates for sentence in sentences])
 
 
-def _covered(
+def _penalize_coverage(
     model: DecodingModel,
     device: torch.device,
     sentence: Sentence,
@@ -301,12 +303,12 @@ def _covered(
     )
     scored = [
         replace(
-            found,
+            hypothesis,
             # The search's own sum stays to the bit; the forced pass adds only its penalty
-            score=found.score
-            + given.score
-            - given.log_probability / length_divisor(given.n_tokens, config),
+            score=hypothesis.score
+            + scored_pair.score
+            - scored_pair.log_probability / length_divisor(scored_pair.n_tokens, config),
         )
-        for found, given in zip(hypotheses, forced, strict=True)
+        for hypothesis, scored_pair in zip(hypotheses, forced, strict=True)
     ]
-    return sorted(scored, key=lambda found: -found.score)[: config.n_searched]
+    return sorted(scored, key=lambda hypothesis: -hypothesis.score)[: config.n_searched]

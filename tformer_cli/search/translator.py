@@ -166,7 +166,7 @@ class Translation(Several[TranslatedText]):
     def _repr_html_(self) -> str:
         from tformer_cli.show.notebook import html_table
 
-        rows = [(one.score, one.text) for one in self.hypotheses]
+        rows = [(hypothesis.score, hypothesis.text) for hypothesis in self.hypotheses]
         return html_table(self.source, ("score", "translation"), rows)
 
 
@@ -328,8 +328,12 @@ class Translator:
     ) -> list[Translation]:
         """Translates lines."""
         prepared = self.prepare(lines, first_index, demands)
-        found = iter(self.search([one for line in prepared for one in line.sentences]))
-        return [self.finish(line, list(islice(found, len(line.sentences)))) for line in prepared]
+        hypotheses = iter(
+            self.search([sentence for line in prepared for sentence in line.sentences])
+        )
+        return [
+            self.finish(line, list(islice(hypotheses, len(line.sentences)))) for line in prepared
+        ]
 
     def prepare(
         self,
@@ -344,8 +348,8 @@ class Translator:
         together, or one may be searched for all of its kind: nothing else decides what is found.
         """
         lines = list(given_lines(lines))
-        demands = [self._with_bans(one) for one in demands or [NO_CONSTRAINTS] * len(lines)]
-        texts = [self._forced(demand.target_prefix) for demand in demands]
+        demands = [self._with_bans(demand) for demand in demands or [NO_CONSTRAINTS] * len(lines)]
+        texts = [self._trim_prefix(demand.target_prefix) for demand in demands]
         cuts = self._cut_lines(lines, first_index, texts)
         prefixes = self._encode_prefixes(texts)
         start = tuple(self._tokenizer.target.start)
@@ -381,7 +385,7 @@ class Translator:
             for i, cut in enumerate(cuts)
         ]
 
-    def _forced(self, prefix: str) -> str:
+    def _trim_prefix(self, prefix: str) -> str:
         """The part of a prefix that is put in tokens; none of one that has nothing to be seen.
 
         The search writes the space before its next word itself; but in French, say, models learn to
@@ -415,7 +419,7 @@ class Translator:
         if self._banned:
             banned = tuple(dict.fromkeys((*demands.banned, *self._banned)))
             demands = replace(demands, banned=banned)
-        return demands if demands is NO_CONSTRAINTS or not self._composes else demands.composed()
+        return demands if demands is NO_CONSTRAINTS or not self._composes else demands.compose()
 
     @cached_property
     def _composes(self) -> bool:
@@ -442,7 +446,7 @@ class Translator:
                 whole += sentence.line.sentences
             places.append(start + sentence.number)
         free = self._search_freely(whole)
-        results = self._chosen(free)
+        results = self._choose_hypotheses(free)
         for start, line in lines.values():
             own = slice(start, start + len(line.sentences))
             whole[own] = self._with_required(line, results[own])
@@ -452,14 +456,14 @@ class Translator:
             if any(_n_broken(sentence, spelled) for spelled in results[index])
         ]
         if broken:
-            some = [whole[index] for index in broken]
+            constrained = [whole[index] for index in broken]
             again = (
-                self._draw_again(some, [free[index] for index in broken])
+                self._draw_again(constrained, [free[index] for index in broken])
                 if self.config.sampling
-                else self._search_bound(some)
+                else self._search_bound(constrained)
             )
-            for index, others in zip(broken, self._chosen(again), strict=True):
-                results[index] = _kept(whole[index], results[index], others, self.config)
+            for index, others in zip(broken, self._choose_hypotheses(again), strict=True):
+                results[index] = _put_free_first(whole[index], results[index], others, self.config)
         return [results[place] for place in places]
 
     def _search_freely(
@@ -469,7 +473,7 @@ class Translator:
             sentence if sentence.constraints is None else replace(sentence, constraints=None)
             for sentence in sentences
         ]
-        return self._spelled(self._searcher.search(free, config or self.config))
+        return self._spell_hypotheses(self._searcher.search(free, config or self.config))
 
     def _search_bound(self, sentences: Sequence[Sentence]) -> list[list[SpelledHypothesis]]:
         """Finds hypotheses that break as few constraints as can be, the best first."""
@@ -478,11 +482,11 @@ class Translator:
             for part in sentences
         ]
         if self.config.sampling:
-            return self._spelled(self._searcher.search(bound, self.config))
+            return self._spell_hypotheses(self._searcher.search(bound, self.config))
         # All of the beam, so that the best is the same for every `n_best`; and what the free search
         # knows besides its best may be better than what the other finds
         whole_beam = replace(self.config, n_best=self.config.beam_size)
-        constrained = self._spelled(self._searcher.search(bound, whole_beam))
+        constrained = self._spell_hypotheses(self._searcher.search(bound, whole_beam))
         free = self._search_freely(sentences, whole_beam)
         return [
             _least_broken(
@@ -501,7 +505,7 @@ class Translator:
         least.
         """
         best = [hypotheses[0] for hypotheses in lists]
-        joined = self._joined(best, [1.0] * len(best), line.cut.blanks).text
+        joined = self._join_parts(best, [1.0] * len(best), line.cut.blanks).text
         required: list[tuple[str, ...]] = [()] * len(best)
 
         def bound(number: int, *more: str) -> Sentence:
@@ -576,8 +580,8 @@ class Translator:
         if self._shortlist is None:
             return sentence
         # What a shortlist leaves out could otherwise never be said
-        said = (*sentence.prefix, *more)
-        return replace(sentence, candidates=self._shortlist.candidates(sentence.tokens, said))
+        written = (*sentence.prefix, *more)
+        return replace(sentence, candidates=self._shortlist.candidates(sentence.tokens, written))
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
@@ -634,7 +638,7 @@ class Translator:
         prepared = []
         for index, (side, line) in enumerate(zip(sides, sentences, strict=True), first_index):
             fitted = [
-                (self._fitted(text, next(encoded), longest, index, side), blank)
+                (self._cut_to_length(text, next(encoded), longest, index, side), blank)
                 for text, blank in line
             ]
             prepared.append(fitted[0][0] if len(fitted) == 1 else _merge_parts(fitted))
@@ -649,13 +653,15 @@ class Translator:
         if is_blank(line):
             return []
         split = [] if self._split_sentences is None else self._split_sentences(line)
-        found = [(text := part.rstrip(), part[len(text) :]) for part in split if not is_blank(part)]
-        is_whole = len(found) < 2 or (
+        sentences = [
+            (text := part.rstrip(), part[len(text) :]) for part in split if not is_blank(part)
+        ]
+        is_whole = len(sentences) < 2 or (
             prefix and self._split_sentences and len(self._split_sentences(prefix)) > 1
         )
-        return [(line, "")] if is_whole else found
+        return [(line, "")] if is_whole else sentences
 
-    def _fitted(
+    def _cut_to_length(
         self, line: str, ids: Sequence[int], longest: int, index: int, side: TokenizerSide
     ) -> _Cut:
         """Cuts a line, or a sentence of it, if it has more than `longest` tokens."""
@@ -718,25 +724,32 @@ class Translator:
             and text_of(ids, side.piece_bytes).translate(LINE_ENDS) == phrase
         }
 
-    def _spelled(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[SpelledHypothesis]]:
+    def _spell_hypotheses(
+        self, parts: Sequence[Sequence[Hypothesis]]
+    ) -> list[list[SpelledHypothesis]]:
         """Adds texts to hypotheses, all at once: each call wakes the tokenizer's threads."""
         texts = iter(
             self._tokenizer.target.decode_batch(
-                [hypothesis.token_ids for part in found for hypothesis in part]
+                [hypothesis.token_ids for part in parts for hypothesis in part]
             )
         )
-        return [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
+        return [[(hypothesis, next(texts)) for hypothesis in part] for part in parts]
 
-    def _chosen(self, spelled: list[list[SpelledHypothesis]]) -> list[list[SpelledHypothesis]]:
+    def _choose_hypotheses(
+        self, spelled: list[list[SpelledHypothesis]]
+    ) -> list[list[SpelledHypothesis]]:
         """Chooses `n_best` hypotheses of each part: by their texts, where that is set."""
-        return [self._wanted(part) for part in spelled]
+        return [self._choose_texts(part) for part in spelled]
 
-    def _wanted(self, spelled: list[SpelledHypothesis]) -> list[SpelledHypothesis]:
+    def _choose_texts(self, spelled: list[SpelledHypothesis]) -> list[SpelledHypothesis]:
         """Chooses `n_best` of a part's hypotheses by their texts."""
         if self.config.risk != "none":
             utilities = expected_utilities([text for _, text in spelled], self.config.risk)
             pairs = zip(spelled, utilities, strict=True)
-            spelled = [(replace(one, utility=utility), text) for (one, text), utility in pairs]
+            spelled = [
+                (replace(hypothesis, utility=utility), text)
+                for (hypothesis, text), utility in pairs
+            ]
             spelled.sort(key=lambda pair: -(pair[0].utility or 0.0))
         if self.config.distinct_texts:
             # the first of each text: later entries overwrite, so the best ones come last
@@ -747,7 +760,7 @@ class Translator:
         self, line: PreparedLine, parts: Sequence[Sequence[SpelledHypothesis]]
     ) -> Translation:
         """Turns the hypotheses of a line's sentences into its translations."""
-        texts = self._combined(parts, line.cut.blanks) or (_BLANK,)
+        texts = self._combine_parts(parts, line.cut.blanks) or (_BLANK,)
         source_ids = tuple(chain.from_iterable(line.cut.parts))
         demands = line.demands
         is_read_plain = self._tokenizer.normalization != "none"
@@ -773,12 +786,12 @@ class Translator:
             untrained_characters(line.cut.texts, self._tokenizer.source),
         )
 
-    def _combined(
+    def _combine_parts(
         self, parts: Sequence[Sequence[SpelledHypothesis]], blanks: Sequence[str]
     ) -> tuple[TranslatedText, ...]:
         """Joins the hypotheses of a line's parts: the `n_best` best of all combinations."""
         if len(parts) < 2:
-            return tuple(self._joined([one], (), ()) for part in parts for one in part)
+            return tuple(self._join_parts([spelled], (), ()) for part in parts for spelled in part)
         shares = self._shares([part[0][0].n_tokens for part in parts])
         chosen: Iterable[Sequence[SpelledHypothesis]]
         if self.config.sampling and self.config.risk == "none":
@@ -796,14 +809,16 @@ class Translator:
                 [part[place] for part, place in zip(parts, places, strict=True)]
                 for places in best_sums(values)
             )
-        found: dict[object, TranslatedText] = {}
-        for some in islice(chosen, MOST_TRIES * self.config.n_best):
-            joined = self._joined(some, shares, blanks)
+        translations: dict[object, TranslatedText] = {}
+        for choice in islice(chosen, MOST_TRIES * self.config.n_best):
+            joined = self._join_parts(choice, shares, blanks)
             # Parts that differ may be the same text together
-            found.setdefault(joined.text if self.config.distinct_texts else len(found), joined)
-            if len(found) == self.config.n_best:
+            translations.setdefault(
+                joined.text if self.config.distinct_texts else len(translations), joined
+            )
+            if len(translations) == self.config.n_best:
                 break
-        return tuple(found.values())
+        return tuple(translations.values())
 
     def _shares(self, lengths: Sequence[int]) -> list[float]:
         """The factors of the parts' scores in the score of their line.
@@ -815,7 +830,7 @@ class Translator:
         whole = length_divisor(sum(lengths), self.config)
         return [length_divisor(length, self.config) / whole for length in lengths]
 
-    def _joined(
+    def _join_parts(
         self, spelled: Sequence[SpelledHypothesis], shares: Sequence[float], blanks: Sequence[str]
     ) -> TranslatedText:
         """Joins the hypotheses of a line's parts by the blanks behind them; usually there is one.
@@ -870,8 +885,8 @@ def _with_shared_phrases(line: PreparedLine) -> PreparedLine:
 
 def _n_broken(sentence: Sentence, spelled: SpelledHypothesis) -> int:
     """Returns how many constraints on the translation of a sentence a text breaks."""
-    asked = sentence.constraints
-    return 0 if asked is None else asked.n_broken(spelled[1].translate(LINE_ENDS))
+    constraints = sentence.constraints
+    return 0 if constraints is None else constraints.n_broken(spelled[1].translate(LINE_ENDS))
 
 
 def _least_broken(
@@ -886,7 +901,7 @@ def _least_broken(
     )
 
 
-def _kept(
+def _put_free_first(
     sentence: Sentence,
     free: Sequence[SpelledHypothesis],
     others: list[SpelledHypothesis],
@@ -910,15 +925,15 @@ def _kept(
 
 def _merge_parts(prepared: Sequence[tuple[_Cut, str]]) -> _Cut:
     """Makes one line of its sentences and the white space behind each."""
-    of_tokens = [(one, blank) for one, blank in prepared if one.parts]
-    blanks = chain.from_iterable((*one.blanks, blank) for one, blank in of_tokens)
+    cuts = [(cut, blank) for cut, blank in prepared if cut.parts]
+    blanks = chain.from_iterable((*cut.blanks, blank) for cut, blank in cuts)
     return _Cut(
-        tuple(chain.from_iterable(one.parts for one, _ in of_tokens)),
-        is_truncated=any(one.is_truncated for one, _ in of_tokens),
-        texts=tuple(chain.from_iterable(one.texts for one, _ in of_tokens)),
+        tuple(chain.from_iterable(cut.parts for cut, _ in cuts)),
+        is_truncated=any(cut.is_truncated for cut, _ in cuts),
+        texts=tuple(chain.from_iterable(cut.texts for cut, _ in cuts)),
         blanks=tuple(blanks)[:-1],
-        is_too_long=any(one.is_too_long for one, _ in of_tokens),
-        n_sentences=max(1, len(of_tokens)),
+        is_too_long=any(cut.is_too_long for cut, _ in cuts),
+        n_sentences=max(1, len(cuts)),
     )
 
 

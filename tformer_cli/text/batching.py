@@ -111,16 +111,16 @@ def collate(
     # a text for a language model that goes on has neither
     begin, end = [BOS_ID] * target_bos, [EOS_ID] * target_eos
     targets = [[*begin, *ids, *end] for ids in target_ids]
-    source = _padded([ended_source(ids, eos=source_eos) for ids in source_ids])
+    source = _pad_rows([ended_source(ids, eos=source_eos) for ids in source_ids])
     return Batch(
         source=source,
         source_mask=source[:, ::ids_per_token] != PAD_ID,
-        target_input=_padded([ids[:-1] for ids in targets]),
-        target_output=_padded([ids[1:] for ids in targets]),
+        target_input=_pad_rows([ids[:-1] for ids in targets]),
+        target_output=_pad_rows([ids[1:] for ids in targets]),
     )
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+def _pad_rows(rows: Sequence[Sequence[int]]) -> Tensor:
     """(B, longest) int64."""
     cells = np.full((len(rows), max(map(len, rows), default=0)), PAD_ID, dtype=np.int64)
     for place, row in enumerate(rows):

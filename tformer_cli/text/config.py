@@ -112,11 +112,11 @@ class CorpusConfig:
     """How often each pair is used per epoch: 2 is twice, 0.5 every other epoch on average."""
 
     def __post_init__(self) -> None:
-        given = [keys for keys in FORMAT_KEYS.values() if any(getattr(self, key) for key in keys)]
-        if len(given) != 1:
+        formats = [keys for keys in FORMAT_KEYS.values() if any(getattr(self, key) for key in keys)]
+        if len(formats) != 1:
             all_of_them = ", ".join(" and ".join(keys) for keys in FORMAT_KEYS.values())
-            found = " and ".join(" and ".join(keys) for keys in given) or "none of them"
-            raise ValueError(f"must have exactly one of {all_of_them}; found {found}")
+            named = " and ".join(" and ".join(keys) for keys in formats) or "none of them"
+            raise ValueError(f"must have exactly one of {all_of_them}; found {named}")
         if bool(self.source) != bool(self.target):
             missing = "target" if self.source else "source"
             raise ValueError(f"{missing}: is missing; aligned files come in pairs")
@@ -162,8 +162,8 @@ class CorpusConfig:
     @property
     def format(self) -> str:
         """Name of its format in `FORMAT_KEYS`."""
-        given = (name for name, keys in FORMAT_KEYS.items() if getattr(self, keys[0]))
-        return next(given)
+        names = (name for name, keys in FORMAT_KEYS.items() if getattr(self, keys[0]))
+        return next(names)
 
 
 @dataclass(frozen=True, kw_only=True)

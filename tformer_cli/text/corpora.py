@@ -163,7 +163,7 @@ def _content_of_files(config: CorpusConfig, directory: str) -> list[str]:
     return [config.format, *map(hash_file, files)]
 
 
-def _aligned(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
+def _read_aligned(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
     # checked at the call, not when the first pair is asked for
     paths = corpus_file(config.source, directory), corpus_file(config.target, directory)
     return _line_by_line(*paths, counts)
@@ -284,14 +284,14 @@ def _ratings(config: CorpusConfig) -> Iterable[tuple[str, str]]:
     from tformer_cli.corpora.ratings import generate_ratings
 
     stream = generate_ratings(config.pairs, config.seed)
-    return ((one.text, one.stars) for split, one in stream if split == config.ratings)
+    return ((rating.text, rating.stars) for split, rating in stream if split == config.ratings)
 
 
 def _algorithmic(config: CorpusConfig) -> Iterable[tuple[str, str]]:
     from tformer_cli.corpora.algorithmic import generate_examples
 
     stream = generate_examples(config.algorithmic, config.pairs, config.seed)
-    return ((one.source, one.target) for split, one in stream if split == config.split)
+    return ((example.source, example.target) for split, example in stream if split == config.split)
 
 
 def _shapes(config: CorpusConfig) -> Iterable[tuple[str, str]]:
@@ -354,7 +354,7 @@ def _text(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
 
 FORMATS: Mapping[str, CorpusFormat] = MappingProxyType(
     {
-        "aligned": CorpusFormat(read=_aligned, content=_content_of_files),
+        "aligned": CorpusFormat(read=_read_aligned, content=_content_of_files),
         "tsv": CorpusFormat(read=_tsv, content=_content_of_files),
         "jsonl": CorpusFormat(read=_jsonl, content=_content_of_files),
         "dataset": CorpusFormat(read=_dataset, content=_content_of_dataset, has_lines=False),

@@ -65,25 +65,25 @@ class Dialect:
             cells: list[Cell] = []
             is_last = False
             while not is_last:
-                found = self._cell.match(text, place)
-                if found is None:  # no text is without a match
+                match = self._cell.match(text, place)
+                if match is None:  # no text is without a match
                     raise AssertionError(place)
-                cells.append(self._found(found))
-                place, is_last = found.end(), found["end"] != self.delimiter
+                cells.append(self._make_cell(match))
+                place, is_last = match.end(), match["end"] != self.delimiter
             yield cells
 
-    def _found(self, found: re.Match[str]) -> Cell:
-        if self.quote and found["inner"] is not None:
-            is_whole = not found["behind"].strip()
-            return Cell(*found.span("inner"), True, "" if is_whole else "behind", found.end())
-        is_open = self.quote and found["plain"].lstrip(" ").startswith(self.quote)
-        return Cell(*found.span("plain"), False, "open" if is_open else "", found.end())
+    def _make_cell(self, match: re.Match[str]) -> Cell:
+        if self.quote and match["inner"] is not None:
+            is_whole = not match["behind"].strip()
+            return Cell(*match.span("inner"), True, "" if is_whole else "behind", match.end())
+        is_open = self.quote and match["plain"].lstrip(" ").startswith(self.quote)
+        return Cell(*match.span("plain"), False, "open" if is_open else "", match.end())
 
     def decoded(self, raw: str, *, is_quoted: bool) -> str:
         """Reads the text of a cell."""
         twice = rf"|{self.quote}(?={self.quote})" if is_quoted else ""
         if self.escapes:
-            return re.sub(rf"\\(.){twice}", lambda found: found[1] or "", raw, flags=re.DOTALL)
+            return re.sub(rf"\\(.){twice}", lambda match: match[1] or "", raw, flags=re.DOTALL)
         return raw.replace(self.quote * 2, self.quote) if is_quoted else raw
 
     def has_codes(self, raw: str) -> bool:
@@ -110,8 +110,8 @@ class Dialect:
 
 def start_of(text: str) -> tuple[int, str]:
     """Returns where the records begin, and the delimiter if a line before them names it."""
-    found = _NAMED_DELIMITER.match(text)
-    return (found.end(), found[1]) if found else (0, "")
+    match = _NAMED_DELIMITER.match(text)
+    return (match.end(), match[1]) if match else (0, "")
 
 
 def header_of(
@@ -124,7 +124,7 @@ def header_of(
     most, place = 0, start
     for number, cells in enumerate(islice(dialect.records(text, start), HEADER_RECORDS)):
         raw = ((text[cell.start : cell.end], cell.is_quoted) for cell in cells)
-        texts = [in_one_line(dialect.decoded(one, is_quoted=quoted)) for one, quoted in raw]
+        texts = [in_one_line(dialect.decoded(cell, is_quoted=quoted)) for cell, quoted in raw]
         n_texts = sum(map(bool, texts))
         if n_texts > most and names <= set(texts):
             return place, number
@@ -146,20 +146,20 @@ def dialect_of(
     the delimiter that is named first.
     """
     start, named = start_of(text)
-    found = [
+    dialects = [
         Dialect(delimiter, quote, escapes)
         for delimiter in named or delimiters
         for quote in ('"', "'")
         for escapes in (False, True)[: 1 + ("\\" in text)]
     ]
     # In text between tabs a quote may be a character like all others
-    found += [Dialect("\t", "")] * ("\t" in (named or delimiters))
+    dialects += [Dialect("\t", "")] * ("\t" in (named or delimiters))
 
     def fit(dialect: Dialect) -> tuple[object, ...]:
         header = header_of(text, dialect, names, start) if names else None
         return header is not None, *_fit(dialect, text, header[0] if header else start)
 
-    return max(found, key=fit)
+    return max(dialects, key=fit)
 
 
 def _fit(dialect: Dialect, text: str, start: int) -> tuple[bool, float, int, int, bool]:

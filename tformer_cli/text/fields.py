@@ -55,8 +55,8 @@ def missing_field(
 ) -> DataError:
     """Lists the fields that exist instead of `field`."""
     # a table of pixels has hundreds of columns
-    found = ", ".join(present[:20]) or "none"
-    return DataError(f'{where}: has no field "{field}", only {found}; {advice}')
+    names = ", ".join(present[:20]) or "none"
+    return DataError(f'{where}: has no field "{field}", only {names}; {advice}')
 
 
 def names_in(record: object, prefix: str = "") -> Iterator[str]:

@@ -51,25 +51,25 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
             data = json.loads(text)
             is_sound = data["tformer_tokenizer"] == VERSION
             is_sound = is_sound and all(type(piece) is str for piece in data["pieces"])
-            made = cls._parsed(data, where) if is_sound else None
+            tokenizer = cls._parse(data, where) if is_sound else None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            made = None
-        if made is None:
+            tokenizer = None
+        if tokenizer is None:
             raise DataError(f"{where}: is damaged; restore the file")
-        return made
+        return tokenizer
 
     @classmethod
     @abstractmethod
-    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+    def _parse(cls, data: dict[str, Any], where: str) -> Self | None:
         """Makes a tokenizer from the content of a file; None: it is damaged."""
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""
-        data = {"tformer_tokenizer": VERSION, "kind": self.algorithm, **self._stored()}
+        data = {"tformer_tokenizer": VERSION, "kind": self.algorithm, **self._entries()}
         return json.dumps(data, ensure_ascii=False) + "\n"
 
     @abstractmethod
-    def _stored(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Returns the entries of the file besides its version and kind."""
 
     @property
@@ -89,8 +89,8 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
         clean = [without_surrogates(text) for text in texts]
-        found = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
-        return [self._ours(encoding.ids) for encoding in found]
+        encodings = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
+        return [self._ours(encoding.ids) for encoding in encodings]
 
     def _ours(self, ids: list[int]) -> list[int]:
         """Returns the ids here of the library's, which may be others."""
@@ -98,12 +98,15 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         clean = [without_surrogates(text) for text in texts]
-        found = self._tokenizer.encode_batch(clean, add_special_tokens=False)
+        encodings = self._tokenizer.encode_batch(clean, add_special_tokens=False)
         return [
-            ([*self.start, *self._ours(one.ids)], [*[(0, 0)] * len(self.start), *one.offsets])
-            if one.ids
+            (
+                [*self.start, *self._ours(encoding.ids)],
+                [*[(0, 0)] * len(self.start), *encoding.offsets],
+            )
+            if encoding.ids
             else ([], [])
-            for one in found
+            for encoding in encodings
         ]
 
 
@@ -164,14 +167,14 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
             self.mask, self.start = mask, (BOS_ID,)
 
     @classmethod
-    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+    def _parse(cls, data: dict[str, Any], where: str) -> Self | None:
         pairs = [(left, right) for left, right in data["merges"]]
         mask, words = data.get("mask", ""), data.get("words", "gpt2")
         if not all(type(part) is str for part in (mask, *chain.from_iterable(pairs))):
             return None
         return cls(data["pieces"], pairs, where, mask, words)
 
-    def _stored(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         own = {"mask": self.mask} if self.mask else {}
         own |= {"words": self.words} if self.words != "gpt2" else {}
         return {**own, "pieces": self.all_pieces, "merges": self.merges}
@@ -187,10 +190,10 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
     @cached_property
     def piece_bytes(self) -> list[bytes]:
         """See `TokenizerSide`; a name that is not of bytes has no text."""
-        found = [b""] * N_SPECIAL
+        pieces = [b""] * N_SPECIAL
         for piece in self.all_pieces[N_SPECIAL:]:
-            found.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
-        return found
+            pieces.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
+        return pieces
 
     @cached_property
     def _labels(self) -> list[str]:
@@ -231,12 +234,12 @@ class LibraryTokenizer(ForeignPieceTokenizer):
         self._tokenizer = tokenizer
 
     @classmethod
-    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+    def _parse(cls, data: dict[str, Any], where: str) -> Self | None:
         foreign = data["ids"]
         is_sound = all(type(number) is int for number in foreign)
         return cls(data["tokenizer"], foreign, data["pieces"], where) if is_sound else None
 
-    def _stored(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         return {"ids": self.foreign, "pieces": self.all_pieces, "tokenizer": self.content}
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
@@ -263,20 +266,20 @@ class LibraryTokenizer(ForeignPieceTokenizer):
         """See `TokenizerSide`; rows without a piece, and special tokens, have no text."""
         added = self._tokenizer.get_added_tokens_decoder()
         is_bytes = '"ByteLevel"' in json.dumps(self.content.get("decoder"))
-        found = [b""] * N_SPECIAL
+        pieces = [b""] * N_SPECIAL
         for number in self.foreign[N_SPECIAL:]:
             piece = self._tokenizer.id_to_token(number) if number >= 0 else None
             if piece is None or (number in added and added[number].special):
-                found.append(b"")
+                pieces.append(b"")
             elif number in added:
-                found.append(piece.encode())
+                pieces.append(piece.encode())
             elif is_bytes:
-                found.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
+                pieces.append(bytes_of(piece) if _ALPHABET.issuperset(piece) else b"")
             elif byte := _BYTE_PIECE.fullmatch(piece):
-                found.append(bytes.fromhex(byte[1]))
+                pieces.append(bytes.fromhex(byte[1]))
             else:
-                found.append(piece.replace(_SPACE, " ").encode())
-        return found
+                pieces.append(piece.replace(_SPACE, " ").encode())
+        return pieces
 
     @cached_property
     def _labels(self) -> list[str]:
@@ -356,7 +359,7 @@ class WordPieceTokenizer(ForeignPieceTokenizer):
         self._tokenizer = tokenizer
 
     @classmethod
-    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+    def _parse(cls, data: dict[str, Any], where: str) -> Self | None:
         kinds = {field.name: type(field.default) for field in fields(WordRules)}
         mask, rules = data["mask"], data["rules"]
         is_sound = {name: type(value) for name, value in rules.items()} == kinds
@@ -364,11 +367,11 @@ class WordPieceTokenizer(ForeignPieceTokenizer):
             return None
         return cls(data["pieces"], WordRules(**rules), mask, where)
 
-    def _stored(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         return {"mask": self.mask, "rules": asdict(self.rules), "pieces": self.all_pieces}
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode([one for one in ids if one >= N_SPECIAL])
+        return self._tokenizer.decode([token for token in ids if token >= N_SPECIAL])
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:

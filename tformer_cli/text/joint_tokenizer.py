@@ -138,11 +138,11 @@ class JointTokenizer(OneSidedTokenizer):
             return [(0, text, None)]
         parts: list[tuple[int, str, int | None]] = []
         place = 0
-        for found in self._new_pattern.finditer(text):
-            if place < found.start():
-                parts.append((place, text[place : found.start() - 1], None))
-            parts.append((found.start(), found[0], self._new_tokens[found[0]]))
-            place = found.end() + 1
+        for match in self._new_pattern.finditer(text):
+            if place < match.start():
+                parts.append((place, text[place : match.start() - 1], None))
+            parts.append((match.start(), match[0], self._new_tokens[match[0]]))
+            place = match.end() + 1
         if place <= len(text):
             parts.append((place, text[place:], None))
         return [part if part[1] else (part[0], "", self._space) for part in parts]
@@ -191,10 +191,10 @@ class JointTokenizer(OneSidedTokenizer):
                 ids,
                 [
                     (own[first][0], own[last - 1][1]) if first < last else (0, 0)
-                    for first, last in found
+                    for first, last in spans
                 ],
             )
-            for (ids, found), (_, own) in zip(encoded, pairs, strict=True)
+            for (ids, spans), (_, own) in zip(encoded, pairs, strict=True)
         ]
 
     def _encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
@@ -202,7 +202,9 @@ class JointTokenizer(OneSidedTokenizer):
         if self._new_tokens:
             return [self._with_spans(text) for text in repaired]
         if len(repaired) <= FEW:
-            encodings = [self._tokenizer.encode(one, add_special_tokens=False) for one in repaired]
+            encodings = [
+                self._tokenizer.encode(text, add_special_tokens=False) for text in repaired
+            ]
         else:
             encodings = self._tokenizer.encode_batch(repaired, add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in encodings]
@@ -228,21 +230,21 @@ class JointTokenizer(OneSidedTokenizer):
         clean = [without_surrogates(part) for part in parts]
         # a letter that the text does not have stands in for gaps while it is cut
         known = set("".join(clean))
-        letter = next(one for one in map(chr, _STAND_INS) if one not in known)
+        letter = next(character for character in map(chr, _STAND_INS) if character not in known)
         text = letter.join(clean)
         ids, spans = self.encode_with_spans([text])[0]
-        found: list[int] = []
+        tokens: list[int] = []
         seen = 0  # gaps before the piece
         for number, (first, last) in zip(ids, spans, strict=True):
             end = text.count(letter, 0, last)
             if end > seen:
-                if self.algorithm in BY_WORDS and found[-1:] == [self._space]:
-                    found.pop()
-                found += [mask] * (end - seen)
+                if self.algorithm in BY_WORDS and tokens[-1:] == [self._space]:
+                    tokens.pop()
+                tokens += [mask] * (end - seen)
                 seen = end
             elif letter not in text[first:last]:  # no further byte of the letter
-                found.append(number)
-        return found
+                tokens.append(number)
+        return tokens
 
     @cached_property
     def _space(self) -> int | None:
@@ -268,9 +270,9 @@ class JointTokenizer(OneSidedTokenizer):
             self._dropouts[dropout, seed] = sampler
         return [
             [
-                one
+                token
                 for _, part, number in self._around_new_tokens(without_surrogates(text))
-                for one in (sampler.encode(part, key) if number is None else [number])
+                for token in (sampler.encode(part, key) if number is None else [number])
             ]
             for text, key in zip(texts, keys, strict=True)
         ]
@@ -280,7 +282,7 @@ class JointTokenizer(OneSidedTokenizer):
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
         if len(ids) <= FEW:
-            return [self.decode(one) for one in ids]
+            return [self.decode(row) for row in ids]
         return self._tokenizer.decode_batch(ids, skip_special_tokens=True)
 
     @cached_property
@@ -317,7 +319,7 @@ def _check_ids(text: str, where: str) -> None:
         vocabulary = data["model"]["vocab"]
         ids = [*vocabulary.values()] if isinstance(vocabulary, dict) else []
         ids += [token["id"] for token in data.get("added_tokens") or ()]
-        largest = max((one for one in ids if isinstance(one, int)), default=0)
+        largest = max((token for token in ids if isinstance(token, int)), default=0)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return  # the library says what is wrong
     if largest >= MOST_PIECES:
@@ -335,10 +337,10 @@ def _piece_of(word: str) -> str:
 def _new_tokens(data: Mapping[str, Any], vocabulary: Mapping[str, int]) -> dict[str, int]:
     """Finds the words that were added to a "bpe" tokenizer: pieces that no merge makes."""
     merged = {"".join(pair) for pair in data["model"]["merges"]}
-    others = vocabulary.keys() - merged - {*BYTE_CHARACTERS, *SPECIAL_PIECES}
-    words = ((bytes_of(piece).decode(errors="replace"), vocabulary[piece]) for piece in others)
-    found = {text[1:]: number for text, number in words if text[:1] == " "}
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    unmerged = vocabulary.keys() - merged - {*BYTE_CHARACTERS, *SPECIAL_PIECES}
+    words = ((bytes_of(piece).decode(errors="replace"), vocabulary[piece]) for piece in unmerged)
+    new_tokens = {text[1:]: number for text, number in words if text[:1] == " "}
+    return dict(sorted(new_tokens.items(), key=lambda item: item[1]))
 
 
 def _sections(data: Mapping[str, Any]) -> dict[str, Any]:

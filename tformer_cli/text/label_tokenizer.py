@@ -58,7 +58,7 @@ class LabelSide(TokenizerSide):
         return self.encode_phrases(texts)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return " ".join(self.names[one - FIRST_LABEL] for one in ids if one >= FIRST_LABEL)
+        return " ".join(self.names[label - FIRST_LABEL] for label in ids if label >= FIRST_LABEL)
 
     @property
     def piece_bytes(self) -> list[bytes]:

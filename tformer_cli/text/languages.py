@@ -82,15 +82,15 @@ def _is_more_like(other: str, own: str, lines: Iterable[str]) -> bool:
     # an unknown language is taken for one in Latin letters, as most are
     scripts = scripts_of(other) or latin, scripts_of(own) or latin
     if scripts[0].isdisjoint(scripts[1]):
-        found = [script_of(letter) for line in lines for letter in line if letter.isalpha()]
+        units = [script_of(letter) for line in lines for letter in line if letter.isalpha()]
         kinds: tuple[frozenset[str], frozenset[str]] = scripts
     else:
         kinds = telling_words(other, own), telling_words(own, other)
-        found = [word for line in lines for word in words_of(line)]
+        units = [word for line in lines for word in words_of(line)]
     # no guess rather than a wrong one
-    if len(found) < FEWEST_UNITS or not all(kinds):
+    if len(units) < FEWEST_UNITS or not all(kinds):
         return False
-    shares = [sum(unit in kind for unit in found) / len(found) for kind in kinds]
+    shares = [sum(unit in kind for unit in units) / len(units) for kind in kinds]
     return shares[0] > max(2.0 * shares[1], LEAST_SHARE)
 
 
@@ -120,9 +120,9 @@ def words_of_another(
     """Counts the commonest words of another language than a text's own."""
     languages = _languages_of_words()
     codes = {word: languages[word] for word in set(words) if word in languages}
-    theirs = {word: some for word, some in codes.items() if own not in some}
+    theirs = {word: word_codes for word, word_codes in codes.items() if own not in word_codes}
     others = Counter(code for word in theirs.keys() - excused for code in theirs[word])
-    other, n_words = max(others.items(), key=lambda one: one[1], default=("", 0))
+    other, n_words = max(others.items(), key=lambda item: item[1], default=("", 0))
     ours = telling_words(own, other)
     n_own = sum(
         word in ours or (word in excused and other not in codes.get(word, ())) for word in words

@@ -107,8 +107,8 @@ def _wide_encoding(block: bytes) -> str:
         if block.startswith(mark):
             return encoding
     for first, encoding in ((1, "utf-16le"), (0, "utf-16be")):
-        nuls, others = block[first::2].count(0), block[1 - first :: 2].count(0)
-        if nuls >= FEWEST_NULS and nuls > 0.5 * len(block[first::2]) and not others:
+        nuls, n_others = block[first::2].count(0), block[1 - first :: 2].count(0)
+        if nuls >= FEWEST_NULS and nuls > 0.5 * len(block[first::2]) and not n_others:
             return encoding
     return ""
 

@@ -35,7 +35,7 @@ class Masking:
         target = np.full_like(source, PAD_ID)
         for row, text in enumerate(texts):
             ids = np.array(text, np.int64)
-            masked, chosen = self._masked(ids, rng)
+            masked, chosen = self._mask_tokens(ids, rng)
             source[row, : len(ids)] = masked
             source[row, len(ids)] = EOS_ID
             target[row, chosen] = ids[chosen]
@@ -47,7 +47,7 @@ class Masking:
             target_output=torch.from_numpy(target),
         )
 
-    def _masked(
+    def _mask_tokens(
         self,
         ids: NDArray[np.int64],
         rng: np.random.Generator,

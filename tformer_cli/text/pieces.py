@@ -51,17 +51,17 @@ class SubwordCodes:
 
     def cut(self, word: str) -> tuple[str, ...]:
         """Cuts a word, without spaces, into pieces; all but the last end with `@@`."""
-        found = self._cut.get(word)
-        if found is None:
-            *inner, last = self._merged(word)
-            found = (*(piece + CONTINUES for piece in inner), last)
+        pieces = self._cut.get(word)
+        if pieces is None:
+            *inner, last = self._merge_symbols(word)
+            pieces = (*(piece + CONTINUES for piece in inner), last)
             if len(self._cut) >= _MOST_CACHED:
                 # rare words seldom recur, so memory starts afresh
                 self._cut.clear()
-            self._cut[word] = found
-        return found
+            self._cut[word] = pieces
+        return pieces
 
-    def _merged(self, word: str) -> list[str]:
+    def _merge_symbols(self, word: str) -> list[str]:
         if len(word) == 1:
             return [word]
         # before version 0.2 the end of a word was a separate symbol
@@ -73,7 +73,7 @@ class SubwordCodes:
             best = min(ranks)
             if best == none:
                 break
-            symbols = _joined(symbols, ranks, best)
+            symbols = _join_pairs(symbols, ranks, best)
         last = symbols.pop().removesuffix(END)
         return [*symbols, last] if last else symbols
 
@@ -96,14 +96,14 @@ def _ranks(lines: list[str], where: str) -> Mapping[tuple[str, str], int]:
     return ranks
 
 
-def _joined(symbols: list[str], ranks: list[int], best: int) -> list[str]:
+def _join_pairs(symbols: list[str], ranks: list[int], best: int) -> list[str]:
     """Joins each pair of a rank, from the left; pairs that overlap a joined one stay."""
-    found, place = [], 0
+    joined, place = [], 0
     while place < len(symbols):
         is_joined = place < len(ranks) and ranks[place] == best
-        found.append("".join(symbols[place : place + 1 + is_joined]))
+        joined.append("".join(symbols[place : place + 1 + is_joined]))
         place += 1 + is_joined
-    return found
+    return joined
 
 
 class PieceSide(TokenizerSide):
@@ -123,12 +123,12 @@ class PieceSide(TokenizerSide):
         return [[find(piece, UNK_ID) for word in words for piece in cut(word)] for words in lines]
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        found = []
+        encoded = []
         for text in texts:
             spans = list(self._spans(without_surrogates(text)))
             ids = [self.vocabulary.ids_in_text.get(piece, UNK_ID) for piece, _ in spans]
-            found.append((ids, [span for _, span in spans]))
-        return found
+            encoded.append((ids, [span for _, span in spans]))
+        return encoded
 
     def _spans(self, text: str) -> Iterator[tuple[str, Span]]:
         for word in _WORD.finditer(text):
@@ -152,12 +152,12 @@ class PieceSide(TokenizerSide):
     @cached_property
     def piece_bytes(self) -> list[bytes]:
         """See `TokenizerSide`; the space between two words is part of the first."""
-        found = [b""] * len(SPECIAL_PIECES)
+        texts = [b""] * len(SPECIAL_PIECES)
         new = self.vocabulary.new_tokens
         for piece in self.vocabulary.pieces[len(SPECIAL_PIECES) :]:
             continues = self.codes is not None and piece.endswith(CONTINUES) and piece not in new
-            found.append((piece.removesuffix(CONTINUES) if continues else f"{piece} ").encode())
-        return found
+            texts.append((piece.removesuffix(CONTINUES) if continues else f"{piece} ").encode())
+        return texts
 
     @property
     def _labels(self) -> list[str]:
@@ -184,9 +184,9 @@ class PieceTokenizer(Tokenizer):
         where: str = FILE_NAME,
         new_tokens: Sequence[str] = (),
     ) -> "PieceTokenizer":
-        given = frozenset[str](), where, new_tokens
-        vocabulary = Vocabulary(pieces, *given)
-        other = vocabulary if target_pieces is None else Vocabulary(target_pieces, *given)
+        settings = frozenset[str](), where, new_tokens
+        vocabulary = Vocabulary(pieces, *settings)
+        other = vocabulary if target_pieces is None else Vocabulary(target_pieces, *settings)
         read = [None if text is None else SubwordCodes(text, where) for text in codes]
         source = PieceSide(vocabulary, read[0])
         is_same = other is vocabulary and codes[0] == codes[1]
@@ -214,11 +214,11 @@ class PieceTokenizer(Tokenizer):
     def with_new_tokens(self, words: Sequence[str]) -> "PieceTokenizer":
         """See `Tokenizer`. A new token is a word that the merges do not cut."""
         source, target = self._source, self._target
-        longer = PieceSide(source.vocabulary.extended(words), source.codes)
+        longer = PieceSide(source.vocabulary.extend(words), source.codes)
         if target is source:
             return type(self)(longer, longer)
         is_shared = target.vocabulary is source.vocabulary
-        others = longer.vocabulary if is_shared else target.vocabulary.extended(words)
+        others = longer.vocabulary if is_shared else target.vocabulary.extend(words)
         return type(self)(longer, PieceSide(others, target.codes))
 
     def to_json(self) -> str:

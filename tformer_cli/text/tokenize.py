@@ -64,7 +64,7 @@ def train(
     counts = LineCounts()
     n_lines = _count_lines(files)
     lines = chain.from_iterable(read_lines(file, counts) for file in files)
-    tokenizer = train_tokenizer(_reported(lines, progress), config, n_lines)
+    tokenizer = train_tokenizer(_report_lines(lines, progress), config, n_lines)
     if output is not None:
         write_text(output, tokenizer.to_json())
     return TrainedTokenizer(tokenizer, counts)
@@ -130,13 +130,13 @@ def _id_from_number(side: TokenizerSide, word: str, line: int) -> int:
 
 
 def _id_from_piece(side: TokenizerSide, word: str, line: int) -> int:
-    found = side.id_of(word)
-    if found is None:
+    number = side.id_of(word)
+    if number is None:
         raise DataError(
             f'line {line}: "{word[:40]}" is not a piece of this tokenizer; decode what its '
             "`encode` wrote, or give --ids for ids"
         )
-    return found
+    return number
 
 
 def _count_lines(files: Sequence[str]) -> int | None:
@@ -149,7 +149,7 @@ def _count_lines(files: Sequence[str]) -> int | None:
     return n_lines
 
 
-def _reported(lines: Iterable[str], progress: Callable[[int], None] | None) -> Iterator[str]:
+def _report_lines(lines: Iterable[str], progress: Callable[[int], None] | None) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
         yield line
         if progress is not None and number % PROGRESS_LINES == 0:

@@ -95,7 +95,7 @@ class TokenizerSide(ABC):
         mask = self.mask_id
         if mask is None and len(parts) > 1:
             raise DataError("this tokenizer has no token for gaps; name a masked language model")
-        ids = [one for part in self.encode_phrases(parts) for one in (mask or 0, *part)][1:]
+        ids = [token for part in self.encode_phrases(parts) for token in (mask or 0, *part)][1:]
         return [*self.start, *ids, *self.end] if ids else ids
 
     @abstractmethod
@@ -127,7 +127,7 @@ class TokenizerSide(ABC):
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each list of ids; see `decode`."""
-        return [self.decode(one) for one in ids]
+        return [self.decode(row) for row in ids]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The label of each id: readable, free of white space, different for different ids."""
@@ -290,8 +290,8 @@ def parse_tokenizer(text: str, where: str = FILE_NAME) -> Tokenizer:
     else:  # what is damaged or of a later version is refused by SentencePiece's
         reader = _READERS.get(foreign[1] or "", _READERS["sentencepiece"])
     module, _, name = reader.rpartition(".")
-    made = getattr(import_module(f"tformer_cli.text.{module}"), name).parse(text, where)
-    return cast("Tokenizer", made)
+    tokenizer = getattr(import_module(f"tformer_cli.text.{module}"), name).parse(text, where)
+    return cast("Tokenizer", tokenizer)
 
 
 # Source text as its writers mean it: composed letters, plain spaces, nothing that is not seen.
@@ -332,7 +332,7 @@ def plain(text: str) -> str:
 def plain_with_spans(text: str) -> tuple[str, list[tuple[int, int]]]:
     """The same, with the characters of the text that each of its characters comes from."""
     spaced = _SPACES.sub(" ", text)
-    omitted = set(chain.from_iterable(range(*found.span()) for found in _UNSEEN.finditer(spaced)))
+    omitted = set(chain.from_iterable(range(*match.span()) for match in _UNSEEN.finditer(spaced)))
     parts: list[str] = []
     spans: list[tuple[int, int]] = []
     cluster = ""
@@ -361,19 +361,21 @@ def untrained_characters(texts: Sequence[str], side: TokenizerSide) -> Mapping[s
 
     They cut other tokens, where the side of a model without a normalization reads them.
     """
-    return sum((_untrained(text, side) for text in texts if not is_plain(text)), Counter())
+    return sum((_count_untrained(text, side) for text in texts if not is_plain(text)), Counter())
 
 
-def _untrained(text: str, side: TokenizerSide) -> Counter[str]:
+def _count_untrained(text: str, side: TokenizerSide) -> Counter[str]:
     as_it_is, as_meant = side.encode_phrases([text, plain(text)])
     if as_it_is == as_meant:
         return Counter()
     known = side.characters
-    found = Counter(_kind_of(match[0]) for match in _EITHER.finditer(text) if match[0] not in known)
+    counts = Counter(
+        _kind_of(match[0]) for match in _EITHER.finditer(text) if match[0] not in known
+    )
     if not is_normalized("NFC", text):
         marks = sum(bool(combining(c)) and c not in known for c in text)
-        found.update({"decomposed letters": marks} if marks else {})
-    return found
+        counts.update({"decomposed letters": marks} if marks else {})
+    return counts
 
 
 def _kind_of(character: str) -> str:

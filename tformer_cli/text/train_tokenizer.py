@@ -37,19 +37,19 @@ def train_tokenizer(
     """Trains a tokenizer on lines of both languages, or on a sample of very many."""
     tokenizer = blank_tokenizer(config.algorithm, config.normalization)
     skipped: Counter[str] = Counter()
-    sample = map(without_surrogates, sampled(lines, n_lines))
+    sample = map(without_surrogates, sample_lines(lines, n_lines))
     trainer = _trainer(config)
     if config.algorithm == "byte":
         # No line is read: the vocabulary is the 256 bytes.
         tokenizer.train_from_iterator([], trainer)
     else:
         lines = sample if config.algorithm == "char" else _without_longest(sample, skipped)
-        lines = _checked(lines, skipped)
+        lines = _check_lines(lines, skipped)
         with default_signals():  # the library merges pairs for minutes on a busy machine
             tokenizer.train_from_iterator(lines, trainer)
     text = tokenizer.to_str()
     if config.algorithm == "unigram":
-        text = _settled(text, config.vocab_size)
+        text = _settle_scores(text, config.vocab_size)
     trained = JointTokenizer.parse(text)
     trained.notes = (*_notes(trained, config, skipped.total()),)
     return trained
@@ -59,16 +59,16 @@ def _notes(trained: Tokenizer, config: TokenizerConfig, n_skipped: int) -> Itera
     if n_skipped:
         words = count_of(n_skipped, "word")
         yield f"{words} of more than {LONGEST_WORD:,} bytes skipped in the tokenizer's training"
-    made, asked = trained.vocab_size, config.vocab_size
-    is_default = asked == TokenizerConfig.vocab_size
+    n_pieces, n_asked = trained.vocab_size, config.vocab_size
+    is_default = n_asked == TokenizerConfig.vocab_size
     if config.algorithm == "byte":
-        if asked != made and not is_default:
-            yield f"the vocabulary has {made:,} pieces, not {asked:,}, whatever the text"
+        if n_asked != n_pieces and not is_default:
+            yield f"the vocabulary has {n_pieces:,} pieces, not {n_asked:,}, whatever the text"
     # Nobody asks for the default of characters, which are those of the text
-    elif made < asked and not (config.algorithm == "char" and is_default):
+    elif n_pieces < n_asked and not (config.algorithm == "char" and is_default):
         yield (
-            f"the vocabulary has {made:,} pieces, not {asked:,}: the text has no more; give more "
-            "text, or ask for fewer"
+            f"the vocabulary has {n_pieces:,} pieces, not {n_asked:,}: the text has no more; give "
+            "more text, or ask for fewer"
         )
 
 
@@ -113,7 +113,7 @@ def _trainer(config: TokenizerConfig) -> trainers.Trainer:
             )
 
 
-def sampled(
+def sample_lines(
     lines: Iterable[str], n_lines: int | None, max_lines: int | None = None
 ) -> Iterator[str]:
     """Yields all lines, or about `max_lines` of them picked by a hash of their number."""
@@ -143,7 +143,7 @@ def _mix(number: int) -> int:
     return number ^ number >> 31
 
 
-def _checked(lines: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
+def _check_lines(lines: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
     """Passes lines on, and refuses a corpus without a single character to learn from."""
     has_text = False
     for line in lines:
@@ -156,7 +156,7 @@ def _checked(lines: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
         )
 
 
-def _settled(text: str, vocab_size: int) -> str:
+def _settle_scores(text: str, vocab_size: int) -> str:
     """Makes the unigram trainer's result the same in every run, and as large as asked for."""
     # It sums floats in the order of a randomly seeded hash table (differences near 1e-11), and adds
     # tiny penalties to unseen bytes in that order: these all get the score of the rarest piece.

@@ -41,7 +41,7 @@ class Vocabulary:
         if len(self.pieces) > MOST_PIECES or not _is_text(self.pieces):
             raise DataError(f"{where}: its vocabulary is damaged or too large; restore the file")
 
-    def extended(self, words: Sequence[str]) -> "Vocabulary":
+    def extend(self, words: Sequence[str]) -> "Vocabulary":
         """The vocabulary with more words that are one piece each, behind the others."""
         added = list(self.new_tokens)
         for word in words:
@@ -94,12 +94,12 @@ class Vocabulary:
     @cached_property
     def labels(self) -> list[str]:
         """A readable name of each piece: no two are the same."""
-        found: dict[str, None] = dict.fromkeys(SPECIAL_PIECES)
+        labels: dict[str, None] = dict.fromkeys(SPECIAL_PIECES)
         for number in range(len(SPECIAL_PIECES), len(self.pieces)):
             label = label_of(self.pieces[number].replace(SPACE_LABEL, " ").encode())
             # two pieces may differ in what no label shows; labels must tell them apart
-            found[label if label not in found else f"{label}#{number}"] = None
-        return list(found)
+            labels[label if label not in labels else f"{label}#{number}"] = None
+        return list(labels)
 
 
 def _is_text(pieces: Sequence[str]) -> bool:
@@ -155,9 +155,9 @@ class NewTokens:
 
     def split(self, text: str) -> list[tuple[int, str, bool]]:
         """Splits a text: where each part begins, the part, and whether it is one of the words."""
-        found = [match.span() for match in self._pattern.finditer(text)]
+        spans = [match.span() for match in self._pattern.finditer(text)]
         parts = []
-        for (_, start), (end, after) in pairwise([(0, 0), *found, (len(text), len(text))]):
+        for (_, start), (end, after) in pairwise([(0, 0), *spans, (len(text), len(text))]):
             if start and not self._keeps_space_behind and text[start:end].startswith(" "):
                 start += 1
             stop = end - 1 if end < after and text[start:end].endswith(" ") else end

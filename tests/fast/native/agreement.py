@@ -20,7 +20,7 @@ from tformer_cli.fast.native.torch_weights import native_model
 from tformer_cli.fast.native.training import NativeOperations, use_native_operations
 from tformer_cli.fast.native.weights import ACTIVATIONS, POSITIONS
 from tformer_cli.fast.products import quantized_matrices, use_integers
-from tformer_cli.fast.unpadded import hidden_unpadded, unpadded
+from tformer_cli.fast.unpadded import hidden_unpadded, remove_padding
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import Dropout
@@ -106,10 +106,10 @@ def random_model(config: ModelConfig, seed: int) -> Transformer:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Transformer(config, VOCABULARY)
-    return randomized(model, seed)
+    return randomize(model, seed)
 
 
-def randomized(model: AnyModel, seed: int) -> AnyModel:
+def randomize(model: AnyModel, seed: int) -> AnyModel:
     """Draws what a fresh model has as zeros and ones; its translations differ, too."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -143,12 +143,12 @@ def _check_model(library: ctypes.CDLL, model: Transformer, number: int, toleranc
         if [len(hypotheses) for hypotheses in found] != [beam_size] * len(sources):
             raise Mismatch(f"model {number}: hypotheses are missing")
         rows = [
-            (source, one.token_ids, one.token_log_probabilities)
+            (source, hypothesis.token_ids, hypothesis.token_log_probabilities)
             for source, hypotheses in zip(sources, found, strict=True)
-            for one in hypotheses
+            for hypothesis in hypotheses
         ]
         _compare(model, number, tolerance, rows, is_greedy=beam_size == 1)
-        heard = [one.attention for hypotheses in found for one in hypotheses]
+        heard = [hypothesis.attention for hypotheses in found for hypothesis in hypotheses]
         by_torch = attended_pairs(
             model,
             [source for source, _, _ in rows],
@@ -173,8 +173,8 @@ def _compare(
     is_greedy: bool,
 ) -> None:
     """Compares log-probabilities of translations with those of one pass over all of them."""
-    sources = _padded([[*source, EOS_ID] for source, _, _ in rows])
-    inputs = _padded([[BOS_ID, *tokens] for _, tokens, _ in rows])
+    sources = _pad_rows([[*source, EOS_ID] for source, _, _ in rows])
+    inputs = _pad_rows([[BOS_ID, *tokens] for _, tokens, _ in rows])
     logits = model(sources, sources != PAD_ID, inputs)
     for own, (_, tokens, steps) in zip(logits.log_softmax(dim=-1), rows, strict=True):
         own = own[: len(tokens) + 1]
@@ -188,13 +188,16 @@ def _compare(
                 raise Mismatch(f"model {number}: a token is not the most probable")
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+def _pad_rows(rows: Sequence[Sequence[int]]) -> torch.Tensor:
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD_ID)
 
 
 def _check_training(library: ctypes.CDLL, model: Transformer, number: int) -> None:
     """Compares the gradients of a step without dropout."""
-    expected, found = _torch_gradients(number), _gradients(_trained(library, model), number)
+    expected, found = (
+        _torch_gradients(number),
+        _gradients(_prepare_training(library, model), number),
+    )
     for name, gradient in expected.items():
         error, largest = _largest(found[name] - gradient), _largest(gradient)
         if not error <= GRADIENT_TOLERANCE * largest + 1e-6:
@@ -203,12 +206,12 @@ def _check_training(library: ctypes.CDLL, model: Transformer, number: int) -> No
 
 def _check_other_numbers_and_threads(library: ctypes.CDLL, model: Transformer, number: int) -> None:
     """In bfloat16 gradients are not much farther off than torch's, and on two threads the same."""
-    trained = _trained(library, model)
-    exact, one = _torch_gradients(number), _gradients(trained, number)
+    trained = _prepare_training(library, model)
+    exact, gradients = _torch_gradients(number), _gradients(trained, number)
     torch.set_num_threads(2)
     two = _gradients(trained, number)
     torch.set_num_threads(1)
-    if any(not torch.equal(two[name], gradient) for name, gradient in one.items()):
+    if any(not torch.equal(two[name], gradient) for name, gradient in gradients.items()):
         raise Mismatch("two threads compute different gradients from one")
     by_torch = _torch_gradients(number, torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
@@ -222,7 +225,7 @@ def _check_other_numbers_and_threads(library: ctypes.CDLL, model: Transformer, n
         raise Mismatch(f"bfloat16 gradients are off by {errors[1]:.1e}, torch's by {errors[0]:.1e}")
 
 
-def _trained(library: ctypes.CDLL, model: Transformer) -> Transformer:
+def _prepare_training(library: ctypes.CDLL, model: Transformer) -> Transformer:
     trained = copy.deepcopy(model)
     if not use_native_operations(trained, library):
         raise Mismatch("the kernels do not train a model")
@@ -255,7 +258,7 @@ def _gradients(model: Transformer, seed: int) -> dict[str, torch.Tensor]:
         logits = model.project(hidden).float()
         torch.nn.functional.cross_entropy(logits, target[mask], reduction="sum").backward()  # type: ignore[no-untyped-call]
     else:
-        hidden = hidden_unpadded(model, unpadded(source, mask), unpadded(target, mask))
+        hidden = hidden_unpadded(model, remove_padding(source, mask), remove_padding(target, mask))
         logits = model.project(hidden)
         gradient = logits.detach().clone()
         targets = torch.full((len(hidden),), -1)

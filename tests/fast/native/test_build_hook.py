@@ -107,7 +107,7 @@ same = [
     importlib.util.find_spec("tformer.nothing") is None,
     type(pickle.loads(pickle.dumps(errors.DataError("a")))) is tformer_cli.errors.DataError,
 ]
-names = [getattr(one, "__name__", "") for one in sys.modules.values()]
+names = [getattr(module, "__name__", "") for module in sys.modules.values()]
 copies = [name for name in names if name.startswith("tformer.")]
 print(heavy, all(same), copies, tformer.__file__)
 """
@@ -205,11 +205,15 @@ def test_the_runtime_has_the_same_files_and_leaves_out_what_is_heavy(make, tmp_p
     assert found.metadata["Summary"].startswith("Train, use")
     (command,) = found.entry_points
     assert command.value == "tformer_cli.__main__:main"
-    needed = {re.match("[a-z0-9-]+", one)[0] for one in found.requires if ";" not in one}
+    needed = {
+        re.match("[a-z0-9-]+", requirement)[0]
+        for requirement in found.requires
+        if ";" not in requirement
+    }
     assert not needed & set(LEFT_OUT)
     assert {"markdown-it-py", "numpy", "tokenizers", "typer"} <= needed
-    extra = [one for one in found.requires if "extra == 'train'" in one]
-    assert sorted(re.match("[a-z]+", one)[0] for one in extra) == sorted(LEFT_OUT)
+    extra = [requirement for requirement in found.requires if "extra == 'train'" in requirement]
+    assert sorted(re.match("[a-z]+", requirement)[0] for requirement in extra) == sorted(LEFT_OUT)
     for file in found.files:  # the digests of RECORD
         if file.hash is not None:
             digest = hashlib.sha256(file.read_binary()).digest()
@@ -218,16 +222,18 @@ def test_the_runtime_has_the_same_files_and_leaves_out_what_is_heavy(make, tmp_p
 
 def test_what_is_imported_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [one for some in project["optional-dependencies"].values() for one in some]
+    extras = [
+        requirement for group in project["optional-dependencies"].values() for requirement in group
+    ]
     requirements = (*project["dependencies"], *extras, *BUILD_ONLY)
-    declared = {re.match(r"[\w-]+", one)[0].lower() for one in requirements}
+    declared = {re.match(r"[\w-]+", requirement)[0].lower() for requirement in requirements}
     owners = metadata.packages_distributions()
     for file in (ROOT / "tformer_cli").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []
-            for name in (one.partition(".")[0] for one in names):
-                found = {one.lower().replace("_", "-") for one in owners.get(name, ())}
+            for name in (module.partition(".")[0] for module in names):
+                found = {package.lower().replace("_", "-") for package in owners.get(name, ())}
                 # What came only with another package may be gone in its next version
                 assert not found or found & declared or name == "tformer_cli", (file, name)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.fast.native.agreement import randomized
+from tests.fast.native.agreement import randomize
 from tests.fast.native.kernels import LOWER_LEVELS
 from tests.slowly import slowly
 from tformer_cli.fast.native.search import Drawing, Rules, Stopped
@@ -45,14 +45,14 @@ def make_model(**shape):
     base = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 0, "n_decoder_layers": 2}
     torch.manual_seed(1)
     config = ModelConfig(**{**base, "max_positions": 48, **shape})
-    return randomized(Transformer(config, VOCABULARY), 1)
+    return randomize(Transformer(config, VOCABULARY), 1)
 
 
 def make_classifier(**shape):
     base = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 2, "n_decoder_layers": 0}
     torch.manual_seed(1)
     config = ModelConfig(**{**base, "max_positions": 48, "n_labels": 3, **shape})
-    return randomized(Classifier(config, VOCABULARY), 1)
+    return randomize(Classifier(config, VOCABULARY), 1)
 
 
 @torch.inference_mode()
@@ -89,10 +89,12 @@ def by_kernels(native, prompts, config, keys=(), **options):
 
 def check_equal(found, expected, tolerance):
     for ours, theirs in zip(found, expected, strict=True):
-        assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
-        for one, other in zip(ours, theirs, strict=True):
-            assert one.is_finished == other.is_finished
-            assert one.token_log_probabilities == pytest.approx(
+        assert [hypothesis.token_ids for hypothesis in ours] == [
+            hypothesis.token_ids for hypothesis in theirs
+        ]
+        for hypothesis, other in zip(ours, theirs, strict=True):
+            assert hypothesis.is_finished == other.is_finished
+            assert hypothesis.token_log_probabilities == pytest.approx(
                 other.token_log_probabilities, abs=tolerance
             )
 
@@ -146,11 +148,11 @@ def test_prompts_are_continued_as_by_torch(kernels, shape, settings, is_quantize
         alone = by_kernels(native, [prompt], config, keys[number : number + 1], most_rows=1)
         assert alone == found[number : number + 1]
     for prompt, hypotheses in zip(PROMPTS, found, strict=True):
-        for one in hypotheses:
-            steps = native.score([prompt], [(*one.token_ids, 3)])[0][0]
-            assert tuple(steps) == pytest.approx(one.token_log_probabilities, abs=1e-5)
+        for hypothesis in hypotheses:
+            steps = native.score([prompt], [(*hypothesis.token_ids, 3)])[0][0]
+            assert tuple(steps) == pytest.approx(hypothesis.token_log_probabilities, abs=1e-5)
             if not config.sampling:
-                assert tuple(steps) == one.token_log_probabilities
+                assert tuple(steps) == hypothesis.token_log_probabilities
 
 
 def test_what_is_drawn_follows_the_rules(kernels):
@@ -166,10 +168,10 @@ def test_what_is_drawn_follows_the_rules(kernels):
         rules.prefixes, by_kernels(native, PROMPTS, config, range(5), rules=rules), strict=True
     ):
         assert len(hypotheses) == 20
-        for one in hypotheses:
-            assert 6 <= len(one.token_ids) <= 8
-            assert one.token_ids[: len(prefix)] == prefix
-            drawn = one.token_ids[len(prefix) :]
+        for hypothesis in hypotheses:
+            assert 6 <= len(hypothesis.token_ids) <= 8
+            assert hypothesis.token_ids[: len(prefix)] == prefix
+            drawn = hypothesis.token_ids[len(prefix) :]
             assert len(set(drawn)) == len(drawn)
             assert not {0, 1, 2, 3} & set(drawn)
 
@@ -184,8 +186,8 @@ def test_frequencies_are_the_probabilities(kernels):
     counts = np.zeros(VOCABULARY)
     for key in range(20):
         (found,) = by_kernels(native, PROMPTS[:1], config, [key])
-        for one in found:
-            counts[one.token_ids[0] if one.token_ids else 3] += 1
+        for hypothesis in found:
+            counts[hypothesis.token_ids[0] if hypothesis.token_ids else 3] += 1
     is_common = expected > 1e-3
     error = (counts / counts.sum() - expected)[is_common] / np.sqrt(expected[is_common] / 20_000)
     assert np.abs(error).max() < 4.0
@@ -196,10 +198,14 @@ def test_temperatures_without_bounds_draw_the_best_or_any(kernels):
     best = by_kernels(native, PROMPTS, DecodingConfig(max_length=9, beam_size=1))
     config = DecodingConfig(max_length=9, sampling=True, temperature=1e-300)
     drawn = by_kernels(native, PROMPTS, config, range(5))
-    assert [one[0].token_ids for one in drawn] == [one[0].token_ids for one in best]
+    assert [hypotheses[0].token_ids for hypotheses in drawn] == [
+        hypotheses[0].token_ids for hypotheses in best
+    ]
     config = DecodingConfig(max_length=1, sampling=True, temperature=1e300, n_best=500)
     (drawn,) = by_kernels(native, PROMPTS[:1], config, [1])
-    assert {token for one in drawn for token in one.token_ids} == set(range(4, VOCABULARY))
+    assert {token for hypothesis in drawn for token in hypothesis.token_ids} == set(
+        range(4, VOCABULARY)
+    )
 
 
 def test_tokens_are_told_and_what_that_raises_ends_the_search(kernels):

@@ -17,7 +17,7 @@ def seed():
     torch.manual_seed(1)
 
 
-def differentiated(layer, values, gradient, precision):
+def differentiate(layer, values, gradient, precision):
     """The result of a layer, and the gradients of the values and of its parameters."""
     values = values.clone().requires_grad_()
     layer.zero_grad()
@@ -50,8 +50,8 @@ def test_products_have_torchs_results_and_gradients(
 ):
     plain, by_kernels = layers(operations, Linear(n_inputs, n_outputs, bias=bias))
     values, gradient = torch.randn(1, n_rows, n_inputs), torch.randn(1, n_rows, n_outputs)
-    expected = differentiated(plain, values, gradient, precision)
-    found = differentiated(by_kernels, values, gradient, precision)
+    expected = differentiate(plain, values, gradient, precision)
+    found = differentiate(by_kernels, values, gradient, precision)
     assert [each.dtype for each in found] == [each.dtype for each in expected]
     assert worst(found, expected) < (1e-5 if precision == "float32" else 0.02)
 
@@ -65,14 +65,14 @@ def test_feed_forward_has_torchs_results_and_gradients(
 ):
     plain, by_kernels = layers(operations, FeedForward(width, inner, bias=bias))
     values, gradient = torch.randn(1, n_rows, width), torch.randn(1, n_rows, width)
-    expected = differentiated(plain, values, gradient, precision)
-    found = differentiated(by_kernels, values, gradient, precision)
+    expected = differentiate(plain, values, gradient, precision)
+    found = differentiate(by_kernels, values, gradient, precision)
     assert [each.dtype for each in found] == [each.dtype for each in expected]
     if precision == "float32":
         assert worst(found, expected) < 1e-5
         return
     # results near 0 may round to another side of it: not every element need agree
-    exact = differentiated(copy.deepcopy(plain), values, gradient, "float32")
+    exact = differentiate(copy.deepcopy(plain), values, gradient, "float32")
     for own, torchs, right in zip(found, expected, exact, strict=True):
         assert torch.dist(own.float(), right) <= 1.1 * torch.dist(torchs.float(), right) + 1e-6
 
@@ -85,8 +85,8 @@ def test_other_feed_forward_layers_are_computed_step_by_step(operations, changed
     values, gradient = torch.randn(1, 9, 16), torch.randn(1, 9, 16)
     if "dropout" in changed:
         plain.dropout.rate = by_kernels.dropout.rate = 1e-9  # is asked for, and drops nothing
-    expected = differentiated(plain, values, gradient, "float32")
-    assert worst(differentiated(by_kernels, values, gradient, "float32"), expected) < 1e-5
+    expected = differentiate(plain, values, gradient, "float32")
+    assert worst(differentiate(by_kernels, values, gradient, "float32"), expected) < 1e-5
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -95,8 +95,8 @@ def test_some_rows_of_a_matrix_have_torchs_gradients(operations, precision):
     for layer in (plain, by_kernels):
         layer.forward = lambda values, layer=layer: layer.part(values, slice(16, 40))
     values, gradient = torch.randn(3, 7, 16), torch.randn(3, 7, 24)
-    expected = differentiated(plain, values, gradient, precision)
-    found = differentiated(by_kernels, values, gradient, precision)
+    expected = differentiate(plain, values, gradient, precision)
+    found = differentiate(by_kernels, values, gradient, precision)
     assert worst(found, expected) < (1e-5 if precision == "float32" else 0.02)
     assert torch.equal(found[2][:16], torch.zeros(16, 16))
 

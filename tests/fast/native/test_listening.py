@@ -24,11 +24,11 @@ INTEGER_TOLERANCE = 0.3
 
 
 def some_heads(model, seed=0):
-    every = [(one.layer, one.head) for one in head_layout(model) if one.kind == "cross"]
+    every = [(head.layer, head.head) for head in head_layout(model) if head.kind == "cross"]
     return tuple(sorted(random.Random(seed).sample(every, 1 + seed % len(every))))
 
 
-def tapped(model, sources, targets, heads):
+def tap_attention(model, sources, targets, heads):
     """(T + 1, S) of each pair: the mean of heads by the plain formula, computed beside a pass."""
     found = {}
     for index, maps in capture_pairs(model, list(zip(sources, targets, strict=True)), ("cross",)):
@@ -39,8 +39,12 @@ def tapped(model, sources, targets, heads):
 
 def flat(sources, found):
     """Each source as often as there are hypotheses of it, and these."""
-    pairs = [(source, one) for source, some in zip(sources, found, strict=True) for one in some]
-    return [source for source, _ in pairs], [one for _, one in pairs]
+    pairs = [
+        (source, hypothesis)
+        for source, some in zip(sources, found, strict=True)
+        for hypothesis in some
+    ]
+    return [source for source, _ in pairs], [hypothesis for _, hypothesis in pairs]
 
 
 @pytest.mark.parametrize(
@@ -57,13 +61,17 @@ def test_rows_are_those_of_a_forced_pass_and_listening_changes_no_bit(kernels, s
         found = search(kernels, model, sources, config, heads=heads)
         deaf = search(kernels, model, sources, config)
         assert found == deaf
-        assert all(one.attention is None for some in deaf for one in some)
+        assert all(hypothesis.attention is None for some in deaf for hypothesis in some)
         repeated, hypotheses = flat(sources, found)
-        targets = [one.token_ids for one in hypotheses]
-        for one, expected in zip(hypotheses, tapped(model, repeated, targets, heads), strict=True):
-            assert one.attention.weights.dtype == np.float32
-            np.testing.assert_allclose(one.attention.weights, expected, rtol=0, atol=1e-5)
-            np.testing.assert_allclose(one.attention.weights.sum(axis=1), 1, rtol=0, atol=1e-5)
+        targets = [hypothesis.token_ids for hypothesis in hypotheses]
+        for hypothesis, expected in zip(
+            hypotheses, tap_attention(model, repeated, targets, heads), strict=True
+        ):
+            assert hypothesis.attention.weights.dtype == np.float32
+            np.testing.assert_allclose(hypothesis.attention.weights, expected, rtol=0, atol=1e-5)
+            np.testing.assert_allclose(
+                hypothesis.attention.weights.sum(axis=1), 1, rtol=0, atol=1e-5
+            )
 
 
 @pytest.mark.parametrize("is_quantized", [False, True])
@@ -74,7 +82,7 @@ def test_rows_are_to_the_bit_those_of_a_sentence_alone_and_of_a_pass_over_it(ker
     found = search(kernels, model, sources, config, heads=heads)
     repeated, hypotheses = flat(sources, found)
     native = native_model(kernels, model)
-    _, forced = native.score(repeated, [one.token_ids for one in hypotheses], heads)
+    _, forced = native.score(repeated, [hypothesis.token_ids for hypothesis in hypotheses], heads)
     for ours, theirs in zip(hypotheses, forced, strict=True):
         np.testing.assert_array_equal(ours.attention.weights, theirs)
     for source, some in zip(sources[:8], found, strict=False):
@@ -90,7 +98,7 @@ def test_rows_in_integers_are_near_those_of_the_float_twin(kernels):
     found = search(kernels, rounded, sources, DecodingConfig(max_length_ratio=0.5), heads=heads)
     repeated, hypotheses = flat(sources, found)
     _, twin = native_model(kernels, whole).score(
-        repeated, [one.token_ids for one in hypotheses], heads
+        repeated, [hypothesis.token_ids for hypothesis in hypotheses], heads
     )
     n_rows = n_equal = 0
     for ours, theirs in zip(hypotheses, twin, strict=True):
@@ -110,9 +118,11 @@ def test_samples_are_listened_to_and_stay_the_same(kernels):
     deaf = search(kernels, model, sources, config, drawing=drawing)
     repeated, hypotheses = flat(sources, found)
     assert found == deaf
-    targets = [one.token_ids for one in hypotheses]
-    for one, expected in zip(hypotheses, tapped(model, repeated, targets, heads), strict=True):
-        np.testing.assert_allclose(one.attention.weights, expected, rtol=0, atol=1e-5)
+    targets = [hypothesis.token_ids for hypothesis in hypotheses]
+    for hypothesis, expected in zip(
+        hypotheses, tap_attention(model, repeated, targets, heads), strict=True
+    ):
+        np.testing.assert_allclose(hypothesis.attention.weights, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("heads", [((2, 0),), ((0, 4),)])
@@ -149,13 +159,15 @@ def test_engines_give_rows_whatever_is_asked_of_a_sentence(kernels, engine, rule
     assert found == prepared.search(unasked, config, lambda: None)
     for sentence, hypotheses in zip(asked, found, strict=True):
         assert engine.takes(sentence) is None
-        for one in hypotheses:
+        for hypothesis in hypotheses:
             if not sentence.heads:
-                assert one.attention is None
+                assert hypothesis.attention is None
                 continue
-            assert one.attention.heads == sentence.heads
-            (expected,) = tapped(model, [sentence.tokens], [one.token_ids], sentence.heads)
-            np.testing.assert_allclose(one.attention.weights, expected, rtol=0, atol=1e-5)
+            assert hypothesis.attention.heads == sentence.heads
+            (expected,) = tap_attention(
+                model, [sentence.tokens], [hypothesis.token_ids], sentence.heads
+            )
+            np.testing.assert_allclose(hypothesis.attention.weights, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -171,22 +183,24 @@ def test_searches_that_only_torch_knows_give_rows_too(settings):
     model, heads = make_model(), ((1, 0),)
     prepared = TorchEngine(torch.device("cpu")).prepare(model)
     sentences = [Sentence(tokens=tuple(source), heads=heads) for source in make_sources(5)]
-    deaf = [Sentence(tokens=one.tokens) for one in sentences]
+    deaf = [Sentence(tokens=sentence.tokens) for sentence in sentences]
     config = DecodingConfig(max_length=7, **settings)
     found = prepared.search(sentences, config, lambda: None)
     assert found == prepared.search(deaf, config, lambda: None)
     for sentence, hypotheses in zip(sentences, found, strict=True):
-        for one in hypotheses:
-            (expected,) = tapped(model, [sentence.tokens], [one.token_ids], heads)
-            np.testing.assert_allclose(one.attention.weights, expected, rtol=0, atol=1e-5)
+        for hypothesis in hypotheses:
+            (expected,) = tap_attention(model, [sentence.tokens], [hypothesis.token_ids], heads)
+            np.testing.assert_allclose(hypothesis.attention.weights, expected, rtol=0, atol=1e-5)
 
 
 def test_an_ensemble_has_no_heads_of_its_own():
     models = [make_model(seed=1), make_model(seed=2)]
     prepared = TorchEngine(torch.device("cpu")).prepare(Ensemble(models))
     config = DecodingConfig(beam_size=2, max_length=5)
-    ((one,),) = prepared.search([Sentence(tokens=(4, 5), heads=((0, 0),))], config, lambda: None)
-    assert one.attention is None
+    ((hypothesis,),) = prepared.search(
+        [Sentence(tokens=(4, 5), heads=((0, 0),))], config, lambda: None
+    )
+    assert hypothesis.attention is None
 
 
 def test_rules_and_prefixes_leave_the_rows_as_they_are(kernels):
@@ -194,7 +208,9 @@ def test_rules_and_prefixes_leave_the_rows_as_they_are(kernels):
     rules = Rules(prefixes=[[5, 6]] * 6, no_repeat_ngram=1)
     found = search(kernels, model, sources, DecodingConfig(max_length=9), rules=rules, heads=heads)
     repeated, hypotheses = flat(sources, found)
-    targets = [one.token_ids for one in hypotheses]
+    targets = [hypothesis.token_ids for hypothesis in hypotheses]
     assert all(target[:2] == (5, 6) for target in targets)
-    for one, expected in zip(hypotheses, tapped(model, repeated, targets, heads), strict=True):
-        np.testing.assert_allclose(one.attention.weights, expected, rtol=0, atol=1e-5)
+    for hypothesis, expected in zip(
+        hypotheses, tap_attention(model, repeated, targets, heads), strict=True
+    ):
+        np.testing.assert_allclose(hypothesis.attention.weights, expected, rtol=0, atol=1e-5)

@@ -38,7 +38,7 @@ def test_maps_and_vectors_are_those_of_torch(kernels, name):
         assert maps.target_ids == expected.target_ids
         assert maps.residuals.keys() == expected.residuals.keys() == set(head_layout(model))
         attentions = recorded_attentions(config, recorded, len(maps.source_ids), len(target) + 1)
-        largest = max(abs(one.values).max(initial=1.0) for one in attentions.values())
+        largest = max(abs(attention.values).max(initial=1.0) for attention in attentions.values())
         assert maps.residual < rounding * largest
         ours, theirs = recorded_vectors(config, recorded, maps), capture_vectors(model, expected)
         assert ours.queries.keys() == theirs.queries.keys() == theirs.keys.keys()
@@ -47,8 +47,8 @@ def test_maps_and_vectors_are_those_of_torch(kernels, name):
             assert found.dtype == np.float32
             np.testing.assert_allclose(found, expected.layers(kind)[layer], rtol=0, atol=rounding)
             for side in ("queries", "keys"):
-                one, other = (getattr(some, side)[kind, layer] for some in (ours, theirs))
-                np.testing.assert_allclose(one, other, rtol=1e-5, atol=10 * rounding)
+                vectors, wanted = (getattr(record, side)[kind, layer] for record in (ours, theirs))
+                np.testing.assert_allclose(vectors, wanted, rtol=1e-5, atol=10 * rounding)
         assert (ours.factors, ours.similarity) == (theirs.factors, theirs.similarity) == ({}, {})
 
 
@@ -84,8 +84,8 @@ def test_every_level_of_processor_writes_every_number_and_none_behind_them(train
     maps = recorded_maps(model.config, room[:size], source, target)
     expected = capture_maps(model, source, target)
     for kind in KINDS:
-        for one, other in zip(maps.layers(kind), expected.layers(kind), strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)
+        for weights, wanted in zip(maps.layers(kind), expected.layers(kind), strict=True):
+            np.testing.assert_allclose(weights, wanted, rtol=0, atol=2e-6)
 
 
 def searcher_of(model):

@@ -20,7 +20,7 @@ def random_norm(width, *, bias=True):
     return norm
 
 
-def differentiated(compute, hidden, values, norm, gradients):
+def differentiate(compute, hidden, values, norm, gradients):
     """Both results, and the gradients of all that they depend on."""
     hidden, values = hidden.clone().requires_grad_(), values.clone().requires_grad_()
     norm.zero_grad()
@@ -55,13 +55,13 @@ def test_without_dropout_it_is_torchs_sum_and_norm(operations, shape, dtype, bia
         summed = hidden + values
         return summed, norm(summed)
 
-    def fused(hidden, values):
+    def fuse(hidden, values):
         return operations.add_dropout_norm(hidden, values, 0.0, norm, rounds=False)
 
-    expected = differentiated(plain, hidden, values, norm, gradients)
+    expected = differentiate(plain, hidden, values, norm, gradients)
     if unused is not None:
         gradients[unused] = None
-    check(differentiated(fused, hidden, values, norm, gradients), expected, 1e-5)
+    check(differentiate(fuse, hidden, values, norm, gradients), expected, 1e-5)
 
 
 @pytest.mark.parametrize("width", [32, 96, 256])
@@ -77,13 +77,13 @@ def test_it_drops_what_the_separate_kernel_drops(operations, width, dtype):
         summed = operations.add_dropout(hidden, values, 0.3)
         return summed, norm(summed)
 
-    def fused(hidden, values):
+    def fuse(hidden, values):
         torch.manual_seed(5)
         return operations.add_dropout_norm(hidden, values, 0.3, norm, rounds=False)
 
     check(
-        differentiated(fused, hidden, values, norm, gradients),
-        differentiated(separate, hidden, values, norm, gradients),
+        differentiate(fuse, hidden, values, norm, gradients),
+        differentiate(separate, hidden, values, norm, gradients),
         1e-5,
     )
 
@@ -124,29 +124,33 @@ def test_it_does_not_depend_on_the_number_of_threads(operations, threads):
     hidden, values = torch.randn(1, 1000, 40), torch.randn(1, 1000, 40)
     gradients = [None, torch.randn(1, 1000, 40)]
 
-    def fused(hidden, values):
+    def fuse(hidden, values):
         torch.manual_seed(5)
         return operations.add_dropout_norm(hidden, values, 0.3, norm, rounds=False)
 
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        expected = differentiated(fused, hidden, values, norm, gradients)
+        expected = differentiate(fuse, hidden, values, norm, gradients)
         torch.set_num_threads(threads)
-        found = differentiated(fused, hidden, values, norm, gradients)
+        found = differentiate(fuse, hidden, values, norm, gradients)
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(own, other) for own, other in zip(found, expected, strict=True))
 
 
 def test_other_numbers_are_refused(operations):
-    norm, one = random_norm(4), torch.ones(1, 3, 4)
+    norm, ones = random_norm(4), torch.ones(1, 3, 4)
     add = operations.add_dropout_norm
-    for hidden, values in ((one.bfloat16(), one), (one, one[:, :2]), (one[..., :2], one[..., :2])):
+    for hidden, values in (
+        (ones.bfloat16(), ones),
+        (ones, ones[:, :2]),
+        (ones[..., :2], ones[..., :2]),
+    ):
         with pytest.raises(TypeError, match="float32 of one shape"):
             add(hidden, values, 0.1, norm, rounds=False)
     with pytest.raises(TypeError, match="float64"):
-        add(one, one.double(), 0.1, norm, rounds=False)
+        add(ones, ones.double(), 0.1, norm, rounds=False)
 
 
 def test_it_is_for_training_alone(operations):

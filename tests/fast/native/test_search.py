@@ -119,12 +119,14 @@ def assert_equal(found, expected, tolerance=1e-4):
     """The same hypotheses in the same order, and the same numbers but for rounding."""
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
-        assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
-        for one, other in zip(ours, theirs, strict=True):
-            assert one.is_finished == other.is_finished
-            assert one.log_probability == pytest.approx(other.log_probability, abs=tolerance)
-            assert one.score == pytest.approx(other.score, abs=tolerance)
-            assert one.token_log_probabilities == pytest.approx(
+        assert [hypothesis.token_ids for hypothesis in ours] == [
+            hypothesis.token_ids for hypothesis in theirs
+        ]
+        for hypothesis, other in zip(ours, theirs, strict=True):
+            assert hypothesis.is_finished == other.is_finished
+            assert hypothesis.log_probability == pytest.approx(other.log_probability, abs=tolerance)
+            assert hypothesis.score == pytest.approx(other.score, abs=tolerance)
+            assert hypothesis.token_log_probabilities == pytest.approx(
                 other.token_log_probabilities, abs=tolerance
             )
 
@@ -136,8 +138,8 @@ FLOATS, INTEGERS = (False, {"max_length_ratio": 0.3}, 1e-4), (True, {"max_length
 @pytest.mark.parametrize(
     ("shape", "is_quantized", "limit", "tolerance"),
     # Integers are the same products in every shape; below, each shape scores with them
-    [(one, *FLOATS) for one in SHAPES.values()]
-    + [(one, *INTEGERS) for one in list(SHAPES.values())[::4]],
+    [(shape, *FLOATS) for shape in SHAPES.values()]
+    + [(shape, *INTEGERS) for shape in list(SHAPES.values())[::4]],
     ids=[*SHAPES, *(f"{name}-integers" for name in list(SHAPES)[::4])],
 )
 def test_every_kind_of_model_is_searched_as_by_torch(
@@ -187,11 +189,13 @@ def test_probabilities_of_candidates_are_those_among_them(kernels, shape, is_qua
         config = DecodingConfig(beam_size=beam_size, n_best=beam_size, max_length_ratio=0.3)
         found = search(kernels, model, sources, config, candidates=candidates)
         for index, (source, some) in enumerate(zip(sources, candidates, strict=True)):
-            one = found[index][0]
+            hypothesis = found[index][0]
             listed = list(some) or list(range(90))
-            session = native.start(source, most_rows=1, most_steps=len(one.token_ids) + 1)
-            steps = zip((2, *one.token_ids), (*one.token_ids, 3), strict=True)
-            for (before, token), step in zip(steps, one.token_log_probabilities, strict=True):
+            session = native.start(source, most_rows=1, most_steps=len(hypothesis.token_ids) + 1)
+            steps = zip((2, *hypothesis.token_ids), (*hypothesis.token_ids, 3), strict=True)
+            for (before, token), step in zip(
+                steps, hypothesis.token_log_probabilities, strict=True
+            ):
                 own = session.step([0], [before])[0, listed]
                 own = own - np.log(np.exp(own).sum())
                 assert own[listed.index(token)] == pytest.approx(step, abs=1e-5)
@@ -296,13 +300,13 @@ def test_rules_leave_the_bits_of_probabilities_whatever_is_beside_a_sentence(ker
     for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
         alone = search(kernels, model, [source], config, rules=rules._replace(prefixes=[prefix]))
         assert alone == found[index : index + 1]
-        for one in found[index]:
+        for hypothesis in found[index]:
             n = len(prefix)
-            assert list(one.token_ids[:n]) == prefix
-            assert one.token_log_probabilities[:n] == tuple(free[index][:n])
-            assert len(set(one.token_ids[n:])) == len(one.token_ids[n:])
-            steps, _ = native.score([source], [one.token_ids])
-            assert steps == [list(one.token_log_probabilities)]
+            assert list(hypothesis.token_ids[:n]) == prefix
+            assert hypothesis.token_log_probabilities[:n] == tuple(free[index][:n])
+            assert len(set(hypothesis.token_ids[n:])) == len(hypothesis.token_ids[n:])
+            steps, _ = native.score([source], [hypothesis.token_ids])
+            assert steps == [list(hypothesis.token_log_probabilities)]
 
 
 @pytest.mark.parametrize(
@@ -364,10 +368,14 @@ def test_what_was_found_is_scored_with_the_same_bits(kernels, is_quantized):
     model = make_model(is_quantized=is_quantized, vocab_size=1500)
     sources = make_sources(150, 1500)
     found = search(kernels, model, sources, DecodingConfig(beam_size=3, n_best=2))
-    pairs = [(s, one) for s, several in zip(sources, found, strict=True) for one in several]
+    pairs = [
+        (s, hypothesis) for s, several in zip(sources, found, strict=True) for hypothesis in several
+    ]
     native = native_model(kernels, model)
-    steps, _ = native.score([s for s, _ in pairs], [one.token_ids for _, one in pairs])
-    assert steps == [list(one.token_log_probabilities) for _, one in pairs]
+    steps, _ = native.score(
+        [s for s, _ in pairs], [hypothesis.token_ids for _, hypothesis in pairs]
+    )
+    assert steps == [list(hypothesis.token_log_probabilities) for _, hypothesis in pairs]
     alone, _ = native.score([pairs[9][0]], [pairs[9][1].token_ids])
     assert alone == [steps[9]]
     assert native.score([], []) == ([], [])
@@ -441,7 +449,7 @@ def test_nothing_may_be_said_but_the_end(kernels):
     found = native_model(kernels, model).search(
         [[5, 6]], [0], beam_size=3, n_searched=2, divisors=np.ones(2)
     )
-    assert [one.token_ids for one in found[0]] == [()]
+    assert [hypothesis.token_ids for hypothesis in found[0]] == [()]
     assert len(found[0][0].token_log_probabilities) == 1
 
 

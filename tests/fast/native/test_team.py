@@ -43,8 +43,8 @@ def test_no_bit_depends_on_the_number_of_threads(kernels, model, n_sentences):
         assert search(kernels, model, sources, CONFIG, n_threads=n_threads) == alone
         assert native.score(sources, targets, n_threads=n_threads)[0] == scores
         shared = native.encode(sources, n_threads=n_threads)
-        for one, other in zip(states, shared, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for state, other in zip(states, shared, strict=True):
+            np.testing.assert_array_equal(state, other)
 
 
 def test_each_call_has_a_team_of_its_own(kernels, model):
@@ -66,7 +66,7 @@ def test_helpers_start_where_there_is_work_and_end_with_the_call(kernels, shape,
     def count():
         return len(list(Path("/proc/self/task").iterdir()))
 
-    def settled(expected):
+    def wait_for_threads(expected):
         """The system still lists a thread for a moment after it was waited for."""
         deadline = time.monotonic() + 20
         while count() != expected and time.monotonic() < deadline:
@@ -81,8 +81,8 @@ def test_helpers_start_where_there_is_work_and_end_with_the_call(kernels, shape,
         n_searched=1,
         divisors=np.ones(9),
         n_threads=4,
-        tell=lambda _: told.append(settled(before + n_helpers)),
+        tell=lambda _: told.append(wait_for_threads(before + n_helpers)),
     )
     assert len(told) == len(found[0][0].token_ids) > 0
     assert set(told) == {before + n_helpers}
-    assert settled(before) == before
+    assert wait_for_threads(before) == before

@@ -19,8 +19,8 @@ from tformer_cli.fast.native.training import NativeOperations, use_native_operat
 from tformer_cli.fast.unpadded import (
     FUSED_CAUSAL_FROM_KEYS,
     hidden_unpadded,
+    remove_padding,
     trains_unpadded,
-    unpadded,
 )
 from tformer_cli.model.attention import (
     FUSED_FROM_KEYS,
@@ -46,7 +46,7 @@ def seed():
     torch.manual_seed(1)
 
 
-def mixed(x):
+def mix(x):
     x = x ^ x >> 16
     x = x * 0x7FEB352D & 0xFFFFFFFF
     x = x ^ x >> 15
@@ -58,7 +58,7 @@ def draws_of(n_values, seed):
     """The 16 bits that decide about each value, as dropout.h says, by integers of torch."""
     index = torch.arange(n_values)
     counters = index // 32 * 16 + index % 16
-    bits = mixed((mixed(counters ^ seed[0]) + seed[1]) & 0xFFFFFFFF)
+    bits = mix((mix(counters ^ seed[0]) + seed[1]) & 0xFFFFFFFF)
     return torch.where(index % 32 < 16, bits & 0xFFFF, bits >> 16)
 
 
@@ -133,13 +133,13 @@ def test_dropout_takes_tensors_that_are_not_contiguous(operations):
 
 
 def test_other_numbers_are_refused(operations):
-    one = torch.ones(3)
+    ones = torch.ones(3)
     with pytest.raises(TypeError, match="float64"):
-        operations.dropout(one.double(), 0.5)
+        operations.dropout(ones.double(), 0.5)
     with pytest.raises(TypeError, match="must be float32 of"):
-        operations.add_dropout(one.bfloat16(), one, 0.5)
+        operations.add_dropout(ones.bfloat16(), ones, 0.5)
     with pytest.raises(TypeError, match="same shape"):
-        operations.add_dropout(one, torch.ones(5), 0.5)
+        operations.add_dropout(ones, torch.ones(5), 0.5)
     starts = starts_of(1)
     spans = Spans(starts, starts, is_causal=False)
     for other in (torch.ones(1, 1, 12, device="meta"), torch.ones(1, 1, 12).half()):
@@ -272,8 +272,8 @@ def test_sentences_know_nothing_of_each_other(operations):
     values = torch.randn(1, 12, 3 * 16)
     other = values.clone()
     other[:, 4:] = 1e30
-    one, same = (operations.attention(each, None, 2, spans) for each in (values, other))
-    assert torch.equal(one[:, :4], same[:, :4])
+    result, same = (operations.attention(each, None, 2, spans) for each in (values, other))
+    assert torch.equal(result[:, :4], same[:, :4])
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -284,13 +284,13 @@ def test_attention_does_not_depend_on_the_number_of_threads(operations, threads,
     values = torch.randn(1, int(starts[-1]), 3 * 32, requires_grad=True)
     gradient = torch.randn(1, int(starts[-1]), 32)
 
-    def computed():
+    def compute():
         context = operations.attention(values, None, 2, spans)
         return context, *torch.autograd.grad(context, values, gradient)
 
-    expected = computed()
+    expected = compute()
     torch.set_num_threads(threads)
-    assert all(map(torch.equal, computed(), expected))
+    assert all(map(torch.equal, compute(), expected))
 
 
 def test_attention_in_bfloat16_is_within_its_rounding(operations):
@@ -363,8 +363,8 @@ def test_the_projected_loss_is_the_same_by_the_kernels(operations, label_smoothi
         loss.smoothed.backward()
         used = inputs if is_biased else inputs[:2]
         results.append((*loss, *(tensor.grad for tensor in used)))
-    for one, other in zip(*results, strict=True):
-        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+    for value, wanted in zip(*results, strict=True):
+        assert torch.allclose(value, wanted, rtol=1e-5, atol=1e-6)
 
 
 def gradients(model, precision="float32", r_drop=0.0):
@@ -392,10 +392,10 @@ def test_a_classifiers_gradients_are_the_same(training_library, pooling, r_drop)
     batch = collate(texts, [[4], [6], [5], [5]], target_eos=False)
     assert batch.n_target_tokens == 4
     found = []
-    for one in (model, same):
-        loss = batch_loss(one, batch, label_smoothing=0.1, precision="float32", r_drop=r_drop)
+    for trained in (model, same):
+        loss = batch_loss(trained, batch, label_smoothing=0.1, precision="float32", r_drop=r_drop)
         loss.smoothed.backward()
-        found.append({name: weight.grad for name, weight in one.named_parameters()})
+        found.append({name: weight.grad for name, weight in trained.named_parameters()})
     for name, gradient in found[0].items():
         assert torch.allclose(gradient, found[1][name], rtol=1e-4, atol=1e-6), name
 
@@ -515,12 +515,14 @@ def test_more_tokens_than_positions_are_refused_with_and_without_padding(trainin
     use_native_operations(model, training_library)
     tokens = torch.full((1, 9), 5)
     with pytest.raises(ValueError, match="at most max_positions = 8 tokens, but has 9"):
-        hidden_unpadded(model, unpadded(tokens, tokens > 0), unpadded(tokens, tokens > 0))
+        hidden_unpadded(
+            model, remove_padding(tokens, tokens > 0), remove_padding(tokens, tokens > 0)
+        )
 
 
 def test_unpadding_lays_sentences_out_one_after_the_other():
     tokens = torch.tensor([[5, 6, 7], [8, 0, 0], [9, 9, 0]])
-    sentences = unpadded(tokens, tokens > 0)
+    sentences = remove_padding(tokens, tokens > 0)
     assert sentences.tokens.shape == (1, 64)
     assert sentences.tokens[0, :6].tolist() == [5, 6, 7, 8, 9, 9]
     assert sentences.positions[:6].tolist() == [0, 1, 2, 0, 0, 1]

@@ -17,7 +17,7 @@ from PIL import Image, ImageFile
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.show.png import png_of
 from tformer_cli.text.images import decoding
-from tformer_cli.text.images.decoding import Scaling, decoded, scaled
+from tformer_cli.text.images.decoding import Scaling, decoded, scale_image
 from tformer_cli.text.images.named import is_row, name_of_image, read_image
 from tformer_cli.text.images.tokenizer import ImageTokenizer
 from tformer_cli.text.tokenizer import parse_tokenizer
@@ -194,26 +194,26 @@ def test_damaged_idx_files_are_an_error_of_one_line(content, message, tmp_path):
 def test_other_sizes_are_refused_or_scaled_as_pillow_does():
     pixels = np.random.default_rng(5).integers(0, 256, (30, 50, 3), np.uint8)
     with pytest.raises(DataError, match="a: has 30×50 pixels, but images here have 8×8"):
-        scaled(pixels, Scaling(size=(8, 8, 3)), "a")
+        scale_image(pixels, Scaling(size=(8, 8, 3)), "a")
     image = Image.fromarray(pixels)
-    found = scaled(pixels, Scaling(size=(8, 6, 3), resize=(8, 6)), "a")
+    found = scale_image(pixels, Scaling(size=(8, 6, 3), resize=(8, 6)), "a")
     assert np.array_equal(found, np.asarray(image.resize((6, 8), Image.Resampling.BILINEAR)))
     # the shorter side alone, then the middle: 30×50 -> 12×20 -> 8×8
     scaling = Scaling(size=(8, 8, 3), resize=(12,), resample="bicubic")
     expected = np.asarray(image.resize((20, 12), Image.Resampling.BICUBIC))[2:10, 6:14]
-    assert np.array_equal(scaled(pixels, scaling, "a"), expected)
-    gray = scaled(pixels, Scaling(size=(30, 50, 1)), "a")
+    assert np.array_equal(scale_image(pixels, scaling, "a"), expected)
+    gray = scale_image(pixels, Scaling(size=(30, 50, 1)), "a")
     assert np.array_equal(gray[..., 0], np.asarray(image.convert("L")))
-    assert np.array_equal(scaled(gray, Scaling(size=(30, 50, 3)), "a"), np.repeat(gray, 3, 2))
+    assert np.array_equal(scale_image(gray, Scaling(size=(30, 50, 3)), "a"), np.repeat(gray, 3, 2))
     with pytest.raises(DataError, match="a: has 3 channels, and images here 2"):
-        scaled(pixels, Scaling(size=(30, 50, 2)), "a")
+        scale_image(pixels, Scaling(size=(30, 50, 2)), "a")
 
 
 def test_an_image_of_the_models_size_is_scaled_and_cut_like_others():
     pixels = np.random.default_rng(5).integers(0, 256, (8, 8, 3), np.uint8)
     expected = np.asarray(Image.fromarray(pixels).resize((12, 12), Image.Resampling.BILINEAR))
     for resize in ((12,), (12, 12)):
-        found = scaled(pixels, Scaling(size=(8, 8, 3), resize=resize), "a")
+        found = scale_image(pixels, Scaling(size=(8, 8, 3), resize=resize), "a")
         assert np.array_equal(found, expected[2:10, 2:10])
 
 
@@ -222,7 +222,7 @@ def test_an_image_of_the_models_size_is_scaled_and_cut_like_others():
 def test_thin_images_take_the_memory_of_the_result(size, resample):
     pixels = np.random.default_rng(5).integers(0, 256, (*size, 3), np.uint8)
     tracemalloc.start()
-    found = scaled(pixels, Scaling(size=(224, 224, 3), resize=(256,), resample=resample), "a")
+    found = scale_image(pixels, Scaling(size=(224, 224, 3), resize=(256,), resample=resample), "a")
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 2_000_000
@@ -262,7 +262,7 @@ def test_a_picture_at_the_limit_takes_less_than_a_gigabyte(tmp_path):
     code = (
         "import resource, sys; from tformer_cli.text.images.decoding import *\n"
         "pixels = decoded(open(sys.argv[1], 'rb').read(), 'a')\n"
-        "scaled(pixels, Scaling(size=(224, 224, 3), resize=(256,)), 'a')\n"
+        "scale_image(pixels, Scaling(size=(224, 224, 3), resize=(256,)), 'a')\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "a.png")]

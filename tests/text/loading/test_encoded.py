@@ -150,7 +150,7 @@ def test_builders_at_the_same_time_do_not_disturb_each_other(corpus, data, bpe):
     with ThreadPoolExecutor(4) as pool:
         built = list(pool.map(lambda _: encode_corpus(corpus, data, bpe), range(4)))
     rows = range(len(built[0]))
-    assert all(one.token_ids(rows) == built[0].token_ids(rows) for one in built)
+    assert all(dataset.token_ids(rows) == built[0].token_ids(rows) for dataset in built)
     assert encode_corpus(corpus, data, bpe).from_cache
     assert len(list(cache_directory(data).iterdir())) == 2
 

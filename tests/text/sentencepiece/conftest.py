@@ -29,7 +29,7 @@ SENTENCES = [
 ]
 
 
-def trained(**settings):
+def train_spm(**settings):
     written = io.BytesIO()
     settings = {"vocab_size": 150, "hard_vocab_limit": False, "minloglevel": 2} | settings
     SentencePieceTrainer.train(
@@ -42,27 +42,27 @@ def trained(**settings):
 def spms():
     """Models by name, of the settings that change how text is cut."""
     return {
-        "unigram": trained(),
-        "other": trained(vocab_size=130, seed_sentencepiece_size=2000),
-        "bpe": trained(model_type="bpe", vocab_size=200),
-        "bytes": trained(byte_fallback=True, vocab_size=400),
-        "bpe in bytes": trained(model_type="bpe", byte_fallback=True, vocab_size=460),
-        "symbols": trained(
+        "unigram": train_spm(),
+        "other": train_spm(vocab_size=130, seed_sentencepiece_size=2000),
+        "bpe": train_spm(model_type="bpe", vocab_size=200),
+        "bytes": train_spm(byte_fallback=True, vocab_size=400),
+        "bpe in bytes": train_spm(model_type="bpe", byte_fallback=True, vocab_size=460),
+        "symbols": train_spm(
             user_defined_symbols=[">>fra<<", "[X]", "[XY]"], control_symbols=["<c>"]
         ),
-        "bpe with symbols": trained(
+        "bpe with symbols": train_spm(
             model_type="bpe", vocab_size=200, user_defined_symbols=["[X]", "[XY]"]
         ),
-        "spaces": trained(remove_extra_whitespaces=False, add_dummy_prefix=False),
-        "across words": trained(split_by_whitespace=False, vocab_size=300),
-        "identity": trained(normalization_rule_name="identity"),
-        "lower case": trained(normalization_rule_name="nmt_nfkc_cf"),
+        "spaces": train_spm(remove_extra_whitespaces=False, add_dummy_prefix=False),
+        "across words": train_spm(split_by_whitespace=False, vocab_size=300),
+        "identity": train_spm(normalization_rule_name="identity"),
+        "lower case": train_spm(normalization_rule_name="nmt_nfkc_cf"),
     }
 
 
 def write_foreign_model(path):
     """Writes a model with random weights, two vocabularies and languages on both sides."""
-    spms = trained(), trained(model_type="bpe", vocab_size=140)
+    spms = train_spm(), train_spm(model_type="bpe", vocab_size=140)
     own = [sorted({*read_spm(spm, "x.spm").pieces} - {*SPECIAL}) for spm in spms]
     pieces = [[*SPECIAL, *some, *LANGUAGES.tokens.values()] for some in own]
     tokenizer = SentencePieceTokenizer.build(*spms, *pieces, languages=LANGUAGES)

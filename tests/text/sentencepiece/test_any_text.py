@@ -55,10 +55,10 @@ def marian(spms, tmp_path_factory):
 @given(text=hard_text)
 def test_decoded_text_is_that_of_the_library(models, name, text):
     library, tokenizer = models[name]
-    known = [one for one in library.encode(text) if one != library.unk_id()]
+    known = [token for token in library.encode(text) if token != library.unk_id()]
     ids = tokenizer.target.encode(text)
     if UNK_ID not in ids or library.unk_id() in library.encode(text):
-        known_ids = [one for one in ids if one != UNK_ID]
+        known_ids = [token for token in ids if token != UNK_ID]
         assert tokenizer.target.decode(known_ids) == library.decode(known).strip()
 
 
@@ -92,7 +92,7 @@ def test_unknown_text_becomes_no_special_token_and_no_language(spms):
 def test_ids_of_sources_are_those_of_transformers(marian, text, tag):
     ours, theirs, foreign = marian
     expected = theirs(tag + text).input_ids[:-1]
-    assert [foreign[one] for one in ours.source.encode(tag + text)] == expected
+    assert [foreign[token] for token in ours.source.encode(tag + text)] == expected
 
 
 @quick
@@ -100,7 +100,7 @@ def test_ids_of_sources_are_those_of_transformers(marian, text, tag):
 def test_ids_of_targets_are_those_of_transformers(marian, text):
     ours, theirs, foreign = marian
     expected = theirs(text_target=text).input_ids[:-1]
-    assert [foreign[one] for one in ours.target.encode(text)] == expected
+    assert [foreign[token] for token in ours.target.encode(text)] == expected
 
 
 @quick
@@ -110,7 +110,7 @@ def test_decoded_ids_are_the_text_of_transformers(marian, data):
     ours, theirs, foreign = marian
     numbers = [n for n in range(ours.vocab_size - len(TAGS)) if n != BOS_ID]
     ids = data.draw(st.lists(st.sampled_from(numbers), max_size=20))
-    expected = theirs.decode([foreign[one] for one in ids], skip_special_tokens=True)
+    expected = theirs.decode([foreign[token] for token in ids], skip_special_tokens=True)
     assert ours.target.decode(ids) == expected
 
 

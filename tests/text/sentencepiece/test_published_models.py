@@ -42,7 +42,7 @@ def test_all_sentences_are_read_as_by_transformers(name, sentences):
         warnings.simplefilter("ignore")  # recommends a package
         theirs = transformers.MarianTokenizer(*map(str, files))
     foreign = json.loads(files[2].read_text(encoding="utf-8"))
-    pieces = [*SPECIAL_PIECES, *(one for one in foreign if one not in SPECIAL_PIECES)]
+    pieces = [*SPECIAL_PIECES, *(piece for piece in foreign if piece not in SPECIAL_PIECES)]
     ours = SentencePieceTokenizer.build(files[0].read_bytes(), files[1].read_bytes(), pieces)
     numbers = [foreign.get(piece, -1) for piece in pieces]
     for side, arguments in (
@@ -50,6 +50,8 @@ def test_all_sentences_are_read_as_by_transformers(name, sentences):
         (ours.target, {"text_target": sentences}),
     ):
         expected = [ids[:-1] for ids in theirs(**arguments).input_ids]
-        assert [[numbers[one] for one in ids] for ids in side.encode_batch(sentences)] == expected
+        assert [
+            [numbers[token] for token in ids] for ids in side.encode_batch(sentences)
+        ] == expected
     decoded = ours.target.decode_batch(ours.target.encode_batch(sentences))
     assert decoded == theirs.batch_decode(expected, skip_special_tokens=True)

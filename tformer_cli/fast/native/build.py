@@ -99,16 +99,18 @@ class Compiler:
 
 def find_compiler() -> Compiler | None:
     """Finds the compiler that the environment asks for, or else the first usual one on the path."""
-    asked = os.environ.get("TFORMER_BUILD_COMPILER", "")
+    requested = os.environ.get("TFORMER_BUILD_COMPILER", "")
     machine = os.environ.get("TFORMER_BUILD_MACHINE", "")
-    if asked == "zig":
+    if requested == "zig":
         machine = machine or platform.machine()
         target = f"{machine}-linux-gnu.{_GLIBC}"
         # A module of Python's, so no program of that name has to be on the path
         zig = (sys.executable, "-m", "ziglang", "cc", "-target", target)
         return Compiler(zig, machine, is_cross=True)
-    if asked:
-        raise BuildError(f'TFORMER_BUILD_COMPILER: "{asked}" is not known; unset it, or set zig')
+    if requested:
+        raise BuildError(
+            f'TFORMER_BUILD_COMPILER: "{requested}" is not known; unset it, or set zig'
+        )
     if machine:
         raise BuildError(
             "TFORMER_BUILD_MACHINE: only TFORMER_BUILD_COMPILER=zig compiles for others"
@@ -133,26 +135,26 @@ def require_compiler() -> Compiler:
     return compiler
 
 
-def levels_asked_for(compiler: Compiler, asked: str = "") -> list[Level]:
+def levels_asked_for(compiler: Compiler, requested: str = "") -> list[Level]:
     """Returns the levels to build."""
     every = {level.name: level for level in levels_of(compiler.machine)}
     # An installation without kernels is fine: torch computes
-    if asked == "none":
+    if requested == "none":
         return []
-    if not asked and not compiler.is_cross:
+    if not requested and not compiler.is_cross:
         return list(levels_of_processor()[-1:])
-    if asked in ("", "all"):
+    if requested in ("", "all"):
         return list(every.values())
     if not compiler.is_cross:
         by_cpu = platform.machine().lower() in ("aarch64", "arm64")
         every[NATIVE] = Level(NATIVE, ("cpu=native" if by_cpu else "arch=native",))
-    found = []
-    for name in asked.split(","):
+    levels = []
+    for name in requested.split(","):
         if name.strip() not in every:
             known = ", ".join(("all", "none", *every))
             raise BuildError(f'"{name.strip()}" is not a level; choose of {known}')
-        found.append(every[name.strip()])
-    return found
+        levels.append(every[name.strip()])
+    return levels
 
 
 def build(
@@ -182,25 +184,25 @@ def build(
 
         def link(level: Level) -> Path:
             objects = sorted((aside / level.name).iterdir())
-            made = library_path(level.name, aside)
+            library = library_path(level.name, aside)
             # A library's calls to its own functions stay inside, whatever else the process loaded
             inside = ("-Wl,-Bsymbolic",) if sys.platform != "darwin" or compiler.is_cross else ()
             # Developers want the symbols, an installation the smaller file
             strip = () if extra else ("-s",)
             compiler.run(
-                ("-shared", *extra, *strip, *objects, *inside, "-o", made, "-lm", "-lpthread"),
+                ("-shared", *extra, *strip, *objects, *inside, "-o", library, "-lm", "-lpthread"),
                 aside,
             )
-            return made
+            return library
 
         for level in levels:
             (aside / level.name).mkdir()
         jobs = [(level, source) for source in files for level in levels]
         with ThreadPoolExecutor(_n_cores()) as pool:
             list(pool.map(compile_one, jobs))
-            made = list(pool.map(link, levels))
+            paths = list(pool.map(link, levels))
         # Moved when all are made: no one loads half a library
-        return [path.replace(folder / path.name) for path in made]
+        return [path.replace(folder / path.name) for path in paths]
 
 
 def wheel_platform(libraries: Sequence[Path], compiler: Compiler) -> str:
@@ -250,8 +252,10 @@ def _first_error(stderr: bytes) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Builds the libraries of this checkout in place, warnings being errors."""
     parser = argparse.ArgumentParser(prog="python -m tformer_cli.fast.native.build")
-    asked = os.environ.get("TFORMER_BUILD_LEVELS", "")
-    parser.add_argument("levels", nargs="?", default=asked, help="all, native, or LEVEL,LEVEL,…")
+    requested = os.environ.get("TFORMER_BUILD_LEVELS", "")
+    parser.add_argument(
+        "levels", nargs="?", default=requested, help="all, native, or LEVEL,LEVEL,…"
+    )
     parser.add_argument("-o", dest="folder", type=Path, default=LIBRARIES, help="where to put them")
     parser.add_argument(
         "--sanitize", action="store_true", help=f"check one level's memory, as level {SANITIZED}"
@@ -265,11 +269,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.sanitize:
             levels = [level._replace(name=SANITIZED) for level in levels[-1:]]
             extra = (*STRICT, *SANITIZERS)
-        made = build(levels, options.folder, compiler=compiler, sources=KERNELS, extra=extra)
+        paths = build(levels, options.folder, compiler=compiler, sources=KERNELS, extra=extra)
     except (BuildError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    for path in made:
+    for path in paths:
         sys.stdout.write(f"{path}: {path.stat().st_size / 1e6:.2f} MB\n")
     sys.stdout.write(f"{time.monotonic() - started:.1f} s\n")
     return 0

@@ -80,15 +80,15 @@ def levels_of_processor() -> tuple[Level, ...]:
 
     Where the system has no /proc/cpuinfo, that is the lowest one.
     """
-    found = _first_processor("flags")
-    has = set(found.split())
+    flags = _first_processor("flags")
+    has = set(flags.split())
     every = levels_of(platform.machine())
     return tuple(
         level
         for number, level in enumerate(every)
         if has.issuperset(_CPUINFO_NAMES.get(name, name) for name in level.features)
         # Nothing is known of the processor, but the lowest level asks for least
-        or (number == 0 and not found)
+        or (number == 0 and not flags)
     )
 
 
@@ -172,7 +172,7 @@ def find_library(folder: Path = LIBRARIES, sources: Path = KERNELS) -> ctypes.CD
     if of_this_machine.exists():
         library = load_from(of_this_machine, sources)
         # What was built for another processor may stop at an unknown instruction
-        if _stated(library, "tformer_processor") == processor_digest():
+        if _read_text(library, "tformer_processor") == processor_digest():
             return library
     for level in reversed(levels_of_processor()):
         path = library_path(level.name, folder)
@@ -218,7 +218,7 @@ def load_from(path: Path, sources: Path = KERNELS) -> ctypes.CDLL:
     except OSError as error:
         raise KernelsUnavailable(f"their library cannot be loaded: {error}") from None
     # A wheel has no sources to compare with
-    if sources.exists() and _stated(library, "tformer_sources") != source_digest(sources):
+    if sources.exists() and _read_text(library, "tformer_sources") != source_digest(sources):
         raise KernelsUnavailable(f"they were built from other sources; {REBUILD} again")
     mismatch = find_mismatch(library)
     if mismatch is not None:
@@ -226,7 +226,7 @@ def load_from(path: Path, sources: Path = KERNELS) -> ctypes.CDLL:
     return library
 
 
-def _stated(library: ctypes.CDLL, name: str) -> str:
+def _read_text(library: ctypes.CDLL, name: str) -> str:
     """A text that a library states about itself; "" if it does not."""
     try:
         function = library[name]

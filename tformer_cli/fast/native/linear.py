@@ -219,10 +219,10 @@ def _has_fused_product() -> bool:
         torch.randn(shape, generator=generator).bfloat16() for shape in ((64, 96), (80, 96), (80,))
     )
     try:
-        found = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "relu", [], "")
+        product = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "relu", [], "")
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
     expected = functional.linear(rows.double(), weight.double(), bias.double()).relu()
     # bfloat16 has 8 bits, so an exact comparison would fail
-    error = (found.double() - expected).abs().max() / expected.max()
-    return bool(found.dtype == torch.bfloat16 and error < 0.01)
+    error = (product.double() - expected).abs().max() / expected.max()
+    return bool(product.dtype == torch.bfloat16 and error < 0.01)

@@ -110,8 +110,8 @@ class NativeModel:
     ) -> list[list[Hypothesis]]:
         """Translates or continues sentences; no result depends on the others, or on threads."""
         self._check(sources, limits, beam_size, n_searched, divisors)
-        tokens, starts = self._joined_sources(sources)
-        listed, listed_starts = self._listed(candidates, len(sources))
+        tokens, starts = self._join_sources(sources)
+        listed, listed_starts = self._join_candidates(candidates, len(sources))
         if drawing is not None and n_searched != beam_size:
             raise ValueError("all hypotheses that are drawn are wanted")
         ruled = _PackedRules(rules, len(sources), self._model.vocab_size)
@@ -119,7 +119,7 @@ class NativeModel:
         answer = _Room(np.array(limits, np.int64), n_searched, np.diff(starts), tuple(heads))
         mask = self._mask(heads)
         stop = ctypes.c_int(0) if stop is None else stop
-        told = _Told(tell, stop)
+        listener = _Told(tell, stop)
         divisors = np.ascontiguousarray(divisors, np.float64)
         status = self._call(
             self._search,
@@ -139,7 +139,7 @@ class NativeModel:
                     most_rows,
                     stops_early,
                     *drawn.fields,
-                    told.function,
+                    listener.function,
                     ctypes.addressof(stop),
                     None if mask is None else mask.ctypes.data,
                 )
@@ -147,7 +147,7 @@ class NativeModel:
             ctypes.byref(Answer(*(part.ctypes.data for part in answer.parts))),
         )
         # First: it is why the kernels were stopped
-        told.raise_what_was_raised()
+        listener.raise_what_was_raised()
         _check_status(status, "search for")
         return [answer.read(index) for index in range(len(sources))]
 
@@ -155,7 +155,7 @@ class NativeModel:
         """Reads a given translation; returns what attentions read and gave, as in scoring.h."""
         if self._model.is_decoder_only or self._model.is_encoder_only:
             raise ValueError("only a model with encoder and decoder is recorded")
-        config, n_source = self._config, len(self._joined_sources([source])[0])
+        config, n_source = self._config, len(self._join_sources([source])[0])
         size = config.n_heads // (config.n_key_heads or config.n_heads)
         encoder, decoder, cross = map(sum, config.layer_heads)
         # Queries and contexts, keys and values; one head too few, and the kernels leave the array
@@ -182,32 +182,32 @@ class NativeModel:
         """
         if len(targets) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
-        tokens, starts = self._joined_sources(sources)
+        tokens, starts = self._join_sources(sources)
         if self._model.is_decoder_only:
             self._check_texts(sources, targets)
             wanted, target_starts = _flat(targets)
         else:
             self._check_tokens(targets, self._model.vocab_size)
-            wanted, target_starts = _joined(targets)
+            wanted, target_starts = _join_sentences(targets)
         steps = np.empty(len(wanted), np.float32)
         stop = ctypes.c_int(0) if stop is None else stop
         mask = self._mask(heads)
         widths = np.diff(starts)
         ends = np.cumsum(widths * np.diff(target_starts)) if heads else np.zeros(1, np.int64)
-        heard = np.empty(ends[-1] if len(ends) else 0, np.float32)
+        weights = np.empty(ends[-1] if len(ends) else 0, np.float32)
         request = ScoreRequest(
             len(sources),
             *(array.ctypes.data for array in (tokens, starts, wanted, target_starts)),
             ctypes.addressof(stop),
             steps.ctypes.data if recorded is None else None,
             None if mask is None else mask.ctypes.data,
-            heard.ctypes.data,
+            weights.ctypes.data,
             None if recorded is None else recorded.ctypes.data,
         )
         _check_status(self._call(self._score, n_threads, ctypes.byref(request)), "score")
-        heard /= max(1, len(heads))
+        weights /= max(1, len(heads))
         is_heard = bool(heads and sources)
-        parts = zip(np.split(heard, ends[:-1]), widths, strict=True) if is_heard else ()
+        parts = zip(np.split(weights, ends[:-1]), widths, strict=True) if is_heard else ()
         return (
             [steps[start:end].tolist() for start, end in pairwise(target_starts.tolist())],
             [part.reshape(-1, width) for part, width in parts],
@@ -226,7 +226,7 @@ class NativeModel:
         """
         if self._model.is_decoder_only:
             raise ValueError("a language model has no encoder")
-        tokens, starts = self._joined_sources(texts)
+        tokens, starts = self._join_sources(texts)
         hidden = np.empty((len(tokens), self._model.d_model), np.float32)
         stop = ctypes.c_int(0) if stop is None else stop
         request = EncodeRequest(
@@ -292,34 +292,34 @@ class NativeModel:
         if limits and max(limits) + 2 > len(divisors):
             raise ValueError(f"there are {len(divisors)} divisors for a limit of {max(limits)}")
 
-    def _listed(
+    def _join_candidates(
         self, candidates: Sequence[Sequence[int]] | None, n_sentences: int
     ) -> tuple[NDArray[np.int32] | None, NDArray[np.int64]]:
         """Joins the candidates of all sentences; returns also where those of each begin."""
         starts = np.zeros(n_sentences + 1, np.int64)
         if candidates is None or not any(map(len, candidates)):
             return None, starts
-        parts = [np.asarray(some, np.int32) for some in candidates]
+        parts = [np.asarray(part, np.int32) for part in candidates]
         if len(parts) != n_sentences:
             raise ValueError(f"there are {n_sentences} sources, but {len(parts)} candidates")
         special = np.arange(EOS_ID + 1)
-        for some in parts:
-            is_valid = np.array_equal(some[: EOS_ID + 1], special) and (np.diff(some) > 0).all()
-            if len(some) and not (is_valid and some[-1] < self._model.vocab_size):
+        for part in parts:
+            is_valid = np.array_equal(part[: EOS_ID + 1], special) and (np.diff(part) > 0).all()
+            if len(part) and not (is_valid and part[-1] < self._model.vocab_size):
                 raise ValueError(
                     f"candidates must be 0 to {EOS_ID} and then ascending ids below "
                     f"{self._model.vocab_size}"
                 )
-        np.cumsum([len(some) for some in parts], out=starts[1:])
+        np.cumsum([len(part) for part in parts], out=starts[1:])
         return np.concatenate(parts), starts
 
-    def _joined_sources(
+    def _join_sources(
         self, sources: Sequence[Sequence[int]]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Joins sources, or prompts as they are; returns also where each begins."""
         if not self._model.is_decoder_only:
             self._check_tokens(sources, self._model.source_vocab_size)
-            return _joined(sources, eos=self._model.source_eos)
+            return _join_sentences(sources, eos=self._model.source_eos)
         self._check_texts(sources, [()] * len(sources))
         return _flat(sources)
 
@@ -368,7 +368,7 @@ class NativeSession:
         start.restype, end.restype = ctypes.c_void_p, None
         start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3]
         end.argtypes = [ctypes.c_void_p]
-        tokens, _ = _joined([source], eos=model.source_eos)
+        tokens, _ = _join_sentences([source], eos=model.source_eos)
         self._pointer = start(model.pointer, tokens.ctypes.data, len(tokens), most_rows, most_steps)
         if not self._pointer:
             raise MemoryError("there is not enough memory to search for translations")
@@ -408,7 +408,7 @@ def _check_status(status: int, work: str) -> None:
         raise MemoryError(f"there is not enough memory to {work} translations")
 
 
-def _joined(
+def _join_sentences(
     sentences: Sequence[Sequence[int]], *, eos: bool = True
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Joins sentences, with or without an end of sentence; returns also where each begins.
@@ -432,9 +432,9 @@ class _PackedRules:
 
     def __init__(self, rules: Rules, n_sentences: int, vocab_size: int) -> None:
         """Refuses what would let the kernels leave their arrays."""
-        for some in (rules.prefixes, rules.least_lengths):
-            if some and len(some) != n_sentences:
-                raise ValueError(f"there are {n_sentences} sources, but rules for {len(some)}")
+        for rows in (rules.prefixes, rules.least_lengths):
+            if rows and len(rows) != n_sentences:
+                raise ValueError(f"there are {n_sentences} sources, but rules for {len(rows)}")
         for tokens in rules.prefixes:
             if tokens and not 0 <= min(tokens) <= max(tokens) < vocab_size:
                 raise ValueError(f"token ids of rules must be 0 to {vocab_size - 1}")
@@ -536,12 +536,12 @@ class _Room:
 
     def read(self, sentence: int) -> list[Hypothesis]:
         """Returns what was found for a sentence, best first."""
-        found = []
+        hypotheses = []
         for rank in range(self._n_found[sentence]):
             number = sentence * self._n_searched + rank
             start = self._places[sentence] + rank * self._room[sentence]
             stop = start + self._n_tokens[number]
-            found.append(
+            hypotheses.append(
                 Hypothesis(
                     tuple(self._tokens[start:stop].tolist()),
                     float(self._log_probability[number]),
@@ -551,7 +551,7 @@ class _Room:
                     self._attention(sentence, rank, int(self._n_tokens[number]) + 1),
                 )
             )
-        return found
+        return hypotheses
 
     def _attention(self, sentence: int, rank: int, n_rows: int) -> SourceAttention | None:
         if not self._heads:

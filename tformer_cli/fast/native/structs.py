@@ -25,13 +25,13 @@ _TYPES: dict[str, Any] = {
 
 def _fields(runs: str) -> list[tuple[str, Any]]:
     """Reads the fields of a struct: a type, and the names that follow one another with it."""
-    found: list[tuple[str, Any]] = []
+    fields: list[tuple[str, Any]] = []
     for word in runs.split():
         if word.endswith(":"):
             kind = _TYPES[word[:-1]]
         else:
-            found.append((word, kind))
-    return found
+            fields.append((word, kind))
+    return fields
 
 
 class Shape(ctypes.Structure):
@@ -210,7 +210,7 @@ def find_mismatch(
         return "it states no struct sizes"
     size_of.argtypes, size_of.restype = [ctypes.c_char_p], ctypes.c_size_t
     for struct in structs:
-        found, expected = size_of(struct.__name__.encode()), ctypes.sizeof(struct)
-        if found != expected:
-            return f"its struct {struct.__name__} has {found} bytes instead of {expected}"
+        size, expected = size_of(struct.__name__.encode()), ctypes.sizeof(struct)
+        if size != expected:
+            return f"its struct {struct.__name__} has {size} bytes instead of {expected}"
     return None

@@ -25,8 +25,8 @@ from tformer_cli.fast.unpadded import (
     attend_within,
     hidden_unpadded,
     pooled_unpadded,
+    remove_padding,
     trains_unpadded,
-    unpadded,
 )
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.encoder_only import Classifier
@@ -76,10 +76,10 @@ class NativeOperations:
         if not trains_unpadded(model, longest):
             return None
         if isinstance(model, Classifier):
-            return model.summarize(pooled_unpadded(model, unpadded(*source)))
+            return model.summarize(pooled_unpadded(model, remove_padding(*source)))
         if not isinstance(model, Transformer):
             return None
-        return hidden_unpadded(model, unpadded(*source), unpadded(*target_input))
+        return hidden_unpadded(model, remove_padding(*source), remove_padding(*target_input))
 
     def attend_within(
         self, layer: MultiHeadAttention, hidden: Tensor, memory: Tensor | None, spans: Spans

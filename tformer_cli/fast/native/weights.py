@@ -113,8 +113,8 @@ def in_integers(weights: Mapping[str, Array]) -> dict[str, Array]:
             result[name] = integers = np.empty(matrix.shape, np.int8)
             result[f"{name}{SCALE}"] = scale = np.empty(len(matrix), np.float32)
             for first in range(0, len(matrix), ROWS_AT_A_TIME):
-                some = slice(first, first + ROWS_AT_A_TIME)
-                _quantize(values[some], integers[some], scale[some])
+                rows = slice(first, first + ROWS_AT_A_TIME)
+                _quantize(values[rows], integers[rows], scale[rows])
     return result
 
 
@@ -159,7 +159,7 @@ class PackedModel:
         self.source_eos = config.source_eos
         ordered = [
             None if weight is None else np.require(weight, requirements=("C", "A"))
-            for weight in _ordered(config, weights)
+            for weight in _order_weights(config, weights)
         ]
         pointers = (ctypes.c_void_p * len(ordered))(
             *(None if weight is None else weight.ctypes.data for weight in ordered)
@@ -202,7 +202,7 @@ def sinusoids(n_positions: int, d_model: int, base: float = 10_000.0) -> NDArray
 
 
 def _shape(config: ModelConfig, vocab_size: int) -> Shape:
-    heads = [(ctypes.c_int64 * len(some))(*some) for some in config.layer_heads]
+    heads = [(ctypes.c_int64 * len(layer))(*layer) for layer in config.layer_heads]
     return Shape(
         config.d_model,
         config.head_width,
@@ -211,7 +211,7 @@ def _shape(config: ModelConfig, vocab_size: int) -> Shape:
         config.max_positions,
         config.n_encoder_layers,
         config.n_decoder_layers,
-        *(ctypes.cast(some, ctypes.POINTER(ctypes.c_int64)) for some in heads),
+        *(ctypes.cast(layer, ctypes.POINTER(ctypes.c_int64)) for layer in heads),
         config.n_heads // (config.n_key_heads or config.n_heads),
         config.norm_epsilon,
         config.norm == "pre",
@@ -224,7 +224,7 @@ def _shape(config: ModelConfig, vocab_size: int) -> Shape:
     )
 
 
-def _ordered(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Array | None]:
+def _order_weights(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Array | None]:
     """All weights in the order of model.h; None where a bias or norm is missing."""
     source = "source_embedding.weight"
     target = "target_embedding.weight"

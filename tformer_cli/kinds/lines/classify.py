@@ -84,7 +84,7 @@ def label_texts(
         pairs = zip(names, row, strict=True) if row else ()
         return tuple(sorted(pairs, key=lambda pair: -pair[1]))
 
-    found = each_read(
+    rows = each_read(
         opened.directory,
         texts,
         lambda ids: _probabilities(opened, ids),
@@ -92,7 +92,7 @@ def label_texts(
         too_long=too_long,
         damaged=damaged,
     )
-    return [LabeledText(**fields, labels=ranked(row)) for fields, row in found]
+    return [LabeledText(**fields, labels=ranked(row)) for fields, row in rows]
 
 
 def _probabilities(opened: Opened, texts: list[Sequence[int]]) -> list[list[float]]:
@@ -132,7 +132,7 @@ class ScoredLabel(LineResult):
         if output_format == "text":
             return shown
         if output_format == "tsv":
-            cells = (one.translate(TSV_ENDS) for one in (self.text, self.label))
+            cells = (cell.translate(TSV_ENDS) for cell in (self.text, self.label))
             return "\t".join((str(self.index), *cells, shown, self.predicted.translate(TSV_ENDS)))
         return self.object_line(
             {"label": self.label, "log_probability": value, "predicted": self.predicted or None}
@@ -147,25 +147,25 @@ def score_labels(
 ) -> list[ScoredLabel]:
     """Scores a label of each text or image; a blank text has none."""
     # Checked before any is computed: the answer to a wrong label comes at once
-    given = [(text, label.strip()) for text, label in pairs]
-    check_labels(opened, given, first_index)
-    texts = [text for text, _ in given]
+    examples = [(text, label.strip()) for text, label in pairs]
+    check_labels(opened, examples, first_index)
+    texts = [text for text, _ in examples]
     labeled = label_texts(opened, texts, first_index, damaged=damaged)
-    found = []
-    for one, (_, label) in zip(labeled, given, strict=True):
-        share = dict(one.labels).get(label)
-        found.append(
+    scored = []
+    for result, (_, label) in zip(labeled, examples, strict=True):
+        share = dict(result.labels).get(label)
+        scored.append(
             ScoredLabel(
-                index=one.index,
-                text=one.text,
+                index=result.index,
+                text=result.text,
                 label=label,
                 log_probability=None if share is None else math.log(max(share, _LEAST)),
-                predicted=one.label,
-                is_truncated=one.is_truncated,
-                error=one.error,
+                predicted=result.label,
+                is_truncated=result.is_truncated,
+                error=result.error,
             )
         )
-    return found
+    return scored
 
 
 def check_labels(

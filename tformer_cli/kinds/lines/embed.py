@@ -13,7 +13,7 @@ import numpy as np
 from tformer_cli.artifacts.weights_file import write_header
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.lines.job import LineResult, each_read
-from tformer_cli.search.pooled import pooled
+from tformer_cli.search.pooled import pool_states
 from tformer_cli.show.notebook import html_table
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def embed_texts(
     config = opened.config
     kind = checked_pooling(config, pooling)
     is_unit = config.unit_length if unit_length is None else unit_length
-    found = each_read(
+    rows = each_read(
         opened.directory,
         texts,
         lambda ids: _vectors(opened, ids, kind, unit_length=is_unit),
@@ -82,7 +82,7 @@ def embed_texts(
         too_long=too_long,
         damaged=damaged,
     )
-    return [EmbeddedText(**fields, vector=vector) for fields, vector in found]
+    return [EmbeddedText(**fields, vector=vector) for fields, vector in rows]
 
 
 def checked_pooling(config: ModelConfig, pooling: Pooling | None) -> Pooling:
@@ -106,7 +106,7 @@ def _vectors(
     """Computes the vectors (D) of texts or images, by the kernels if they can."""
     if opened.compiled is not None:
         return opened.compiled.each(
-            texts, lambda _, hidden: pooled(hidden, pooling, unit_length=unit_length).copy()
+            texts, lambda _, hidden: pool_states(hidden, pooling, unit_length=unit_length).copy()
         )
     from tformer_cli.search.encoding import text_vectors
 

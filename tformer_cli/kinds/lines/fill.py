@@ -64,9 +64,9 @@ class FilledText(LineResult, Several[tuple[Candidate, ...]]):
 
     def _repr_html_(self) -> str:
         rows = [
-            (number, one.token, one.probability)
+            (number, candidate.token, candidate.probability)
             for number, gap in enumerate(self.gaps, 1)
-            for one in gap
+            for candidate in gap
         ]
         return html_table(self.text, ("gap", "token", "probability"), rows)
 
@@ -76,13 +76,17 @@ class FilledText(LineResult, Several[tuple[Candidate, ...]]):
             return self.filled.translate(TSV_ENDS) if "\n" in self.filled else self.filled
         if output_format == "tsv":
             cells = [str(self.index), self.text.translate(TSV_ENDS)]
-            for one in (one for gap in self.gaps for one in gap):
-                cells += [one.token.translate(TSV_ENDS), f"{one.probability:.6f}"]
+            for candidate in (candidate for gap in self.gaps for candidate in gap):
+                cells += [candidate.token.translate(TSV_ENDS), f"{candidate.probability:.6f}"]
             return "\t".join(cells)
         gaps = [
             [
-                {"token": one.token, "piece": one.piece, "probability": one.probability}
-                for one in gap
+                {
+                    "token": candidate.token,
+                    "piece": candidate.piece,
+                    "probability": candidate.probability,
+                }
+                for candidate in gap
             ]
             for gap in self.gaps
         ]
@@ -123,22 +127,23 @@ class GapFiller:
     ) -> list[FilledText]:
         """Fills the gaps of texts, each as if the others of its text stayed open."""
         parts = [self._gap.split(text) for text in texts]
-        there = [number for number, one in enumerate(parts) if len(one) > 1]  # others need no pass
+        # Others need no pass
+        there = [number for number, part in enumerate(parts) if len(part) > 1]
         ids = [self._side.encode_gaps(part) if len(part) > 1 else [] for part in parts]
         read = fitting(self._opened.directory, ids, too_long, first_index)
         rows = self._candidates([read[number] for number in there], top or len(self._pieces))
-        found = dict(zip(there, rows, strict=True))
+        by_number = dict(zip(there, rows, strict=True))
         results = []
         for number, text in enumerate(texts):
-            given = found.get(number, [])
+            candidates = by_number.get(number, [])
             n_gaps = len(parts[number]) - 1
             # Gaps behind the end of what the model takes have no candidates
-            gaps = [*given, *[[]] * (n_gaps - len(given))]
+            gaps = [*candidates, *[[]] * (n_gaps - len(candidates))]
             results.append(
                 FilledText(
                     index=first_index + number,
                     text=text,
-                    filled=self._filled(text, [one[0][0] if one else None for one in gaps]),
+                    filled=self._fill_gaps(text, [gap[0][0] if gap else None for gap in gaps]),
                     gaps=tuple(tuple(self._candidate(*pair) for pair in gap) for gap in gaps),
                     is_truncated=len(read[number]) < len(ids[number]),
                 )
@@ -147,8 +152,8 @@ class GapFiller:
 
     def predicted(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:
         """Fills the gaps of a text, for its inspection; see `PlacePredictor`."""
-        (found,) = self.fill([text], top=1)
-        places = [place for place, one in enumerate(ids) if one == self.mask_id]
+        (result,) = self.fill([text], top=1)
+        places = [place for place, token in enumerate(ids) if token == self.mask_id]
         gaps = tuple(
             FilledGap(
                 position=place,
@@ -156,9 +161,9 @@ class GapFiller:
                 id=self._side.id_of(best.piece) or 0,
                 probability=best.probability,
             )
-            for place, (best, *_) in zip(places, found.gaps, strict=True)
+            for place, (best, *_) in zip(places, result.gaps, strict=True)
         )
-        return found.filled, gaps
+        return result.filled, gaps
 
     def _candidates(self, texts: Sequence[Sequence[int]], top: int) -> list[list[Candidates]]:
         """Finds candidates for the gaps of each text, by the kernels if they can."""
@@ -171,7 +176,7 @@ class GapFiller:
         head = cast("TokenHead", self._opened.head)
 
         def fill(number: int, hidden: NDArray[np.float32]) -> list[Candidates]:
-            gaps = (place for place, one in enumerate(texts[number]) if one == self.mask_id)
+            gaps = (place for place, token in enumerate(texts[number]) if token == self.mask_id)
             return [head.candidates(hidden[place], top, self._never) for place in gaps]
 
         return compiled.each(texts, fill)
@@ -187,20 +192,20 @@ class GapFiller:
     def _is_wordpiece(self) -> bool:
         return self._opened.directory.tokenizer.algorithm == "wordpiece"
 
-    def _filled(self, text: str, best: Sequence[int | None]) -> str:
+    def _fill_gaps(self, text: str, best: Sequence[int | None]) -> str:
         """Puts tokens in the place of gaps; None leaves a gap as it is."""
-        found, last = "", 0
+        filled, last = "", 0
         for match, number in zip(self._gap.finditer(text), best, strict=True):
-            found, last = found + text[last : match.start()], match.end()
+            filled, last = filled + text[last : match.start()], match.end()
             if number is None:
-                found += match[0]
+                filled += match[0]
                 continue
             piece = self._side.piece_bytes[number].decode(errors="replace")
             word = piece.removeprefix(" ")
             if word == piece:  # it continues the word before, so no space may stay between
-                found = found.rstrip() + word
-            elif self._is_wordpiece or not found or found[-1].isspace():
-                found += word
+                filled = filled.rstrip() + word
+            elif self._is_wordpiece or not filled or filled[-1].isspace():
+                filled += word
             else:
-                found += piece
-        return found + text[last:]
+                filled += piece
+        return filled + text[last:]

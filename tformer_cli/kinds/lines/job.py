@@ -106,25 +106,25 @@ class ResultCounts:
     first_unseen: Any = None
     """The first translation of unseen words."""
 
-    def add(self, one: Any) -> None:  # noqa: ANN401 - results of every verb
+    def add(self, result: Any) -> None:  # noqa: ANN401 - results of every verb
         self.lines += 1
-        self.truncated += one.is_truncated
+        self.truncated += result.is_truncated
         # What only some verbs know of a line counts for nothing with the others
-        self.unknown += getattr(one, "n_unknown", 0)
-        self.damaged += bool(getattr(one, "error", ""))
-        self.split += getattr(one, "is_too_long", False)
-        self.unsatisfied += bool(getattr(one, "unsatisfied", ()))
-        self.sentences += getattr(one, "n_sentences", 1) > 1
-        self.unchanged += getattr(one, "is_unchanged", False)
-        self.retokenized += getattr(one, "is_retokenized", False)
-        if untrained := getattr(one, "untrained", {}):
+        self.unknown += getattr(result, "n_unknown", 0)
+        self.damaged += bool(getattr(result, "error", ""))
+        self.split += getattr(result, "is_too_long", False)
+        self.unsatisfied += bool(getattr(result, "unsatisfied", ()))
+        self.sentences += getattr(result, "n_sentences", 1) > 1
+        self.unchanged += getattr(result, "is_unchanged", False)
+        self.retokenized += getattr(result, "is_retokenized", False)
+        if untrained := getattr(result, "untrained", {}):
             self.untrained += 1
             self.untrained_kinds.update(untrained)
-        is_blank = not getattr(one, "n_parts", getattr(one, "n_tokens", True))
-        self.fewer += self.n_best > 1 and not is_blank and len(one) < self.n_best
-        if getattr(one, "unseen", ()):
+        is_blank = not getattr(result, "n_parts", getattr(result, "n_tokens", True))
+        self.fewer += self.n_best > 1 and not is_blank and len(result) < self.n_best
+        if getattr(result, "unseen", ()):
             self.unseen += 1
-            self.first_unseen = self.first_unseen or one
+            self.first_unseen = self.first_unseen or result
 
 
 class DamagedImage(DataError):  # noqa: N818 - of the image, not of a program
@@ -181,9 +181,9 @@ def each_read(
     ids, problems = source_ids(directory, texts, first_index, damaged)
     read = fitting(directory, ids, too_long, first_index)
     side = directory.tokenizer.source
-    there = [number for number, one in enumerate(read) if one]
+    there = [number for number, tokens in enumerate(read) if tokens]
     is_text = () if directory.config.reads_images else set(there)
-    found = dict(zip(there, compute([read[number] for number in there]), strict=True))
+    results = dict(zip(there, compute([read[number] for number in there]), strict=True))
     for number, text in enumerate(texts):
         fields = {
             "index": first_index + number,
@@ -195,7 +195,7 @@ def each_read(
             "n_tokens": len(read[number]),
             "untrained": untrained_characters([text], side) if number in is_text else {},
         }
-        yield fields, found.get(number)
+        yield fields, results.get(number)
 
 
 def source_ids(
@@ -204,20 +204,20 @@ def source_ids(
     """Returns the ids of texts or images, none of a blank one, and problems by their places."""
     side = directory.tokenizer.source
     # Invisible characters have ids in some vocabularies, but nothing to label or to embed
-    given = ["" if is_blank(text) else text for text in texts]
+    lines = ["" if is_blank(text) else text for text in texts]
     if not directory.config.reads_images:
-        return side.encode_batch(given), {}
-    found: list[list[int]] = []
+        return side.encode_batch(lines), {}
+    ids: list[list[int]] = []
     problems = {}
-    for place, text in enumerate(given):
+    for place, text in enumerate(lines):
         try:
-            found.append(side.encode(text))
+            ids.append(side.encode(text))
         except DataError as error:
             if damaged == "error":
                 raise DamagedImage(f"line {first_index + place + 1}: {error}", place) from None
-            found.append([])
+            ids.append([])
             problems[place] = str(error)
-    return found, problems
+    return ids, problems
 
 
 def fitting(
@@ -227,13 +227,13 @@ def fitting(
     if too_long not in get_args(TooLong):  # Python programs may give any word
         raise UsageError(f"--too-long: must be truncate or error; found {too_long!r}")
     longest = directory.config.longest_source
-    for number, one in enumerate(ids, first_index + 1) if too_long == "error" else ():
-        if len(one) > longest:
+    for number, tokens in enumerate(ids, first_index + 1) if too_long == "error" else ():
+        if len(tokens) > longest:
             raise DataError(
-                f"line {number}: has {len(one)} tokens, but the model takes {longest}; shorten "
+                f"line {number}: has {len(tokens)} tokens, but the model takes {longest}; shorten "
                 "it, or --too-long truncate"
             )
-    return [one[:longest] for one in ids]
+    return [tokens[:longest] for tokens in ids]
 
 
 def aligned_pairs(

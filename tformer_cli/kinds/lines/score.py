@@ -167,17 +167,19 @@ def score_pairs(
             (tokenizer.source, tokenizer.target), zip(*pairs, strict=True), strict=True
         )
     ]
-    given = targets_ids or [None] * len(pairs)
+    written = targets_ids or [None] * len(pairs)
     # Tokens that were written count: the tokenizer might cut the same text otherwise
-    whole[1] = [own if ids is None else list(ids) for own, ids in zip(whole[1], given, strict=True)]
+    whole[1] = [
+        own if ids is None else list(ids) for own, ids in zip(whole[1], written, strict=True)
+    ]
     sources, targets = ([ids[:longest] for ids in side] for side in whole)
     results = opened.translator.score(sources, targets)
     results = [
         _NOTHING if all(map(is_blank, pair)) else result
         for pair, result in zip(pairs, results, strict=True)
     ]
-    lengths = [max(map(len, one)) for one in zip(*whole, strict=True)]
-    rows = zip(pairs, results, lengths, given, strict=True)
+    lengths = [max(map(len, pair)) for pair in zip(*whole, strict=True)]
+    rows = zip(pairs, results, lengths, written, strict=True)
     return [
         ScoredPair(index, *pair, result, length > longest, ids is None)
         for index, (pair, result, length, ids) in enumerate(rows, first_index)
@@ -289,7 +291,7 @@ def rank_again(
     if is_jsonl:
         for number, line in enumerate(lines, 1):
             where = f"{name}, line {number}"
-            yield _ranked(opened, read_record(line, where), sources, where)
+            yield _rank_record(opened, read_record(line, where), sources, where)
         return
     # Indices come in runs, so one line's hypotheses are held at a time, and not the list
     entries = (_entry(line, number, name, sources) for number, line in enumerate(lines, 1))
@@ -304,7 +306,7 @@ def rank_again(
             yield RankedLine(shown, pair.is_truncated, pair.is_retokenized)
 
 
-def _ranked(
+def _rank_record(
     opened: Opened,
     record: dict[str, Any],
     sources: Sequence[str],
@@ -320,11 +322,11 @@ def _ranked(
         )
     _check_index(index, sources, where)
     n_tokens = opened.directory.tokenizer.vocab_size
-    given: list[Sequence[int] | None] = []
-    for one in listed:
-        if not isinstance(one, dict) or not isinstance(one.get("translation"), str):
+    targets_ids: list[Sequence[int] | None] = []
+    for hypothesis in listed:
+        if not isinstance(hypothesis, dict) or not isinstance(hypothesis.get("translation"), str):
             raise DataError(f'{where}: has a hypothesis without "translation"; write its text')
-        ids = one.get("token_ids")
+        ids = hypothesis.get("token_ids")
         is_list = isinstance(ids, list) and all(type(token) is int for token in ids)
         if ids is not None and not (is_list and all(0 <= token < n_tokens for token in ids)):
             raise DataError(
@@ -332,22 +334,22 @@ def _ranked(
                 "the model that wrote them, or leave them out"
             )
         # Every part of a line has its end, which a translation has only once
-        given.append(ids if record.get("parts") in (None, 1) else None)
-    pairs = [(sources[index], one["translation"]) for one in listed]
-    scored = score_pairs(opened, pairs, targets_ids=given)
+        targets_ids.append(ids if record.get("parts") in (None, 1) else None)
+    pairs = [(sources[index], hypothesis["translation"]) for hypothesis in listed]
+    scored = score_pairs(opened, pairs, targets_ids=targets_ids)
     rows = sorted(zip(listed, scored, strict=True), key=lambda item: -item[1].result.score)
-    found = [
-        {**one, "score": pair.result.score, "log_probability": pair.result.log_probability}
+    hypotheses = [
+        {**hypothesis, "score": pair.result.score, "log_probability": pair.result.log_probability}
         | (
             {"token_log_probabilities": list(pair.result.token_log_probabilities)}
-            if "token_log_probabilities" in one
+            if "token_log_probabilities" in hypothesis
             else {}
         )
-        for one, pair in rows
+        for hypothesis, pair in rows
     ]
     # A field of a hypothesis that is no result of ours replaces none of its line
-    best = {name: value for name, value in found[0].items() if name in OUR_FIELDS}
-    ranked = {**record, **best} | ({"hypotheses": found} if listed != [record] else {})
+    best = {name: value for name, value in hypotheses[0].items() if name in OUR_FIELDS}
+    ranked = {**record, **best} | ({"hypotheses": hypotheses} if listed != [record] else {})
     return RankedLine(
         json_line(ranked),
         sum(pair.is_truncated for pair in scored),

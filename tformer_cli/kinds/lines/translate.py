@@ -140,7 +140,7 @@ def translated_text(
                 lists_hypotheses=lists_hypotheses,
                 details=details,
                 passed_through=passed,
-                alignments=_rendered(alignments, alignment_format),
+                alignments=_render_alignments(alignments, alignment_format),
             )
         yield output_lines
 
@@ -154,13 +154,16 @@ def _with_alignments(
     return zip(buffer, aligner.align_translations(buffer), strict=True)
 
 
-def _rendered(
+def _render_alignments(
     alignments: Sequence[Alignment] | None, alignment_format: AlignmentFormat
 ) -> list[Any] | None:
     """Alignments of the hypotheses as links or weights, if there are any."""
     if alignments is None:
         return None
-    return [found.pharaoh if alignment_format == "pharaoh" else found.soft for found in alignments]
+    return [
+        alignment.pharaoh if alignment_format == "pharaoh" else alignment.soft
+        for alignment in alignments
+    ]
 
 
 def _sources_of(

@@ -80,7 +80,7 @@ def content_of(path: Path, labels: str) -> list[str]:
 
 def _of_folder(path: Path) -> Iterator[tuple[str, str]]:
     # sorted: the order of a directory differs from machine to machine
-    folders = sorted(one for one in path.iterdir() if one.is_dir() and one.name[0] != ".")
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and entry.name[0] != ".")
     found = False
     for folder in folders:
         for file in filter(_is_picture, sorted(folder.rglob("*"))):
@@ -148,7 +148,7 @@ def _of_table(
     first = next(lines, None)
     if first is None or not first[1].strip():
         raise DataError(f"{path}: has no values of pixels in its first line; name another file")
-    separator = next((one for one in _SEPARATORS if one in first[1].strip()), ",")
+    separator = next((mark for mark in _SEPARATORS if mark in first[1].strip()), ",")
     cells = _cells(first[1], separator)
     names = [cell.lower() for cell in cells]
     # only one cell of words may be a label

@@ -138,7 +138,7 @@ def _strip_bytes(strip: Image.Image, name: str) -> NDArray[np.uint8]:
     return np.asarray(strip.convert(mode))
 
 
-def scaled(pixels: Pixels, scaling: Scaling, name: str) -> Pixels:
+def scale_image(pixels: Pixels, scaling: Scaling, name: str) -> Pixels:
     """Gives an image (h, w, c) the size (H, W, C) that a model reads."""
     height, width, channels = scaling.size
     if pixels.shape[:2] != (height, width) and not scaling.resize:
@@ -154,12 +154,12 @@ def scaled(pixels: Pixels, scaling: Scaling, name: str) -> Pixels:
     if pixels.shape[:2] == size:
         return pixels[top : top + height, left : left + width]
     if math.prod(size) <= _MOST_SCALED_PIXELS:
-        whole = _resized(pixels, size, (0, 0, *size), scaling.resample)
+        whole = _resize_image(pixels, size, (0, 0, *size), scaling.resample)
         return whole[top : top + height, left : left + width]
-    return _resized(pixels, size, (top, left, height, width), scaling.resample)
+    return _resize_image(pixels, size, (top, left, height, width), scaling.resample)
 
 
-def _resized(
+def _resize_image(
     pixels: Pixels, size: tuple[int, int], window: tuple[int, int, int, int], resample: Resample
 ) -> Pixels:
     """Scales an image (h, w, c) to a size, of which only a window is computed."""
@@ -198,11 +198,13 @@ def _scaled_size(size: tuple[int, ...], resize: tuple[int, ...]) -> tuple[int, i
 
 
 def _with_channels(pixels: Pixels, channels: int, name: str) -> Pixels:
-    found = pixels.shape[2]
-    if found == channels:
+    n_channels = pixels.shape[2]
+    if n_channels == channels:
         return pixels
-    if {found, channels} != {1, 3}:
-        raise DataError(f"{name}: has {found} channels, and images here {channels}; convert it")
-    if found == 1:
+    if {n_channels, channels} != {1, 3}:
+        raise DataError(
+            f"{name}: has {n_channels} channels, and images here {channels}; convert it"
+        )
+    if n_channels == 1:
         return np.broadcast_to(pixels, (*pixels.shape[:2], 3))
     return np.asarray(_pillow().fromarray(np.ascontiguousarray(pixels)).convert("L"))[..., None]

@@ -99,8 +99,8 @@ def _one_of_many(path: Path, number: int) -> Pixels:
     images = read_images(path)
     if number >= len(images):
         raise DataError(f"{path}#{number}: there are {len(images):,} images, counted from 0")
-    one: Pixels = images[number]
-    return one
+    image: Pixels = images[number]
+    return image
 
 
 def row_of_pixels(

@@ -11,7 +11,7 @@ import numpy as np
 
 from tformer_cli.errors import DataError
 from tformer_cli.structure import StructureError, structure
-from tformer_cli.text.images.decoding import Pixels, Scaling, scaled
+from tformer_cli.text.images.decoding import Pixels, Scaling, scale_image
 from tformer_cli.text.images.named import LARGEST_PIXEL, read_image, short_name
 from tformer_cli.text.tokenizer import FILE_NAME, VERSION, OneSidedTokenizer, Span, Tokenizer
 
@@ -85,7 +85,7 @@ class ImageTokenizer(OneSidedTokenizer):
 
     def pixels(self, name: str) -> Pixels:
         read = read_image(name, self.scaling.size, self.pixel_max)
-        return scaled(read, self.scaling, short_name(name))
+        return scale_image(read, self.scaling, short_name(name))
 
     def _read(self, name: str) -> bytes:
         return self.pixels(name).tobytes()
@@ -105,7 +105,7 @@ class ImageTokenizer(OneSidedTokenizer):
             else np.empty(0, np.int32)
             for name in texts
         )
-        return [one.tolist() for one in ids]
+        return [row.tolist() for row in ids]
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         """See `TokenizerSide`: each pixel has the whole name."""
@@ -116,7 +116,7 @@ class ImageTokenizer(OneSidedTokenizer):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The values of pixels, a name by which their image is read again."""
-        return " ".join(str(one - FIRST_PIXEL) for one in ids if one >= FIRST_PIXEL)
+        return " ".join(str(value - FIRST_PIXEL) for value in ids if value >= FIRST_PIXEL)
 
     @property
     def piece_bytes(self) -> list[bytes]:

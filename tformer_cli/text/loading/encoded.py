@@ -91,7 +91,7 @@ class ArrowTable:
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """(2, N) tokens of source and target at these rows."""
-        found = np.empty((2, len(indices)), dtype=np.int32)
+        lengths = np.empty((2, len(indices)), dtype=np.int32)
         batches = np.searchsorted(self._starts, indices, side="right") - 1
         # Places in the order of their batches, cut where the batch changes.
         places = np.argsort(batches, kind="stable")
@@ -100,8 +100,8 @@ class ArrowTable:
             batch = batches[members[0]]
             rows = indices[members] - self._starts[batch]
             for side in (0, 1):
-                found[side, members] = self._lengths[side][batch][rows]
-        return found
+                lengths[side, members] = self._lengths[side][batch][rows]
+        return lengths
 
     def counts(self, column: int, vocab_size: int) -> NDArray[np.int64]:
         """(V) how often each number occurs in the lists of column 0 (source) or 1 (target)."""
@@ -320,9 +320,9 @@ def _encode(
     ]
     counts.dropped["blank"] += len(chunk) - len(pairs)
     ids = tokenizer.encode_pairs([pair.source for pair in pairs], [pair.target for pair in pairs])
-    lengths = np.array([[len(one) for one in side] for side in ids], dtype=np.int64)
+    lengths = np.array([[len(row) for row in side] for side in ids], dtype=np.int64)
     lengths[0] //= tokenizer.source.ids_per_token
-    is_kept = _kept(lengths.T, data, counts, has_source=not is_text)
+    is_kept = _filter_pairs(lengths.T, data, counts, has_source=not is_text)
     sources, targets = (list(compress(side, is_kept)) for side in ids)
     kept = list(compress(pairs, is_kept))
     return record_batch(sources, targets, [p.source for p in kept], [p.target for p in kept])
@@ -334,7 +334,7 @@ def _blocks(blocks: Sequence[Sequence[int]], tokenizer: Tokenizer) -> pa.RecordB
     return record_batch([[] for _ in blocks], blocks, nothing, texts)
 
 
-def _kept(
+def _filter_pairs(
     lengths: NDArray[np.int64], data: DataConfig, counts: Counts, *, has_source: bool
 ) -> list[bool]:
     """(N,) bool: the pairs that pass the filters, given their (N, 2) tokens."""

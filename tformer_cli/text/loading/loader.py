@@ -112,10 +112,10 @@ class _Shuffle:
 
     def __call__(self, places: Indices) -> Indices:
         blocks, within = np.divmod(places, self._block)
-        found = places.copy()
+        numbers = places.copy()
         is_whole = blocks < len(self._order)
-        found[is_whole] = self._order[blocks[is_whole]] * self._block + within[is_whole]
-        return found
+        numbers[is_whole] = self._order[blocks[is_whole]] * self._block + within[is_whole]
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ class TrainingLoader(BatchStream):
         # Each place of an epoch has its own key, another one for each side, never met again.
         keys = ((epoch << 40) + places) << 1
         source, target = (
-            self._dropped_out(tokenizer, ids, lines, (keys + number).tolist())
+            self._drop_merges(tokenizer, ids, lines, (keys + number).tolist())
             for number, (tokenizer, ids, lines) in enumerate(
                 zip(self._sides, plain, texts, strict=True)
             )
@@ -344,19 +344,19 @@ class TrainingLoader(BatchStream):
     ) -> tuple[list[Item], list[Item]]:
         """Reads both sides of numbered pairs, each from its corpus, in the order given."""
         owners = np.searchsorted(self._starts, examples, side="right") - 1
-        found: dict[int, tuple[Item, Item]] = {}
+        by_place: dict[int, tuple[Item, Item]] = {}
         for owner in np.unique(owners):
             members = np.flatnonzero(owners == owner)
             sides = read(self._corpora[owner], examples[members] - self._starts[owner])
-            found.update(zip(members.tolist(), zip(*sides, strict=True), strict=True))
-        pairs = [found[place] for place in range(len(examples))]
+            by_place.update(zip(members.tolist(), zip(*sides, strict=True), strict=True))
+        pairs = [by_place[place] for place in range(len(examples))]
         return [source for source, _ in pairs], [target for _, target in pairs]
 
     @property
     def _sides(self) -> tuple[TokenizerSide, TokenizerSide]:
         return self._tokenizer.source, self._tokenizer.target
 
-    def _dropped_out(
+    def _drop_merges(
         self, side: TokenizerSide, plain: Ids, texts: list[str], keys: list[int]
     ) -> Ids:
         """Segments texts by BPE-dropout; those that would pass the longest pair stay plain."""

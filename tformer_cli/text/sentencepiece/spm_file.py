@@ -61,46 +61,46 @@ def read_spm(data: bytes, where: str) -> SpmModel:
     try:
         return _read(data)
     except (IndexError, struct.error, UnicodeDecodeError):
-        raise _damaged(where, "is cut off or not in its format") from None
+        raise _damage_error(where, "is cut off or not in its format") from None
     except ValueError as error:
-        raise _damaged(where, str(error)) from None
+        raise _damage_error(where, str(error)) from None
 
 
 def write_spm(model: SpmModel) -> bytes:
     entries = zip(model.pieces, model.scores, model.types, strict=True)
-    found = b"".join(spm_piece(*entry) for entry in entries)
+    pieces = b"".join(spm_piece(*entry) for entry in entries)
     numbers = {name: number for number, name in _ALGORITHMS.items()}
     trainer = bytes([3 << 3, numbers[model.algorithm]]) + _key(35, _VARINT)
     trainer += bytes([model.byte_fallback])
-    normalizer = _sized(2, model.charsmap) if model.charsmap else b""
+    normalizer = _write_field(2, model.charsmap) if model.charsmap else b""
     # the last setting: spaces are written as the piece of a space
     flags = (3, model.add_dummy_prefix), (4, model.remove_extra_whitespaces), (5, True)
     normalizer += b"".join(bytes([number << 3, flag]) for number, flag in flags)
-    return found + _sized(_TRAINER, trainer) + _sized(_NORMALIZER, normalizer)
+    return pieces + _write_field(_TRAINER, trainer) + _write_field(_NORMALIZER, normalizer)
 
 
 def spm_piece(piece: str, score: float, kind: int) -> bytes:
     """Writes a piece; put behind a model, it is the last of its pieces."""
-    entry = _sized(1, piece.encode()) + _key(2, _FIXED32) + struct.pack("<f", score)
-    return _sized(_PIECE, entry + bytes([3 << 3, kind]))
+    entry = _write_field(1, piece.encode()) + _key(2, _FIXED32) + struct.pack("<f", score)
+    return _write_field(_PIECE, entry + bytes([3 << 3, kind]))
 
 
-def _sized(number: int, data: bytes) -> bytes:
-    return _key(number, _BYTES) + _written(len(data)) + data
+def _write_field(number: int, data: bytes) -> bytes:
+    return _key(number, _BYTES) + _write_varint(len(data)) + data
 
 
 def _key(number: int, wire: int) -> bytes:
-    return _written(number << 3 | wire)
+    return _write_varint(number << 3 | wire)
 
 
-def _written(value: int) -> bytes:
-    found = b""
+def _write_varint(value: int) -> bytes:
+    data = b""
     while value > 127:
-        found, value = found + bytes([value & 127 | 128]), value >> 7
-    return found + bytes([value])
+        data, value = data + bytes([value & 127 | 128]), value >> 7
+    return data + bytes([value])
 
 
-def _damaged(where: str, what: str) -> DataError:
+def _damage_error(where: str, what: str) -> DataError:
     return DataError(f"{where}: cannot be used as a SentencePiece model ({what}); restore the file")
 
 
@@ -129,9 +129,9 @@ def _read(data: bytes) -> SpmModel:
             if number in _SETTINGS:
                 settings |= _settings(data, start, end, _SETTINGS[number])
     _check_pieces(pieces, scores, types)
-    found = _model(pieces, scores, bytes(types), settings)
+    model = _model(pieces, scores, bytes(types), settings)
     _check_whole(len(pieces), parts, settings.get("vocab_size", 0))
-    return found
+    return model
 
 
 def _read_plain_pieces(
@@ -204,7 +204,7 @@ _SETTINGS: dict[int, dict[int, tuple[str, int]]] = {
 def _settings(
     data: bytes, start: int, end: int, wanted: dict[int, tuple[str, int]]
 ) -> dict[str, int | bytes]:
-    found: dict[str, int | bytes] = {}
+    values: dict[str, int | bytes] = {}
     for place, (number, wire, value, stop) in enumerate(_fields(data, start, end)):
         if place == _MOST_SETTINGS:
             raise ValueError(f"has more than {place} settings")
@@ -213,8 +213,8 @@ def _settings(
         name, expected = wanted[number]
         if wire != expected:
             raise ValueError(f"{name} has the wrong type")
-        found[name] = data[value:stop] if wire == _BYTES else value
-    return found
+        values[name] = data[value:stop] if wire == _BYTES else value
+    return values
 
 
 def _check_whole(n_pieces: int, parts: list[int], vocab_size: int | bytes) -> None:
@@ -363,22 +363,22 @@ class SpmFile:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         sound = [without_surrogates(text) for text in texts]
-        found: list[list[int]] = self._library.encode(sound, num_threads=1)
-        return found
+        ids: list[list[int]] = self._library.encode(sound, num_threads=1)
+        return ids
 
     def encode_as_texts(self, text: str) -> list[str]:
         """The pieces of a text; an unknown part is the normalized text itself."""
         try:
-            found: list[str] = self._library.encode(without_surrogates(text), out_type=str)
+            pieces: list[str] = self._library.encode(without_surrogates(text), out_type=str)
         except ValueError as error:
             raise self._unusable(error) from None
-        return found
+        return pieces
 
     def encode_with_places(self, text: str) -> list[Found]:
         """The pieces of a text, each with the place of the characters that it is from."""
         text = without_surrogates(text)
         try:
-            found = self._library.encode_as_offset_mapping(text)
+            mapping = self._library.encode_as_offset_mapping(text)
             normalized, starts = self._library.normalize(text, with_offsets=True)
         except ValueError as error:
             raise self._unusable(error) from None
@@ -390,9 +390,9 @@ class SpmFile:
                 ends[place] = ends[place + 1]
         if ends and self.model.add_dummy_prefix:
             ends[0] = starts[0]  # the space before a text is from nothing
-        character_of = [place for place, one in enumerate(normalized) for _ in one.encode()]
+        character_of = [place for place, char in enumerate(normalized) for _ in char.encode()]
         rows, at = [], 0
-        for number, piece in zip(found["ids"], found["pieces"], strict=True):
+        for number, piece in zip(mapping["ids"], mapping["pieces"], strict=True):
             size = 1 if self.model.types[number] == BYTE else len(piece.encode())
             places = character_of[at : at + size]
             own = [place for place in places if starts[place] < ends[place]]

@@ -96,7 +96,8 @@ class Languages:
                 )
             if code is not None and code not in self.codes:
                 raise UsageError(
-                    f'--{side}-language: this model does not know "{code}"; {self._known(code)}'
+                    f'--{side}-language: this model does not know "{code}"; '
+                    f"{self._suggest_codes(code)}"
                 )
         return replace(self, source=source or self.source, target=target or self.target)
 
@@ -108,12 +109,12 @@ class Languages:
             if is_needed and code is None:
                 raise UsageError(
                     f"--{side}-language: this model knows {len(self.codes)} languages, and none "
-                    f"is chosen; {self._known('')}"
+                    f"is chosen; {self._suggest_codes('')}"
                 )
 
-    def _known(self, code: str) -> str:
+    def _suggest_codes(self, code: str) -> str:
         near = get_close_matches(code, self.codes, n=_SHOWN, cutoff=0.4)
-        named = [*near, *(one for one in sorted(self.codes) if one not in near)][:_SHOWN]
+        named = [*near, *(known for known in sorted(self.codes) if known not in near)][:_SHOWN]
         rest = len(self.codes) - len(named)
         more = f" or one of {rest} others" if rest else ""
         return f"choose {', '.join(named)}{more}"
@@ -213,14 +214,16 @@ class SentencePieceSide(TokenizerSide):
     def _with_spans(self, text: str) -> tuple[list[int], list[Span]]:
         tag = self._tag(text)
         n = len(tag)
-        found = [(token, (n + first, n + end)) for token, first, end in self._with_places(text[n:])]
-        if not found and not tag:
+        tokens = [
+            (token, (n + first, n + end)) for token, first, end in self._with_places(text[n:])
+        ]
+        if not tokens and not tag:
             return [], []
         start = self._start_of(tag)
         ends = [(len(text), len(text))] * len(self.end)
         return (
-            [*start, *(token for token, _ in found), *self.end],
-            [*((0, n) for _ in start), *(span for _, span in found), *ends],
+            [*start, *(token for token, _ in tokens), *self.end],
+            [*((0, n) for _ in start), *(span for _, span in tokens), *ends],
         )
 
     def _with_places(self, text: str) -> Iterator[tuple[int, int, int]]:
@@ -276,7 +279,7 @@ class SentencePieceSide(TokenizerSide):
         return self.vocabulary.labels
 
 
-def _stored(side: Mapping[str, Any]) -> tuple[bytes | None, list[str] | None]:
+def _read_side(side: Mapping[str, Any]) -> tuple[bytes | None, list[str] | None]:
     """The SentencePiece model and the vocabulary of a side in a file; None: the source's."""
     spm, pieces = side["spm"], side["pieces"]
     if not isinstance(spm, str | None) or not isinstance(pieces, list | None):
@@ -331,13 +334,13 @@ class SentencePieceTokenizer(Tokenizer):
         languages: Languages = NO_LANGUAGES,
         where: str = FILE_NAME,
     ) -> "SentencePieceTokenizer":
-        made = cls._joined(source_spm, target_spm, pieces, target_pieces, languages, where)
-        for side in (made.source, made.target):
+        tokenizer = cls._join_sides(source_spm, target_spm, pieces, target_pieces, languages, where)
+        for side in (tokenizer.source, tokenizer.target):
             side.encode("")  # reads what is otherwise read when it is first used
-        return made
+        return tokenizer
 
     @classmethod
-    def _joined(
+    def _join_sides(
         cls,
         source_spm: bytes,
         target_spm: bytes | None,
@@ -348,18 +351,18 @@ class SentencePieceTokenizer(Tokenizer):
         new_tokens: Sequence[str] = (),
     ) -> "SentencePieceTokenizer":
         named = frozenset(languages.tokens.values())
-        given = named, where, new_tokens, SPACE
-        file, vocabulary = SpmFile(source_spm, where), Vocabulary(pieces, *given)
+        settings = named, where, new_tokens, SPACE
+        file, vocabulary = SpmFile(source_spm, where), Vocabulary(pieces, *settings)
         is_same = target_spm is None or target_spm == source_spm
         files = file, file if is_same else SpmFile(target_spm or b"", where)
-        others = vocabulary if target_pieces is None else Vocabulary(target_pieces, *given)
+        others = vocabulary if target_pieces is None else Vocabulary(target_pieces, *settings)
         return cls(files, (vocabulary, others), languages)
 
     def with_new_tokens(self, words: Sequence[str]) -> "SentencePieceTokenizer":
         """See `Tokenizer`. The SentencePiece models stay, so all other text is cut as before."""
         source, target = self._vocabularies
-        longer = source.extended(words)
-        others = longer if target is source else target.extended(words)
+        longer = source.extend(words)
+        others = longer if target is source else target.extend(words)
         return type(self)(self._files, (longer, others), self.languages)
 
     @classmethod
@@ -371,13 +374,13 @@ class SentencePieceTokenizer(Tokenizer):
                 raise DataError(f"{where}: is of another version of tformer; update tformer")
             new_tokens = stored_new_tokens(data, where)
             languages = structure(Languages, data["languages"])
-            spm, pieces = _stored(data["source"])
-            others = _stored(data["target"])
+            spm, pieces = _read_side(data["source"])
+            others = _read_side(data["target"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise DataError(f"{where}: is damaged; restore the file") from None
         if spm is None or pieces is None:
             raise DataError(f"{where}: is damaged, its source lacks a part; restore the file")
-        return cls._joined(spm, others[0], pieces, others[1], languages, where, new_tokens)
+        return cls._join_sides(spm, others[0], pieces, others[1], languages, where, new_tokens)
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""
@@ -386,7 +389,7 @@ class SentencePieceTokenizer(Tokenizer):
     @cached_property
     def _json(self) -> str:
         spms: list[str | None] = [base64.b64encode(file.data).decode() for file in self._files]
-        pieces: list[list[str] | None] = [one.pieces for one in self._vocabularies]
+        pieces: list[list[str] | None] = [vocabulary.pieces for vocabulary in self._vocabularies]
         if self._files[0] is self._files[1]:
             spms[1] = None
         if self._vocabularies[0] is self._vocabularies[1]:
