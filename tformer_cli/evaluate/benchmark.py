@@ -125,8 +125,8 @@ def benchmark(
         for setting in settings
     ]
     tell = None if progress is None else lambda n_measured: progress(n_measured * len(lines))
-    found = measure_in_turns(systems, kept, rounds=rounds, progress=tell)
-    return [_speed(*one, expected) for one in zip(settings, found, strict=True)]
+    runs = measure_in_turns(systems, kept, rounds=rounds, progress=tell)
+    return [_speed(*pair, expected) for pair in zip(settings, runs, strict=True)]
 
 
 def measure_in_turns(

@@ -94,7 +94,7 @@ def compare_systems(
     train_lines: Callable[[], Iterable[str]] | None = None,
     n_examples: int = 3,
 ) -> Comparison:
-    measured = [MeasuredMetric(one, test_set.references) for one in metrics]
+    measured = [MeasuredMetric(metric, test_set.references) for metric in metrics]
     tested = paired_test(list(test_set.systems.items()), measured, settings)
     by_sentence = [
         [metric.sentence_scores(lines) for lines in test_set.systems.values()]
@@ -137,7 +137,7 @@ def gains(
 
 def wins_of(gained: Sequence[float]) -> Wins:
     """Counts gains over the baseline, one a sentence, by their sign."""
-    better, worse = sum(one > 0.0 for one in gained), sum(one < 0.0 for one in gained)
+    better, worse = sum(gain > 0.0 for gain in gained), sum(gain < 0.0 for gain in gained)
     return Wins(better=better, worse=worse, equal=len(gained) - better - worse)
 
 
