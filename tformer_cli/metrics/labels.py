@@ -41,9 +41,9 @@ class ClassificationScores:
         """Mean F1 of the labels that occur among the examples or the predictions."""
         # a label of the model that neither text nor prediction has would count as F1 = 0
         there = [
-            one.f1
-            for number, one in enumerate(self.labels)
-            if one.n_examples or any(row[number] for row in self.confusion)
+            score.f1
+            for number, score in enumerate(self.labels)
+            if score.n_examples or any(row[number] for row in self.confusion)
         ]
         return sum(there) / max(1, len(there))
 

@@ -87,14 +87,14 @@ def compare_labels(
     seed: int = 1,
 ) -> list[PairedDifference]:
     numbers = {name: number for number, name in enumerate(sorted({*baseline, *others, *right}))}
-    one, other, answers = (
+    before, after, answers = (
         np.array([numbers[label] for label in labels]) for labels in (baseline, others, right)
     )
     # every example once: the scores themselves, before those of the draws
     whole = np.ones(len(right), dtype=np.int64)
     drawn = np.array(
         [
-            [_label_scores(counts, given, answers, len(numbers)) for given in (one, other)]
+            [_label_scores(counts, given, answers, len(numbers)) for given in (before, after)]
             for counts in (whole, *draws(len(right), n_resamples, seed))
         ]
     )
