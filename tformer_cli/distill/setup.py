@@ -221,11 +221,14 @@ def _check_places(setup: Setup) -> None:
     models = [*config.teachers, *([config.reverse_model] if config.reverse_model else [])]
     inputs = [
         *named_inputs(replace(setup.recipe, data=data)),
-        *(NamedPath(name="distillation", path=setup.file(one)) for one in _texts_of(config)),
-        *(NamedPath(name="distillation.teachers", path=Path(one), is_model=True) for one in models),
+        *(NamedPath(name="distillation", path=setup.file(file)) for file in _texts_of(config)),
+        *(
+            NamedPath(name="distillation.teachers", path=Path(model), is_model=True)
+            for model in models
+        ),
     ]
     outputs = [
-        Output(name="--output", path=directory / one, writes=Writes.DIRECTORY) for one in PLACES
+        Output(name="--output", path=directory / place, writes=Writes.DIRECTORY) for place in PLACES
     ]
     check_outputs([Output(name="--output", path=directory, writes=Writes.FILES)], inputs)
     check_outputs(outputs, inputs)
@@ -233,7 +236,7 @@ def _check_places(setup: Setup) -> None:
         raise UsageError(f"--output: {directory} is a file; name a directory")
     if directory.is_dir() and not (directory / MANIFEST).exists():
         # a run that was killed before its first record leaves only its lock
-        others = [one.name for one in directory.iterdir() if one.name != ".lock"]
+        others = [path.name for path in directory.iterdir() if path.name != ".lock"]
         if others:
             raise UsageError(
                 f"--output: {directory} holds other files ({min(others)}); name a new directory"

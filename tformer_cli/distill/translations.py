@@ -181,15 +181,15 @@ def read_translations(path: Path) -> Iterator[tuple[str | None, list[str]]]:
         try:
             record = json.loads(line)
             # without --n-best a line has one translation and no list
-            listed = record.get("hypotheses") or [record]
-            found = [_text(one["translation"]) for one in listed]
+            hypotheses = record.get("hypotheses") or [record]
+            texts = [_text(hypothesis["translation"]) for hypothesis in hypotheses]
             source = record.get("source")
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
             raise DataError(
                 f'{path}, line {number}: has no "translation" or "hypotheses"; write what '
                 "`tformer translate --format jsonl` writes"
             ) from None
-        yield (None if source is None else str(source)), found
+        yield (None if source is None else str(source)), texts
 
 
 def check_same_source(path: Path, number: int, expected: str, found: str | None) -> None:
