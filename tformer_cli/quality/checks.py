@@ -292,10 +292,10 @@ def swapped(pair: SentencePair, facts: CorpusFacts) -> str:
 @lru_cache(maxsize=4)
 def _telling(facts: CorpusFacts) -> tuple[frozenset[str], frozenset[str]]:
     """Words that tell one side of a corpus from the other: commonest of the languages, and own."""
-    (one, other), (ours, theirs) = facts.languages, facts.common_words
-    if one == other:
+    (src, tgt), (ours, theirs) = facts.languages, facts.common_words
+    if src == tgt:
         return ours - theirs, theirs - ours
-    return telling_words(one, other) | (ours - theirs), telling_words(other, one) | (theirs - ours)
+    return telling_words(src, tgt) | (ours - theirs), telling_words(tgt, src) | (theirs - ours)
 
 
 def _share(text: str, scripts: frozenset[str]) -> float:
@@ -377,7 +377,7 @@ def _is_spelled(number: str, *, other_has_digits: bool) -> bool:
 def addresses(pair: SentencePair, facts: CorpusFacts) -> str:  # noqa: ARG001
     if not any("@" in side or "//" in side or "www." in side.lower() for side in pair):
         return ""
-    ours, theirs = ({_address(one) for one in ADDRESS.findall(side)} for side in pair)
+    ours, theirs = ({_address(address) for address in ADDRESS.findall(side)} for side in pair)
     if ours == theirs:
         return ""
     other = next(iter(sorted(ours - theirs) or sorted(theirs - ours)))
@@ -474,7 +474,7 @@ _SINGLE_PAIR = {name: c for name, c in CHECKS.items() if c.of_side or c.of_pair}
 
 
 def known_checks(names: Iterable[str], where: str) -> frozenset[str]:
-    given = [one.strip() for name in names for one in name.split(",")]
+    given = [check.strip() for name in names for check in name.split(",")]
     for name in given:
         if name not in CHECKS:
             hint = did_you_mean(suggestions(name, CHECKS)) or f"checks are {', '.join(CHECKS)}"
@@ -500,7 +500,7 @@ def chosen_checks(settings: CheckSettings, default: frozenset[str]) -> frozenset
 
 
 def checks_for(kind: CorpusKind) -> frozenset[str]:
-    return frozenset(name for name, one in CHECKS.items() if one.only_of in (None, kind))
+    return frozenset(name for name, check in CHECKS.items() if check.only_of in (None, kind))
 
 
 def findings_of(

@@ -216,7 +216,7 @@ def judge(
             if keys is not None and slots is not None and EMPTY not in found:
                 if not held_out.keys.isdisjoint(keys[of_texts, row].tolist()):
                     found |= {HELD_OUT: exact} if exact else {}
-                elif like and (why := _nearly_held_out([one[row] for one in like], kind)):
+                elif like and (why := _nearly_held_out([side[row] for side in like], kind)):
                     found[HELD_OUT] = why
                 # a pair that is dropped anyway must not make an equal good one a repeat
                 if dropping.isdisjoint(found):
@@ -235,7 +235,7 @@ def _keys(chunk: Sequence[CorpusRecord]) -> Keys:
 
 
 def _slots(repeated: Sequence[Repeated], keys: Keys) -> list[list[int]]:
-    rows = [one.slots(some) for one, some in zip(repeated, keys, strict=True)]
+    rows = [table.slots(row) for table, row in zip(repeated, keys, strict=True)]
     found: list[list[int]] = np.stack(rows, axis=1).tolist()
     return found
 
@@ -249,8 +249,8 @@ def _before(
 ) -> dict[str, str]:
     """Compares an example with those before it; of an equal pair only that is said."""
     found = {}
-    for name, slot, one in zip(names, slots, repeated, strict=True):
-        first = NEVER if slot < 0 or name not in wanted else one.first(slot)
+    for name, slot, table in zip(names, slots, repeated, strict=True):
+        first = NEVER if slot < 0 or name not in wanted else table.first(slot)
         if first != NEVER:
             found[name] = f"as {_named(first, several=several)}"
             # the same pair has the same sides: saying so again would count them as repeats
@@ -269,15 +269,15 @@ def _nearly(near: NearDuplicates, row: int, *, several: bool) -> dict[str, str]:
 
 def _nearly_held_out(similarities: Sequence[float], kind: CorpusKind) -> str:
     """Names the text of an example that is most like a held-out one, if one is."""
-    place, most = max(zip(kind.texts, similarities, strict=True), key=lambda one: one[1])
+    place, most = max(zip(kind.texts, similarities, strict=True), key=lambda pair: pair[1])
     return f"{kind.sides[place]} is {most:.0%} like a held-out sentence" if most else ""
 
 
 def _see(surveyed: Survey, slots: Sequence[int], row: int, place: int) -> None:
     """Notes that an example is kept, for those that follow."""
-    for slot, one in zip(slots, surveyed.repeated, strict=True):
+    for slot, table in zip(slots, surveyed.repeated, strict=True):
         if slot >= 0:
-            one.see(slot, place)
+            table.see(slot, place)
     if surveyed.near is not None:
         surveyed.near.see(row)
 

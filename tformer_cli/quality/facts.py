@@ -151,10 +151,10 @@ def estimate_facts(
 ) -> CorpusFacts:
     filled = [pair for pair in pairs if not any(is_blank(text) for _, text in kind.texts_of(pair))]
     if detector is not None:
-        found = list(languages)
+        names = list(languages)
         for side in kind.texts:
-            found[side] = found[side] or detector.of_most(one[side] for one in filled[:DETECTED])
-        languages = found[0], found[1]
+            names[side] = names[side] or detector.of_most(pair[side] for pair in filled[:DETECTED])
+        languages = names[0], names[1]
     # of languages that are not known a side may have the scripts that it mostly has
     scripts = [
         scripts_of(language) or _common_scripts(pair[side] for pair in filled)

@@ -85,10 +85,10 @@ class NearDuplicates:
 
     def look_up(self, places: Sequence[int]) -> None:
         """Finds the bands of the next pairs of the second pass."""
-        found = self._looked_up = self._read(self._n_looked_up, len(places))
+        block = self._looked_up = self._read(self._n_looked_up, len(places))
         self._places.extend(places)
         self._n_looked_up += len(places)
-        rows = (one.slots(keys) for one, keys in zip(self._repeated, bands(found), strict=True))
+        rows = (table.slots(keys) for table, keys in zip(self._repeated, bands(block), strict=True))
         self._slots = np.stack(list(rows), axis=1)
 
     def before(self, number: int) -> tuple[int, float] | None:
@@ -96,7 +96,7 @@ class NearDuplicates:
         similar = self.like(number)
         if not similar:
             return None
-        best = max(similar, key=lambda one: similar[one])
+        best = max(similar, key=lambda earlier: similar[earlier])
         return self._places.of(best), similar[best]
 
     def like(self, number: int) -> dict[int, float]:
@@ -110,11 +110,11 @@ class NearDuplicates:
         if not candidates:
             return {}
         numbers = sorted(candidates)
-        before = np.concatenate([self._read(one, 1) for one in numbers])
+        before = np.concatenate([self._read(earlier, 1) for earlier in numbers])
         similar = (before == self._looked_up[number]).mean(axis=1).tolist()
         return {
-            one: share
-            for one, share in zip(numbers, similar, strict=True)
+            earlier: share
+            for earlier, share in zip(numbers, similar, strict=True)
             if share >= LEAST_SIMILARITY
         }
 
@@ -220,9 +220,9 @@ class HeldOut:
     def __init__(self, sentences: Iterable[str] = (), *, near: bool = False) -> None:
         keys, parts = set[int](), [signatures_of_texts([])]
         filled = (sentence for sentence in sentences if not is_blank(sentence))
-        while some := list(islice(filled, READ_AT_ONCE)):
+        while batch := list(islice(filled, READ_AT_ONCE)):
             # repeated sentences need one signature
-            new = {key_of(normalized(one)): one for one in some}
+            new = {key_of(normalized(sentence)): sentence for sentence in batch}
             if near:
                 parts.append(signatures_of_texts([new[key] for key in new.keys() - keys]))
             keys |= new.keys()

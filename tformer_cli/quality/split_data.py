@@ -84,8 +84,8 @@ def split_data(
                 sides = [record.pair[place] for place in texts]
                 is_copy = len(sides) == 2 and is_same_text(sides[0], sides[1])
                 is_poor.append(is_copy or any(map(is_blank, sides)))
-            for place, one in zip(texts, similar, strict=False):
-                one.add_signatures(signatures_of_texts([record.pair[place] for record in chunk]))
+            for place, index in zip(texts, similar, strict=False):
+                index.add_signatures(signatures_of_texts([record.pair[place] for record in chunk]))
         of_pairs = np.frombuffer(keys, dtype=np.uint64).reshape(-1, 2).T
         if near:
             labels = labels_of_similar(similar, len(of_pairs[0]))
