@@ -47,7 +47,7 @@ from tformer_cli.wording import did_you_mean, is_blank, suggestions
 
 PATIENCE = 20_000
 """Draws in all after which the pairs count as exhausted, as in `generate`."""
-FREQUENCY = {one.english[0]: one for one in lexicon.FREQUENCY.items}
+FREQUENCY = {adverb.english[0]: adverb for adverb in lexicon.FREQUENCY.items}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,19 +93,19 @@ def _stream(kind: "PairKind", rng: Choices) -> Iterator[MinimalPair]:
 
 def _translated(first: Phrase, second: Phrase) -> MinimalPair | None:
     """Makes a pair of two sentences; None if they differ in more than a word."""
-    one, two = (finish(phrase.english, phrase.french, ".") for phrase in (first, second))
-    if len(one.source_words) != len(two.source_words):
+    sentence, other = (finish(phrase.english, phrase.french, ".") for phrase in (first, second))
+    if len(sentence.source_words) != len(other.source_words):
         return None
-    causes = _differing(one.source_words, two.source_words)
-    target, foil = _differing(one.target_words, two.target_words)[0]
+    causes = _differing(sentence.source_words, other.source_words)
+    target, foil = _differing(sentence.target_words, other.target_words)[0]
     # A model may write l' and n' as one piece with what follows, and a word that comes twice would
     # be found at the wrong place
     is_clear = "'" not in target + foil
-    is_clear &= one.target_words.count(target) == two.target_words.count(foil) == 1
+    is_clear &= sentence.target_words.count(target) == other.target_words.count(foil) == 1
     if len(causes) != 1 or not is_clear:
         return None
     return MinimalPair(
-        sentence=one.source, other=two.source, target=target, foil=foil, cause=causes[0]
+        sentence=sentence.source, other=other.source, target=target, foil=foil, cause=causes[0]
     )
 
 
@@ -124,16 +124,16 @@ def _pronoun(rng: Choices) -> MinimalPair | None:
     if verb.english in AVERSE or "animal" not in verb.subjects:
         return None
     tags = "animal", FAMILY_OBJECTS.get(verb.english, verb.objects)
-    nouns = [draw_noun(draft, one, lexicon.STEEP) for one in tags]
+    nouns = [draw_noun(draft, tag, lexicon.STEEP) for tag in tags]
     subject, obj = (_alone(draft, noun, "the") for noun in nouns)
     if subject.feminine == obj.feminine or obj.human:
         return None
     made = []
     for referent, noun, other in zip((subject, obj), nouns, nouns[::-1], strict=True):
         # What both can be would leave open which of them it is
-        unclear = {one.english for one in lexicon.specific(other)} | lexicon.ABSOLUTE
+        unclear = {word.english for word in lexicon.specific(other)} | lexicon.ABSOLUTE
         pool = lexicon.reasons(noun, "-")
-        options = [one for one in pool.items if one.english not in unclear] if pool else []
+        options = [word for word in pool.items if word.english not in unclear] if pool else []
         if not options:
             return None
         main = clause(draft, subject, verb, "past", obj=obj, negated=True).statement()
@@ -155,7 +155,7 @@ def _agreement(rng: Choices) -> MinimalPair | None:
         return None
     objects = [_alone(draft, noun, "a") for noun in nouns]
     return _translated(
-        *(clause(draft, subject, verb, "past", obj=one).statement() for one in objects)
+        *(clause(draft, subject, verb, "past", obj=phrase).statement() for phrase in objects)
     )
 
 
@@ -167,7 +167,7 @@ def _number(rng: Choices) -> MinimalPair | None:
         return None
     objects = [_alone(draft, noun, "the", plural=many) for many in (False, True)]
     return _translated(
-        *(clause(draft, subject, verb, "past", obj=one).statement() for one in objects)
+        *(clause(draft, subject, verb, "past", obj=phrase).statement() for phrase in objects)
     )
 
 

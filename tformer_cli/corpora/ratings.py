@@ -163,7 +163,7 @@ def _drawn(rng: Choices) -> tuple[str, str, str, str, str, str]:
     opening, subject, verb = rng.pick(_OPENINGS), rng.pick(_SUBJECTS), rng.pick(_VERBS)
     negation = rng.pick(_NEGATIONS)
     # *too* has a value under a negation only
-    degrees = [one for one in _DEGREES if negation or one != "too"]
+    degrees = [degree for degree in _DEGREES if negation or degree != "too"]
     return opening, subject, verb, negation, rng.pick(degrees), rng.pick(list(_ADJECTIVES))
 
 
