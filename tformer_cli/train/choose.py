@@ -84,7 +84,7 @@ class Choice:
         name = self.key.rpartition(".")[2]
         if isinstance(self.value, list):  # a list of tables stays on one line: they are short
             tables = ", ".join(
-                "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in table.items()) + " }"
+                "{ " + ", ".join(f"{key} = {_toml(value)}" for key, value in table.items()) + " }"
                 for table in self.value
             )
             return f"{name} = [{tables}]"
@@ -108,13 +108,13 @@ def given_limits(values: Mapping[str, Any]) -> Limits:
     """Finds the limits among tables of a recipe; what is no limit is refused when it is read."""
     training = values.get("training")
     keys = {"minutes": "max_minutes", "steps": "max_steps", "epochs": "max_epochs"}
-    found = {
+    limits = {
         name: training[key]
         for name, key in keys.items()
         if isinstance(training, Mapping)
         and not type_problem(training.get(key), float if name == "minutes" else int)
     }
-    return Limits(**{name: max(0, value) for name, value in found.items()})
+    return Limits(**{name: max(0, value) for name, value in limits.items()})
 
 
 def estimate(
@@ -264,12 +264,12 @@ def expectation(
 def recipe_text(header: Sequence[str], choices: Sequence[Choice]) -> str:
     """Writes a recipe of the choices, with their reasons as comments."""
     lines, table = [f"# {visible(line)}" for line in header], ""
-    for one in choices:
-        name = one.key.partition(".")[0]
+    for choice in choices:
+        name = choice.key.partition(".")[0]
         if name != table:
             lines += ["", f"[{name}]"]
             table = name
-        lines.append(f"{one.written}  # {visible(one.why)}" if one.why else one.written)
+        lines.append(f"{choice.written}  # {visible(choice.why)}" if choice.why else choice.written)
     return "\n".join(lines) + "\n"
 
 

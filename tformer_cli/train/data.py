@@ -176,7 +176,7 @@ def share_of_several(corpora: Sequence[EncodedCorpus]) -> float:
 
 
 def source_words(corpora: Sequence[EncodedCorpus]) -> list[str]:
-    rows = [(one, _sampled(one, MOST_WORDED)) for one in corpora]
+    rows = [(corpus, _sampled(corpus, MOST_WORDED)) for corpus in corpora]
     lines = (
         line
         for corpus, sample in rows

@@ -78,7 +78,7 @@ class Plan:
         height, width, channels = model.image_size
         rows, columns = model.grid
         mean, std = (
-            [f"{value:.3f}" for value in one] for one in (model.image_mean, model.image_std)
+            [f"{value:.3f}" for value in values] for values in (model.image_mean, model.image_std)
         )
         yield f"parameters: {self.n_parameters:,} with {model.n_labels:,} labels"
         yield (
@@ -141,7 +141,7 @@ def plan_training(recipe: Recipe) -> Plan:
         example=(
             sample[0],
             sides.source.pieces(encoded[0][0]),
-            sides.target.pieces([one for one in encoded[0][1] if one != PAD_ID]),
+            sides.target.pieces([token for token in encoded[0][1] if token != PAD_ID]),
         ),
     )
 

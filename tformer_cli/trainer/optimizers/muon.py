@@ -137,7 +137,7 @@ class Muon(Adam):
             state["row_square"] = torch.zeros_like(square)
         state["row_square"].lerp_(square, 1.0 - _ROW_DECAY)
         rows = update / (state["row_square"].sqrt() + _SMALLEST_ROOT).unsqueeze(2)
-        norms = [torch.linalg.matrix_norm(one, keepdim=True) for one in (update, rows)]
+        norms = [torch.linalg.matrix_norm(matrix, keepdim=True) for matrix in (update, rows)]
         # A matrix without updates has none to divide by
         leveled: Tensor = rows * (norms[0] / norms[1].clamp(min=_SMALLEST_NORM))
         return leveled

@@ -198,8 +198,8 @@ class JoinedProcesses(Processes):
         return SummingPasses(model)
 
     def sums(self, *numbers: Tensor | float) -> tuple[Tensor | float, ...]:
-        one = torch.ones((), device=self._device)  # nothing waits for a GPU
-        total = torch.stack([one * number for number in numbers])
+        unit = torch.ones((), device=self._device)  # nothing waits for a GPU
+        total = torch.stack([unit * number for number in numbers])
         with collective_errors():
             dist.all_reduce(total)
         return tuple(total.unbind())
