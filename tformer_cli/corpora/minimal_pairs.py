@@ -73,12 +73,12 @@ class MinimalPair:
 
 def minimal_pairs(name: str, n_pairs: int, seed: int = 1) -> list[MinimalPair]:
     """Draws distinct pairs of a kind, the same for the same seed."""
-    found = dict[frozenset[str], MinimalPair]()
+    pairs = dict[frozenset[str], MinimalPair]()
     for pair in _stream(PAIRS[name], Choices(seed)):
-        found.setdefault(frozenset((pair.sentence, pair.other)), pair)
-        if len(found) == n_pairs:
-            return list(found.values())
-    raise DataError(f"--draw: there are only {len(found):,} such pairs; ask for fewer")
+        pairs.setdefault(frozenset((pair.sentence, pair.other)), pair)
+        if len(pairs) == n_pairs:
+            return list(pairs.values())
+    raise DataError(f"--draw: there are only {len(pairs):,} such pairs; ask for fewer")
 
 
 def _stream(kind: "PairKind", rng: Choices) -> Iterator[MinimalPair]:
@@ -128,7 +128,7 @@ def _pronoun(rng: Choices) -> MinimalPair | None:
     subject, obj = (_alone(draft, noun, "the") for noun in nouns)
     if subject.feminine == obj.feminine or obj.human:
         return None
-    made = []
+    sentences = []
     for referent, noun, other in zip((subject, obj), nouns, nouns[::-1], strict=True):
         # What both can be would leave open which of them it is
         unclear = {word.english for word in lexicon.specific(other)} | lexicon.ABSOLUTE
@@ -138,8 +138,8 @@ def _pronoun(rng: Choices) -> MinimalPair | None:
             return None
         main = clause(draft, subject, verb, "past", obj=obj, negated=True).statement()
         reason = reason_clause(draft, referent, rng.pick(options), "past", ("too", "trop"))
-        made.append(concatenate(main, because(draft), reason))
-    return _translated(*made)
+        sentences.append(concatenate(main, because(draft), reason))
+    return _translated(*sentences)
 
 
 def _alone(draft: Draft, noun: Noun, determiner: str, *, plural: bool = False) -> Phrase:
@@ -175,11 +175,11 @@ def _negation(rng: Choices) -> MinimalPair | None:
     """Draws *The girl never (often) finds the key*."""
     draft, verb = Draft(rng), rng.draw(lexicon.TRANSITIVE)
     subject, obj = someone(draft, verb.subjects), draw_object(draft, verb)
-    made = [
+    sentences = [
         clause(draft, subject, verb, "present", obj=obj, adverb=FREQUENCY[adverb]).statement()
         for adverb in ("never", "often")
     ]
-    return _translated(*made)
+    return _translated(*sentences)
 
 
 def _rating(ratings: tuple[Rating, Rating]) -> MinimalPair:

@@ -107,15 +107,15 @@ def check_data(
     """Reads corpora twice and reports doubtful examples."""
     data = given.data
     dropping = DROPPING & wanted
-    found = {name: CheckCount() for name in CHECKS if name in wanted}
+    counts = {name: CheckCount() for name in CHECKS if name in wanted}
     n_dropped = 0
     with survey(given, wanted, progress) as surveyed:
         for example in judge(given, surveyed, wanted, dropping, progress):
             n_dropped += not dropping.isdisjoint(example.found)
             for name in example.found:
-                found[name].pairs += 1
-                if len(found[name].examples) < n_examples:
-                    found[name].examples.append(example)
+                counts[name].pairs += 1
+                if len(counts[name].examples) < n_examples:
+                    counts[name].examples.append(example)
     if not surveyed.n_pairs:
         names = ", ".join(map(corpus_name, data.train))
         raise DataError(f"{names}: has no lines; give a text with some")
@@ -127,33 +127,33 @@ def check_data(
         pairs=surveyed.n_pairs,
         dropped=n_dropped,
         not_utf8=given.counts.not_utf8,
-        found=found,
+        found=counts,
         doubts=[
             doubt
             for corpus in files
             if given.kind is PAIRS and text_files(corpus)
             for doubt in doubts_about(corpus, data)
         ],
-        commands=list(_commands(files, given, found, options)) if n_dropped else [],
+        commands=list(_commands(files, given, counts, options)) if n_dropped else [],
     )
 
 
 def _commands(
     files: Sequence[CorpusConfig],
     given: GivenData,
-    found: dict[str, CheckCount],
+    counts: dict[str, CheckCount],
     options: Sequence[tuple[str, str]],
 ) -> Iterator[str]:
-    dropping = {name for name, count in found.items() if count.pairs and name in DROPPING}
+    dropping = {name for name, count in counts.items() if count.pairs and name in DROPPING}
     if given.is_recipe:
-        options = [*options, *_options_of_recipe(given, found)]
+        options = [*options, *_options_of_recipe(given, counts)]
     # the shorter command, which a user can read at a glance
     if dropping <= {DUPLICATE, NEAR_DUPLICATE, HELD_OUT}:
         command = "dedupe"
         options = [option for option in options if option[0] in ("--near", "--held-out")]
     else:
         command = "clean"
-        options = [*options, *_checks_of_clean(given.kind, found)]
+        options = [*options, *_checks_of_clean(given.kind, counts)]
     written = [shlex.join(filter(None, option)) for option in options]
     for number, corpus in enumerate(files, start=1):
         names = [
@@ -196,7 +196,7 @@ LONGEST = 1000
 def report_document(report: DataReport) -> Document:
     """Counts of each check, examples under the name of their check, doubts, and commands."""
     kind = report.facts.kind
-    found = {name: count for name, count in report.found.items() if count.pairs}
+    doubtful = {name: count for name, count in report.found.items() if count.pairs}
     counts = Table(
         title="Found",
         head=("check", f"{kind.noun}s", "share", "dropped", "meaning"),
@@ -208,13 +208,13 @@ def report_document(report: DataReport) -> Document:
                 "yes" if name in DROPPING else "no",
                 CHECKS[name].means(kind),
             )
-            for name, count in found.items()
+            for name, count in doubtful.items()
         ),
         labels=(4,),
         texts=(0, 4),
     )
     # named, so that a reader sees which checks were made
-    nothing = ", ".join(name for name in report.found if name not in found)
+    nothing = ", ".join(name for name in report.found if name not in doubtful)
     notes = [
         Note(title="Nothing found by", lines=(nothing,) if nothing else ()),
         Note(title="Doubts", lines=tuple(map(_shown, report.doubts))),
@@ -224,10 +224,10 @@ def report_document(report: DataReport) -> Document:
     section = Section(
         title=", ".join(report.corpora),
         summary=f"{count_of(report.pairs, kind.noun)}; {kept:,} raise no doubt",
-        tables=(counts,) if found else (),
+        tables=(counts,) if doubtful else (),
         notes=tuple(note for note in notes if note.lines),
         sentences=tuple(
-            _examples(name, count, report) for name, count in found.items() if count.examples
+            _examples(name, count, report) for name, count in doubtful.items() if count.examples
         ),
     )
     return Document(title="Checks", sections=[section])

@@ -132,11 +132,11 @@ def _findings_in(dropped: BinaryIO) -> Iterator[tuple[int, dict[str, str]]]:
         while stream.tell() < end:
             try:
                 record = json.loads(stream.readline())
-                found = int(record["line"]), dict(record["checks"])
+                finding = int(record["line"]), dict(record["checks"])
             except (ValueError, KeyError, TypeError, RecursionError):
                 part = Path(dropped.name).parent
                 raise ArtifactError(f"{part}: is damaged; remove it to start over") from None
-            yield found
+            yield finding
 
 
 def corpus_of_files(given: GivenData) -> CorpusConfig:

@@ -95,9 +95,9 @@ class Detector:
 
     def of_most(self, texts: Iterable[str]) -> str:
         """Returns the language of most texts; empty if there is none, or there are few texts."""
-        found = Counter(filter(None, map(self._language, texts)))
-        code, count = next(iter(found.most_common(1)), ("", 0))
-        return code if count >= max(FEWEST_TEXTS, LEAST_SHARE * found.total()) else ""
+        counts = Counter(filter(None, map(self._language, texts)))
+        code, count = next(iter(counts.most_common(1)), ("", 0))
+        return code if count >= max(FEWEST_TEXTS, LEAST_SHARE * counts.total()) else ""
 
     def _language(self, text: str) -> str:
         """Returns the code of a text's language; empty if that is not sure."""

@@ -49,8 +49,8 @@ class Fields:
     @property
     def names_fields(self) -> str:
         """The options of fields that are given; empty: none."""
-        given = options_given(self, but=("source_language", "target_language"))
-        return ", ".join(option for option, _ in given)
+        options = options_given(self, but=("source_language", "target_language"))
+        return ", ".join(option for option, _ in options)
 
     def languages(self) -> list[tuple[str, str]]:
         fields_of = ("source_field", "target_field", "text_field", "label_field")

@@ -92,7 +92,7 @@ def split_data(
             of_pairs = np.concatenate([of_pairs, labels[np.newaxis].astype(np.uint64)])
         sets = assign(of_pairs, n_valid, n_test, seed, np.frombuffer(is_poor, dtype=bool))
     names = set_names(corpus)
-    files = [name for some in names.values() for name in some]
+    files = [name for files_of_set in names.values() for name in files_of_set]
     with directory_aside(output) as aside:
         with ExitStack() as stack:
             streams = [stack.enter_context((aside / name).open("wb")) for name in files]
@@ -104,14 +104,14 @@ def split_data(
                         streams[first + number].write(line.encode() + b"\n")
                     place += 1
         counts = Counter(sets.tolist())
-        found = SplitReport(
+        report = SplitReport(
             pairs={name: counts[number] for number, name in SETS.items()},
             seed=seed,
             files=files,
             not_utf8=corpora.counts.not_utf8,
         )
-        (aside / REPORT).write_bytes(report_text(found.summary()))
-    return found
+        (aside / REPORT).write_bytes(report_text(report.summary()))
+    return report
 
 
 def set_names(corpus: CorpusConfig) -> dict[str, list[str]]:
@@ -159,10 +159,10 @@ def assign(
         n_taken = 0
         while n_taken < wanted:
             if place == len(order):
-                asked = f"{count_of(n_test, 'pair')} and {count_of(n_valid, 'pair')}"
+                counts = f"{count_of(n_test, 'pair')} and {count_of(n_valid, 'pair')}"
                 raise TooFewApartError(
                     "--valid, --test: there are too few pairs whose sentences are in no other pair "
-                    f"to hold out {asked}; hold out fewer{', or omit --near' * (len(keys) > 2)}"
+                    f"to hold out {counts}; hold out fewer{', or omit --near' * (len(keys) > 2)}"
                 )
             group = order[place]
             place += 1
@@ -183,16 +183,16 @@ def components(keys: Keys) -> Labels:
     if not len(places):
         return labels
     groups = [_groups(side[places]) for side in keys]
-    found = np.arange(len(places), dtype=np.int64)
+    firsts = np.arange(len(places), dtype=np.int64)
     while True:
-        before = found.copy()
+        before = firsts.copy()
         for order, starts, sizes in groups:
             # the least label of each group goes to all of it
-            found[order] = np.repeat(np.minimum.reduceat(found[order], starts), sizes)
-        found = found[found]  # a label is a place: its own label is as low or lower
-        if np.array_equal(found, before):
+            firsts[order] = np.repeat(np.minimum.reduceat(firsts[order], starts), sizes)
+        firsts = firsts[firsts]  # a label is a place: its own label is as low or lower
+        if np.array_equal(firsts, before):
             break
-    labels[places] = places[found]
+    labels[places] = places[firsts]
     return labels
 
 
@@ -222,10 +222,10 @@ def _is_repeated(keys: Keys) -> npt.NDArray[np.bool_]:
     repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
     if not len(repeated):
         return np.zeros(len(keys), dtype=bool)
-    found = np.searchsorted(repeated, keys)
+    places = np.searchsorted(repeated, keys)
     # an index past the end; its key differs from the first one in any case
-    found[found == len(repeated)] = 0
-    same: npt.NDArray[np.bool_] = repeated[found] == keys
+    places[places == len(repeated)] = 0
+    same: npt.NDArray[np.bool_] = repeated[places] == keys
     return same
 
 
@@ -242,5 +242,5 @@ def _mixed(keys: Keys, seed: int = 0) -> Keys:
     mixed = keys + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64))
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    found: Keys = mixed ^ (mixed >> np.uint64(31))
-    return found
+    hashes: Keys = mixed ^ (mixed >> np.uint64(31))
+    return hashes
