@@ -299,10 +299,10 @@ def _split(own: OwnText, output: Path, progress: Progress | None) -> tuple[Split
     for near in (True, False):
         for n_pairs in (most, max(LEAST_HELD_OUT, most // 4)):
             with suppress(TooFewApartError):
-                found = split_data(
+                report = split_data(
                     own.given, output, n_valid=n_pairs, n_test=n_pairs, near=near, progress=progress
                 )
-                return found, near
+                return report, near
     raise DataError(
         f"{own.files}: nearly all sentences occur several times, so that none can be held out; "
         "hold some out by hand and name them in a recipe: tformer recipes copy template"

@@ -294,13 +294,13 @@ def _check_shared(run: Path, processes: Processes) -> None:
     """Makes sure that all processes have the same run directory."""
     # Else a run whose first machine leaves would begin again on another one.
     name = processes.first(lambda: f".shared-{uuid.uuid4()}")
-    found = run / name
+    file = run / name
     try:
-        processes.first(lambda: write_text(found, ""))
-        is_missing = processes.largest(float(not found.exists()))
+        processes.first(lambda: write_text(file, ""))
+        is_missing = processes.largest(float(not file.exists()))
     finally:
         if processes.is_first:
-            found.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
     if is_missing:
         raise UsageError(
             f"--nodes: {run} is not the same directory on all machines, which may come and go; "
@@ -413,14 +413,14 @@ def _same_fingerprints(
 
 def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:
     """Finds the token budget of a new run, or tries that of the recipe on a GPU."""
-    asked, trainer = recipe.training.tokens_per_batch, prepared.trainer
-    if asked and next(trainer.model.parameters()).device.type == "cpu":
+    fixed_budget, trainer = recipe.training.tokens_per_batch, prepared.trainer
+    if fixed_budget and next(trainer.model.parameters()).device.type == "cpu":
         return prepared.started
     budget = trainer.fit_batches(PairLengths.of(prepared.corpora))
-    if asked:
+    if fixed_budget:
         return prepared.started
-    found = f"batches of {budget:,} tokens, the most that fit in memory"
-    return replace(prepared.started, notes=(*prepared.started.notes, found))
+    note = f"batches of {budget:,} tokens, the most that fit in memory"
+    return replace(prepared.started, notes=(*prepared.started.notes, note))
 
 
 def _source_counts(recipe: Recipe, prepared: Prepared) -> NDArray[np.int64]:
@@ -516,9 +516,9 @@ def _open_loader(
 
 def choose_precision(recipe: Recipe, device_type: str) -> Precision:
     """Decides what "auto" means: the hardware's word, not a timing, so that runs repeat."""
-    asked = recipe.training.precision
-    if asked != "auto":
-        return asked
+    precision = recipe.training.precision
+    if precision != "auto":
+        return precision
     return "bfloat16" if has_fast_bfloat16(device_type) else "float32"
 
 
@@ -528,8 +528,8 @@ def _run_tokenizer(
     """The run's own tokenizer if it is there already, so that a resumption cannot change it."""
     if not fresh and (run / TOKENIZER).is_file() and Checkpoints(run).steps():
         return read_tokenizer(run / TOKENIZER).to_json(), ()
-    made = make_tokenizer(recipe, progress)
-    return made.to_json(), made.notes
+    tokenizer = make_tokenizer(recipe, progress)
+    return tokenizer.to_json(), tokenizer.notes
 
 
 def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start over") -> None:

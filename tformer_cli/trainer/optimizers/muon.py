@@ -42,17 +42,17 @@ def layer_matrices(model: nn.Module) -> dict[Tensor, int]:
     # Embeddings, output projection, biases and layer norms are not among them: Muon is made for
     # maps from hidden to hidden vectors. W_Q, W_K and W_V share a parameter but are three maps.
     # Returns for each parameter how many matrices it is made of: equal parts along the rows.
-    found: dict[Tensor, int] = {}
+    counts: dict[Tensor, int] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and ".layers." in f".{name}" and module.weight.numel():
-            found[module.weight] = 1
+            counts[module.weight] = 1
     for module in model.modules():
         if isinstance(module, SegmentTerms):
-            found[module.projection] = 1
-        if isinstance(module, MultiHeadAttention) and module.in_projection.weight in found:
+            counts[module.projection] = 1
+        if isinstance(module, MultiHeadAttention) and module.in_projection.weight in counts:
             # heads that share keys have a W_Q of several times as many rows, taken one by one
-            found[module.in_projection.weight] = 2 + module.n_heads // module.n_key_heads
-    return found
+            counts[module.in_projection.weight] = 2 + module.n_heads // module.n_key_heads
+    return counts
 
 
 class Muon(Adam):

@@ -154,15 +154,15 @@ class JoinedProcesses(Processes):
 
     def prepared(self, prepare: Callable[[], Value]) -> Value:
         """Prepares on each machine first in one process, then in the others."""
-        found: list[Value] = []
+        values: list[Value] = []
 
         def prepare_first() -> str:
-            found.append(prepare())
+            values.append(prepare())
             return ""
 
         is_first_here = self._launch.local_rank == 0
         self._once(is_first_here, self._launch.machine, prepare_first)
-        return found[0] if found else prepare()
+        return values[0] if values else prepare()
 
     def largest(self, number: float) -> float:
         numbers = torch.tensor([number], dtype=torch.float64)
