@@ -58,10 +58,10 @@ class Text:
 
 def texts_of(setup: Setup) -> list[Text]:
     config, data = setup.config, setup.recipe.data
-    found = []
+    texts = []
     # with a weight of 0 hours of translating would teach the student nothing
     if config.teachers and config.distilled_weight:
-        found = [
+        texts = [
             Text(
                 name=f"train-{number}",
                 lines=partial(_sources, corpus, data.directory),
@@ -74,7 +74,7 @@ def texts_of(setup: Setup) -> list[Text]:
         ("monolingual", config.monolingual, config.monolingual_weight),
         ("back_translation", config.back_translation, config.back_translation_weight),
     ):
-        found += [
+        texts += [
             Text(
                 name=f"{key}-{number}",
                 lines=partial(read_lines, setup.file(file)),
@@ -84,7 +84,7 @@ def texts_of(setup: Setup) -> list[Text]:
             for number, file in enumerate(files)
             if weight
         ]
-    return found
+    return texts
 
 
 def _sources(corpus: CorpusConfig, directory: str) -> Iterator[str]:
@@ -192,9 +192,9 @@ def read_translations(path: Path) -> Iterator[tuple[str | None, list[str]]]:
         yield (None if source is None else str(source)), texts
 
 
-def check_same_source(path: Path, number: int, expected: str, found: str | None) -> None:
+def check_same_source(path: Path, number: int, expected: str, source: str | None) -> None:
     """Checks that a translation belongs to the source of its line."""
-    if found is not None and without_surrogates(found) != without_surrogates(expected):
+    if source is not None and without_surrogates(source) != without_surrogates(expected):
         raise DataError(
             f"{path}, line {number}: translates another sentence than line {number} of the corpus; "
             "translate the corpus again"
@@ -303,24 +303,24 @@ def _makes_tokenizer(setup: Setup) -> bool:
 
 def _translation_files(setup: Setup) -> dict[str, Path]:
     config = setup.config
-    found = {name: setup.directory / TRANSLATIONS / f"{name}.jsonl" for name, _ in _written(setup)}
+    files = {name: setup.directory / TRANSLATIONS / f"{name}.jsonl" for name, _ in _written(setup)}
     if config.distilled_weight:
-        found |= {f"train-{n}": setup.file(file) for n, file in enumerate(config.translations)}
-    return found
+        files |= {f"train-{n}": setup.file(file) for n, file in enumerate(config.translations)}
+    return files
 
 
 def _selection_inputs(setup: Setup) -> dict[str, str]:
     config = setup.config
-    found = {f"translations {n}": hash_file(f) for n, f in _translation_files(setup).items()}
+    hashes = {f"translations {n}": hash_file(f) for n, f in _translation_files(setup).items()}
     for number, corpus in enumerate(setup.recipe.data.train):
-        found[f"train {number}"] = setup.content(corpus)
+        hashes[f"train {number}"] = setup.content(corpus)
     for number, file in enumerate(config.back_translation):
-        found[f"back-translated {number}"] = hash_file(setup.file(file))
+        hashes[f"back-translated {number}"] = hash_file(setup.file(file))
     settings: dict[str, Any] = {"choice": config.choice, "tag": _tag(config)}
     if _makes_tokenizer(setup):
         settings |= {"tokenizer": asdict(setup.recipe.tokenizer)}
         settings |= {"original": config.original_weight > 0}
-    return {**found, "settings": json.dumps(settings, sort_keys=True)}
+    return {**hashes, "settings": json.dumps(settings, sort_keys=True)}
 
 
 def check_translations(setup: Setup) -> None:
@@ -374,11 +374,11 @@ def _write_chosen(
     progress: Callable[[int], None],
 ) -> dict[str, Any]:
     ranks: list[int] = []
-    for number, ((source, reference), found) in enumerate(_translated(pairs, file), 1):
-        place = chosen(found, reference, score)
+    for number, ((source, reference), texts) in enumerate(_translated(pairs, file), 1):
+        place = chosen(texts, reference, score)
         ranks += [0] * (place + 1 - len(ranks))
         ranks[place] += 1
-        _write(out, source, found[place])
+        _write(out, source, texts[place])
         # a display line a pair would take longer than the pair
         if number % 100 == 0:
             progress(number)
@@ -414,16 +414,16 @@ def _translated(
 ) -> Iterator[tuple[tuple[str, str], list[str]]]:
     # zip would end silently where one of the two is short
     both = zip_longest(pairs, read_translations(file))
-    for number, (pair, found) in enumerate(both, 1):
-        if pair is None or found is None:
+    for number, (pair, entry) in enumerate(both, 1):
+        if pair is None or entry is None:
             counts = [number - 1, number + sum(1 for _ in both)]
             n_sentences, n_translations = counts if pair is None else reversed(counts)
             raise DataError(
                 f"{file}: has not a translation for each sentence of its corpus, but "
                 f"{n_translations:,} for {n_sentences:,}; translate it again"
             )
-        check_same_source(file, number, pair[0], found[0])
-        yield pair, found[1]
+        check_same_source(file, number, pair[0], entry[0])
+        yield pair, entry[1]
 
 
 def _tagged_tokenizer(setup: Setup, corpora: Path) -> Tokenizer:

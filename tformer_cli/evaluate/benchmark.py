@@ -301,8 +301,8 @@ def _peak_memory() -> int:
     # more; the high-water mark of `/proc` is this program's own.
     status = Path("/proc/self/status")
     if status.exists():
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
-        if found is not None:
-            return int(found[1]) * _KIB
+        match = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
+        if match is not None:
+            return int(match[1]) * _KIB
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB

@@ -62,7 +62,7 @@ def read_manifest(path: Path) -> dict[str, TestSetFiles]:
     for name, files in test_sets.items():
         missing = next((system for system in names if system not in files.systems), None)
         if missing is not None:
-            has_it = next(other for other, that in test_sets.items() if missing in that.systems)
+            has_it = next(other for other, others in test_sets.items() if missing in others.systems)
             raise DataError(
                 f"{path}: {name}.systems: test sets have different systems: {missing} is missing "
                 f"here, but {has_it} has it; name the same ones in each"

@@ -308,9 +308,9 @@ class LabelEvaluation:
             yield f"{name:<{width}}  {shares}{score.n_examples:>9,}"
         yield ""
         yield "confusion matrix: right labels in rows, given in columns"
-        given = zip(names, zip(*scores.confusion, strict=True), strict=True)
+        predictions = zip(names, zip(*scores.confusion, strict=True), strict=True)
         columns = [Column("", names, is_label=True)]
-        columns += [Column(name, [f"{n:,}" for n in column]) for name, column in given]
+        columns += [Column(name, [f"{n:,}" for n in column]) for name, column in predictions]
         for line in table_lines(columns, room):
             yield line.plain
 

@@ -52,7 +52,7 @@ def score_labels(
     predicted: Sequence[str], references: Sequence[str], labels: Sequence[str]
 ) -> ClassificationScores:
     counts = Counter(zip(references, predicted, strict=True))
-    confusion = tuple(tuple(counts[right, given] for given in labels) for right in labels)
+    confusion = tuple(tuple(counts[right, other] for other in labels) for right in labels)
     scores = []
     for number, label in enumerate(labels):
         n_right = confusion[number][number]

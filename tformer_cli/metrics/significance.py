@@ -94,7 +94,7 @@ def compare_labels(
     whole = np.ones(len(right), dtype=np.int64)
     drawn = np.array(
         [
-            [_label_scores(counts, given, answers, len(numbers)) for given in (before, after)]
+            [_label_scores(counts, labels, answers, len(numbers)) for labels in (before, after)]
             for counts in (whole, *draws(len(right), n_resamples, seed))
         ]
     )
@@ -111,14 +111,14 @@ def compare_labels(
 
 
 def _label_scores(
-    counts: NDArray[np.int64], given: NDArray[np.int64], right: NDArray[np.int64], n_labels: int
+    counts: NDArray[np.int64], labels: NDArray[np.int64], right: NDArray[np.int64], n_labels: int
 ) -> tuple[float, float]:
     """Accuracy and macro F1 of (N) examples, each there `counts` times; see `labels.macro_f1`."""
-    hit = given == right
-    found = np.bincount(right[hit], counts[hit], n_labels)
-    total = np.bincount(given, counts, n_labels) + np.bincount(right, counts, n_labels)
-    f1 = 2.0 * found[total > 0.0] / total[total > 0.0]
-    return 100.0 * float(found.sum() / counts.sum()), 100.0 * float(f1.mean())
+    hit = labels == right
+    n_right = np.bincount(right[hit], counts[hit], n_labels)
+    total = np.bincount(labels, counts, n_labels) + np.bincount(right, counts, n_labels)
+    f1 = 2.0 * n_right[total > 0.0] / total[total > 0.0]
+    return 100.0 * float(n_right.sum() / counts.sum()), 100.0 * float(f1.mean())
 
 
 class PairedScores:
