@@ -20,7 +20,7 @@ from tformer_cli.errors import (
     TformerError,
     UsageError,
 )
-from tformer_cli.evaluate.benchmark import _measured
+from tformer_cli.evaluate.benchmark import _try_to_measure
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.recipe import load_recipe
 from tformer_cli.text.tokenizer import read_tokenizer
@@ -50,7 +50,7 @@ def one_round(request, monkeypatch):
 
 
 def measured_here(systems, lines, *, rounds, progress):
-    runs = [[_measured(system.model, list(lines), system.options)] for system in systems]
+    runs = [[_try_to_measure(system.model, list(lines), system.options)] for system in systems]
     for (outcome,) in runs:
         if isinstance(outcome, TformerError):
             raise outcome

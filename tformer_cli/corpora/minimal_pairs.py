@@ -91,13 +91,13 @@ def _stream(kind: "PairKind", rng: Choices) -> Iterator[MinimalPair]:
             yield pair.turned() if rng.chance(0.5) else pair
 
 
-def _translated(first: Phrase, second: Phrase) -> MinimalPair | None:
+def _make_pair(first: Phrase, second: Phrase) -> MinimalPair | None:
     """Makes a pair of two sentences; None if they differ in more than a word."""
     sentence, other = (finish(phrase.english, phrase.french, ".") for phrase in (first, second))
     if len(sentence.source_words) != len(other.source_words):
         return None
-    causes = _differing(sentence.source_words, other.source_words)
-    target, foil = _differing(sentence.target_words, other.target_words)[0]
+    causes = _find_changes(sentence.source_words, other.source_words)
+    target, foil = _find_changes(sentence.target_words, other.target_words)[0]
     # A model may write l' and n' as one piece with what follows, and a word that comes twice would
     # be found at the wrong place
     is_clear = "'" not in target + foil
@@ -109,13 +109,13 @@ def _translated(first: Phrase, second: Phrase) -> MinimalPair | None:
     )
 
 
-def _differing(first: tuple[str, ...], second: tuple[str, ...]) -> list[tuple[str, str]]:
+def _find_changes(first: tuple[str, ...], second: tuple[str, ...]) -> list[tuple[str, str]]:
     return [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
 
 
 def _famous_pronoun() -> MinimalPair | None:
     tired, wide = (winograd(Draft(Choices(1)), adjective) for adjective in ("tired", "wide"))
-    return _translated(tired, wide)
+    return _make_pair(tired, wide)
 
 
 def _pronoun(rng: Choices) -> MinimalPair | None:
@@ -139,7 +139,7 @@ def _pronoun(rng: Choices) -> MinimalPair | None:
         main = clause(draft, subject, verb, "past", obj=obj, negated=True).statement()
         reason = reason_clause(draft, referent, rng.pick(options), "past", ("too", "trop"))
         sentences.append(concatenate(main, because(draft), reason))
-    return _translated(*sentences)
+    return _make_pair(*sentences)
 
 
 def _alone(draft: Draft, noun: Noun, determiner: str, *, plural: bool = False) -> Phrase:
@@ -154,7 +154,7 @@ def _agreement(rng: Choices) -> MinimalPair | None:
     if nouns[0].feminine == nouns[1].feminine or not all(noun.countable for noun in nouns):
         return None
     objects = [_alone(draft, noun, "a") for noun in nouns]
-    return _translated(
+    return _make_pair(
         *(clause(draft, subject, verb, "past", obj=phrase).statement() for phrase in objects)
     )
 
@@ -166,7 +166,7 @@ def _number(rng: Choices) -> MinimalPair | None:
     if not noun.countable or noun.english == noun.english_plural:
         return None
     objects = [_alone(draft, noun, "the", plural=many) for many in (False, True)]
-    return _translated(
+    return _make_pair(
         *(clause(draft, subject, verb, "past", obj=phrase).statement() for phrase in objects)
     )
 
@@ -179,7 +179,7 @@ def _negation(rng: Choices) -> MinimalPair | None:
         clause(draft, subject, verb, "present", obj=obj, adverb=FREQUENCY[adverb]).statement()
         for adverb in ("never", "often")
     ]
-    return _translated(*sentences)
+    return _make_pair(*sentences)
 
 
 def _rating(ratings: tuple[Rating, Rating]) -> MinimalPair:

@@ -231,11 +231,11 @@ def _write_report(setup: Setup) -> None:
         systems=tuple(
             _system_report(entry, own, runs[0]) for entry, own in zip(entries, runs, strict=True)
         ),
-        selected=tuple(_selected(setup.directory / CORPORA / COUNTS)),
+        selected=tuple(_read_counts(setup.directory / CORPORA / COUNTS)),
         test=settings.name,
         samples=settings.n_samples,
         seed=settings.seed,
-        test_sets=tuple(_compared(pairs, texts, settings)),
+        test_sets=tuple(_compare(pairs, texts, settings)),
     )
     # the page and the record belong together: both or none are there
     with directory_aside(setup.directory / REPORT) as aside:
@@ -245,7 +245,7 @@ def _write_report(setup: Setup) -> None:
         (aside / Path(HTML_FILE).name).write_text(page, encoding="utf-8", newline="\n")
 
 
-def _compared(
+def _compare(
     pairs: Mapping[str, Sequence[SentencePair]],
     texts: Mapping[str, Sequence[str]],
     settings: TestSettings,
@@ -340,7 +340,7 @@ def _ratio(
     )
 
 
-def _selected(path: Path) -> Iterator[Selected]:
+def _read_counts(path: Path) -> Iterator[Selected]:
     counts = json.loads(read_regular(path, MIB))
     for name, count in counts.items():
         yield Selected(corpus=name, pairs=count["pairs"], ranks=tuple(count.get("ranks", ())))

@@ -232,7 +232,7 @@ def chosen(translations: Sequence[str], reference: str, score: SentenceScore | N
 
 def selection_stage(setup: Setup) -> Stage:
     """Makes the stage that writes the student's corpora, and its tokenizer if that has a tag."""
-    names = [f"{CORPORA}/{name}.jsonl" for name, _ in _written(setup)]
+    names = [f"{CORPORA}/{name}.jsonl" for name, _ in _outputs(setup)]
     tokenizer = [f"{CORPORA}/{TOKENIZER}"] if _makes_tokenizer(setup) else []
     return Stage(
         name="select",
@@ -258,7 +258,7 @@ def student_recipe(setup: Setup) -> Recipe:
         ]
         corpora += [
             CorpusConfig(jsonl=str(setup.place / CORPORA / f"{name}.jsonl"), weight=weight)
-            for name, weight in _written(setup)
+            for name, weight in _outputs(setup)
         ]
     except ValueError as error:
         raise RecipeError(f"distillation: {error}") from None
@@ -279,7 +279,7 @@ def student_recipe(setup: Setup) -> Recipe:
     )
 
 
-def _written(setup: Setup) -> Iterator[tuple[str, float]]:
+def _outputs(setup: Setup) -> Iterator[tuple[str, float]]:
     config = setup.config
     if config.teachers or config.translations:
         for number, corpus in enumerate(setup.recipe.data.train):
@@ -303,7 +303,7 @@ def _makes_tokenizer(setup: Setup) -> bool:
 
 def _translation_files(setup: Setup) -> dict[str, Path]:
     config = setup.config
-    files = {name: setup.directory / TRANSLATIONS / f"{name}.jsonl" for name, _ in _written(setup)}
+    files = {name: setup.directory / TRANSLATIONS / f"{name}.jsonl" for name, _ in _outputs(setup)}
     if config.distilled_weight:
         files |= {f"train-{n}": setup.file(file) for n, file in enumerate(config.translations)}
     return files
@@ -327,7 +327,7 @@ def check_translations(setup: Setup) -> None:
     """Makes sure that translations of the training data made elsewhere are theirs: reads all."""
     for number, file in enumerate(setup.config.translations):
         path = setup.file(file)
-        for _ in _translated(_pairs(setup, "train", number, path), path):
+        for _ in _match_pairs(_pairs(setup, "train", number, path), path):
             pass
 
 
@@ -336,7 +336,7 @@ def _select(setup: Setup) -> None:
     score = sentence_score(setup.config.choice)
     files = _translation_files(setup)
     with directory_aside(setup.directory / CORPORA) as aside:
-        for name, _ in _written(setup):
+        for name, _ in _outputs(setup):
             with (
                 (aside / f"{name}.jsonl").open("w", encoding="utf-8", newline="\n") as out,
                 setup.display.lines(f"selecting {name}", None) as progress,
@@ -374,7 +374,7 @@ def _write_chosen(
     progress: Callable[[int], None],
 ) -> dict[str, Any]:
     ranks: list[int] = []
-    for number, ((source, reference), texts) in enumerate(_translated(pairs, file), 1):
+    for number, ((source, reference), texts) in enumerate(_match_pairs(pairs, file), 1):
         place = chosen(texts, reference, score)
         ranks += [0] * (place + 1 - len(ranks))
         ranks[place] += 1
@@ -395,7 +395,7 @@ def _write_reverse(
     """Writes each target with its back-translation before it, which the tag begins."""
     n_pairs = 0
     pairs = ((target, "") for target in targets)
-    for n_pairs, ((target, _), (source, *_)) in enumerate(_translated(pairs, file), 1):
+    for n_pairs, ((target, _), (source, *_)) in enumerate(_match_pairs(pairs, file), 1):
         # the student must know what a machine wrote (Caswell et al. 2019); a blank stays blank
         _write(out, f"{tag} {source}" if tag and not is_blank(source) else source, target)
         if n_pairs % 100 == 0:
@@ -409,7 +409,7 @@ def _write(out: TextIO, source: str, target: str) -> None:
     out.write(without_surrogates(json.dumps(pair, ensure_ascii=False)) + "\n")
 
 
-def _translated(
+def _match_pairs(
     pairs: Iterator[tuple[str, str]], file: Path
 ) -> Iterator[tuple[tuple[str, str], list[str]]]:
     # zip would end silently where one of the two is short
@@ -431,7 +431,7 @@ def _tagged_tokenizer(setup: Setup, corpora: Path) -> Tokenizer:
     recipe, config = student_recipe(setup), setup.config
     written = [
         CorpusConfig(jsonl=str(corpora / f"{name}.jsonl"))
-        for name, _ in _written(setup)
+        for name, _ in _outputs(setup)
         if not name.startswith("back_translation")
     ]
     originals = setup.recipe.data.train if config.original_weight or not written else ()

@@ -145,7 +145,7 @@ def measure_in_turns(
     for number in range(rounds * len(systems)):
         place = number % len(systems)
         outcome = in_new_process(
-            _measured, systems[place].model, list(lines), systems[place].options
+            _try_to_measure, systems[place].model, list(lines), systems[place].options
         )
         measured[place].append(outcome)
         if progress is not None:
@@ -251,7 +251,7 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
     return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
-def _measured(
+def _try_to_measure(
     model: str, lines: list[str], options: TranslatorOptions
 ) -> dict[str, Any] | TformerError:
     """Measures one setting in this process; errors travel back as values."""

@@ -80,14 +80,14 @@ def compare(
 ) -> list[Comparison]:
     """Compares systems on test sets: scores with tests, and where the systems differ."""
     counts = counts if counts is not None else LineCounts()
-    order = _ordered(next(iter(test_sets.values())), settings.baseline)
+    order = _order_systems(next(iter(test_sets.values())), settings.baseline)
     if MetricName.comet in settings.metrics:
         check_installed()  # before anything is read
     answers = _answers("translating", _translations, tell, opening)
     read = [_read(name, files, order, counts, answers) for name, files in test_sets.items()]
-    tell(_testing(order))
+    tell(_progress_line(order))
     on_gpu = str(opening.get("device", "")).startswith("cuda")
-    return [_compared(test_set, settings, counts, on_gpu=on_gpu) for test_set in read]
+    return [_compare(test_set, settings, counts, on_gpu=on_gpu) for test_set in read]
 
 
 def compare_classifiers(
@@ -101,13 +101,13 @@ def compare_classifiers(
     """Compares the labels of classifiers: accuracy and macro F1, with tests."""
     if len(files.reference) != 1:
         raise UsageError("--reference: an example has one right label; name one file")
-    order = _ordered(files, settings.baseline)
+    order = _order_systems(files, settings.baseline)
     for path in map(Path, files.systems.values()):
         if path.is_dir():  # all, before any has labeled for minutes
             check_model(resolve_model(path, tell), LABELERS)
     answers = _answers("labeling", _labels, tell, opening)
     read = _read("", files, order, counts if counts is not None else LineCounts(), answers)
-    tell(_testing(order))
+    tell(_progress_line(order))
     return compare_labelings(
         list(read.systems.items()),
         read.references[0],
@@ -116,7 +116,7 @@ def compare_classifiers(
     )
 
 
-def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
+def _order_systems(files: TestSetFiles, baseline: str | None) -> list[str]:
     names = list(files.systems)
     # the order of a command line is the order of the tables, but for the baseline
     first = names[0] if baseline is None else baseline
@@ -126,7 +126,7 @@ def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
     return [first, *(name for name in names if name != first)]
 
 
-def _testing(order: Sequence[str]) -> str:
+def _progress_line(order: Sequence[str]) -> str:
     if len(order) == 1:
         return f"scoring {order[0]}"
     return f"testing {len(order) - 1} of {len(order)} systems against {order[0]}"
@@ -189,7 +189,7 @@ def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Itera
     return (row.label for row in classify_lines(open_model(model, "classify", **how), sources))
 
 
-def _compared(
+def _compare(
     test_set: TestSet, settings: CompareSettings, counts: LineCounts, *, on_gpu: bool
 ) -> Comparison:
     # words of the buckets are BLEU's words, so that both count alike

@@ -217,8 +217,8 @@ def report_document(report: DataReport) -> Document:
     nothing = ", ".join(name for name in report.found if name not in doubtful)
     notes = [
         Note(title="Nothing found by", lines=(nothing,) if nothing else ()),
-        Note(title="Doubts", lines=tuple(map(_shown, report.doubts))),
-        Note(title="To mend it", lines=tuple(map(_shown, report.commands)), is_code=True),
+        Note(title="Doubts", lines=tuple(map(_shorten, report.doubts))),
+        Note(title="To mend it", lines=tuple(map(_shorten, report.commands)), is_code=True),
     ]
     kept = report.pairs - report.dropped
     section = Section(
@@ -242,8 +242,8 @@ def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
         texts = kind.named(example.record.pair).items()
         sentences.append(
             Sentence(
-                heading=f"{where}line {example.record.number:,}: {_shown(example.found[name])}",
-                texts=tuple((side, _shown(text)) for side, text in texts),
+                heading=f"{where}line {example.record.number:,}: {_shorten(example.found[name])}",
+                texts=tuple((side, _shorten(text)) for side, text in texts),
             )
         )
     return Sentences(
@@ -251,7 +251,7 @@ def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
     )
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     """A text of bounded length, its invisible characters written out."""
     # a line of a damaged file may have megabytes
     kept = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -122,7 +122,7 @@ def mojibake(text: str) -> str:
         return ""
     for encoding in (WESTERN, CYRILLIC):
         for run in _runs(encoding).finditer(text):
-            meant = _decoded(run[0], encoding)
+            meant = _decode(run[0], encoding)
             n_letters = sum(character.isalpha() for character in meant)
             is_alone = len(meant) < FEWEST_IN_A_ROW[encoding]
             if encoding == WESTERN and NAMED_ALONE.search(meant):
@@ -157,7 +157,7 @@ def _bytes(encoding: str) -> dict[str, int]:
     return {character: byte for byte, character in enumerate(_characters(encoding))}
 
 
-def _decoded(text: str, encoding: str) -> str:
+def _decode(text: str, encoding: str) -> str:
     """Reads a run as UTF-8; undefined characters, as of overlong forms, become nothing."""
     table = _bytes(encoding)
     meant = bytes(table[character] for character in text).decode("utf-8", "ignore")
@@ -281,7 +281,7 @@ def swapped(pair: SentencePair, facts: CorpusFacts) -> str:
             for side, expected, other in zip(pair, scripts, scripts[::-1], strict=True)
         )
     else:
-        telling = _telling(facts)
+        telling = _marker_words(facts)
         words = [words_of(side) for side in pair]
         wrong = [sum(map(telling[1 - n].__contains__, side)) for n, side in enumerate(words)]
         right = [sum(map(telling[n].__contains__, side)) for n, side in enumerate(words)]
@@ -290,7 +290,7 @@ def swapped(pair: SentencePair, facts: CorpusFacts) -> str:
 
 
 @lru_cache(maxsize=4)
-def _telling(facts: CorpusFacts) -> tuple[frozenset[str], frozenset[str]]:
+def _marker_words(facts: CorpusFacts) -> tuple[frozenset[str], frozenset[str]]:
     """Words that tell one side of a corpus from the other: commonest of the languages, and own."""
     (src, tgt), (ours, theirs) = facts.languages, facts.common_words
     if src == tgt:
@@ -395,14 +395,14 @@ LONGEST_PHRASE = 4
 
 @_of_pair("repetition", "one side repeats itself", PAIRS)
 def repetition(pair: SentencePair, facts: CorpusFacts) -> str:  # noqa: ARG001
-    repeats = [_repeated(side) for side in pair]
+    repeats = [_find_repeat(side) for side in pair]
     if all(repeats) or not any(repeats):
         return ""
     name = "source" if repeats[0] else "target"
     return f'{name} repeats "{repeats[0] or repeats[1]:.40}"'
 
 
-def _repeated(text: str) -> str:
+def _find_repeat(text: str) -> str:
     """A character or phrase that is repeated several times; empty if none."""
     match = REPEATED_CHARACTER.search(text)
     if match:

@@ -252,7 +252,7 @@ def _before(
     for name, slot, table in zip(names, slots, repeated, strict=True):
         first = NEVER if slot < 0 or name not in wanted else table.first(slot)
         if first != NEVER:
-            reasons[name] = f"as {_named(first, several=several)}"
+            reasons[name] = f"as {_name_line(first, several=several)}"
             # the same pair has the same sides: saying so again would count them as repeats
             if name == DUPLICATE:
                 break
@@ -264,7 +264,7 @@ def _nearly(near: NearDuplicates, row: int, *, several: bool) -> dict[str, str]:
     if before is None:
         return {}
     place, similarity = before
-    return {NEAR_DUPLICATE: f"{similarity:.0%} like {_named(place, several=several)}"}
+    return {NEAR_DUPLICATE: f"{similarity:.0%} like {_name_line(place, several=several)}"}
 
 
 def _nearly_held_out(similarities: Sequence[float], kind: CorpusKind) -> str:
@@ -282,6 +282,6 @@ def _see(surveyed: Survey, slots: Sequence[int], row: int, place: int) -> None:
         surveyed.near.see(row)
 
 
-def _named(place: int, *, several: bool) -> str:
+def _name_line(place: int, *, several: bool) -> str:
     of = f" of corpus {(place >> CORPUS_BITS) + 1}" if several else ""
     return f"line {place & ((1 << CORPUS_BITS) - 1):,}{of}"

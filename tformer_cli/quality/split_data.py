@@ -148,7 +148,7 @@ def assign(
     labels = components(keys)
     known, first, sizes = np.unique(labels, return_index=True, return_counts=True)
     # by the text and not by its place: a corpus that grows keeps most of its held-out pairs
-    by_text = _mixed(keys[0][first] ^ _mixed(keys[1][first]), seed)
+    by_text = _mix(keys[0][first] ^ _mix(keys[1][first]), seed)
     order = np.lexsort((by_text, np.isin(known, labels[is_poor])))
     chosen = {TEST: n_test, VALID: n_valid}
     of_label = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
@@ -237,7 +237,7 @@ def _groups(keys: Keys) -> Sequence[Labels]:
     return order, starts, np.diff(np.append(starts, len(keys)))
 
 
-def _mixed(keys: Keys, seed: int = 0) -> Keys:
+def _mix(keys: Keys, seed: int = 0) -> Keys:
     """Mixes numbers of 64 bits (the finalizer of SplitMix64, Steele et al. 2014)."""
     mixed = keys + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64))
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -184,11 +184,11 @@ def choose(
     yield Choice(key="training.schedule", value="linear", why="falls to 0 at the limit")
     yield Choice(key="training.warmup_steps", value=_warmup(reach.steps))
     yield from _limit_choices(limits, reach)
-    yield Choice(key="training.checkpoint_every", value=_between(20, reach.steps / 20, 500))
+    yield Choice(key="training.checkpoint_every", value=_clamp(20, reach.steps / 20, 500))
     yield Choice(key="training.average", value="last")
     yield Choice(key="training.average_checkpoints", value=3)
     # Rarely: a validation decodes for seconds, which a limit on the time counts
-    yield Choice(key="validation.every", value=_between(100, reach.steps / 5, 1000))
+    yield Choice(key="validation.every", value=_clamp(100, reach.steps / 5, 1000))
     yield Choice(key="validation.max_sentences", value=500, why="enough to tell checkpoints apart")
     yield Choice(key="validation.metric", value="bleu")
     yield Choice(key="decoding.beam_size", value=5)
@@ -223,9 +223,9 @@ def _classifier(
     yield Choice(key="training.warmup_steps", value=_warmup(reach.steps))
     yield Choice(key="training.label_smoothing", value=0.0)
     yield from _limit_choices(limits, reach)
-    yield Choice(key="training.checkpoint_every", value=_between(20, reach.steps / 10, 500))
+    yield Choice(key="training.checkpoint_every", value=_clamp(20, reach.steps / 10, 500))
     yield Choice(key="training.average", value="none")
-    yield Choice(key="validation.every", value=_between(20, reach.steps / 5, 1000))
+    yield Choice(key="validation.every", value=_clamp(20, reach.steps / 5, 1000))
 
 
 def expectation(
@@ -309,7 +309,7 @@ def _usual_epochs(size: CorpusSize, per_epoch: float, *, fine_tunes: bool) -> in
         return 20 if size.n_pairs < FEW_EXAMPLES else 10
     if size.n_pairs >= 100_000:
         return 10
-    return _between(20, FEW_STEPS / per_epoch, MOST_EPOCHS)
+    return _clamp(20, FEW_STEPS / per_epoch, MOST_EPOCHS)
 
 
 def _vocabulary(size: CorpusSize) -> tuple[int, str]:
@@ -373,10 +373,10 @@ def _limit_choices(limits: Limits, reach: Estimate) -> Iterator[Choice]:
 
 def _warmup(steps: float) -> int:
     # A quarter at most: a shorter run would end before it reaches its learning rate
-    return max(1, round(min(_between(40, steps / 80, 600), steps / 4)))
+    return max(1, round(min(_clamp(40, steps / 80, 600), steps / 4)))
 
 
-def _between(least: int, value: float, most: int) -> int:
+def _clamp(least: int, value: float, most: int) -> int:
     return round(min(max(value, least), most))
 
 

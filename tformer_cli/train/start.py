@@ -86,7 +86,7 @@ def completion(
     kept: Collection[str] | None = None,
 ) -> Completion:
     # A run that has a checkpoint no longer needs the model: what it was is in the run's recipe.
-    return partial(_completed, run=None if fresh else run, say=say, kept=kept)
+    return partial(_complete_values, run=None if fresh else run, say=say, kept=kept)
 
 
 def check_start(recipe: Recipe) -> None:
@@ -240,7 +240,7 @@ def load_start(model: "Model", start: StartConfig, labels: tuple[str, ...] = ())
     model.load_state_dict(weights)
 
 
-def _completed(
+def _complete_values(
     values: dict[str, Any],
     *,
     run: Path | None,

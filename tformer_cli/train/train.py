@@ -195,7 +195,7 @@ def train(
             return TrainingResult(run=run, was_finished=True, state=state)
         tell = progress if processes.is_first else None
         prepared = prepare(recipe, run, place, processes, tell, fresh=fresh)
-        started = _started(recipe, run, prepared, processes, fresh=fresh)
+        started = _start(recipe, run, prepared, processes, fresh=fresh)
         own = observers if processes.is_first else None
         return _run(recipe, run, prepared, started, own, tensorboard=tensorboard)
 
@@ -235,7 +235,7 @@ def _run(
     )
 
 
-def _started(
+def _start(
     recipe: Recipe, run: Path, prepared: Prepared, processes: Processes, *, fresh: bool
 ) -> RunStarted:
     """Brings the trainer to where the run is, and writes what a new one needs to be resumed."""
@@ -364,11 +364,11 @@ def prepare(
         validation=valid,
         trainer=trainer,
         origin=origin,
-        started=_about(recipe, tokenizer, corpora, device, precision, model_notes),
+        started=_describe_run(recipe, tokenizer, corpora, device, precision, model_notes),
     )
 
 
-def _about(
+def _describe_run(
     recipe: Recipe,
     tokenizer: Tokenizer,
     corpora: Sequence[EncodedCorpus],
@@ -541,12 +541,12 @@ def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start o
     keys = differing_keys(load_recipe(str(run / RECIPE)), recipe)
     if keys:
         raise RecipeError(
-            f"{run}: the run was started with another recipe, {_listed(keys)}; use another "
+            f"{run}: the run was started with another recipe, {_list_keys(keys)}; use another "
             f"directory{more}"
         )
 
 
-def _listed(keys: Sequence[str]) -> str:
+def _list_keys(keys: Sequence[str]) -> str:
     more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
     return f"{', '.join(keys[:5])}{more} {'differs' if len(keys) == 1 else 'differ'}"
 
@@ -595,7 +595,7 @@ def check_same_recipe(processes: Processes, recipe: Recipe, *, fresh: bool) -> N
     keys = differing_keys(make_recipe(first["recipe"], "the first process"), recipe, MACHINE_KEYS)
     if keys:
         raise RecipeError(
-            f"process {processes.rank} has another recipe than the first one: {_listed(keys)}; "
+            f"process {processes.rank} has another recipe than the first one: {_list_keys(keys)}; "
             "bring the same recipe and options to every machine"
         )
     if first["fresh"] != fresh:

@@ -39,7 +39,7 @@ def _overview(
 ) -> Table:
     columns = [[score.value for score in metric.scores] for metric in metrics]
     columns.append([sum(values) / len(values) for values in zip(*columns, strict=True)])
-    marked = [_marked(column, less=metrics[0].less_is_better) for column in columns]
+    marked = [_mark_best(column, less=metrics[0].less_is_better) for column in columns]
     return Table(
         title=_name_of(metrics[0]),
         head=head,
@@ -79,7 +79,7 @@ def _section(comparison: Comparison) -> Section:
 
 def _scores(comparison: Comparison, metric: TestedMetric) -> Table:
     baseline = metric.scores[0]
-    values = _marked([score.value for score in metric.scores], less=metric.less_is_better)
+    values = _mark_best([score.value for score in metric.scores], less=metric.less_is_better)
     systems = comparison.systems
     is_alone = len(systems) == 1
     names = systems if is_alone else (f"{systems[0]} (baseline)", *systems[1:])
@@ -91,7 +91,7 @@ def _scores(comparison: Comparison, metric: TestedMetric) -> Table:
     hint = [f"{metric.hint}."] if metric.hint else []
     head = ("System", metric.name, "Mean ± 95 %", "Change", "p", "Better", "Worse", "Equal")
     rows = [
-        (Cell(name), value, *map(Cell, _tested(score, baseline)))
+        (Cell(name), value, *map(Cell, _test_cells(score, baseline)))
         for name, value, score in zip(names, values, metric.scores, strict=True)
     ]
     # one system has nothing to be tested against
@@ -105,7 +105,7 @@ def _scores(comparison: Comparison, metric: TestedMetric) -> Table:
     )
 
 
-def _tested(score: TestedScore, baseline: TestedScore) -> Iterator[str]:
+def _test_cells(score: TestedScore, baseline: TestedScore) -> Iterator[str]:
     yield f"{score.mean:.2f} ± {score.interval:.2f}"
     if score.wins is None:
         yield from [""] * 5
@@ -118,7 +118,7 @@ def _tested(score: TestedScore, baseline: TestedScore) -> Iterator[str]:
 
 def _buckets(title: str, head: tuple[str, ...], buckets: Sequence[Bucket], *, less: bool) -> Table:
     rows = tuple(
-        (Cell(bucket.label), Cell(f"{bucket.size:,}"), *_marked(bucket.values, less=less))
+        (Cell(bucket.label), Cell(f"{bucket.size:,}"), *_mark_best(bucket.values, less=less))
         for bucket in buckets
     )
     return Table(title=title, head=head, rows=rows)
@@ -153,7 +153,7 @@ def _name_of(metric: TestedMetric) -> str:
     return f"{metric.name}, less is better" if metric.less_is_better else metric.name
 
 
-def _marked(values: Sequence[float], *, less: bool) -> list[Cell]:
+def _mark_best(values: Sequence[float], *, less: bool) -> list[Cell]:
     """Writes numbers, the best of them marked: several that look the same are all best."""
     # compared as they are written: a reader could not tell two that look alike
     texts = [f"{value:.2f}" for value in values]

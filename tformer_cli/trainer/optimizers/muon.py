@@ -121,7 +121,7 @@ class Muon(Adam):
         updates = torch.split(orthogonalized(directions, self._dtype, self._operations), counts)
         scaled_rate = group.lr * _ADAMW_SIZE * max(shape) ** 0.5
         for (parameter, _), update in zip(pairs, updates, strict=True):
-            direction = self._leveled(parameter, update) if self._levels_rows else update
+            direction = self._level_rows(parameter, update) if self._levels_rows else update
             flat = direction.flatten(0, 1)
             if self._is_cautious:
                 decay = group.lr * group.weight_decay
@@ -130,7 +130,7 @@ class Muon(Adam):
                 parameter.mul_(1.0 - group.lr * group.weight_decay)
             parameter.sub_(flat, alpha=scaled_rate)
 
-    def _leveled(self, parameter: Tensor, update: Tensor) -> Tensor:
+    def _level_rows(self, parameter: Tensor, update: Tensor) -> Tensor:
         """Divides rows of updates (N, R, C) by their usual size; the norms of matrices stay."""
         state, square = self.state[parameter], update.square().mean(dim=2)
         if "row_square" not in state:
@@ -187,11 +187,11 @@ def orthogonalized(
     gram, scale = gram / bound.to(dtype), bound.sqrt().to(dtype)
     # Squares of singular values need the precision that bfloat16 does not have.
     is_wide = x.shape[2] >= WIDE * x.shape[1] and dtype != torch.bfloat16
-    x = torch.bmm(_product(gram) / scale, x) if is_wide else _iterated(gram, x / scale)
+    x = torch.bmm(_product(gram) / scale, x) if is_wide else _apply_steps(gram, x / scale)
     return (x.mT if is_tall else x).to(matrices.dtype)
 
 
-def _iterated(gram: Tensor, x: Tensor) -> Tensor:
+def _apply_steps(gram: Tensor, x: Tensor) -> Tensor:
     """Applies one polynomial after the other to X (N, R, C), given X·Xᵀ (N, R, R)."""
     for place, (a, b, c) in enumerate(COEFFICIENTS):
         if place:

@@ -70,7 +70,7 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
     try:
         store = _meet(launch, device)
     except ProcessLost as error:
-        raise _lost(launch, error) from error
+        raise _pick_error(launch, error) from error
     try:
         yield JoinedProcesses(launch, store, device, shards_optimizer=shards_optimizer)
         with collective_errors():
@@ -84,7 +84,7 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
         raise
     except BaseException as error:
         if isinstance(error, ProcessLost) and launch.agent:
-            raise _lost(launch, error) from error
+            raise _pick_error(launch, error) from error
         if not _fails_first(launch, store):
             wait_for_first_error()
             raise AnotherProcessFailed from error
@@ -124,7 +124,7 @@ def _silent_gloo() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _lost(launch: Launch, error: ProcessLost) -> TformerError:
+def _pick_error(launch: Launch, error: ProcessLost) -> TformerError:
     """An agent of ours is asked to restart, and says why; else this process says it."""
     if not launch.agent:
         return error
