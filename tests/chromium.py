@@ -28,7 +28,7 @@ def violations(page, *rules, without=None):
     only |= {"rules": {without: {"enabled": False}}} if without else {}
     found = axe.run(page, options={"resultTypes": ["violations"], **only}).response["violations"]
     return [
-        (one["id"], node["html"][:200], node["failureSummary"])
-        for one in found
-        for node in one["nodes"]
+        (violation["id"], node["html"][:200], node["failureSummary"])
+        for violation in found
+        for node in violation["nodes"]
     ]

@@ -62,7 +62,7 @@ def assert_printed_alike(ours, theirs, **close):
     A number is as close as `close` says, or as its last printed digit lets it be seen.
     """
     assert NUMBER.sub("#", ours) == NUMBER.sub("#", theirs)
-    for one, other in zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True):
-        last_digit = 10.0 ** min(Decimal(part).as_tuple().exponent for part in (one, other))
+    for number, other in zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=True):
+        last_digit = 10.0 ** min(Decimal(part).as_tuple().exponent for part in (number, other))
         seen = {**close, "abs": max(close["abs"], 1.001 * last_digit)}
-        assert float(one) == pytest.approx(float(other), **seen), (one, other)
+        assert float(number) == pytest.approx(float(other), **seen), (number, other)

@@ -45,8 +45,8 @@ def slow_ones(records):
     """Returns the seconds of the slow tests; tests that are left share what they have in common."""
     fast = list(records)
     while True:
-        n_users = Counter(one for record in fast for one in record["shared"])
-        shares = [sum(s / n_users[one] for one, s in r["shared"].items()) for r in fast]
+        n_users = Counter(fixture for record in fast for fixture in record["shared"])
+        shares = [sum(s / n_users[fixture] for fixture, s in r["shared"].items()) for r in fast]
         kept = [r for r, share in zip(fast, shares, strict=True) if r["own"] + share <= SLOW]
         if len(kept) == len(fast):
             break
@@ -90,8 +90,8 @@ class Measuring:
         if item.get_closest_marker("golden"):
             return result
         own = _spent() - before - (self._in_shared - others)
-        fixtures = (one for all_ in item._fixtureinfo.name2fixturedefs.values() for one in all_)
-        shared = dict(self._shared[one] for one in fixtures if one in self._shared)
+        fixtures = (key for keys in item._fixtureinfo.name2fixturedefs.values() for key in keys)
+        shared = dict(self._shared[fixture] for fixture in fixtures if fixture in self._shared)
         with self._path.open("a") as file:
             file.write(json.dumps({"test": item.nodeid, "own": own, "shared": shared}) + "\n")
         return result
@@ -118,7 +118,7 @@ def main(names):
         files = sorted(Path(folder).iterdir())
         records = [json.loads(line) for file in files for line in file.open()]
     measured, before = {record["test"] for record in records}, read_list()
-    kept = {one: before[one] for one in before if names and one not in measured}
+    kept = {name: before[name] for name in before if names and name not in measured}
     slow = kept | slow_ones(records)
     lines = [f"{seconds:.1f} {name}\n" for name, seconds in sorted(slow.items())]
     LIST.write_text(HEAD + "".join(lines), "utf-8")

@@ -9,6 +9,6 @@ import pytest
 def slowly(*values):
     """Marks values of a parameter as slow; tuples are values of several."""
     return [
-        pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.slow)
-        for one in values
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
+        for value in values
     ]

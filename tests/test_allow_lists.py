@@ -71,7 +71,7 @@ def with_made_up_field(settings):
         frozen=True,
         kw_only=True,
     )
-    return kind(**{one.name: getattr(settings, one.name) for one in fields(settings)})
+    return kind(**{key.name: getattr(settings, key.name) for key in fields(settings)})
 
 
 def model_of(**settings):
@@ -82,7 +82,7 @@ def model_of(**settings):
 
 @pytest.mark.parametrize(("kind", "table"), TABLES)
 def test_tables_name_fields_that_exist_and_know_the_defaults(kind, table):
-    assert set(table) == {one.name for one in fields(kind)}
+    assert set(table) == {key.name for key in fields(kind)}
     corpus = CorpusConfig(tsv="x")
     needed = {
         CorpusConfig: {"tsv": "x"},
@@ -92,9 +92,9 @@ def test_tables_name_fields_that_exist_and_know_the_defaults(kind, table):
     assert unknown_setting(kind(**needed.get(kind, {})), table) is None
 
 
-@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda one: one.title)
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.title)
 def test_tables_of_families_name_every_setting(family):
-    assert set(family.known) == {one.name for one in fields(ModelConfig)}
+    assert set(family.known) == {key.name for key in fields(ModelConfig)}
 
 
 def test_a_plain_translation_model_has_neutral_values_alone():
@@ -140,7 +140,7 @@ def test_a_made_up_model_setting_is_refused_by_what_computes_it_by_itself(tmp_pa
     monkeypatch.setattr(
         ctranslate2_export, "import_ctranslate2", lambda: SimpleNamespace(specs=None)
     )
-    made_up = [with_value(ModelConfig(**SHAPE), *one) for one in made_up_values(ModelConfig)]
+    made_up = [with_value(ModelConfig(**SHAPE), *case) for case in made_up_values(ModelConfig)]
     assert len(made_up) >= 5
     for config in (*made_up, with_made_up_field(ModelConfig(**SHAPE))):
         model = model_of()
@@ -163,9 +163,10 @@ def test_a_made_up_setting_of_data_is_refused_by_the_cache(corpus):
     tokenizer = SimpleNamespace(to_json=lambda: "{}")
     data = DataConfig(train=(corpus,))
     assert cache_key(corpus, data, tokenizer)
-    for one, other in ((with_made_up_field(corpus), data), (corpus, with_made_up_field(data))):
+    pairs = (with_made_up_field(corpus), data), (corpus, with_made_up_field(data))
+    for source, settings in pairs:
         with pytest.raises(DataError, match="does not know made_up"):
-            cache_key(one, other, tokenizer)
+            cache_key(source, settings, tokenizer)
 
 
 def test_a_made_up_corpus_format_is_refused_by_reader_and_cache(corpus, monkeypatch):

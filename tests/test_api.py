@@ -72,14 +72,14 @@ def test_a_model_is_opened_once(model, monkeypatch):
 
     for module in (loaded_model, inspecting):
         monkeypatch.setattr(module, "open_model", opening)
-    one = tformer_cli.load(model, device="cpu", precision="int8")
+    loaded = tformer_cli.load(model, device="cpu", precision="int8")
     for _ in range(2):
-        assert len(list(one.translate(LINES, beam_size=2))) == 4
-        assert len(list(one.score(LINES, TARGETS))) == 4
+        assert len(list(loaded.translate(LINES, beam_size=2))) == 4
+        assert len(list(loaded.score(LINES, TARGETS))) == 4
     assert opened == ["int8"]
-    assert "int8 on cpu" in repr(one)
+    assert "int8 on cpu" in repr(loaded)
     for _ in range(2):
-        (record,) = one.heads(LINES[:1])
+        (record,) = loaded.heads(LINES[:1])
     assert opened == ["int8", "float32"]  # maps are of float32
     assert as_data([record]) == as_data(inspect_heads(model, LINES[:1], device="cpu"))
 
@@ -95,15 +95,15 @@ def test_several_threads_get_what_each_would_get_alone(loaded):
     alone = {name: job() for name, job in jobs.items()}
     with ThreadPoolExecutor(10) as pool:
         running = [(name, pool.submit(job)) for _ in range(4) for name, job in jobs.items()]
-        for name, one in running:
-            assert one.result() == alone[name], name
+        for name, future in running:
+            assert future.result() == alone[name], name
 
 
 def test_a_classifier_labels_as_the_workflow_does(classifier):
     loaded = tformer_cli.load(classifier, device="cpu")
     opened = open_model(classifier, "classify", device="cpu")
     expected = list(classify_lines(opened, LINES))
-    assert [one.label for one in expected][1] == ""
+    assert [result.label for result in expected][1] == ""
     assert list(loaded.classify(LINES)) == expected
     assert list(loaded.classify(iter(LINES), buffer_lines=1)) == expected
     with pytest.raises(DataError, match=r"line 2: has \d+ tokens"):
@@ -134,7 +134,7 @@ def test_heads_of_a_language_model_are_switched_off_and_others_refused(language_
     def log_probabilities(**options):
         loaded = tformer_cli.load(language_model, device="cpu", **options)
         texts = loaded.generate(["A dog"], beam_size=2, max_length=4)
-        return [one.texts[0].log_probability for one in texts]
+        return [result.texts[0].log_probability for result in texts]
 
     assert log_probabilities(heads=["*"]) == pytest.approx(log_probabilities(), rel=1e-5)
     assert log_probabilities(heads=["dec.0.0"]) != pytest.approx(log_probabilities(), rel=1e-3)
@@ -163,17 +163,17 @@ def test_an_encoder_embeds_and_fills_as_the_workflows_do(encoder, classifier):
     for settings in ({}, {"pooling": "first", "unit_length": True}):
         expected = embed_texts(opened, lines, **settings)
         found = list(loaded.embed(iter(lines), buffer_lines=1, **settings))
-        assert [one.index for one in found] == [0, 1, 2, 3]
+        assert [embedding.index for embedding in found] == [0, 1, 2, 3]
         for ours, theirs in zip(found, expected, strict=True):
             assert (
                 np.array_equal(ours.vector, theirs.vector) or ours.vector is theirs.vector is None
             )
     expected = GapFiller(opened).fill(lines, top=2)
-    assert [len(one.gaps) for one in expected] == [1, 0, 2, 0]
+    assert [len(text.gaps) for text in expected] == [1, 0, 2, 0]
     assert list(loaded.fill(lines, top=2)) == expected
     assert list(loaded.fill(lines, top=2, buffer_lines=1)) == expected
     # a classifier of texts is an encoder, too
-    vectors = [one.vector for one in tformer_cli.load(classifier, device="cpu").embed(LINES)]
+    vectors = [row.vector for row in tformer_cli.load(classifier, device="cpu").embed(LINES)]
     theirs = embed_texts(open_model(classifier, "embed", device="cpu"), LINES)
     assert np.array_equal(vectors[0], theirs[0].vector)
 
@@ -188,7 +188,7 @@ def test_heads_of_models_that_do_not_translate_are_those_of_the_workflow(name, r
 
 
 def test_a_model_of_another_task_says_what_it_is(model, classifier, language_model):
-    labels, writes = (tformer_cli.load(one, device="cpu") for one in (classifier, language_model))
+    labels, writes = (tformer_cli.load(path, device="cpu") for path in (classifier, language_model))
     translates = tformer_cli.load(model, device="cpu")
     for call in (labels.translate, labels.generate, labels.fill):
         with pytest.raises(
@@ -355,9 +355,9 @@ def test_results_come_while_lines_are_still_being_made(loaded):
 
 
 def test_one_result_may_be_the_input_of_the_next(loaded):
-    translated = (one.text for one in loaded.translate(LINES))
+    translated = (translation.text for translation in loaded.translate(LINES))
     scored = list(loaded.score(LINES, translated))
-    assert [one.target for one in scored] == [one.text for one in loaded.translate(LINES)]
+    assert [row.target for row in scored] == [row.text for row in loaded.translate(LINES)]
 
 
 def test_errors_of_a_call_name_its_arguments(loaded, model, language_model):
@@ -424,7 +424,7 @@ def state_of_the_process():
         "random": random.getstate(),
         "warnings": list(warnings.filters),
         "logging": (logging.root.level, list(logging.root.handlers)),
-        "signals": [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)],
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
         "streams": (sys.stdin, sys.stdout, sys.stderr),
         "recursion": sys.getrecursionlimit(),
     }
@@ -436,11 +436,11 @@ def test_nothing_of_the_process_is_changed(model, classifier, language_model, ca
     writer = tformer_cli.load(language_model, device="cpu", seed=4)
     list(writer.generate(["A man"], max_length=5))
     list(writer.generate(["A man"], max_length=5, beam_size=2))
-    one = tformer_cli.load(model, device="cpu", threads=2, seed=3)
-    list(one.translate(LINES, sampling=True, temperature=0.5))
-    list(one.translate(LINES, beam_size=2))
-    list(one.score(LINES, TARGETS))
-    list(one.heads(LINES))
+    loaded = tformer_cli.load(model, device="cpu", threads=2, seed=3)
+    list(loaded.translate(LINES, sampling=True, temperature=0.5))
+    list(loaded.translate(LINES, beam_size=2))
+    list(loaded.score(LINES, TARGETS))
+    list(loaded.heads(LINES))
     assert state_of_the_process() == before
     assert capfd.readouterr() == ("", "")
 
@@ -491,7 +491,7 @@ def test_signatures_have_every_argument_by_its_name(loaded):
         loaded.evaluate,
     ):
         found = inspect.signature(call).parameters
-        assert all(one.kind is not one.VAR_KEYWORD for one in found.values())
+        assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in found.values())
         assert found["beam_size"].default is None
         assert "beam_size" in pydoc.render_doc(call)
     assert inspect.signature(tformer_cli.load).parameters["threads"].default == 0
@@ -541,10 +541,10 @@ def test_words_of_a_setting_are_compared_and_not_their_places(classifier):
 
 def test_no_argument_that_takes_words_takes_others(loaded):
     calls = {
-        (call, name): one.annotation
+        (call, name): parameter.annotation
         for call in (getattr(loaded, name) for name in dir(loaded) if name != "opened")
-        for name, one in inspect.signature(call).parameters.items()
-        if any(word in one.annotation for word in (*WORDS, "Literal["))
+        for name, parameter in inspect.signature(call).parameters.items()
+        if any(word in parameter.annotation for word in (*WORDS, "Literal["))
     }
     assert {name for _, name in calls} == {
         "convention", "eos", "length_normalization", "mode", "risk", "side", "weights",
@@ -598,7 +598,7 @@ def test_texts_to_evaluate_may_be_made_while_they_are_read(loaded, classifier):
     assert tformer_cli.evaluate(iter(LINES), iter(TARGETS)) == scored
     labels = tformer_cli.load(classifier, device="cpu")
     texts = [line for line in LINES if line]
-    known = [one.label for one in labels.classify(texts)]
+    known = [result.label for result in labels.classify(texts)]
     assert labels.evaluate(iter(texts), iter(known)) == labels.evaluate(texts, known)
     for references in (None, 3):
         with pytest.raises(

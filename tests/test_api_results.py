@@ -57,7 +57,7 @@ def test_a_loop_computes_one_after_the_other_and_keeps_none():
     assert list(results) == [9, 16]  # list() asks for the length, and does without
     assert list(results) == []
     looped = Results(squares([]))
-    assert [one for one in looped if one < 5] == [0, 1, 4]
+    assert [square for square in looped if square < 5] == [0, 1, 4]
     with pytest.raises(TypeError, match=r"^5 of the results"):
         str(looped)
     endless = Results(iter(count()))
@@ -76,7 +76,7 @@ def test_who_indexes_has_a_sequence_from_then_on():
 
 
 def test_lines_that_can_be_read_again_give_the_results_again(loaded, monkeypatch):
-    texts = [one.text for one in loaded.translate(LINES)]
+    texts = [translation.text for translation in loaded.translate(LINES)]
     calls = []
     translator = type(loaded.opened.translator)
     monkeypatch.setattr(
@@ -84,18 +84,18 @@ def test_lines_that_can_be_read_again_give_the_results_again(loaded, monkeypatch
     )
     results = loaded.translate(tuple(LINES), buffer_lines=1)
     for _ in range(2):
-        assert [one.text for one in results] == texts
+        assert [translation.text for translation in results] == texts
     assert (next(iter(results)).text, results[2].text, len(results)) == (texts[0], texts[2], 3)
     n_calls = len(calls)
     assert list(results) == list(results)
     assert len(calls) == n_calls == 3 + 3 + 1 + 3  # two loops, the begin of one, and all
-    assert [one.text for one in list(loaded.translate(LINES, buffer_lines=1))] == texts
+    assert [line.text for line in list(loaded.translate(LINES, buffer_lines=1))] == texts
     assert len(calls) == n_calls + 3  # list() computes once
     stepped = loaded.translate(LINES)
-    assert (next(stepped).text, [one.text for one in stepped]) == (texts[0], texts[1:])
+    assert (next(stepped).text, [line.text for line in stepped]) == (texts[0], texts[1:])
     assert stepped[0].text == texts[0]
     once = loaded.translate(iter(LINES))
-    assert [one.text for one in once] == texts
+    assert [translation.text for translation in once] == texts
     with pytest.raises(TypeError, match=r"as the lines are a stream; keep them by list\(\)"):
         once[0]
 
@@ -121,9 +121,9 @@ TABLE = {"table", "caption", "thead", "tbody", "tr", "th", "td"}
 def check_shown(results, texts):
     """What is printed are these texts; a notebook shows them as texts, whatever they hold."""
     assert str(results) == "\n".join(texts)
-    assert [str(one) for one in results] == texts
-    for one in results:
-        shown = Texts(one._repr_html_())
+    assert [str(result) for result in results] == texts
+    for result in results:
+        shown = Texts(result._repr_html_())
         assert shown.tags <= TABLE
     found = Texts(results._repr_html_()).found
     assert all(line in found for line in LINES if line)
@@ -131,13 +131,13 @@ def check_shown(results, texts):
 
 def test_translations_print_as_their_text_and_hold_their_hypotheses(loaded):
     results = loaded.translate(LINES, n_best=2)
-    check_shown(results, [one.text for one in loaded.translate(LINES)])
-    assert [len(one) for one in results] == [2, 1, 2]
+    check_shown(results, [translation.text for translation in loaded.translate(LINES)])
+    assert [len(translation) for translation in results] == [2, 1, 2]
     assert results[0][1] is results[0].hypotheses[1]
     assert [str(text) for text in results[0]] == [text.text for text in results[0].hypotheses]
     assert all(results)
     scored = loaded.score(LINES, TARGETS)
-    check_shown(scored, [one.line("text") for one in loaded.score(LINES, TARGETS)])
+    check_shown(scored, [pair.line("text") for pair in loaded.score(LINES, TARGETS)])
     assert (len(scored), scored[2].target) == (3, TARGETS[2])
 
 
@@ -152,9 +152,9 @@ def test_translations_print_as_their_text_and_hold_their_hypotheses(loaded):
     ],
 )
 def test_results_of_other_kinds_print_as_their_commands_write(zoo, name, verb, parts):
-    one = tformer_cli.load(zoo[name], device="cpu", threads=1)
+    loaded = tformer_cli.load(zoo[name], device="cpu", threads=1)
     lines = [line.replace("dogs", "[MASK]") for line in LINES] if verb == "fill" else LINES
-    results = getattr(one, verb)(lines)
+    results = getattr(loaded, verb)(lines)
     if verb == "generate":
         texts = [found.prompt + found.texts[0].text for found in results]
     else:
@@ -183,13 +183,13 @@ def test_views_are_those_of_the_commands(loaded, model, name):
     results = getattr(loaded, name)(LINES)
     view = all_views()[name]
     expected = list(inspect_view(name, model, LINES, device="cpu"))
-    assert [view.line(one) for one in results] == [view.line(one) for one in expected]
+    assert [view.line(record) for record in results] == [view.line(record) for record in expected]
     (page,) = pages_of(results._repr_html_())
-    assert [one["source"] for one in page["sentences"]] == [LINES[0], LINES[2]]
+    assert [sentence["source"] for sentence in page["sentences"]] == [LINES[0], LINES[2]]
     assert "views" in pages_of(results[2]._repr_html_())[0]["sentences"][0]
     assert str(results[0]) == results[0].sentence.target
     given = getattr(loaded, name)(LINES, targets=TARGETS)
-    assert [one.sentence.target for one in given] == TARGETS
+    assert [record.sentence.target for record in given] == TARGETS
 
 
 def test_settings_of_views_are_those_of_the_call(loaded, model):
@@ -199,7 +199,7 @@ def test_settings_of_views_are_those_of_the_call(loaded, model):
     )
     assert found.positions == next(expected).positions
     assert len(found) == len(found.positions)
-    assert [one.position for one in found] == [*range(len(found))]
+    assert [position.position for position in found] == [*range(len(found))]
     (second,) = loaded.flow(LINES[:1], rank=2)
     assert second.sentence.rank == 2
 
@@ -211,11 +211,11 @@ def test_heads_and_flow_are_drawn(loaded, zoo):
     assert blank._repr_svg_() is None
     (text,) = tformer_cli.load(zoo["classifier"], device="cpu").flow(LINES[:1])
     for svg in (record._repr_svg_(), flow._repr_svg_(), text._repr_svg_()):
-        drawn = [one.text for one in ET.fromstring(svg).iter()]  # noqa: S314
+        drawn = [element.text for element in ET.fromstring(svg).iter()]  # noqa: S314
         assert LINES[0] in drawn
     assert {*flow.sentence.source_pieces, *flow.written} <= {
-        one.text
-        for one in ET.fromstring(flow._repr_svg_()).iter()  # noqa: S314
+        element.text
+        for element in ET.fromstring(flow._repr_svg_()).iter()  # noqa: S314
     }
 
 
@@ -227,7 +227,7 @@ def test_a_report_is_that_of_the_command(loaded, model):
     assert report_data(found) == report_data(expected)
     assert found.html.startswith("<!DOCTYPE html>")
     assert len(pages_of(found._repr_html_())) == 1
-    assert str(found).splitlines() == [one.text for one in loaded.translate(lines)]
+    assert str(found).splitlines() == [translation.text for translation in loaded.translate(lines)]
     with pytest.raises(DataError, match="has no sentence to show"):
         loaded.report([""])
 
@@ -236,16 +236,16 @@ def test_words_are_aligned_as_by_the_command(loaded, model):
     opened = open_for_inspection(model, device="cpu")
     aligner = Aligner(opened.directory)
     given = loaded.align(LINES, TARGETS, buffer_lines=2)
-    expected = [format_links(one) for one in align_pairs(aligner, read_pairs(LINES, TARGETS))]
-    assert [str(one) for one in given] == expected
-    assert [one.target for one in loaded.align(LINES, TARGETS)] == TARGETS
+    expected = [format_links(links) for links in align_pairs(aligner, read_pairs(LINES, TARGETS))]
+    assert [str(alignment) for alignment in given] == expected
+    assert [alignment.target for alignment in loaded.align(LINES, TARGETS)] == TARGETS
     found = loaded.align(LINES)
     expected = align_translations(aligner, opened.translator, LINES)
-    assert [set(one.links) for one in found] == list(expected)
-    assert [one.target for one in found] == [one.text for one in loaded.translate(LINES)]
-    one = given[2] if len(given) else None
-    assert [(LINES[2].split()[s], TARGETS[2].split()[t]) for s, t in one] == one.words
-    assert Texts(one._repr_html_()).found[0] == LINES[2]
+    assert [set(alignment.links) for alignment in found] == list(expected)
+    assert [row.target for row in found] == [row.text for row in loaded.translate(LINES)]
+    alignment = given[2] if len(given) else None
+    assert [(LINES[2].split()[s], TARGETS[2].split()[t]) for s, t in alignment] == alignment.words
+    assert Texts(alignment._repr_html_()).found[0] == LINES[2]
     with pytest.raises(UsageError, match=r"^heads: .* select cross heads$"):
         loaded.align(LINES, heads=["enc.0.0"])
 
@@ -260,10 +260,10 @@ def test_tokens_are_those_of_the_command(loaded, zoo):
     tokenizer = loaded.opened.directory.tokenizer
     found = loaded.tokenize(LINES, buffer_lines=2)
     assert str(found).split("\n") == encode_lines(tokenizer, LINES)
-    assert [" ".join(map(str, one.ids)) for one in found] == encode_lines(
+    assert [" ".join(map(str, line.ids)) for line in found] == encode_lines(
         tokenizer, LINES, ids=True
     )
-    assert [one.index for one in found] == [0, 1, 2]
+    assert [line.index for line in found] == [0, 1, 2]
     assert list(found[0]) == list(found[0].pieces)
     assert LINES[2] in Texts(found._repr_html_()).found
     with pytest.raises(UsageError, match="the model reads images"):
@@ -295,14 +295,14 @@ def test_a_model_is_evaluated_as_by_the_command(loaded, model, zoo):
     [("language_model", "generate", evaluate_texts), ("masked", "fill", evaluate_masked)],
 )
 def test_a_model_of_texts_is_evaluated_without_references(zoo, name, verb, evaluate):
-    one = tformer_cli.load(zoo[name], device="cpu")
+    loaded = tformer_cli.load(zoo[name], device="cpu")
     expected = evaluate(open_model(zoo[name], verb, device="cpu", by_kernels=False), LINES)
-    found = one.evaluate(LINES)
+    found = loaded.evaluate(LINES)
     assert found.record().keys() == expected.record().keys()
     assert found.scores.loss == pytest.approx(expected.scores.loss, rel=1e-5)
     assert str(found).startswith("loss")
     with pytest.raises(UsageError, match="the model predicts the texts themselves"):
-        one.evaluate(LINES, LINES)
+        loaded.evaluate(LINES, LINES)
 
 
 TINY = f"""

@@ -48,8 +48,8 @@ def test_every_command_reads_an_unseen_line_as_an_empty_one(command, zoo, tmp_pa
         words += ["--format", command.plain]
         found.append(lines_of(command.verb, zoo[command.model], "-i", tmp_path / "lines", *words))
     if command.verb in ("fill", "embed", "generate"):  # which write each line again
-        found = [[line.partition("\t")[2] or line for line in one] for one in found]
-        found = [[line for line in one if not is_blank(line)] for one in found]
+        found = [[line.partition("\t")[2] or line for line in lines] for lines in found]
+        found = [[line for line in lines if not is_blank(line)] for lines in found]
     assert found[0] == found[1]
 
 
@@ -80,7 +80,7 @@ def test_data_check_counts_unseen_sides(tmp_path):
     (tmp_path / "a").write_text("".join(f"{text}\n" for text in UNSEEN))
     (tmp_path / "b").write_text("A man sleeps.\n" * len(UNSEEN))
     found = record_of("data", "check", tmp_path / "a", tmp_path / "b", "--format", "json")
-    (blank,) = (one for one in found["checks"] if one["check"] == "empty")
+    (blank,) = (check for check in found["checks"] if check["check"] == "empty")
     assert blank["pairs"] == len(UNSEEN)
 
 

@@ -125,10 +125,10 @@ def module_imports() -> dict[str, set[str]]:
         found[name] = set()
         for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module:
-                parts = {f"{node.module}.{one.name}" for one in node.names}
+                parts = {f"{node.module}.{alias.name}" for alias in node.names}
                 found[name] |= ((parts & names.keys()) or {node.module}) & names.keys() - {name}
             elif isinstance(node, ast.Import):
-                found[name] |= {one.name for one in node.names} & names.keys()
+                found[name] |= {alias.name for alias in node.names} & names.keys()
     return found
 
 

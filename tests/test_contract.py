@@ -115,10 +115,10 @@ def test_a_line_for_each_line(command, words, source):
     assert command.long in done.stderr
     assert all(line.startswith("warning: ") for line in done.stderr.splitlines())
     records = records_of(*words, "-i", source, "--format", "jsonl")
-    assert [one["index"] for one in records] == list(range(len(NASTY)))
-    assert [one[command.text] for one in records] == [read(line) for line in NASTY]
+    assert [record["index"] for record in records] == list(range(len(NASTY)))
+    assert [record[command.text] for record in records] == [read(line) for line in NASTY]
     if command.long not in ("", "read in parts"):
-        assert [n for n, one in enumerate(records) if one.get("truncated")] == [4]
+        assert [n for n, record in enumerate(records) if record.get("truncated")] == [4]
 
 
 @every_command
@@ -180,7 +180,7 @@ def test_stderr_says_what_computes_unless_it_is_quiet(command, words, source):
     assert "computing on cpu in " in told.stderr
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if one.has_too_long], ids=str)
+@pytest.mark.parametrize("command", [row for row in COMMANDS if row.has_too_long], ids=str)
 def test_an_output_is_written_whole_or_not_at_all(command, words, source, tmp_path):
     output = tmp_path / "output"
     output.write_text("an earlier result\n")
@@ -214,7 +214,7 @@ def test_a_missing_file_is_one_line(command, words, tmp_path, source):
 
 
 @pytest.mark.parametrize("damage", ["config", "weights", "tokenizer", "lost"])
-@pytest.mark.parametrize("command", {one.verb: one for one in COMMANDS}.values(), ids=str)
+@pytest.mark.parametrize("command", {row.verb: row for row in COMMANDS}.values(), ids=str)
 def test_a_damaged_model_is_one_line_that_names_the_file(command, words, damage, tmp_path, source):
     model = shutil.copytree(words[1], tmp_path / "damaged")
     names = {"config": "config.json", "tokenizer": "tokenizer.json"}
@@ -324,8 +324,8 @@ def test_a_cpu_needs_no_torch(zoo, kernels, tmp_path, source, monkeypatch):
         check=True,
     )  # fmt: skip
     found = json.loads(done.stdout)
-    for line, one, wanted in zip(lines, found, expected, strict=True):
-        assert one == wanted, line
+    for line, outcome, wanted in zip(lines, found, expected, strict=True):
+        assert outcome == wanted, line
     by_line = dict(zip(NO_TORCH, found[-len(NO_TORCH) :], strict=True))
     assert by_line[NO_TORCH[3]] == by_line[NO_TORCH[4]], "stored integers are those that are made"
 
@@ -356,7 +356,7 @@ def test_images_keep_the_contract_too(zoo, verb, tmp_path):
     words = [verb, zoo["images"], "-q", "-i", tmp_path / "names"]
     words += ["--target-file", tmp_path / "labels"] * (verb == "score")
     whole = records_of(*words, "--format", "jsonl")
-    assert [one["text"] for one in whole] == listed
+    assert [record["text"] for record in whole] == listed
     assert {key: value for key, value in whole[4].items() if key != "index"} == {
         key: value for key, value in whole[0].items() if key != "index"
     }
@@ -369,4 +369,4 @@ def test_images_keep_the_contract_too(zoo, verb, tmp_path):
     (tmp_path / "labels").write_text("ant\nbee\n")
     refused(*words, "-o", tmp_path / "out.tsv" if verb != "classify" else tmp_path / "out.txt",
             says="line 2: ")  # fmt: skip
-    assert not [one for one in tmp_path.iterdir() if one.name.startswith("out")]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("out")]

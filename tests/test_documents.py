@@ -257,9 +257,9 @@ def desk(shell, tmp_path_factory):
     status, screen = shell.run(f"set -e\n{setup}", desk)
     assert status == 0, screen
     records = [{"id": 1, "text": "The cat is old."}, {"id": 2, "text": "The dog is tired."}]
-    (desk / "articles.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records))
+    (desk / "articles.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
     texts = [{"text": "The cat is old."}, {"text": "The dog is tired."}]
-    (desk / "crawl.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in texts))
+    (desk / "crawl.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in texts))
     pair = json.dumps({"en": "The cat is old.", "de": "Le chat est vieux."})
     (desk / "pairs.jsonl").write_text(f"{pair}\n" * 4)
     return desk
@@ -425,7 +425,7 @@ def faults_of(call: list[str]) -> list[str]:
     options = [re.split("[=/]", word)[0] for word in words if re.match(r"--\w", word)]
     if program.startswith("tests/benchmarks/"):
         known = BENCHMARK_OPTIONS if (ROOT / program).is_file() else set()
-        return [f"{program} {one}" for one in options if one not in known]
+        return [f"{program} {option}" for option in options if option not in known]
     while words and words[0].startswith("--"):
         words.pop(0)
     name = words[0] if words else ""
@@ -438,7 +438,7 @@ def faults_of(call: list[str]) -> list[str]:
     if name not in COMMANDS:
         return [f"tformer {name}"]
     known = options_of(COMMANDS[name]) | (set() if name else ALL_OPTIONS)
-    return [f"tformer {name} {one}" for one in options if one not in known]
+    return [f"tformer {name} {option}" for option in options if option not in known]
 
 
 def prose_of(document: Path) -> str:
@@ -500,7 +500,7 @@ def test_unknown_options_and_commands_are_found():
 def recipe_keys() -> set[str]:
     recipe = load_recipe("quickstart").to_mapping()
     return {f"{table}.{key}" for table, keys in recipe.items() for key in keys} | {
-        f"data.{part}.0.{one.name}" for part in ("train", "valid") for one in fields(CorpusConfig)
+        f"data.{part}.0.{key.name}" for part in ("train", "valid") for key in fields(CorpusConfig)
     }
 
 
@@ -675,7 +675,7 @@ def keys_in(value) -> set[str]:
         return set().union(*map(keys_in, value[:2]), *map(keys_in, value[-1:]))
     if not isinstance(value, dict):
         return set()
-    inner = (keys_in(one) for name, one in value.items() if name not in FREE_KEYS)
+    inner = (keys_in(item) for name, item in value.items() if name not in FREE_KEYS)
     return set(value).union(*inner)
 
 
@@ -708,9 +708,9 @@ def sentences_of(settings) -> dict[str, str]:
     """The sentence under each field of a settings dataclass, or else its option's help."""
     body = ast.parse(getsource(settings)).body[0].body
     found = {name: option.help for name, option in declared_options(settings, Option).items()}
-    for one, text in pairwise(body):
-        if isinstance(one, ast.AnnAssign) and isinstance(text, ast.Expr):
-            found[one.target.id] = " ".join(text.value.value.split())
+    for statement, text in pairwise(body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Expr):
+            found[statement.target.id] = " ".join(text.value.value.split())
     return found
 
 

@@ -35,7 +35,7 @@ def run_cell(code, names):
     exec(compile(tree, code, "exec"), names)  # noqa: S102
     value = last and eval(compile(ast.Expression(last.value), code, "eval"), names)  # noqa: S307
     shown = [getattr(value, f"_repr_{kind}_", lambda: "")() for kind in ("html", "svg")]
-    return [one for one in (*shown, "" if value is None else repr(value)) if one]
+    return [output for output in (*shown, "" if value is None else repr(value)) if output]
 
 
 @pytest.mark.parametrize("name", ["translating", "training", "classifying"])
@@ -55,9 +55,9 @@ def test_a_notebook_runs(zoo, tmp_path, monkeypatch, capsys, name):
     printed = capsys.readouterr()
     assert printed.err == ""
     assert printed.out.count("\n") > 4
-    n_pages = sum(one.startswith("<iframe") for one in shown)
+    n_pages = sum(output.startswith("<iframe") for output in shown)
     assert n_pages == {"translating": 2, "training": 0, "classifying": 1}[name]
-    assert sum(one.startswith("<table") for one in shown) >= (name != "translating")
+    assert sum(output.startswith("<table") for output in shown) >= (name != "translating")
 
 
 def test_a_notebook_is_small_and_holds_no_outputs():

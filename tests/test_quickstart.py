@@ -91,7 +91,7 @@ def test_translation_is_trained_scored_and_shown_and_nothing_done_twice(tiny, tm
 
 
 def test_a_run_on_strings_with_gold_links_stores_the_heads_that_follow_them(tmp_path, capsys):
-    overrides = [one for one in TINY if "n_heads" not in one]
+    overrides = [setting for setting in TINY if "n_heads" not in setting]
     few = ["data.train.0.pairs=100", f"data.cache_directory={tmp_path / 'cache'}"]
     recipe = load_recipe("reverse", [*overrides, *few])
     run_training(recipe, tmp_path / "run", device="cpu", fresh=False, quiet=False)
@@ -209,11 +209,11 @@ def check_that_the_words_that_decide_are_found(run, corpus):
     largest = {famous.sentence.source_pieces[place] for place in shares.topk(2).indices.tolist()}
     assert largest == {"▁not", "▁terrible"}
     ((head, _),) = n_read.most_common(1)
-    (reading,) = (one for one in famous.readings if one.head == head)
+    (reading,) = (reading for reading in famous.readings if reading.head == head)
     assert famous.sentence.source_pieces[reading.first] == "▁not"
     # the model needs that head
     ablated = inspect_ablate(run, texts, [(corpus / "test.label").read_text().splitlines()[:300]])
-    (effect,) = (one for one in ablated.effects if one.head == head)
+    (effect,) = (effect for effect in ablated.effects if effect.head == head)
     (accuracy,) = effect.scores
     assert (accuracy.name, accuracy.baseline) == ("accuracy", 100.0)
     assert accuracy.high < 0.0

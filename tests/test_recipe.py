@@ -176,5 +176,5 @@ def test_settings_of_imported_models_alone_are_errors(path):
     ):
         load_recipe(path, ["model.tied_embeddings=none", "model.source_vocab_size=60"])
     more = ["output_bias=true", "embedding_norm=true", "scale_embeddings=false"]
-    model = load_recipe(path, [f"model.{one}" for one in (*more, "final_norm=always")]).model
+    model = load_recipe(path, [f"model.{key}" for key in (*more, "final_norm=always")]).model
     assert (model.output_bias, model.final_norm) == (True, "always")

@@ -141,7 +141,7 @@ def test_the_options_of_a_command_are_its_signature():
         name: (types[name] | None, option.panel or "Common", option.min)
         for name, option in search_options().items()
     }
-    assert set(shown) == {one.name for one in fields(DecodingConfig)} - {"n_best"}
+    assert set(shown) == {key.name for key in fields(DecodingConfig)} - {"n_best"}
     assert shown["beam_size"] == (int | None, "Common", 1)
     assert shown["risk"] == (Literal["none", "chrf", "bleu"] | None, "Sampling", None)
 
@@ -179,12 +179,12 @@ def declared_types(kind: type) -> dict[str, str]:
     """The types of a dataclass's fields as its source has them, without limits."""
     tree = ast.parse(inspect.getsource(kind)).body[0].body
     types = {}
-    for one in tree:
-        if isinstance(one, ast.AnnAssign):
-            text = ast.unparse(one.annotation)
+    for node in tree:
+        if isinstance(node, ast.AnnAssign):
+            text = ast.unparse(node.annotation)
             if text.startswith("Annotated["):
-                text = ast.unparse(one.annotation.slice.elts[0])
-            types[one.target.id] = text.replace("'", '"')
+                text = ast.unparse(node.annotation.slice.elts[0])
+            types[node.target.id] = text.replace("'", '"')
     return types
 
 
@@ -201,7 +201,7 @@ def test_the_types_of_keyword_arguments_are_those_of_the_settings():
     check_written(Path(keywords.__file__), expected)
     written = importlib.reload(keywords) if WRITES else keywords
     assert set(get_type_hints(written.TranslatorOptions)) == {
-        *(one.name for one in fields(DecodingConfig)), *settings,
+        *(key.name for key in fields(DecodingConfig)), *settings,
     }  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def check_written(file, expected):
 
 def spelled_out(names, indent):
     """Arguments of a signature as they are written: as many a line as fit."""
-    defaults = {one.name: one.default for one in fields(OpeningSettings)}
+    defaults = {key.name: key.default for key in fields(OpeningSettings)}
     types = declared_types(DecodingConfig) | declared_types(OpeningSettings)
     lines = [""]
     for name in names:

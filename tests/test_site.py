@@ -48,7 +48,7 @@ def test_links_between_documents_have_the_names_of_the_site(tmp_path):
 )
 def test_help_is_not_read_as_markup(sentence):
     (paragraph,) = MarkdownIt().parse(SITE["escaped"](sentence))[1:2]
-    assert [one.type for one in paragraph.children] == ["text"]
+    assert [token.type for token in paragraph.children] == ["text"]
     assert paragraph.content.replace("\\", "") == sentence.replace("\\", "")
 
 

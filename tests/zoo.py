@@ -129,7 +129,7 @@ def application():
 
 def tformer(*arguments, stdin=None):
     """Runs a command in this process, which must succeed."""
-    done = CliRunner().invoke(application(), [str(one) for one in arguments], input=stdin)
+    done = CliRunner().invoke(application(), [str(argument) for argument in arguments], input=stdin)
     assert done.exit_code == 0, done.stderr
     return done
 
@@ -157,7 +157,7 @@ def write_inputs(folder):
         {"source": s, "target": t, "n": n, "label": STARS[n % 3]}
         for n, (s, t) in enumerate(zip(ENGLISH, FRENCH, strict=True))
     ]
-    (folder / "pairs.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records))
+    (folder / "pairs.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
     constraints = [
         {"source": "The old house.", "target_prefix": "La"},
         {"source": "A dog.", "required": ["un chien"], "banned": ["chat"]},

@@ -78,11 +78,11 @@ def test_brackets_are_balanced_if_pairs_can_be_taken_out_until_nothing_is_left()
 
 
 def test_the_same_seed_gives_the_same_strings_and_more_of_them_begin_alike():
-    one, other = (list(generate_examples("sort", 50)) for _ in range(2))
-    assert one == other
+    first, second = (list(generate_examples("sort", 50)) for _ in range(2))
+    assert first == second
     train = [example for split, example in generate_examples("sort", 80) if split == "train"]
-    assert train[:50] == [example for split, example in one if split == "train"]
-    assert list(generate_examples("sort", 50, seed=2)) != one
+    assert train[:50] == [example for split, example in first if split == "train"]
+    assert list(generate_examples("sort", 50, seed=2)) != first
 
 
 def test_there_is_an_end_to_strings(monkeypatch):
@@ -170,11 +170,11 @@ def test_no_training_sentence_has_a_combination_of_the_test():
 
 
 def test_the_same_seed_gives_the_same_sentences_and_more_of_them_begin_alike():
-    one, other = (list(generate_ratings(n)) for n in (50, 50))
-    assert one == other
+    first, second = (list(generate_ratings(n)) for n in (50, 50))
+    assert first == second
     train = [rating for split, rating in generate_ratings(80) if split == "train"]
-    assert train[:50] == [rating for split, rating in one if split == "train"]
-    assert list(generate_ratings(50, seed=2)) != one
+    assert train[:50] == [rating for split, rating in first if split == "train"]
+    assert list(generate_ratings(50, seed=2)) != first
 
 
 def test_there_is_an_end_to_sentences():
@@ -210,10 +210,10 @@ def test_files_hold_a_line_a_sentence_and_replace_only_their_own(tmp_path):
 
 
 def test_a_picture_depends_on_seed_split_and_number_alone():
-    one = shape_image("train", 1, 7)
-    assert np.array_equal(shape_image("train", 1, 7).pixels, one.pixels)
+    shape = shape_image("train", 1, 7)
+    assert np.array_equal(shape_image("train", 1, 7).pixels, shape.pixels)
     for other in (("test", 1, 7), ("train", 2, 7), ("train", 1, 8)):
-        assert not np.array_equal(shape_image(*other).pixels, one.pixels)
+        assert not np.array_equal(shape_image(*other).pixels, shape.pixels)
 
 
 def test_a_shape_is_where_its_gold_says():

@@ -18,9 +18,9 @@ DECIDED = {
 @pytest.mark.parametrize("name", [*PAIRS])
 def test_a_pair_differs_in_its_cause_alone(name):
     pairs = minimal_pairs(name, 100, seed=3)
-    assert len({frozenset((one.sentence, one.other)) for one in pairs}) == 100
+    assert len({frozenset((pair.sentence, pair.other)) for pair in pairs}) == 100
     for pair in pairs:
-        words = [one.rstrip(".").split() for one in (pair.sentence, pair.other)]
+        words = [sentence.rstrip(".").split() for sentence in (pair.sentence, pair.other)]
         differing = [both for both in zip(*words, strict=True) if both[0] != both[1]]
         # *an apple* and *a lamp* would differ in two
         assert differing == [pair.cause]

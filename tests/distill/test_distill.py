@@ -20,7 +20,7 @@ from tformer_cli.errors import (
     TformerError,
     UsageError,
 )
-from tformer_cli.evaluate.benchmark import _measured
+from tformer_cli.evaluate.benchmark import _try_to_measure
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.recipe import load_recipe
 from tformer_cli.text.tokenizer import read_tokenizer
@@ -50,7 +50,7 @@ def one_round(request, monkeypatch):
 
 
 def measured_here(systems, lines, *, rounds, progress):
-    runs = [[_measured(one.model, list(lines), one.options)] for one in systems]
+    runs = [[_try_to_measure(system.model, list(lines), system.options)] for system in systems]
     for (outcome,) in runs:
         if isinstance(outcome, TformerError):
             raise outcome
@@ -84,7 +84,7 @@ def test_from_teacher_to_report_and_again_nothing(make, run, texts, model):
         *("translate train-0", "select", "student", "plain-student", "shortlist", "int8", "report")
     }
     out = texts / "out"
-    names = [one.name for one in report.systems]
+    names = [system.name for system in report.systems]
     assert names == ["teacher", "student", "int8 student", "plain student"]
     teacher, student, int8, plain = report.systems
     assert teacher.speed_ratio == teacher.processor_ratio == 1.0
@@ -94,7 +94,7 @@ def test_from_teacher_to_report_and_again_nothing(make, run, texts, model):
     assert (teacher.beam_size, student.beam_size) == (3, 1)
     (found,) = report.test_sets
     for system, directory in (("teacher", model), ("student", out / "student")):
-        lines = [one.text for one in translate_lines(directory, LINES * 4, threads=1)]
+        lines = [line.text for line in translate_lines(directory, LINES * 4, threads=1)]
         place = names.index(system)
         scores = [metric.scores[place].value for metric in found.metrics]
         references = [TARGETS * 4]
@@ -113,7 +113,9 @@ def test_the_student_is_that_of_train_on_the_same_corpora(run, texts):
     run()
     recipe = load_recipe(str(texts / "out/student/recipe.toml"))
     train(recipe, texts / "alone")
-    weights = [(texts / one / "model.safetensors").read_bytes() for one in ("out/student", "alone")]
+    weights = [
+        (texts / name / "model.safetensors").read_bytes() for name in ("out/student", "alone")
+    ]
     assert weights[0] == weights[1]
     assert [corpus.jsonl for corpus in recipe.data.train] == [
         "", str(texts / "out/corpora/train-0.jsonl")
@@ -162,9 +164,9 @@ def test_without_integers_or_teacher_fewer_systems_are_compared(run, texts):
     write_lines(texts / "made.de", TARGETS * 4)
     options = ("distillation.teachers=[]", 'distillation.translations=["made.de"]')
     report, _ = run(*options, "distillation.shortlist=false")
-    assert [one.name for one in report.systems] == ["student", "int8 student"]
+    assert [system.name for system in report.systems] == ["student", "int8 student"]
     report, _ = run(*options, "distillation.shortlist=false", "distillation.int8=false")
-    assert [one.name for one in report.systems] == ["student"]
+    assert [system.name for system in report.systems] == ["student"]
 
 
 def test_a_teacher_of_elsewhere_is_compared_by_its_texts(run, texts):
@@ -174,7 +176,7 @@ def test_a_teacher_of_elsewhere_is_compared_by_its_texts(run, texts):
         "distillation.int8=false",
     )  # fmt: skip
     report, _ = run(*options, 'distillation.test_translations=["made.de"]')
-    assert [one.name for one in report.systems] == ["student"]
+    assert [system.name for system in report.systems] == ["student"]
     (found,) = report.test_sets
     assert found.systems == ("teacher", "student")
     assert found.metrics[0].scores[0].value == pytest.approx(100.0)

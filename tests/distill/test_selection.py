@@ -38,7 +38,7 @@ def select(setup):
     setup.directory.mkdir(exist_ok=True)
     manifest = Manifest.read(setup.directory)
     for stage in stages_of(setup):
-        manifest.bring_up_to_date(stage, lambda one, state: None)
+        manifest.bring_up_to_date(stage, lambda _, state: None)
         if stage.name == "select":
             return setup.directory / "corpora"
     raise AssertionError
@@ -46,13 +46,13 @@ def select(setup):
 
 def pairs_of(path):
     records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [(one["source"], one["target"]) for one in records]
+    return [(record["source"], record["target"]) for record in records]
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
 @pytest.mark.parametrize(("choice", "oracle"), [("chrf", sentence_chrf), ("bleu", sentence_bleu)])
 def test_the_nearest_to_the_reference_is_chosen(choice, oracle, reference):
-    scores = [oracle(one, [reference]).score for one in CANDIDATES]
+    scores = [oracle(text, [reference]).score for text in CANDIDATES]
     assert chosen(CANDIDATES, reference, sentence_score(choice)) == scores.index(max(scores))
 
 
@@ -66,8 +66,8 @@ def test_the_teacher_decides_where_there_is_no_reference_or_no_difference():
 def test_sources_stand_beside_the_best_of_their_own_translations(make):
     corpora = select(make())
     records = (corpora.parent / "translations/train-0.jsonl").read_text().splitlines()
-    hypotheses = [[h["translation"] for h in json.loads(one)["hypotheses"]] for one in records]
-    assert {len(one) for one in hypotheses} == {3}
+    hypotheses = [[h["translation"] for h in json.loads(line)["hypotheses"]] for line in records]
+    assert {len(texts) for texts in hypotheses} == {3}
     expected = [
         (source, max(texts, key=lambda text: sentence_chrf(text, [target]).score))
         for source, target, texts in zip(LINES * 4, TARGETS * 4, hypotheses, strict=True)
@@ -176,7 +176,7 @@ def translated(setup):
     setup.directory.mkdir(exist_ok=True)
     manifest, told = Manifest.read(setup.directory), []
     for stage in translation_stages(setup):
-        manifest.bring_up_to_date(stage, lambda one, state: told.append(state))
+        manifest.bring_up_to_date(stage, lambda _, state: told.append(state))
     return told
 
 
@@ -199,7 +199,7 @@ def test_an_ensemble_translates_as_translate_does(make, model):
     translated(setup)
     (first, *_) = read_translations(setup.directory / "translations/train-0.jsonl")
     expected = next(iter(translate_lines(model, LINES, beam_size=3, n_best=3, ensemble=[model])))
-    assert first[1] == [one.text for one in expected.hypotheses]
+    assert first[1] == [hypothesis.text for hypothesis in expected.hypotheses]
 
 
 def test_stopped_at_any_moment_they_end_with_the_same_bytes(make, monkeypatch):

@@ -46,7 +46,7 @@ class Kitchen:
         self.runs, self.told = [], []
         manifest = Manifest.read(self.directory)
         for stage in self.stages():
-            manifest.bring_up_to_date(stage, lambda one, state: self.told.append(state))
+            manifest.bring_up_to_date(stage, lambda _, state: self.told.append(state))
         return self.runs
 
     def plan(self):
@@ -77,7 +77,7 @@ def test_other_inputs_make_it_anew_and_what_was_made_is_kept_or_removed(kitchen)
     kitchen.given = "x"
     kitchen.cook()
     assert (kitchen.directory / "earlier/copies-2/copies/a").read_text() == "abcd"
-    assert sorted(one.name for one in (kitchen.directory / "earlier").iterdir()) == [
+    assert sorted(path.name for path in (kitchen.directory / "earlier").iterdir()) == [
         *("copies-1", "copies-2")
     ]
 
@@ -92,7 +92,7 @@ def test_what_was_made_before_is_taken_back(kitchen):
     assert kitchen.cook() == ["count"]
     assert kitchen.told == [State.kept, State.changed]
     assert (kitchen.directory / "copies/a").read_text() == "abc"
-    assert sorted(one.name for one in (kitchen.directory / "earlier").iterdir()) == [
+    assert sorted(path.name for path in (kitchen.directory / "earlier").iterdir()) == [
         *("copies-2", "copies-3")
     ]
     assert kitchen.cook() == []

@@ -78,11 +78,11 @@ def test_longer_texts_than_the_model_takes_have_a_loss(model):
 
 
 def test_different_numbers_of_lines_name_the_files(model, tmp_path):
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.write_text("a\nb\n")
-    two.write_text("a\n")
+    first, second = tmp_path / "one", tmp_path / "two"
+    first.write_text("a\nb\n")
+    second.write_text("a\n")
     with pytest.raises(DataError, match=r"one, .*two: different numbers of lines \(2 and 1\)"):
-        read_texts([one, two])
+        read_texts([first, second])
     with pytest.raises(
         DataError, match=r"the source, reference 1: different numbers of lines \(3 and 4\)"
     ):
@@ -200,7 +200,7 @@ def test_a_manifest_has_a_table_for_each_test_set(here):
     assert sets["news"] == TestSetFiles(
         reference=("ref",), source="src", systems={"a": "a", "b": "b"}
     )
-    assert [str(one) for one in sets["talks"].paths] == ["c", "ref", "a", "b"]
+    assert [str(path) for path in sets["talks"].paths] == ["c", "ref", "a", "b"]
     news, talks = compare(sets, FAST)
     assert (news.test_set, talks.test_set) == ("news", "talks")
     assert news.systems == talks.systems == ("a", "b")
@@ -274,8 +274,8 @@ def test_a_model_directory_translates_the_source(here, model):
     (found,) = compare(sets(("few.ref",), "few", **systems), FAST, tell=told.append)
     assert told[0] == f"translating 2 lines with {model}"
     assert told[-1] == "testing 1 of 2 systems against model"
-    texts = [one.text for one in translate_lines(model, ["A man", "A dog"])]
-    shown = {(one.line, one.baseline_text, one.text) for one in found.differences}
+    texts = [translation.text for translation in translate_lines(model, ["A man", "A dog"])]
+    shown = {(item.line, item.baseline_text, item.text) for item in found.differences}
     assert shown == {(1, texts[0], "Ein Mann"), (2, texts[1], "Ein Hund")}
     with pytest.raises(UsageError, match=r"--source: is missing; .* is a model: name its text"):
         compare(sets(("few.ref",), **systems), FAST)

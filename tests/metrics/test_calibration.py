@@ -46,8 +46,8 @@ def test_weights_are_repetitions():
 def test_calibration_error_by_bins():
     bins = np.minimum(np.floor(SCORES * 10), 9)  # 1 belongs to the last
     expected = sum(
-        (bins == one).sum() * abs(WRONG[bins == one].mean() - SCORES[bins == one].mean())
-        for one in set(bins.tolist())
+        (bins == number).sum() * abs(WRONG[bins == number].mean() - SCORES[bins == number].mean())
+        for number in set(bins.tolist())
     )
     assert calibration_error(SCORES, WRONG) == pytest.approx(expected / 60)
     assert calibration_error([0.25] * 4, [1, 0, 0, 0]) == 0

@@ -105,16 +105,16 @@ def test_scores_are_those_of_their_definitions():
     assert scores.n_examples == 200
     assert scores.accuracy == sum(p == r for p, r in pairs) / 200
     for number, label in enumerate("abc"):
-        one = scores.labels[number]
+        score = scores.labels[number]
         given = [r == label for p, r in pairs if p == label]
         there = [p == label for p, r in pairs if r == label]
-        assert one.precision == pytest.approx(sum(given) / len(given))
-        assert one.recall == pytest.approx(sum(there) / len(there))
-        harmonic = 2 / (1 / one.precision + 1 / one.recall)
-        assert one.f1 == pytest.approx(harmonic)
-        assert sum(scores.confusion[number]) == one.n_examples == len(there)
+        assert score.precision == pytest.approx(sum(given) / len(given))
+        assert score.recall == pytest.approx(sum(there) / len(there))
+        harmonic = 2 / (1 / score.precision + 1 / score.recall)
+        assert score.f1 == pytest.approx(harmonic)
+        assert sum(scores.confusion[number]) == score.n_examples == len(there)
     # a label that neither occurs nor is predicted does not count
-    assert scores.macro_f1 == pytest.approx(sum(one.f1 for one in scores.labels[:3]) / 3)
+    assert scores.macro_f1 == pytest.approx(sum(score.f1 for score in scores.labels[:3]) / 3)
     assert scores.labels[3].f1 == 0.0
 
 
@@ -196,7 +196,7 @@ def test_files_that_are_there_are_found(folder):
         (folder / f"wmt20.en-de.{field}").write_text(f"{field}\n")
     source, references = files_of_test_set("wmt20", "en-de")
     assert source.read_text() == "src\n"
-    assert [one.read_text() for one in references] == ["ref\n"]
+    assert [path.read_text() for path in references] == ["ref\n"]
 
 
 def test_without_a_network_it_is_said_what_to_store_where(folder):
@@ -235,7 +235,7 @@ class BestModelPublisher:
 
     def predict(self, samples, gpus, progress_bar, num_workers):
         self.asked += samples
-        pairs = [(one["mt"], one["ref"]) for one in samples]
+        pairs = [(sample["mt"], sample["ref"]) for sample in samples]
         equal = [sum(a == b for a, b in zip(*pair, strict=False)) for pair in pairs]
         return SimpleNamespace(
             scores=[n / len(ref) for n, (_, ref) in zip(equal, pairs, strict=True)]
@@ -244,18 +244,20 @@ class BestModelPublisher:
 
 @pytest.fixture
 def judge(monkeypatch):
-    one = BestModelPublisher()
+    model = BestModelPublisher()
 
     def download_model(name):
         if name != "Unbabel/wmt22-comet-da":
             raise KeyError(f"Model '{name}' not supported by COMET.")
         return "checkpoint"
 
-    package = SimpleNamespace(load_from_checkpoint=lambda path: one, download_model=download_model)
+    package = SimpleNamespace(
+        load_from_checkpoint=lambda path: model, download_model=download_model
+    )
     monkeypatch.setitem(sys.modules, "comet", package)
     monkeypatch.setattr(comet, "find_spec", lambda name: package)
     monkeypatch.setattr("importlib.metadata.version", lambda name: "2.2.7")
-    return one
+    return model
 
 
 def test_the_score_is_the_mean_over_sentences_and_is_tested_as_all_others(judge):

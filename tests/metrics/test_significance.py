@@ -22,8 +22,8 @@ REFERENCES = [[f"the cat number {i} sat on the old mat" for i in range(30)]]
 
 
 def test_one_sentence_proves_nothing():
-    one = np.array([2.0])
-    (found,) = compare_losses(one, np.array([[3.0]]), np.array([4]))
+    single = np.array([2.0])
+    (found,) = compare_losses(single, np.array([[3.0]]), np.array([4]))
     assert (found.difference, found.p_value) == (0.25, 1.0)
     several = np.full(30, 2.0)
     (found,) = compare_losses(several, several[None] + 1.0, np.full(30, 4))
@@ -96,7 +96,7 @@ def test_labels_are_compared_as_they_are_scored():
         drawn.append(100 * (ends[1].macro_f1 - ends[0].macro_f1))
     assert macro.low == pytest.approx(np.quantile(drawn, 0.025))
     assert macro.p_value == (1 + sum(d * macro.difference <= 0 for d in drawn)) / 41
-    assert {one.p_value for one in compare_labels(first, first, right)} == {1.0}
+    assert {difference.p_value for difference in compare_labels(first, first, right)} == {1.0}
 
 
 def gold(line):

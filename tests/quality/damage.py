@@ -169,7 +169,7 @@ def duplicate_but_case(pair: Pair, clean: Clean) -> Pair:
 
 
 def duplicate_but_a_word(pair: Pair, clean: Clean) -> Pair:
-    source, target = max((clean.another() for _ in range(5)), key=lambda one: len(one[1]))
+    source, target = max((clean.another() for _ in range(5)), key=lambda p: len(p[1]))
     words = target.split()
     words[clean.random.randrange(len(words))] = "xyz"
     return source, " ".join(words)
@@ -281,15 +281,15 @@ def measure(
     n_damaged, n_found, flagged, right = Counter(), Counter(), Counter(), Counter()
     n_false = 0
     with survey(corpora, wanted) as surveyed:
-        for one in judge(corpora, surveyed, wanted, DROPPING):
-            kind = damaged.kinds[one.record.number - 1]
-            flagged.update(one.found.keys())
+        for example in judge(corpora, surveyed, wanted, DROPPING):
+            kind = damaged.kinds[example.record.number - 1]
+            flagged.update(example.found.keys())
             if kind:
                 n_damaged[kind] += 1
-                n_found[kind] += KINDS[kind][1] in one.found
-                right.update(one.found.keys())
+                n_found[kind] += KINDS[kind][1] in example.found
+                right.update(example.found.keys())
             else:
-                n_false += not DROPPING.isdisjoint(one.found)
+                n_false += not DROPPING.isdisjoint(example.found)
     return Figures(
         recall={kind: n_found[kind] / n_damaged[kind] for kind in KINDS},
         precision={name: right[name] / flagged[name] for name in CHECKS if flagged[name]},

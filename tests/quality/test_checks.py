@@ -114,7 +114,7 @@ def test_of_a_blank_pair_only_that_is_said():
     ],
 )
 def test_scripts_tell_sides_apart(source, target, scripts, expected):
-    facts = CorpusFacts(scripts=tuple(frozenset([one]) for one in scripts))
+    facts = CorpusFacts(scripts=tuple(frozenset([script]) for script in scripts))
     assert found_in(source, target, facts).keys() == expected
 
 
@@ -203,9 +203,9 @@ def test_a_missing_validation_corpus_is_reported(tmp_path):
 )
 def test_a_header_is_noticed(tmp_path, first):
     (doubt,) = of(tmp_path, f"{first}\n" + CLEAN * 10)
-    one, other = first.split("\t")
+    source, target = first.split("\t")
     assert doubt == (
-        f'a.tsv: its first line ("{one}", "{other}") looks like names of columns and would be '
+        f'a.tsv: its first line ("{source}", "{target}") looks like names of columns and would be '
         "trained on; remove it (tail -n +2)"
     )
 

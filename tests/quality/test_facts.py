@@ -124,7 +124,7 @@ def detector():
 
 @pytest.fixture(scope="module")
 def facts(detector):
-    pairs = [SentencePair(one.source, one.target) for _, one in generate_corpus(300, seed=2)]
+    pairs = [SentencePair(pair.source, pair.target) for _, pair in generate_corpus(300, seed=2)]
     return estimate_facts(pairs, ("", ""), PAIRS, detector)
 
 
@@ -201,13 +201,13 @@ def test_what_is_no_log_probability_is_named(tmp_path, line):
 
 
 def test_scores_must_be_of_the_same_pairs(tmp_path):
-    one, other = write(tmp_path / "a", ["-1.0"] * 2), write(tmp_path / "b", ["-1.0"] * 3)
+    first, second = write(tmp_path / "a", ["-1.0"] * 2), write(tmp_path / "b", ["-1.0"] * 3)
     with pytest.raises(DataError, match=r"different numbers of lines \(2 and 3\)"):
-        ModelScores([one, other], 0.1)
+        ModelScores([first, second], 0.1)
     with pytest.raises(DataError, match="has 2 scores of 3 pairs"):
-        ModelScores([one], 0.1).check_length(3)
+        ModelScores([first], 0.1).check_length(3)
     with pytest.raises(UsageError, match="--scores: found 3 files"):
-        ModelScores([one, one, one], 0.1)
+        ModelScores([first, first, first], 0.1)
 
 
 LOWEST_RECALL = {"joined with others": 0.8, "cut off": 0.8, "sides swapped": 0.6}

@@ -116,10 +116,10 @@ def linked(pairs):
     """The first pair that each pair is linked to, found by trying all."""
     labels = list(range(len(pairs)))
     for _ in pairs:
-        for one, (a, b) in enumerate(pairs):
+        for place, (a, b) in enumerate(pairs):
             for other, (c, d) in enumerate(pairs):
                 if a == c or b == d:
-                    labels[one] = labels[other] = min(labels[one], labels[other])
+                    labels[place] = labels[other] = min(labels[place], labels[other])
     return labels
 
 
@@ -140,10 +140,10 @@ def test_what_is_nearly_the_same_on_any_side_has_one_label():
         ["a cat", house, f"{house} now", sea, "a bird in a tree"],
         ["one", "two", sea, "four", f"{sea} now"],
     ]
-    with closing(NearDuplicates()) as one, closing(NearDuplicates()) as other:
-        for near, texts in zip((one, other), sides, strict=True):
+    with closing(NearDuplicates()) as first, closing(NearDuplicates()) as second:
+        for near, texts in zip((first, second), sides, strict=True):
             near.add_signatures(signatures_of_texts(texts))
-        labels = labels_of_similar([one, other], 5).tolist()
+        labels = labels_of_similar([first, second], 5).tolist()
     assert labels[1] == labels[2] == labels[4]
     assert len(set(labels)) == 3
 
@@ -155,7 +155,7 @@ def test_sets_have_their_sizes_share_nothing_and_follow_from_text_and_seed():
     sets = assign(keys, 200, 100, seed=1)
     assert np.bincount(sets).tolist() == [2700, 200, 100]
     for side in keys:
-        kinds = [set(side[sets == one].tolist()) for one in (TRAIN, VALID, TEST)]
+        kinds = [set(side[sets == kind].tolist()) for kind in (TRAIN, VALID, TEST)]
         assert all(a.isdisjoint(b) for a in kinds for b in kinds if a is not b)
     assert np.array_equal(sets, assign(keys, 200, 100, seed=1))
     assert not np.array_equal(sets, assign(keys, 200, 100, seed=2))
@@ -174,8 +174,8 @@ def sequences(pair):
     return {text[n : n + GRAM] for n in range(len(text) - GRAM + 1)}
 
 
-def similarity(one, other):
-    ours, theirs = sequences(one), sequences(other)
+def similarity(pair, other):
+    ours, theirs = sequences(pair), sequences(other)
     return len(ours & theirs) / len(ours | theirs)
 
 
@@ -184,8 +184,8 @@ def test_the_share_of_equal_hashes_estimates_the_similarity_of_the_sets():
     drawn = [(rng.randrange(len(PAIRS)), rng.randrange(len(PAIRS))) for _ in range(2000)]
     found = signatures(PAIRS)
     errors = np.array([
-        (found[one] == found[other]).mean() - similarity(PAIRS[one], PAIRS[other])
-        for one, other in drawn
+        (found[first] == found[second]).mean() - similarity(PAIRS[first], PAIRS[second])
+        for first, second in drawn
     ])  # fmt: skip
     assert abs(errors.mean()) < 0.01
     assert errors.std() < 1.2 * 0.5 / HASHES**0.5  # that of a coin thrown as often
@@ -195,10 +195,10 @@ def test_the_share_of_equal_hashes_estimates_the_similarity_of_the_sets():
 def test_a_signature_does_not_depend_on_the_pairs_beside(n_pairs):
     assert np.array_equal(
         signatures(PAIRS[:n_pairs]),
-        np.concatenate([signatures([one]) for one in PAIRS[:n_pairs]] or [signatures([])]),
+        np.concatenate([signatures([pair]) for pair in PAIRS[:n_pairs]] or [signatures([])]),
     )
     odd = [SentencePair("", ""), SentencePair("a", "😀"), SentencePair("\ud800", "b")]
-    alone = np.concatenate([signatures([one]) for one in odd])
+    alone = np.concatenate([signatures([pair]) for pair in odd])
     assert np.array_equal(signatures(odd), alone)
 
 

@@ -68,8 +68,8 @@ def test_adapters_add_what_the_paper_says():
     values = torch.randn(2, 5, 16)
     expected = functional.linear(values, linear.weight, linear.bias)
     for name, first in (("query", 0), ("value", 32)):
-        one = linear.low_ranks[name]
-        expected[..., first : first + 16] += 2.0 * (values @ one.lora_A.T @ one.lora_B.T)
+        low_rank = linear.low_ranks[name]
+        expected[..., first : first + 16] += 2.0 * (values @ low_rank.lora_A.T @ low_rank.lora_B.T)
     torch.testing.assert_close(linear(values), expected)
     torch.testing.assert_close(linear.part(values, slice(16, None)), expected[..., 16:])
     torch.testing.assert_close(linear.part(values, slice(16)), expected[..., :16])
@@ -92,7 +92,7 @@ def test_an_adapted_model_computes_and_learns_as_the_merged_one(kernels, by_kern
     if by_kernels:
         assert use_native_operations(model, kernels)
     model.train()
-    results = [one(SOURCE, MASK, TARGET) for one in (model, plain)]
+    results = [network(SOURCE, MASK, TARGET) for network in (model, plain)]
     near = {"rtol": 1e-4, "atol": 1e-5} if changes else {}  # more sums, which round otherwise
     torch.testing.assert_close(*results, **near)
     for result in results:
@@ -129,7 +129,7 @@ def test_merged_matrices_lie_where_they_lay_and_are_written_again():
         with adapters.entered():
             linears = [module for module in model.modules() if isinstance(module, Linear)]
             assert not any(linear.adapters for linear in linears)
-            seen.append([(one.weight.data_ptr(), one.weight._version) for one in linears])
+            seen.append([(linear.weight.data_ptr(), linear.weight._version) for linear in linears])
             expected = merged_weights(before, model.config, adapter)
             found = model.state_dict()
             assert found.keys() == expected.keys()

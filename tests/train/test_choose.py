@@ -25,7 +25,7 @@ def chosen(size, *, on_gpu=False, fine_tunes=False, **limits):
     reach = estimate(size, limits, on_gpu=on_gpu)
     found = choose(size, limits, reach, fine_tunes=fine_tunes)
     said = expectation(size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes)
-    return {one.key: one.value for one in found}, said
+    return {choice.key: choice.value for choice in found}, said
 
 
 def pairs(number):
@@ -35,7 +35,7 @@ def pairs(number):
 def test_multi30k_gets_its_best_measured_recipe():
     best = load_recipe("multi30k-en-de-muon")
     made, said = chosen(MULTI30K)
-    training = {key.partition(".")[2]: one for key, one in made.items() if "training." in key}
+    training = {key.partition(".")[2]: value for key, value in made.items() if "training." in key}
     for key in ("optimizer", "learning_rate", "tokens_per_batch", "schedule", "max_epochs"):
         assert training[key] == getattr(best.training, key), key
     assert abs(training["warmup_steps"] - best.training.warmup_steps) <= 10
@@ -69,9 +69,9 @@ def test_the_preset_follows_from_size_and_time(number, limits, preset, vocabular
 
 def test_short_runs_have_less_dropout_and_higher_rates():
     found = [chosen(MULTI30K, minutes=minutes)[0] for minutes in (2.0, 4.0, 12.0, 40.0)]
-    assert [one["model.dropout"] for one in found] == [0.0, 0.1, 0.15, 0.2]
-    assert [one["training.learning_rate"] for one in found] == [8e-3, 5e-3, 5e-3, 5e-3]
-    assert [one["training.max_minutes"] for one in found] == [2.0, 4.0, 12.0, 40.0]
+    assert [settings["model.dropout"] for settings in found] == [0.0, 0.1, 0.15, 0.2]
+    assert [settings["training.learning_rate"] for settings in found] == [8e-3, 5e-3, 5e-3, 5e-3]
+    assert [settings["training.max_minutes"] for settings in found] == [2.0, 4.0, 12.0, 40.0]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_what_was_not_measured_is_not_promised():
 @pytest.mark.parametrize("limits", [{}, {"minutes": 0.5}, {"steps": 4}, {"on_gpu": True}])
 def test_every_chosen_recipe_can_be_trained(number, limits):
     size, on_gpu = pairs(number), limits.get("on_gpu", False)
-    given = Limits(**{key: one for key, one in limits.items() if key != "on_gpu"})
+    given = Limits(**{key: value for key, value in limits.items() if key != "on_gpu"})
     reach = estimate(size, given, on_gpu=on_gpu)
     data = Choice(key="data.train", value=[{"source": 'a"\n.en', "target": "ü\u2028"}])
     text = recipe_text(["two\nlines"], [data, *choose(size, given, reach, fine_tunes=False)])

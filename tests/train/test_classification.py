@@ -33,7 +33,7 @@ def examples(n_examples):
 def make(tmp_path):
     """Makes recipes of a tiny classifier, with keys changed."""
     records = [{"text": text, "label": label} for text, label in examples(120)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "b.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in examples(30)))
 
     return recipe_maker(

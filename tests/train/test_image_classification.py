@@ -75,17 +75,17 @@ def test_heads_are_followed_on_the_first_images(make, tmp_path):
     run = tmp_path / "run"
     train(make(training={"max_steps": 4, "inspect_every": 2}), run, device="cpu")
     lines = [json.loads(line) for line in (run / "heads.jsonl").read_text().splitlines()]
-    n_heads = len({one["id"] for one in lines})
-    assert [one["step"] for one in lines] == sorted([0, 2, 4] * n_heads)
+    n_heads = len({record["id"] for record in lines})
+    assert [record["step"] for record in lines] == sorted([0, 2, 4] * n_heads)
     names = [
         json.loads(line)["source"] for line in (run / "heads-probe.jsonl").read_text().splitlines()
     ]
     (tmp_path / "first.txt").write_text("\n".join(names) + "\n")
     given = ("-i", str(tmp_path / "first.txt"), "--corpus", "--format", "jsonl", "-q")
     found = records_of("inspect-heads", run, *given)
-    for one, last in zip(found, lines[-n_heads:], strict=True):
-        assert one["n_sentences"] == last["n_sentences"] == len(names)
-        assert one["metrics"]["entropy"] == pytest.approx(last["metrics"]["entropy"], rel=1e-4)
+    for record, last in zip(found, lines[-n_heads:], strict=True):
+        assert record["n_sentences"] == last["n_sentences"] == len(names)
+        assert record["metrics"]["entropy"] == pytest.approx(last["metrics"]["entropy"], rel=1e-4)
 
 
 def test_a_resumed_run_ends_with_the_same_bytes(make, tmp_path, one_thread):

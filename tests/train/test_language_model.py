@@ -121,7 +121,7 @@ def test_validation_is_that_of_the_whole_text(make, tmp_path, text):
     scores = state.validations[-1]
     assert scores["loss"] == pytest.approx(-sum(values) / len(values), rel=1e-5)
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
-    n_bytes = len(TEXT) if text == "stream" else sum(len(one) + 1 for one in texts)
+    n_bytes = len(TEXT) if text == "stream" else sum(len(line) + 1 for line in texts)
     total = -sum(values) / math.log(2)
     assert scores["bits_per_byte"] == pytest.approx(total / n_bytes, rel=1e-5)
 

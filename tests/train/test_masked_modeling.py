@@ -63,7 +63,7 @@ def test_a_run_learns_what_belongs_together_and_fills_gaps(make, tmp_path):
     assert record.scores["accuracy"] > 55.0
     filler = GapFiller(open_model(tmp_path / "run", "fill", device="cpu"))
     lines = [f"the old {animal} [MASK]" for animal in SOUNDS]
-    assert [one.filled for one in filler.fill(lines)] == [
+    assert [text.filled for text in filler.fill(lines)] == [
         f"the old {animal} {sound}" for animal, sound in SOUNDS.items()
     ]
     assert train(recipe, tmp_path / "run", device="cpu").was_finished
@@ -108,12 +108,12 @@ def test_heads_are_followed_on_the_first_texts(make, tmp_path):
     run = tmp_path / "run"
     train(make(training={"inspect_every": 12}), run, device="cpu")
     lines = [json.loads(line) for line in (run / "heads.jsonl").read_text().splitlines()]
-    assert [(one["step"], one["id"], one["n_sentences"]) for one in lines] == [
+    assert [(record["step"], record["id"], record["n_sentences"]) for record in lines] == [
         (step, f"enc.0.{head}", 32) for step in (0, 12, 24) for head in (0, 1)
     ]
     probe = [json.loads(line) for line in (run / "heads-probe.jsonl").read_text().splitlines()]
     texts = (tmp_path / "b.txt").read_text().splitlines()[:32]
-    assert [one["target"] for one in probe] == texts
+    assert [pair["target"] for pair in probe] == texts
     counted = json.loads((run / "frequencies.json").read_text())["source"]
     assert sum(counted) == sum(len(line.split()) for line in sentences(300, 300))
     (tmp_path / "first.txt").write_text("\n".join(texts) + "\n")

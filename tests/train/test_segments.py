@@ -214,11 +214,11 @@ def test_texts_go_on_beyond_the_longest_segment(run):
     logits[:, :EOS_ID] = -math.inf
     assert logits.argmax(-1).tolist() == list(text.token_ids)
     (beam,) = generate_texts(path, [prompt], beam_size=4, max_length=30)
-    for one in (text, beam.texts[0]):
-        tokens = [BOS_ID, *ids, *one.token_ids]
+    for hypothesis in (text, beam.texts[0]):
+        tokens = [BOS_ID, *ids, *hypothesis.token_ids]
         logits = model(nothing, nothing == 0, torch.tensor([tokens]))[0, len(ids) : -1]
-        loss = functional.cross_entropy(logits, torch.tensor(one.token_ids), reduction="sum")
-        assert one.log_probability == pytest.approx(-loss.item(), rel=1e-4)
+        loss = functional.cross_entropy(logits, torch.tensor(hypothesis.token_ids), reduction="sum")
+        assert hypothesis.log_probability == pytest.approx(-loss.item(), rel=1e-4)
 
 
 def test_a_dry_run_shows_rows(segments):

@@ -361,7 +361,7 @@ def test_new_tokens_get_rows_of_the_mean_and_stay_in_the_tokenizer(make, tmp_pat
 
 def test_a_run_with_new_tokens_resumes_exactly_and_another_starts_from_it(make, tmp_path, model):
     whole, run, more = tmp_path / "whole", tmp_path / "run", tmp_path / "more"
-    recipes = [make(model, one, tokenizer__new_tokens=WORDS) for one in (whole, run)]
+    recipes = [make(model, directory, tokenizer__new_tokens=WORDS) for directory in (whole, run)]
     train(recipes[0], whole)
     crash_at(recipes[1], run, 3)
     train(recipes[1], run)

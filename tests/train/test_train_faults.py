@@ -162,7 +162,7 @@ MOMENTS = "before", "between", "after", "log", "later"
     ("moment", "bad"),
     [
         *product(MOMENTS, [(7, 11)]), ("between", (1, 2, 3)),
-        *slowly(*((one, (1, 2, 3)) for one in MOMENTS if one != "between"), ("after", (0, 1, 2))),
+        *slowly(*((key, (1, 2, 3)) for key in MOMENTS if key != "between"), ("after", (0, 1, 2))),
     ],
 )  # fmt: skip
 def test_a_run_killed_around_a_rollback_ends_as_an_uninterrupted_one(

@@ -218,8 +218,8 @@ def test_what_was_kept_goes_on_bit_for_bit():
     resumed = MovingAverage(model, 0.9)
     resumed.load(kept)
     disturb(model, 2)
-    for one in (average, resumed):
-        one.update(2)
+    for moving in (average, resumed):
+        moving.update(2)
     for name, value in average.tensors().items():
         assert torch.equal(resumed.tensors()[name], value)
     average.restart()

@@ -49,8 +49,8 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch():
     large, whole = gradients_of([collate(SOURCE, TARGET)])
     parts = [collate(SOURCE[:1], TARGET[:1]), collate(SOURCE[1:], TARGET[1:])]
     small, summed = gradients_of(parts)
-    for one, other in zip(large, small, strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
+    for expected, found in zip(large, small, strict=True):
+        assert torch.allclose(expected, found, atol=1e-6)
     assert math.isclose(whole.mean_loss, summed.mean_loss, rel_tol=1e-5)
     assert whole.n_target_tokens == summed.n_target_tokens == 14
 
@@ -60,7 +60,7 @@ def test_padding_adds_nothing_to_the_loss():
     alone = [collate([source], [target]) for source, target in zip(SOURCE, TARGET, strict=True)]
     trained = model()
     together = batch_loss(trained, batch, label_smoothing=0.1, precision="float32")
-    parts = [batch_loss(trained, one, label_smoothing=0.1, precision="float32") for one in alone]
+    parts = [batch_loss(trained, part, label_smoothing=0.1, precision="float32") for part in alone]
     assert torch.allclose(together.smoothed, sum(part.smoothed for part in parts), atol=1e-4)
 
 
@@ -69,8 +69,8 @@ def test_r_drop_without_dropout_is_the_ordinary_loss_and_counts_each_token_once(
     trained, twice, window = model(), model(), ReportInterval(0.0)
     add_gradients(trained, [batch], expected := ReportInterval(0.0), **settings)
     add_gradients(twice, [batch], window, r_drop=5.0, **settings)
-    for one, other in zip(trained.parameters(), twice.parameters(), strict=True):
-        assert torch.allclose(one.grad, other.grad, atol=1e-6)
+    for plain, doubled in zip(trained.parameters(), twice.parameters(), strict=True):
+        assert torch.allclose(plain.grad, doubled.grad, atol=1e-6)
     assert math.isclose(window.mean_loss, expected.mean_loss, rel_tol=1e-5)
     assert math.isclose(window.perplexity, expected.perplexity, rel_tol=1e-5)
     assert window.n_target_tokens == expected.n_target_tokens == 14
@@ -95,10 +95,10 @@ def test_r_drop_is_the_plain_formula_of_two_passes_with_their_own_dropout(monkey
     assert torch.allclose(found.smoothed, expected.smoothed)
     assert found.smoothed > plain_r_drop_loss(first, second, targets, 0.1, 0.0).smoothed
     got = torch.autograd.grad(found.smoothed, list(trained.parameters()), retain_graph=True)
-    for one, other in zip(
+    for ours, theirs in zip(
         got, torch.autograd.grad(expected.smoothed, list(trained.parameters())), strict=True
     ):
-        assert torch.allclose(one, other, atol=1e-5)
+        assert torch.allclose(ours, theirs, atol=1e-5)
 
 
 @pytest.mark.parametrize("largest", [0.01, 1e6, 0.0])
@@ -247,8 +247,8 @@ def test_sums_go_through_json_unchanged():
     assert isinstance(restored.n_target_tokens, int)
     more = Loss(torch.tensor(0.7), torch.tensor(8.0))
     batch = collate([[4]], [[7]])
-    for one in (sums, restored):
-        one.add_batch(batch, more)
+    for interval in (sums, restored):
+        interval.add_batch(batch, more)
     assert restored.mean_loss == sums.mean_loss
 
 
@@ -266,8 +266,8 @@ def assert_same_loss_and_gradients(fast, plain, inputs, atol):
     )
     got = torch.autograd.grad(fast.smoothed / 7, inputs)
     expected = torch.autograd.grad(plain.smoothed / 7, inputs)
-    for one, other in zip(got, expected, strict=True):
-        assert torch.allclose(one, other, atol=atol)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert torch.allclose(ours, theirs, atol=atol)
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
@@ -386,8 +386,8 @@ def test_two_passes_that_agree_have_the_ordinary_loss():
     assert torch.allclose(twice.smoothed, once.smoothed, rtol=1e-12)
     got = torch.autograd.grad(twice.smoothed, [hidden, matrix])
     expected = torch.autograd.grad(once.smoothed, [hidden, matrix])
-    for one, other in zip(got, expected, strict=True):
-        assert torch.allclose(one, other, atol=1e-12)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-12)
 
 
 def test_r_drop_under_autocast_is_near_float32():

@@ -79,8 +79,8 @@ def test_compiled_layers_have_the_same_gradients_for_all_shapes():
         compile_layers(faster)
         for shape in ((8, 12, 10), (5, 20, 17), (3, 30, 33)):
             pairs = zip(gradients(faster, *shape), gradients(model, *shape), strict=True)
-            for one, other in pairs:
-                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+            for ours, theirs in pairs:
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
         once = torch._dynamo.utils.counters["stats"]["unique_graphs"]
         gradients(faster, 7, 9, 14)
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == once

@@ -51,8 +51,8 @@ def test_a_split_batch_has_the_gradient_of_the_whole(monkeypatch, most_rows):
     n_parts = GradientsInMemory().add(split, BATCHES, window, **SETTINGS)
     assert n_parts == len(tries[-1]) > 2
     assert max(tries[-1]) <= most_rows
-    for one, other in zip(whole.parameters(), split.parameters(), strict=True):
-        assert torch.allclose(one.grad, other.grad, rtol=0.0, atol=1e-6)
+    for ours, theirs in zip(whole.parameters(), split.parameters(), strict=True):
+        assert torch.allclose(ours.grad, theirs.grad, rtol=0.0, atol=1e-6)
     assert window.n_target_tokens == expected.n_target_tokens
     assert window.mean_loss == pytest.approx(expected.mean_loss, rel=1e-6)
 

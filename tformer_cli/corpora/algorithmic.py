@@ -81,7 +81,7 @@ def _drawn_brackets(rng: Choices) -> Sequence[str]:
         closed = ")" if opened == "(" else "]"
         start = rng.pick(range(len(string) + 1))
         # A pair around what is balanced from there on keeps the string balanced
-        ends = [end for end in range(start, len(string) + 1) if not _unmatched(string[start:end])]
+        ends = [end for end in range(start, len(string) + 1) if not _find_open(string[start:end])]
         end = rng.pick(ends)
         string = [*string[:start], opened, *string[start:end], closed, *string[end:]]
     if rng.chance(_DAMAGED_SHARE):  # the same symbol may be drawn: some stay balanced
@@ -89,7 +89,7 @@ def _drawn_brackets(rng: Choices) -> Sequence[str]:
     return string
 
 
-def _unmatched(string: Sequence[str]) -> list[int]:
+def _find_open(string: Sequence[str]) -> list[int]:
     """The first closing bracket without its partner, or else all that are not closed."""
     opened: list[int] = []
     for place, symbol in enumerate(string):
@@ -102,7 +102,7 @@ def _unmatched(string: Sequence[str]) -> list[int]:
     return opened
 
 
-def _picked(string: Sequence[str], places: Sequence[int]) -> tuple[list[str], Sequence[int]]:
+def _pick(string: Sequence[str], places: Sequence[int]) -> tuple[list[str], Sequence[int]]:
     return [string[place] for place in places], places
 
 
@@ -112,21 +112,19 @@ def _parity(string: Sequence[str]) -> tuple[list[str], list[int]]:
 
 
 def _balance(string: Sequence[str]) -> tuple[list[str], list[int]]:
-    places = _unmatched(string)
+    places = _find_open(string)
     return ["unbalanced" if places else "balanced"], places
 
 
 TASKS: Mapping[str, Task] = MappingProxyType(
     {
-        "copy": Task(
-            draw=_strings_of("abcdefgh", 1, 12), answer=lambda s: _picked(s, range(len(s)))
-        ),
+        "copy": Task(draw=_strings_of("abcdefgh", 1, 12), answer=lambda s: _pick(s, range(len(s)))),
         "reverse": Task(
-            draw=_strings_of("abcdefgh", 1, 10), answer=lambda s: _picked(s, range(len(s))[::-1])
+            draw=_strings_of("abcdefgh", 1, 10), answer=lambda s: _pick(s, range(len(s))[::-1])
         ),
         "sort": Task(
             draw=_strings_of("0123456789", 1, 10),
-            answer=lambda s: _picked(s, sorted(range(len(s)), key=s.__getitem__)),
+            answer=lambda s: _pick(s, sorted(range(len(s)), key=s.__getitem__)),
         ),
         "parity": Task(draw=_strings_of("0123456789", 2, 5), answer=_parity, has_labels=True),
         "brackets": Task(draw=_drawn_brackets, answer=_balance, has_labels=True),

@@ -47,7 +47,7 @@ from tformer_cli.wording import did_you_mean, is_blank, suggestions
 
 PATIENCE = 20_000
 """Draws in all after which the pairs count as exhausted, as in `generate`."""
-FREQUENCY = {one.english[0]: one for one in lexicon.FREQUENCY.items}
+FREQUENCY = {adverb.english[0]: adverb for adverb in lexicon.FREQUENCY.items}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +73,12 @@ class MinimalPair:
 
 def minimal_pairs(name: str, n_pairs: int, seed: int = 1) -> list[MinimalPair]:
     """Draws distinct pairs of a kind, the same for the same seed."""
-    found = dict[frozenset[str], MinimalPair]()
+    pairs = dict[frozenset[str], MinimalPair]()
     for pair in _stream(PAIRS[name], Choices(seed)):
-        found.setdefault(frozenset((pair.sentence, pair.other)), pair)
-        if len(found) == n_pairs:
-            return list(found.values())
-    raise DataError(f"--draw: there are only {len(found):,} such pairs; ask for fewer")
+        pairs.setdefault(frozenset((pair.sentence, pair.other)), pair)
+        if len(pairs) == n_pairs:
+            return list(pairs.values())
+    raise DataError(f"--draw: there are only {len(pairs):,} such pairs; ask for fewer")
 
 
 def _stream(kind: "PairKind", rng: Choices) -> Iterator[MinimalPair]:
@@ -91,31 +91,31 @@ def _stream(kind: "PairKind", rng: Choices) -> Iterator[MinimalPair]:
             yield pair.turned() if rng.chance(0.5) else pair
 
 
-def _translated(first: Phrase, second: Phrase) -> MinimalPair | None:
+def _make_pair(first: Phrase, second: Phrase) -> MinimalPair | None:
     """Makes a pair of two sentences; None if they differ in more than a word."""
-    one, two = (finish(phrase.english, phrase.french, ".") for phrase in (first, second))
-    if len(one.source_words) != len(two.source_words):
+    sentence, other = (finish(phrase.english, phrase.french, ".") for phrase in (first, second))
+    if len(sentence.source_words) != len(other.source_words):
         return None
-    causes = _differing(one.source_words, two.source_words)
-    target, foil = _differing(one.target_words, two.target_words)[0]
+    causes = _find_changes(sentence.source_words, other.source_words)
+    target, foil = _find_changes(sentence.target_words, other.target_words)[0]
     # A model may write l' and n' as one piece with what follows, and a word that comes twice would
     # be found at the wrong place
     is_clear = "'" not in target + foil
-    is_clear &= one.target_words.count(target) == two.target_words.count(foil) == 1
+    is_clear &= sentence.target_words.count(target) == other.target_words.count(foil) == 1
     if len(causes) != 1 or not is_clear:
         return None
     return MinimalPair(
-        sentence=one.source, other=two.source, target=target, foil=foil, cause=causes[0]
+        sentence=sentence.source, other=other.source, target=target, foil=foil, cause=causes[0]
     )
 
 
-def _differing(first: tuple[str, ...], second: tuple[str, ...]) -> list[tuple[str, str]]:
+def _find_changes(first: tuple[str, ...], second: tuple[str, ...]) -> list[tuple[str, str]]:
     return [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
 
 
 def _famous_pronoun() -> MinimalPair | None:
     tired, wide = (winograd(Draft(Choices(1)), adjective) for adjective in ("tired", "wide"))
-    return _translated(tired, wide)
+    return _make_pair(tired, wide)
 
 
 def _pronoun(rng: Choices) -> MinimalPair | None:
@@ -124,22 +124,22 @@ def _pronoun(rng: Choices) -> MinimalPair | None:
     if verb.english in AVERSE or "animal" not in verb.subjects:
         return None
     tags = "animal", FAMILY_OBJECTS.get(verb.english, verb.objects)
-    nouns = [draw_noun(draft, one, lexicon.STEEP) for one in tags]
+    nouns = [draw_noun(draft, tag, lexicon.STEEP) for tag in tags]
     subject, obj = (_alone(draft, noun, "the") for noun in nouns)
     if subject.feminine == obj.feminine or obj.human:
         return None
-    made = []
+    sentences = []
     for referent, noun, other in zip((subject, obj), nouns, nouns[::-1], strict=True):
         # What both can be would leave open which of them it is
-        unclear = {one.english for one in lexicon.specific(other)} | lexicon.ABSOLUTE
+        unclear = {word.english for word in lexicon.specific(other)} | lexicon.ABSOLUTE
         pool = lexicon.reasons(noun, "-")
-        options = [one for one in pool.items if one.english not in unclear] if pool else []
+        options = [word for word in pool.items if word.english not in unclear] if pool else []
         if not options:
             return None
         main = clause(draft, subject, verb, "past", obj=obj, negated=True).statement()
         reason = reason_clause(draft, referent, rng.pick(options), "past", ("too", "trop"))
-        made.append(concatenate(main, because(draft), reason))
-    return _translated(*made)
+        sentences.append(concatenate(main, because(draft), reason))
+    return _make_pair(*sentences)
 
 
 def _alone(draft: Draft, noun: Noun, determiner: str, *, plural: bool = False) -> Phrase:
@@ -154,8 +154,8 @@ def _agreement(rng: Choices) -> MinimalPair | None:
     if nouns[0].feminine == nouns[1].feminine or not all(noun.countable for noun in nouns):
         return None
     objects = [_alone(draft, noun, "a") for noun in nouns]
-    return _translated(
-        *(clause(draft, subject, verb, "past", obj=one).statement() for one in objects)
+    return _make_pair(
+        *(clause(draft, subject, verb, "past", obj=phrase).statement() for phrase in objects)
     )
 
 
@@ -166,8 +166,8 @@ def _number(rng: Choices) -> MinimalPair | None:
     if not noun.countable or noun.english == noun.english_plural:
         return None
     objects = [_alone(draft, noun, "the", plural=many) for many in (False, True)]
-    return _translated(
-        *(clause(draft, subject, verb, "past", obj=one).statement() for one in objects)
+    return _make_pair(
+        *(clause(draft, subject, verb, "past", obj=phrase).statement() for phrase in objects)
     )
 
 
@@ -175,11 +175,11 @@ def _negation(rng: Choices) -> MinimalPair | None:
     """Draws *The girl never (often) finds the key*."""
     draft, verb = Draft(rng), rng.draw(lexicon.TRANSITIVE)
     subject, obj = someone(draft, verb.subjects), draw_object(draft, verb)
-    made = [
+    sentences = [
         clause(draft, subject, verb, "present", obj=obj, adverb=FREQUENCY[adverb]).statement()
         for adverb in ("never", "often")
     ]
-    return _translated(*made)
+    return _make_pair(*sentences)
 
 
 def _rating(ratings: tuple[Rating, Rating]) -> MinimalPair:

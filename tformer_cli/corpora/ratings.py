@@ -92,7 +92,7 @@ def generate_ratings(n_train: int, seed: int = 1) -> Iterator[tuple[Split, Ratin
     wanted["test"] -= 1
     n_failed = 0
     while any(wanted.values()):
-        parts = _drawn(rng)
+        parts = _draw_parts(rng)
         split, rating = split_of(*parts[3:]), make_rating(*parts)
         n_failed += 1
         if n_failed > _PATIENCE:  # as in `algorithmic`
@@ -159,11 +159,11 @@ def negation(
     return negated, Rating(text=text, stars=stars, gold=negated.gold)
 
 
-def _drawn(rng: Choices) -> tuple[str, str, str, str, str, str]:
+def _draw_parts(rng: Choices) -> tuple[str, str, str, str, str, str]:
     opening, subject, verb = rng.pick(_OPENINGS), rng.pick(_SUBJECTS), rng.pick(_VERBS)
     negation = rng.pick(_NEGATIONS)
     # *too* has a value under a negation only
-    degrees = [one for one in _DEGREES if negation or one != "too"]
+    degrees = [degree for degree in _DEGREES if negation or degree != "too"]
     return opening, subject, verb, negation, rng.pick(degrees), rng.pick(list(_ADJECTIVES))
 
 

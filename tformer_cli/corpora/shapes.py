@@ -84,23 +84,23 @@ def _distance(
 ) -> NDArray[np.float64]:
     """How far each pixel is outside a shape around 0; negative inside."""
     far = np.hypot(across, down)
-    found: NDArray[np.float64]
+    distance: NDArray[np.float64]
     if kind == "circle":
-        found = far - 0.9 * radius
+        distance = far - 0.9 * radius
     elif kind == "ring":
-        found = np.abs(far - 0.75 * radius) - 0.25 * radius
+        distance = np.abs(far - 0.75 * radius) - 0.25 * radius
     elif kind == "square":
-        found = np.maximum(np.abs(across), np.abs(down)) - 0.8 * radius
+        distance = np.maximum(np.abs(across), np.abs(down)) - 0.8 * radius
     elif kind == "triangle":  # its sides are half a radius from its center
         slope = np.sqrt(0.75) * np.abs(across) - 0.5 * down
-        found = np.maximum(slope, down) - 0.5 * radius
+        distance = np.maximum(slope, down) - 0.5 * radius
     else:
         arms = [
-            np.maximum(np.abs(one) - radius, np.abs(other) - 0.3 * radius)
-            for one, other in ((across, down), (down, across))
+            np.maximum(np.abs(axis) - radius, np.abs(other) - 0.3 * radius)
+            for axis, other in ((across, down), (down, across))
         ]
-        found = np.minimum(*arms)
-    return found
+        distance = np.minimum(*arms)
+    return distance
 
 
 def generate_shapes(n_train: int, seed: int, split: str) -> Iterator[tuple[str, str]]:
@@ -130,21 +130,21 @@ def write_shapes(
     make_directory(directory)
     n_done = 0
     for split, size in sizes.items():
-        made = []
+        shapes = []
         for number in range(size):
-            made.append(shape_image(split, seed, number))
+            shapes.append(shape_image(split, seed, number))
             n_done += 1
             if progress is not None and n_done % 1000 == 0:
                 progress(n_done)
-        _write_idx(directory / f"{split}.images.idx", np.stack([one.pixels for one in made]))
-        gold = np.stack([one.gold for one in made]).astype(np.uint8)
+        _write_idx(directory / f"{split}.images.idx", np.stack([shape.pixels for shape in shapes]))
+        gold = np.stack([shape.gold for shape in shapes]).astype(np.uint8)
         _write_idx(directory / f"{split}.gold.idx", gold)
-        write_text(directory / f"{split}.label", "".join(f"{one.kind}\n" for one in made))
-    for number, one in enumerate(made[:N_PICTURES]):  # of the test, the last
-        folder = directory / "pictures" / one.kind
+        write_text(directory / f"{split}.label", "".join(f"{shape.kind}\n" for shape in shapes))
+    for number, shape in enumerate(shapes[:N_PICTURES]):  # of the test, the last
+        folder = directory / "pictures" / shape.kind
         make_directory(folder)
         with written_aside(folder / f"{number:03}.png") as aside:
-            aside.write_bytes(png_of(one.pixels[..., None]))
+            aside.write_bytes(png_of(shape.pixels[..., None]))
     if progress is not None:
         progress(n_done)
     return {str(split): n for split, n in sizes.items()}

@@ -114,8 +114,8 @@ def _training_inputs(setup: Setup, recipe: Recipe) -> dict[str, str]:
     values = recipe.to_mapping()
     corpora = [
         {**values["data"][key][number], "content": setup.content(corpus)}
-        for key, given in (("train", recipe.data.train), ("valid", recipe.data.valid))
-        for number, corpus in enumerate(given)
+        for key, listed in (("train", recipe.data.train), ("valid", recipe.data.valid))
+        for number, corpus in enumerate(listed)
     ]
     for corpus in corpora:
         # a corpus that was moved is the same corpus: its content is hashed instead

@@ -125,14 +125,14 @@ def check_test_sets(setup: Setup) -> None:
 
 
 def read_test_sets(setup: Setup) -> dict[str, list[SentencePair]]:
-    found = {
+    test_sets = {
         name: list(read_corpus(corpus, setup.recipe.data.directory))
         for name, corpus in _named_test_sets(setup.test_sets).items()
     }
-    for name, pairs in found.items():
+    for name, pairs in test_sets.items():
         if all(is_blank(pair.source) for pair in pairs):
             raise DataError(f"distillation.test: {name} has no sentence; name another corpus")
-    return found
+    return test_sets
 
 
 def report_stage(setup: Setup, needs: Sequence[str]) -> Stage:
@@ -181,14 +181,14 @@ def _contestants(setup: Setup) -> Iterator[_Contestant]:
 
 
 def _inputs(setup: Setup) -> Mapping[str, str]:
-    found = {
-        one.name: hash_of([_choices(one.options), *map(model_hash, one.models)])
-        for one in _contestants(setup)
+    systems = {
+        entry.name: hash_of([_choices(entry.options), *map(model_hash, entry.models)])
+        for entry in _contestants(setup)
     }
     test_sets = [setup.content(corpus) for corpus in setup.test_sets]
     test_sets += [hash_file(setup.file(file)) for file in setup.config.test_translations]
     return {
-        **found,
+        **systems,
         "decoding": hash_of(asdict(setup.recipe.decoding)),
         "test": hash_of(test_sets),
         "significance": setup.config.significance,
@@ -204,12 +204,12 @@ def _choices(options: TranslatorOptions) -> list[str | None]:
 
 
 def _write_report(setup: Setup) -> None:
-    contestants, pairs = list(_contestants(setup)), read_test_sets(setup)
-    made = _given_translations(setup, pairs)
-    lines = [pair.source for found in pairs.values() for pair in found]
+    entries, pairs = list(_contestants(setup)), read_test_sets(setup)
+    teacher_texts = _given_translations(setup, pairs)
+    lines = [pair.source for corpus in pairs.values() for pair in corpus]
     # a blank line takes no time, and would count as a line a second
     kept = [line for line in lines if not is_blank(line)]
-    systems = [System(model=str(one.models[0]), options=one.options) for one in contestants]
+    systems = [System(model=str(entry.models[0]), options=entry.options) for entry in entries]
     total = ROUNDS * len(systems) * len(kept)
     with setup.display.lines("measuring", total) as progress:
         runs = measure_in_turns(
@@ -217,11 +217,11 @@ def _write_report(setup: Setup) -> None:
         )
     # the translations that were timed are scored: nothing is translated twice
     texts = {
-        one.name: _with_blanks(lines, own[0]["texts"])
-        for one, own in zip(contestants, runs, strict=True)
+        entry.name: _with_blanks(lines, own[0]["texts"])
+        for entry, own in zip(entries, runs, strict=True)
     }
-    if made:
-        texts = {"teacher": made, **texts}
+    if teacher_texts:
+        texts = {"teacher": teacher_texts, **texts}
     settings = TestSettings(name=setup.config.significance)
     setup.display.say(f"testing {len(texts) - 1} of {len(texts)} systems")
     report = DistillationReport(
@@ -229,13 +229,13 @@ def _write_report(setup: Setup) -> None:
         rounds=ROUNDS,
         n_lines=len(kept),
         systems=tuple(
-            _system_report(one, own, runs[0]) for one, own in zip(contestants, runs, strict=True)
+            _system_report(entry, own, runs[0]) for entry, own in zip(entries, runs, strict=True)
         ),
-        selected=tuple(_selected(setup.directory / CORPORA / COUNTS)),
+        selected=tuple(_read_counts(setup.directory / CORPORA / COUNTS)),
         test=settings.name,
         samples=settings.n_samples,
         seed=settings.seed,
-        test_sets=tuple(_compared(pairs, texts, settings)),
+        test_sets=tuple(_compare(pairs, texts, settings)),
     )
     # the page and the record belong together: both or none are there
     with directory_aside(setup.directory / REPORT) as aside:
@@ -245,20 +245,20 @@ def _write_report(setup: Setup) -> None:
         (aside / Path(HTML_FILE).name).write_text(page, encoding="utf-8", newline="\n")
 
 
-def _compared(
+def _compare(
     pairs: Mapping[str, Sequence[SentencePair]],
     texts: Mapping[str, Sequence[str]],
     settings: TestSettings,
 ) -> Iterator[Comparison]:
     """Compares the systems' translations, which stand one test set behind the other."""
     start = 0
-    for name, found in pairs.items():
-        end = start + len(found)
+    for name, corpus in pairs.items():
+        end = start + len(corpus)
         test_set = TestSet(
             name=name,
-            references=(tuple(pair.target for pair in found),),
+            references=(tuple(pair.target for pair in corpus),),
             systems={system: tuple(own[start:end]) for system, own in texts.items()},
-            source=tuple(pair.source for pair in found),
+            source=tuple(pair.source for pair in corpus),
         )
         # each test set by itself: a mean over domains would hide what a student loses in one
         yield compare_systems(
@@ -273,27 +273,27 @@ def _compared(
 
 def _named_test_sets(corpora: Sequence[CorpusConfig]) -> dict[str, CorpusConfig]:
     """Names test sets by their files, with a number where that is not enough."""
-    found: dict[str, CorpusConfig] = {}
+    test_sets: dict[str, CorpusConfig] = {}
     for corpus in corpora:
         file = corpus.source or corpus.tsv or corpus.jsonl
         name = plain_name(file).rpartition(".")[0] if file else corpus_name(corpus)
         name = name or corpus_name(corpus)
         # files of the same name in other directories
-        known = [name, *(f"{name} {number}" for number in range(2, len(corpora) + 1))]
-        found[next(one for one in known if one not in found)] = corpus
-    return found
+        labels = [name, *(f"{name} {number}" for number in range(2, len(corpora) + 1))]
+        test_sets[next(label for label in labels if label not in test_sets)] = corpus
+    return test_sets
 
 
 def _given_translations(setup: Setup, pairs: Mapping[str, Sequence[SentencePair]]) -> list[str]:
     """Reads a teacher's translations of all test sets; empty if none were made elsewhere."""
-    read: list[str] = []
+    translations: list[str] = []
     files = setup.config.test_translations
-    for file, (name, found) in zip(files, pairs.items() if files else (), strict=True):
+    for file, (name, corpus) in zip(files, pairs.items() if files else (), strict=True):
         path = setup.file(file)
-        made = [texts[0] for _, texts in read_translations(path)]
-        check_counts([(str(path), len(made)), (name, len(found))])
-        read += made
-    return read
+        lines = [texts[0] for _, texts in read_translations(path)]
+        check_counts([(str(path), len(lines)), (name, len(corpus))])
+        translations += lines
+    return translations
 
 
 def _with_blanks(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
@@ -303,27 +303,29 @@ def _with_blanks(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
 
 
 def _system_report(
-    one: _Contestant, runs: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
+    entry: _Contestant,
+    runs: Sequence[Mapping[str, Any]],
+    baseline: Sequence[Mapping[str, Any]],
 ) -> SystemReport:
     # an ensemble costs what its members cost
-    configs = [read_config(model) for model in one.models]
-    files = [model / WEIGHTS for model in one.models]
-    others = [model / name for model in one.models for name in (CONFIG, TOKENIZER, SHORTLIST)]
+    configs = [read_config(model) for model in entry.models]
+    files = [model / WEIGHTS for model in entry.models]
+    others = [model / name for model in entry.models for name in (CONFIG, TOKENIZER, SHORTLIST)]
     weight_bytes = sum(file.stat().st_size for file in files)
     return SystemReport(
-        name=one.name,
-        models=one.named,
+        name=entry.name,
+        models=entry.named,
         n_parameters=sum(parameter_count(c.model, c.vocab_size) for c in configs),
         weight_bytes=weight_bytes,
         total_bytes=weight_bytes + sum(f.stat().st_size for f in others if f.is_file()),
         weight_type=configs[0].weight_type,
         beam_size=configs[0].decoding.beam_size,
-        has_shortlist=(one.models[0] / SHORTLIST).is_file(),
+        has_shortlist=(entry.models[0] / SHORTLIST).is_file(),
         kernels=runs[0]["kernels"],
         lines_per_second=statistics.median(run["lines"] / run["seconds"] for run in runs),
         speed_ratio=_ratio("seconds", runs, baseline),
         processor_ratio=_ratio("processor_seconds", runs, baseline),
-        latency_p50=percentile(sorted(one for run in runs for one in run["latencies"]), 50),
+        latency_p50=percentile(sorted(latency for run in runs for latency in run["latencies"]), 50),
         peak_memory=max(run["peak_memory"] for run in runs),
     )
 
@@ -338,10 +340,10 @@ def _ratio(
     )
 
 
-def _selected(path: Path) -> Iterator[Selected]:
+def _read_counts(path: Path) -> Iterator[Selected]:
     counts = json.loads(read_regular(path, MIB))
-    for name, one in counts.items():
-        yield Selected(corpus=name, pairs=one["pairs"], ranks=tuple(one.get("ranks", ())))
+    for name, count in counts.items():
+        yield Selected(corpus=name, pairs=count["pairs"], ranks=tuple(count.get("ranks", ())))
 
 
 Column = tuple[str, Callable[[Any], str]]
@@ -349,26 +351,26 @@ Column = tuple[str, Callable[[Any], str]]
 
 def _table(title: str, columns: Sequence[Column], rows: Sequence[object], note: str = "") -> Table:
     head = tuple(name for name, _ in columns)
-    cells = tuple(tuple(write(one) for _, write in columns) for one in rows)
+    cells = tuple(tuple(write(row) for _, write in columns) for row in rows)
     return Table(title=title, head=head, rows=cells, note=note)
 
 
 SIZES: Sequence[Column] = (
-    ("System", lambda one: one.name),
-    ("Directory", lambda one: ", ".join(one.models)),
-    ("Parameters", lambda one: f"{one.n_parameters:,}"),
-    ("Type", lambda one: one.weight_type),
-    ("Weights MB", lambda one: f"{one.weight_bytes / _MB:.2f}"),
-    ("All files MB", lambda one: f"{one.total_bytes / _MB:.2f}"),
+    ("System", lambda system: system.name),
+    ("Directory", lambda system: ", ".join(system.models)),
+    ("Parameters", lambda system: f"{system.n_parameters:,}"),
+    ("Type", lambda system: system.weight_type),
+    ("Weights MB", lambda system: f"{system.weight_bytes / _MB:.2f}"),
+    ("All files MB", lambda system: f"{system.total_bytes / _MB:.2f}"),
 )
 SPEEDS: Sequence[Column] = (
-    ("System", lambda one: one.name),
-    ("Beam", lambda one: f"{one.beam_size}{', shortlist' if one.has_shortlist else ''}"),
-    ("Lines/s", lambda one: f"{one.lines_per_second:,.1f}"),
-    ("Speed", lambda one: f"{one.speed_ratio:.2f}×"),
-    ("Processor", lambda one: f"{one.processor_ratio:.2f}×"),
-    ("A line ms", lambda one: f"{1000 * one.latency_p50:.1f}"),
-    ("Memory MB", lambda one: f"{one.peak_memory / _MB:,.0f}"),
+    ("System", lambda system: system.name),
+    ("Beam", lambda system: f"{system.beam_size}{', shortlist' if system.has_shortlist else ''}"),
+    ("Lines/s", lambda system: f"{system.lines_per_second:,.1f}"),
+    ("Speed", lambda system: f"{system.speed_ratio:.2f}×"),
+    ("Processor", lambda system: f"{system.processor_ratio:.2f}×"),
+    ("A line ms", lambda system: f"{1000 * system.latency_p50:.1f}"),
+    ("Memory MB", lambda system: f"{system.peak_memory / _MB:,.0f}"),
 )
 
 
@@ -384,16 +386,16 @@ def report_document(report: DistillationReport) -> Document:
         _table("Size", SIZES, report.systems),
         _table("Speed", SPEEDS, report.systems, note),
     ]
-    if chosen := [one for one in report.selected if one.ranks]:
-        n_ranks = max(len(one.ranks) for one in chosen)
+    if chosen := [selection for selection in report.selected if selection.ranks]:
+        n_ranks = max(len(selection.ranks) for selection in chosen)
         ranks = [(f"Rank {rank + 1}", partial(_share_of_rank, rank)) for rank in range(n_ranks)]
-        columns = [("Corpus", lambda one: one.corpus), ("Pairs", lambda one: f"{one.pairs:,}")]
+        columns = [("Corpus", lambda row: row.corpus), ("Pairs", lambda row: f"{row.pairs:,}")]
         tables.append(_table("Chosen of the teacher's translations", [*columns, *ranks], chosen))
     # the header says what the columns of the comparisons mean, nothing of sizes
     systems = Section(title="Systems", tables=tuple(tables), legend=LEGEND)
     return Document(title=TITLE, sections=[systems, *sections_of(report.test_sets)])
 
 
-def _share_of_rank(rank: int, one: Selected) -> str:
-    count = one.ranks[rank] if rank < len(one.ranks) else 0
-    return f"{count / max(one.pairs, 1):.1%}"
+def _share_of_rank(rank: int, selection: Selected) -> str:
+    count = selection.ranks[rank] if rank < len(selection.ranks) else 0
+    return f"{count / max(selection.pairs, 1):.1%}"

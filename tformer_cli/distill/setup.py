@@ -95,13 +95,13 @@ class Setup:
 
     @cached_property
     def teachers(self) -> tuple[Path, ...]:
-        return tuple(map(self._resolved, self.config.teachers))
+        return tuple(map(self._resolve, self.config.teachers))
 
     @cached_property
     def reverse_models(self) -> tuple[Path, ...]:
-        return (self._resolved(self.config.reverse_model),) if self.config.reverse_model else ()
+        return (self._resolve(self.config.reverse_model),) if self.config.reverse_model else ()
 
-    def _resolved(self, model: str) -> Path:
+    def _resolve(self, model: str) -> Path:
         # an import stores the weights as the teacher computes
         is_float = self.config.teacher_precision == "float32"
         return resolve_model(model, self.display.say, "float32" if is_float else None)
@@ -117,16 +117,16 @@ class Setup:
 
     def options(self, models: Sequence[Path], *, is_reverse: bool = False) -> TranslatorOptions:
         codes = self.config.teacher_source_language, self.config.teacher_target_language
-        options = self._opening(models[0], *(reversed(codes) if is_reverse else codes))
+        options = self._make_options(models[0], *(reversed(codes) if is_reverse else codes))
         options["precision"] = self.config.teacher_precision
         options["ensemble"] = tuple(models[1:])
         return options
 
     def student_options(self, student: Path) -> TranslatorOptions:
         data = self.recipe.data
-        return self._opening(student, data.source_language, data.target_language)
+        return self._make_options(student, data.source_language, data.target_language)
 
-    def _opening(self, model: Path, source: str, target: str) -> TranslatorOptions:
+    def _make_options(self, model: Path, source: str, target: str) -> TranslatorOptions:
         """Options of opening a model; the languages are only of those with tokens for them."""
         options = TranslatorOptions(
             device=self.device, threads=self.threads, before_torch=self.before_torch
@@ -221,11 +221,14 @@ def _check_places(setup: Setup) -> None:
     models = [*config.teachers, *([config.reverse_model] if config.reverse_model else [])]
     inputs = [
         *named_inputs(replace(setup.recipe, data=data)),
-        *(NamedPath(name="distillation", path=setup.file(one)) for one in _texts_of(config)),
-        *(NamedPath(name="distillation.teachers", path=Path(one), is_model=True) for one in models),
+        *(NamedPath(name="distillation", path=setup.file(file)) for file in _texts_of(config)),
+        *(
+            NamedPath(name="distillation.teachers", path=Path(model), is_model=True)
+            for model in models
+        ),
     ]
     outputs = [
-        Output(name="--output", path=directory / one, writes=Writes.DIRECTORY) for one in PLACES
+        Output(name="--output", path=directory / place, writes=Writes.DIRECTORY) for place in PLACES
     ]
     check_outputs([Output(name="--output", path=directory, writes=Writes.FILES)], inputs)
     check_outputs(outputs, inputs)
@@ -233,7 +236,7 @@ def _check_places(setup: Setup) -> None:
         raise UsageError(f"--output: {directory} is a file; name a directory")
     if directory.is_dir() and not (directory / MANIFEST).exists():
         # a run that was killed before its first record leaves only its lock
-        others = [one.name for one in directory.iterdir() if one.name != ".lock"]
+        others = [path.name for path in directory.iterdir() if path.name != ".lock"]
         if others:
             raise UsageError(
                 f"--output: {directory} holds other files ({min(others)}); name a new directory"

@@ -97,12 +97,12 @@ class Manifest:
         if not path.exists():
             return Manifest(directory)
         try:
-            found = structure(_File, json.loads(read_regular(path, MIB)))
+            file = structure(_File, json.loads(read_regular(path, MIB)))
         except (OSError, ValueError, RecursionError):
             raise ArtifactError(
                 f"{path}: is damaged; start over with --fresh, or in another directory"
             ) from None
-        return Manifest(directory, found.stages, found.earlier)
+        return Manifest(directory, file.stages, file.earlier)
 
     def write(self) -> None:
         file = _File(schema="tformer.distill/1", stages=self.stages, earlier=self.earlier)
@@ -209,13 +209,13 @@ class Manifest:
 
 
 def states(manifest: Manifest, stages: Sequence[Stage]) -> list[tuple[Stage, State]]:
-    found: dict[str, tuple[Stage, State]] = {}
+    by_name: dict[str, tuple[Stage, State]] = {}
     for stage in stages:
         # hashing what a stage before will replace would tell nothing
-        is_ready = all(found[name][1] is State.unchanged for name in stage.needs)
+        is_ready = all(by_name[name][1] is State.unchanged for name in stage.needs)
         state = manifest.state(stage, stage.inputs()) if is_ready else State.later
-        found[stage.name] = stage, state
-    return list(found.values())
+        by_name[stage.name] = stage, state
+    return list(by_name.values())
 
 
 def _free_name(directory: Path, name: str) -> Path:

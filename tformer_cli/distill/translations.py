@@ -58,10 +58,10 @@ class Text:
 
 def texts_of(setup: Setup) -> list[Text]:
     config, data = setup.config, setup.recipe.data
-    found = []
+    texts = []
     # with a weight of 0 hours of translating would teach the student nothing
     if config.teachers and config.distilled_weight:
-        found = [
+        texts = [
             Text(
                 name=f"train-{number}",
                 lines=partial(_sources, corpus, data.directory),
@@ -74,7 +74,7 @@ def texts_of(setup: Setup) -> list[Text]:
         ("monolingual", config.monolingual, config.monolingual_weight),
         ("back_translation", config.back_translation, config.back_translation_weight),
     ):
-        found += [
+        texts += [
             Text(
                 name=f"{key}-{number}",
                 lines=partial(read_lines, setup.file(file)),
@@ -84,7 +84,7 @@ def texts_of(setup: Setup) -> list[Text]:
             for number, file in enumerate(files)
             if weight
         ]
-    return found
+    return texts
 
 
 def _sources(corpus: CorpusConfig, directory: str) -> Iterator[str]:
@@ -181,20 +181,20 @@ def read_translations(path: Path) -> Iterator[tuple[str | None, list[str]]]:
         try:
             record = json.loads(line)
             # without --n-best a line has one translation and no list
-            listed = record.get("hypotheses") or [record]
-            found = [_text(one["translation"]) for one in listed]
+            hypotheses = record.get("hypotheses") or [record]
+            texts = [_text(hypothesis["translation"]) for hypothesis in hypotheses]
             source = record.get("source")
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
             raise DataError(
                 f'{path}, line {number}: has no "translation" or "hypotheses"; write what '
                 "`tformer translate --format jsonl` writes"
             ) from None
-        yield (None if source is None else str(source)), found
+        yield (None if source is None else str(source)), texts
 
 
-def check_same_source(path: Path, number: int, expected: str, found: str | None) -> None:
+def check_same_source(path: Path, number: int, expected: str, source: str | None) -> None:
     """Checks that a translation belongs to the source of its line."""
-    if found is not None and without_surrogates(found) != without_surrogates(expected):
+    if source is not None and without_surrogates(source) != without_surrogates(expected):
         raise DataError(
             f"{path}, line {number}: translates another sentence than line {number} of the corpus; "
             "translate the corpus again"
@@ -232,7 +232,7 @@ def chosen(translations: Sequence[str], reference: str, score: SentenceScore | N
 
 def selection_stage(setup: Setup) -> Stage:
     """Makes the stage that writes the student's corpora, and its tokenizer if that has a tag."""
-    names = [f"{CORPORA}/{name}.jsonl" for name, _ in _written(setup)]
+    names = [f"{CORPORA}/{name}.jsonl" for name, _ in _outputs(setup)]
     tokenizer = [f"{CORPORA}/{TOKENIZER}"] if _makes_tokenizer(setup) else []
     return Stage(
         name="select",
@@ -258,7 +258,7 @@ def student_recipe(setup: Setup) -> Recipe:
         ]
         corpora += [
             CorpusConfig(jsonl=str(setup.place / CORPORA / f"{name}.jsonl"), weight=weight)
-            for name, weight in _written(setup)
+            for name, weight in _outputs(setup)
         ]
     except ValueError as error:
         raise RecipeError(f"distillation: {error}") from None
@@ -279,7 +279,7 @@ def student_recipe(setup: Setup) -> Recipe:
     )
 
 
-def _written(setup: Setup) -> Iterator[tuple[str, float]]:
+def _outputs(setup: Setup) -> Iterator[tuple[str, float]]:
     config = setup.config
     if config.teachers or config.translations:
         for number, corpus in enumerate(setup.recipe.data.train):
@@ -303,31 +303,31 @@ def _makes_tokenizer(setup: Setup) -> bool:
 
 def _translation_files(setup: Setup) -> dict[str, Path]:
     config = setup.config
-    found = {name: setup.directory / TRANSLATIONS / f"{name}.jsonl" for name, _ in _written(setup)}
+    files = {name: setup.directory / TRANSLATIONS / f"{name}.jsonl" for name, _ in _outputs(setup)}
     if config.distilled_weight:
-        found |= {f"train-{n}": setup.file(file) for n, file in enumerate(config.translations)}
-    return found
+        files |= {f"train-{n}": setup.file(file) for n, file in enumerate(config.translations)}
+    return files
 
 
 def _selection_inputs(setup: Setup) -> dict[str, str]:
     config = setup.config
-    found = {f"translations {n}": hash_file(f) for n, f in _translation_files(setup).items()}
+    hashes = {f"translations {n}": hash_file(f) for n, f in _translation_files(setup).items()}
     for number, corpus in enumerate(setup.recipe.data.train):
-        found[f"train {number}"] = setup.content(corpus)
+        hashes[f"train {number}"] = setup.content(corpus)
     for number, file in enumerate(config.back_translation):
-        found[f"back-translated {number}"] = hash_file(setup.file(file))
+        hashes[f"back-translated {number}"] = hash_file(setup.file(file))
     settings: dict[str, Any] = {"choice": config.choice, "tag": _tag(config)}
     if _makes_tokenizer(setup):
         settings |= {"tokenizer": asdict(setup.recipe.tokenizer)}
         settings |= {"original": config.original_weight > 0}
-    return {**found, "settings": json.dumps(settings, sort_keys=True)}
+    return {**hashes, "settings": json.dumps(settings, sort_keys=True)}
 
 
 def check_translations(setup: Setup) -> None:
     """Makes sure that translations of the training data made elsewhere are theirs: reads all."""
     for number, file in enumerate(setup.config.translations):
         path = setup.file(file)
-        for _ in _translated(_pairs(setup, "train", number, path), path):
+        for _ in _match_pairs(_pairs(setup, "train", number, path), path):
             pass
 
 
@@ -336,7 +336,7 @@ def _select(setup: Setup) -> None:
     score = sentence_score(setup.config.choice)
     files = _translation_files(setup)
     with directory_aside(setup.directory / CORPORA) as aside:
-        for name, _ in _written(setup):
+        for name, _ in _outputs(setup):
             with (
                 (aside / f"{name}.jsonl").open("w", encoding="utf-8", newline="\n") as out,
                 setup.display.lines(f"selecting {name}", None) as progress,
@@ -374,11 +374,11 @@ def _write_chosen(
     progress: Callable[[int], None],
 ) -> dict[str, Any]:
     ranks: list[int] = []
-    for number, ((source, reference), found) in enumerate(_translated(pairs, file), 1):
-        place = chosen(found, reference, score)
+    for number, ((source, reference), texts) in enumerate(_match_pairs(pairs, file), 1):
+        place = chosen(texts, reference, score)
         ranks += [0] * (place + 1 - len(ranks))
         ranks[place] += 1
-        _write(out, source, found[place])
+        _write(out, source, texts[place])
         # a display line a pair would take longer than the pair
         if number % 100 == 0:
             progress(number)
@@ -395,7 +395,7 @@ def _write_reverse(
     """Writes each target with its back-translation before it, which the tag begins."""
     n_pairs = 0
     pairs = ((target, "") for target in targets)
-    for n_pairs, ((target, _), (source, *_)) in enumerate(_translated(pairs, file), 1):
+    for n_pairs, ((target, _), (source, *_)) in enumerate(_match_pairs(pairs, file), 1):
         # the student must know what a machine wrote (Caswell et al. 2019); a blank stays blank
         _write(out, f"{tag} {source}" if tag and not is_blank(source) else source, target)
         if n_pairs % 100 == 0:
@@ -409,21 +409,21 @@ def _write(out: TextIO, source: str, target: str) -> None:
     out.write(without_surrogates(json.dumps(pair, ensure_ascii=False)) + "\n")
 
 
-def _translated(
+def _match_pairs(
     pairs: Iterator[tuple[str, str]], file: Path
 ) -> Iterator[tuple[tuple[str, str], list[str]]]:
     # zip would end silently where one of the two is short
     both = zip_longest(pairs, read_translations(file))
-    for number, (pair, found) in enumerate(both, 1):
-        if pair is None or found is None:
+    for number, (pair, entry) in enumerate(both, 1):
+        if pair is None or entry is None:
             counts = [number - 1, number + sum(1 for _ in both)]
             n_sentences, n_translations = counts if pair is None else reversed(counts)
             raise DataError(
                 f"{file}: has not a translation for each sentence of its corpus, but "
                 f"{n_translations:,} for {n_sentences:,}; translate it again"
             )
-        check_same_source(file, number, pair[0], found[0])
-        yield pair, found[1]
+        check_same_source(file, number, pair[0], entry[0])
+        yield pair, entry[1]
 
 
 def _tagged_tokenizer(setup: Setup, corpora: Path) -> Tokenizer:
@@ -431,7 +431,7 @@ def _tagged_tokenizer(setup: Setup, corpora: Path) -> Tokenizer:
     recipe, config = student_recipe(setup), setup.config
     written = [
         CorpusConfig(jsonl=str(corpora / f"{name}.jsonl"))
-        for name, _ in _written(setup)
+        for name, _ in _outputs(setup)
         if not name.startswith("back_translation")
     ]
     originals = setup.recipe.data.train if config.original_weight or not written else ()

@@ -125,8 +125,8 @@ def benchmark(
         for setting in settings
     ]
     tell = None if progress is None else lambda n_measured: progress(n_measured * len(lines))
-    found = measure_in_turns(systems, kept, rounds=rounds, progress=tell)
-    return [_speed(*one, expected) for one in zip(settings, found, strict=True)]
+    runs = measure_in_turns(systems, kept, rounds=rounds, progress=tell)
+    return [_speed(*pair, expected) for pair in zip(settings, runs, strict=True)]
 
 
 def measure_in_turns(
@@ -145,7 +145,7 @@ def measure_in_turns(
     for number in range(rounds * len(systems)):
         place = number % len(systems)
         outcome = in_new_process(
-            _measured, systems[place].model, list(lines), systems[place].options
+            _try_to_measure, systems[place].model, list(lines), systems[place].options
         )
         measured[place].append(outcome)
         if progress is not None:
@@ -251,7 +251,7 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
     return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
-def _measured(
+def _try_to_measure(
     model: str, lines: list[str], options: TranslatorOptions
 ) -> dict[str, Any] | TformerError:
     """Measures one setting in this process; errors travel back as values."""
@@ -301,8 +301,8 @@ def _peak_memory() -> int:
     # more; the high-water mark of `/proc` is this program's own.
     status = Path("/proc/self/status")
     if status.exists():
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
-        if found is not None:
-            return int(found[1]) * _KIB
+        match = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
+        if match is not None:
+            return int(match[1]) * _KIB
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB

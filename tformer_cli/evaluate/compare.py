@@ -45,29 +45,29 @@ def read_manifest(path: Path) -> dict[str, TestSetFiles]:
         raise DataError(f"{path}: is not TOML ({error}); correct it") from None
     if not tables:
         raise DataError(f"{path}: has no test set; write a table for each")
-    found = {}
+    test_sets = {}
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise DataError(f"{path}: {name}: must be a table, [{name}]; correct it")
-        one = table.get("reference")
-        values = table | {"reference": [one]} if isinstance(one, str) else table
+        reference = table.get("reference")
+        values = table | {"reference": [reference]} if isinstance(reference, str) else table
         try:
-            found[name] = structure(TestSetFiles, values)
-            found[name].check()
+            test_sets[name] = structure(TestSetFiles, values)
+            test_sets[name].check()
         except ValueError as error:
             message = str(error).replace("--", "").replace("test-set", "test_set")
             raise DataError(f"{path}: {name}.{message}; correct it") from None
     # an overview has one row a system
-    names = {system: None for one in found.values() for system in one.systems}
-    for name, one in found.items():
-        missing = next((system for system in names if system not in one.systems), None)
+    names = {system: None for files in test_sets.values() for system in files.systems}
+    for name, files in test_sets.items():
+        missing = next((system for system in names if system not in files.systems), None)
         if missing is not None:
-            has_it = next(other for other, that in found.items() if missing in that.systems)
+            has_it = next(other for other, others in test_sets.items() if missing in others.systems)
             raise DataError(
                 f"{path}: {name}.systems: test sets have different systems: {missing} is missing "
                 f"here, but {has_it} has it; name the same ones in each"
             )
-    return found
+    return test_sets
 
 
 def compare(
@@ -80,14 +80,14 @@ def compare(
 ) -> list[Comparison]:
     """Compares systems on test sets: scores with tests, and where the systems differ."""
     counts = counts if counts is not None else LineCounts()
-    order = _ordered(next(iter(test_sets.values())), settings.baseline)
+    order = _order_systems(next(iter(test_sets.values())), settings.baseline)
     if MetricName.comet in settings.metrics:
         check_installed()  # before anything is read
     answers = _answers("translating", _translations, tell, opening)
     read = [_read(name, files, order, counts, answers) for name, files in test_sets.items()]
-    tell(_testing(order))
+    tell(_progress_line(order))
     on_gpu = str(opening.get("device", "")).startswith("cuda")
-    return [_compared(one, settings, counts, on_gpu=on_gpu) for one in read]
+    return [_compare(test_set, settings, counts, on_gpu=on_gpu) for test_set in read]
 
 
 def compare_classifiers(
@@ -101,13 +101,13 @@ def compare_classifiers(
     """Compares the labels of classifiers: accuracy and macro F1, with tests."""
     if len(files.reference) != 1:
         raise UsageError("--reference: an example has one right label; name one file")
-    order = _ordered(files, settings.baseline)
-    for one in map(Path, files.systems.values()):
-        if one.is_dir():  # all, before any has labeled for minutes
-            check_model(resolve_model(one, tell), LABELERS)
+    order = _order_systems(files, settings.baseline)
+    for path in map(Path, files.systems.values()):
+        if path.is_dir():  # all, before any has labeled for minutes
+            check_model(resolve_model(path, tell), LABELERS)
     answers = _answers("labeling", _labels, tell, opening)
     read = _read("", files, order, counts if counts is not None else LineCounts(), answers)
-    tell(_testing(order))
+    tell(_progress_line(order))
     return compare_labelings(
         list(read.systems.items()),
         read.references[0],
@@ -116,7 +116,7 @@ def compare_classifiers(
     )
 
 
-def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
+def _order_systems(files: TestSetFiles, baseline: str | None) -> list[str]:
     names = list(files.systems)
     # the order of a command line is the order of the tables, but for the baseline
     first = names[0] if baseline is None else baseline
@@ -126,7 +126,7 @@ def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
     return [first, *(name for name in names if name != first)]
 
 
-def _testing(order: Sequence[str]) -> str:
+def _progress_line(order: Sequence[str]) -> str:
     if len(order) == 1:
         return f"scoring {order[0]}"
     return f"testing {len(order) - 1} of {len(order)} systems against {order[0]}"
@@ -141,25 +141,28 @@ def _read(
 ) -> TestSet:
     """Reads the texts of a test set; those of models are made."""
     source: Path | None = None if files.source is None else Path(files.source)
-    references = [Path(one) for one in files.reference]
+    references = [Path(path) for path in files.reference]
     if files.test_set is not None:
         source, references = files_of_test_set(files.test_set, files.language_pair)
     # what a directory holds is found out when it is opened
-    is_model = {one: Path(files.systems[one]).is_dir() for one in order}
-    texts = [Path(files.systems[one]) for one in order if not is_model[one]]
+    is_model = {system: Path(files.systems[system]).is_dir() for system in order}
+    texts = [Path(files.systems[system]) for system in order if not is_model[system]]
     # all texts are read together, so that different counts of lines are named before models run
     sources = [] if source is None else [source]
-    found = iter(map(tuple, read_texts([*references, *sources, *texts], counts)))
-    reference_lines = tuple(next(found) for _ in references)
-    source_lines = next(found) if source is not None else None
+    contents = iter(map(tuple, read_texts([*references, *sources, *texts], counts)))
+    reference_lines = tuple(next(contents) for _ in references)
+    source_lines = next(contents) if source is not None else None
     systems = {}
-    for one in order:
-        if is_model[one] and source_lines is None:
+    for system in order:
+        if is_model[system] and source_lines is None:
             raise UsageError(
-                f"--source: is missing; {files.systems[one]} is a model: name its text"
+                f"--source: is missing; {files.systems[system]} is a model: name its text"
             )
-        lines = answers(files.systems[one], source_lines or ()) if is_model[one] else next(found)
-        systems[one] = lines
+        systems[system] = (
+            answers(files.systems[system], source_lines or ())
+            if is_model[system]
+            else next(contents)
+        )
     return TestSet(name=name, references=reference_lines, systems=systems, source=source_lines)
 
 
@@ -179,14 +182,14 @@ def _answers(
 
 
 def _translations(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
-    return (one.text for one in open_model(model, **how).translator.stream(sources))
+    return (translation.text for translation in open_model(model, **how).translator.stream(sources))
 
 
 def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
-    return (one.label for one in classify_lines(open_model(model, "classify", **how), sources))
+    return (row.label for row in classify_lines(open_model(model, "classify", **how), sources))
 
 
-def _compared(
+def _compare(
     test_set: TestSet, settings: CompareSettings, counts: LineCounts, *, on_gpu: bool
 ) -> Comparison:
     # words of the buckets are BLEU's words, so that both count alike
@@ -242,4 +245,4 @@ def files_of_test_set(name: str, language_pair: str | None) -> tuple[Path, list[
             f"--test-set: {name} cannot be downloaded ({reason}); store {by_hand}, and unpack it "
             "there"
         ) from None
-    return Path(source), [Path(one) for one in references]
+    return Path(source), [Path(path) for path in references]

@@ -149,8 +149,8 @@ def with_tests(
         check_counts(counts)
         systems.insert(0, ("baseline", tuple(baseline)))
     names = ("bleu", "chrf", "ter")
-    metrics = [make_metric(one, lowercase=lowercase, tokenize=tokenize) for one in names]
-    measured = [MeasuredMetric(one, references) for one in metrics]
+    metrics = [make_metric(name, lowercase=lowercase, tokenize=tokenize) for name in names]
+    measured = [MeasuredMetric(metric, references) for metric in metrics]
     return replace(evaluation, tested=tuple(paired_test(systems, measured, TestSettings())))
 
 
@@ -269,13 +269,13 @@ class LabelEvaluation:
             "loss": self.loss,
             "labels": [
                 {
-                    "label": one.label,
-                    "precision": 100.0 * one.precision,
-                    "recall": 100.0 * one.recall,
-                    "f1": 100.0 * one.f1,
-                    "examples": one.n_examples,
+                    "label": score.label,
+                    "precision": 100.0 * score.precision,
+                    "recall": 100.0 * score.recall,
+                    "f1": 100.0 * score.f1,
+                    "examples": score.n_examples,
                 }
-                for one in scores.labels
+                for score in scores.labels
             ],
             "confusion": [list(row) for row in scores.confusion],
         }
@@ -285,7 +285,7 @@ class LabelEvaluation:
 
     def _repr_html_(self) -> str:
         scores = self.scores
-        rows = [(one.label, one.precision, one.recall, one.f1) for one in scores.labels]
+        rows = [(score.label, score.precision, score.recall, score.f1) for score in scores.labels]
         caption = f"accuracy {scores.accuracy:.4f}, macro F1 {scores.macro_f1:.4f}"
         return html_table(caption, ("label", "precision", "recall", "F1"), rows)
 
@@ -295,7 +295,7 @@ class LabelEvaluation:
 
         scores, unit = self.scores, "word" if self.of_words else "example"
         # a tab or a line end in a label would break its row
-        names = [one.label.translate(TSV_ENDS) for one in scores.labels]
+        names = [score.label.translate(TSV_ENDS) for score in scores.labels]
         width = max(map(len, (*names, "macro F1")))
         yield f"{'accuracy':<{width}}  {100 * scores.accuracy:>9.2f}"
         yield f"{'macro F1':<{width}}  {100 * scores.macro_f1:>9.2f}"
@@ -303,14 +303,14 @@ class LabelEvaluation:
         yield f"{unit + 's':<{width}}  {scores.n_examples:>9,}"
         yield ""
         yield f"{'label':<{width}}  precision    recall        F1  {unit + 's':>8}"
-        for name, one in zip(names, scores.labels, strict=True):
-            shares = "".join(f"{100 * x:>9.2f} " for x in (one.precision, one.recall, one.f1))
-            yield f"{name:<{width}}  {shares}{one.n_examples:>9,}"
+        for name, score in zip(names, scores.labels, strict=True):
+            shares = "".join(f"{100 * x:>9.2f} " for x in (score.precision, score.recall, score.f1))
+            yield f"{name:<{width}}  {shares}{score.n_examples:>9,}"
         yield ""
         yield "confusion matrix: right labels in rows, given in columns"
-        given = zip(names, zip(*scores.confusion, strict=True), strict=True)
+        predictions = zip(names, zip(*scores.confusion, strict=True), strict=True)
         columns = [Column("", names, is_label=True)]
-        columns += [Column(name, [f"{n:,}" for n in column]) for name, column in given]
+        columns += [Column(name, [f"{n:,}" for n in column]) for name, column in predictions]
         for line in table_lines(columns, room):
             yield line.plain
 
@@ -335,17 +335,19 @@ def evaluate_classifier(
         by_line.append(line)
         if progress is not None:
             progress(len(by_line))
-    found = [one for line in by_line for one in line]
+    predictions = [example for line in by_line for example in line]
     # An image that cannot be read has no prediction, and says nothing about the model
-    read = [one for one in found if one.log_probability is not None]
-    if found and not read:
-        raise DataError(f"none of the {len(found):,} images can be read; name others")
-    given, right = [one.predicted for one in read], [one.label for one in read]
+    readable = [example for example in predictions if example.log_probability is not None]
+    if predictions and not readable:
+        raise DataError(f"none of the {len(predictions):,} images can be read; name others")
+    predicted = [example.predicted for example in readable]
+    right = [example.label for example in readable]
     return LabelEvaluation(
-        scores=score_labels(given, right, opened.directory.info.labels),
-        loss=math.fsum(-(one.log_probability or 0.0) for one in read) / max(1, len(read)),
-        predicted=tuple(" ".join(one.predicted for one in line) for line in by_line),
-        right=tuple(" ".join(one.label for one in line) for line in by_line),
+        scores=score_labels(predicted, right, opened.directory.info.labels),
+        loss=math.fsum(-(example.log_probability or 0.0) for example in readable)
+        / max(1, len(readable)),
+        predicted=tuple(" ".join(example.predicted for example in line) for line in by_line),
+        right=tuple(" ".join(example.label for example in line) for line in by_line),
         of_words=TASKS[kind.name].at_places,
     )
 
@@ -354,14 +356,14 @@ def compare_predictions(result: LabelEvaluation, baseline: Sequence[str]) -> lis
     """Compares a classifier with other labels of the same examples by paired bootstrap."""
     from tformer_cli.metrics.significance import compare_labels
 
-    labels, found, right = map(result.examples, (baseline, result.predicted, result.right))
+    labels, predicted, right = map(result.examples, (baseline, result.predicted, result.right))
     if len(labels) != len(right):
         raise DataError(
             f"--baseline: has {len(labels):,} labels, but there are {len(right):,} "
             "examples; give files whose lines correspond"
         )
-    read = [number for number, label in enumerate(found) if label]
-    return compare_labels(*([one[number] for number in read] for one in (labels, found, right)))
+    kept = [n for n, label in enumerate(predicted) if label]
+    return compare_labels(*([column[n] for n in kept] for column in (labels, predicted, right)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,20 +384,20 @@ class TextEvaluation(_Scored, Generic[AnyScores]):
         names = {"tokens": "n_tokens", "bytes": "n_bytes"} | {
             name: name for name in ("loss", "perplexity", "bits_per_byte", "accuracy")
         }
-        known = {name: getattr(self.scores, one, None) for name, one in names.items()}
+        known = {name: getattr(self.scores, field, None) for name, field in names.items()}
         shown = {name: value for name, value in known.items() if value is not None}
         return shown | {"signature": self.signature}
 
     def rows(self) -> Iterator[Row]:
         """Yields the name of each score, its value and its unit."""
-        found = self.record()
-        what = "hidden token" if "accuracy" in found else "token"
-        yield "loss", f"{found['loss']:.4f}", f"nats per {what} of {found['tokens']:,}"
-        yield "perplexity", f"{found['perplexity']:.2f}", "exp(loss)"
-        if "accuracy" in found:
-            yield "accuracy", f"{found['accuracy']:.2f}", "of hidden tokens"
+        record = self.record()
+        what = "hidden token" if "accuracy" in record else "token"
+        yield "loss", f"{record['loss']:.4f}", f"nats per {what} of {record['tokens']:,}"
+        yield "perplexity", f"{record['perplexity']:.2f}", "exp(loss)"
+        if "accuracy" in record:
+            yield "accuracy", f"{record['accuracy']:.2f}", "of hidden tokens"
         else:
-            yield "bits per byte", f"{found['bits_per_byte']:.4f}", f"of {found['bytes']:,} bytes"
+            yield "bits per byte", f"{record['bits_per_byte']:.4f}", f"of {record['bytes']:,} bytes"
         yield "signature", "", self.signature
 
 
@@ -410,15 +412,15 @@ def compare_evaluations(
 
     from tformer_cli.metrics.significance import compare_losses
 
-    has_ends = [len(one.steps[0]) - len(one.token_ids[0]) for one in (result, baseline)]
+    has_ends = [len(side.steps[0]) - len(side.token_ids[0]) for side in (result, baseline)]
     if result.sizes != baseline.sizes or result.kind != baseline.kind:
         raise UsageError(
             "--baseline-model: only one of the two predicts where texts end; add --text-kind stream"
         )
     if result.kind == "lines":
         bits = [
-            np.array([-sum(steps) / math.log(2.0) for steps in one.steps])
-            for one in (baseline, result)
+            np.array([-sum(steps) / math.log(2.0) for steps in side.steps])
+            for side in (baseline, result)
         ]
         sizes = np.array(result.sizes)
         return compare_losses(bits[0], bits[1][None], sizes, name="bits per byte")[0]
@@ -428,10 +430,10 @@ def compare_evaluations(
             "--text-kind lines"
         )
     losses = [
-        -np.array([value for text in one.steps for value in text]) for one in (baseline, result)
+        -np.array([value for text in side.steps for value in text]) for side in (baseline, result)
     ]
     starts = np.arange(0, len(losses[0]), BLOCK)
-    sums = [np.add.reduceat(one, starts) for one in losses]
+    sums = [np.add.reduceat(values, starts) for values in losses]
     sizes = np.diff([*starts, len(losses[0])])
     return compare_losses(sums[0], sums[1][None], sizes)[0]
 
@@ -480,18 +482,18 @@ def evaluate_texts(
     kind = kind or ("lines" if config.target_eos else "stream")
     texts = [joined(lines)] if kind == "stream" else [line for line in lines if not is_blank(line)]
     encoded = directory.tokenizer.target.encode_phrases(texts)
-    found = log_probabilities(opened, encoded, window, stride, progress)
-    if not any(found):
+    steps = log_probabilities(opened, encoded, window, stride, progress)
+    if not any(steps):
         raise DataError("--text: has nothing to predict; give a text of two tokens or more")
     # Bytes, not tokens: models with other vocabularies are compared by bits per byte
     sizes = [len(text.encode("utf-8", "replace")) + config.target_eos for text in texts]
     remembered = f"|memory:{config.memory}" if config.memory else ""
     return TextEvaluation(
-        scores=text_scores(found, sum(sizes)),
+        scores=text_scores(steps, sum(sizes)),
         kind=kind,
         signature=f"text:{kind}|window:{window}|stride:{stride}{remembered}",
         token_ids=tuple(map(tuple, encoded)),
-        steps=tuple(map(tuple, found)),
+        steps=tuple(map(tuple, steps)),
         sizes=tuple(sizes),
     )
 

@@ -18,8 +18,8 @@ _MOST_STEPS, _CLOSE = 100, 1e-9
 def logistic(values: ArrayLike) -> Numbers:
     """Returns 1 / (1 + e^-x)."""
     # Clipped: e^-x of a line far from all others overflows, which numpy warns of
-    found: Numbers = 1.0 / (1.0 + np.exp(-np.clip(np.asarray(values, np.float64), -60.0, 60.0)))
-    return found
+    shares: Numbers = 1.0 / (1.0 + np.exp(-np.clip(np.asarray(values, np.float64), -60.0, 60.0)))
+    return shares
 
 
 def fit_logistic(
@@ -38,24 +38,24 @@ def fit_logistic(
     x = np.column_stack([x, np.ones(len(x))])  # (N, D) -> (N, D + 1)
     penalty = np.full(x.shape[1], l2)
     penalty[-1] = 0.0
-    found = np.zeros(x.shape[1])
+    coefficients = np.zeros(x.shape[1])
 
     def loss(at: Numbers) -> float:
         z = x @ at
         return float(own @ (np.logaddexp(0.0, z) - y * z) + penalty @ at**2 / 2)
 
     for _ in range(_MOST_STEPS):
-        p = logistic(x @ found)
-        gradient = x.T @ (own * (p - y)) + penalty * found
+        p = logistic(x @ coefficients)
+        gradient = x.T @ (own * (p - y)) + penalty * coefficients
         curvature = (x.T * (own * np.maximum(p * (1.0 - p), 1e-12))) @ x + np.diag(penalty)
         step, size = np.linalg.lstsq(curvature, gradient, rcond=None)[0], 1.0
         # A full step may overshoot where nearly all probabilities are 0 or 1
-        while size > _CLOSE and loss(found - size * step) > loss(found):
+        while size > _CLOSE and loss(coefficients - size * step) > loss(coefficients):
             size /= 2
-        found = found - size * step
+        coefficients = coefficients - size * step
         if np.abs(size * step).max() < _CLOSE:
             break
-    return found
+    return coefficients
 
 
 def auroc(scores: ArrayLike, is_wrong: ArrayLike, weights: ArrayLike | None = None) -> float:

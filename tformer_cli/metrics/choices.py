@@ -112,23 +112,23 @@ class CompareSettings(ScoringSettings):
     )
 
     def __post_init__(self) -> None:
-        unknown = next((one for one in self.metrics if one not in set(MetricName)), None)
+        unknown = next((name for name in self.metrics if name not in set(MetricName)), None)
         if unknown is not None:
             names = ", ".join(MetricName)
             raise UsageError(f"--metric: must be of {names}; found {unknown or 'nothing'}")
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        given = [one.strip() for names in self.metric for one in names.split(",")]
-        return tuple(dict.fromkeys(given)) or DEFAULT_METRICS
+        chosen = [name.strip() for names in self.metric for name in names.split(",")]
+        return tuple(dict.fromkeys(chosen)) or DEFAULT_METRICS
 
     def check_labels(self) -> None:
         """Refuses settings of translations where labels are compared."""
-        for one in fields(self):
-            if one.name in ("labels", "baseline", "samples", "seed"):
+        for entry in fields(self):
+            if entry.name in ("labels", "baseline", "samples", "seed"):
                 continue
-            if getattr(self, one.name) != one.default:
-                option = one.name.replace("_", "-")
+            if getattr(self, entry.name) != entry.default:
+                option = entry.name.replace("_", "-")
                 raise UsageError(f"--{option}: is of translations; omit it or --labels")
 
 
@@ -180,4 +180,4 @@ class TestSetFiles:
     @property
     def paths(self) -> list[Path]:
         texts = [*self.reference, *([] if self.source is None else [self.source])]
-        return [Path(one) for one in (*texts, *self.systems.values())]
+        return [Path(file) for file in (*texts, *self.systems.values())]

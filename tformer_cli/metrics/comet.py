@@ -46,8 +46,8 @@ class Comet(Metric):
                 self._sources, hypotheses, (references or [[]])[0], strict=True
             )
         ]
-        found = self._model.predict(samples, gpus=self._gpus, progress_bar=False, num_workers=0)
-        return [[float(score), 1.0] for score in found.scores]
+        output = self._model.predict(samples, gpus=self._gpus, progress_bar=False, num_workers=0)
+        return [[float(score), 1.0] for score in output.scores]
 
     def _aggregate_and_compute(self, stats: list[list[float]]) -> SimpleNamespace:
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])

@@ -41,9 +41,9 @@ class ClassificationScores:
         """Mean F1 of the labels that occur among the examples or the predictions."""
         # a label of the model that neither text nor prediction has would count as F1 = 0
         there = [
-            one.f1
-            for number, one in enumerate(self.labels)
-            if one.n_examples or any(row[number] for row in self.confusion)
+            score.f1
+            for number, score in enumerate(self.labels)
+            if score.n_examples or any(row[number] for row in self.confusion)
         ]
         return sum(there) / max(1, len(there))
 
@@ -52,7 +52,7 @@ def score_labels(
     predicted: Sequence[str], references: Sequence[str], labels: Sequence[str]
 ) -> ClassificationScores:
     counts = Counter(zip(references, predicted, strict=True))
-    confusion = tuple(tuple(counts[right, given] for given in labels) for right in labels)
+    confusion = tuple(tuple(counts[right, other] for other in labels) for right in labels)
     scores = []
     for number, label in enumerate(labels):
         n_right = confusion[number][number]

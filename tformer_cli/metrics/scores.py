@@ -104,11 +104,11 @@ def _score(
         ]
     )
     streams = [list(texts) for texts in references]
-    found = metric.corpus_score(list(hypotheses), streams)
-    has_no_grams = isinstance(found, BLEUScore) and not found.totals[-1]
+    score = metric.corpus_score(list(hypotheses), streams)
+    has_no_grams = isinstance(score, BLEUScore) and not score.totals[-1]
     # the signature is complete only after a score: it has the number of references
     signature = str(metric.get_signature())
-    return Score(name, float(found.score), signature, NO_FOUR_GRAMS if has_no_grams else "")
+    return Score(name, float(score.score), signature, NO_FOUR_GRAMS if has_no_grams else "")
 
 
 # For each tokenizer that needs them: tformer's extra, and the modules it installs.
@@ -124,7 +124,7 @@ def check_tokenizer(name: str) -> None:
         raise UsageError(f"--tokenize: must be one of {', '.join(BLEU.TOKENIZERS)}; found {name}")
     extra, modules = PACKAGES.get(name, ("", ()))
     # sacreBLEU names the packages, and not the extras of tformer that install them
-    missing = next((one for one in modules if find_spec(one) is None), None)
+    missing = next((module for module in modules if find_spec(module) is None), None)
     if missing is not None:
         raise UsageError(
             f"--tokenize: {name} needs the package {missing}; install it with {installing(extra)}"

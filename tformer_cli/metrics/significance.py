@@ -87,14 +87,14 @@ def compare_labels(
     seed: int = 1,
 ) -> list[PairedDifference]:
     numbers = {name: number for number, name in enumerate(sorted({*baseline, *others, *right}))}
-    one, other, answers = (
+    before, after, answers = (
         np.array([numbers[label] for label in labels]) for labels in (baseline, others, right)
     )
     # every example once: the scores themselves, before those of the draws
     whole = np.ones(len(right), dtype=np.int64)
     drawn = np.array(
         [
-            [_label_scores(counts, given, answers, len(numbers)) for given in (one, other)]
+            [_label_scores(counts, labels, answers, len(numbers)) for labels in (before, after)]
             for counts in (whole, *draws(len(right), n_resamples, seed))
         ]
     )
@@ -111,14 +111,14 @@ def compare_labels(
 
 
 def _label_scores(
-    counts: NDArray[np.int64], given: NDArray[np.int64], right: NDArray[np.int64], n_labels: int
+    counts: NDArray[np.int64], labels: NDArray[np.int64], right: NDArray[np.int64], n_labels: int
 ) -> tuple[float, float]:
     """Accuracy and macro F1 of (N) examples, each there `counts` times; see `labels.macro_f1`."""
-    hit = given == right
-    found = np.bincount(right[hit], counts[hit], n_labels)
-    total = np.bincount(given, counts, n_labels) + np.bincount(right, counts, n_labels)
-    f1 = 2.0 * found[total > 0.0] / total[total > 0.0]
-    return 100.0 * float(found.sum() / counts.sum()), 100.0 * float(f1.mean())
+    hit = labels == right
+    n_right = np.bincount(right[hit], counts[hit], n_labels)
+    total = np.bincount(labels, counts, n_labels) + np.bincount(right, counts, n_labels)
+    f1 = 2.0 * n_right[total > 0.0] / total[total > 0.0]
+    return 100.0 * float(n_right.sum() / counts.sum()), 100.0 * float(f1.mean())
 
 
 class PairedScores:

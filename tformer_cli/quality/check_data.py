@@ -79,7 +79,7 @@ class DataReport:
                     "meaning": CHECKS[name].means(facts.kind),
                     "drops": name in DROPPING,
                     "pairs": count.pairs,
-                    "examples": [self._example(name, one) for one in count.examples],
+                    "examples": [self._example(name, example) for example in count.examples],
                 }
                 for name, count in self.found.items()
             ],
@@ -87,12 +87,12 @@ class DataReport:
             "commands": list(self.commands),
         }
 
-    def _example(self, name: str, one: Judged) -> dict[str, Any]:
+    def _example(self, name: str, example: Judged) -> dict[str, Any]:
         return {
-            "corpus": self.corpora[one.corpus],
-            "line": one.record.number,
-            **self.facts.kind.named(one.record.pair),
-            "why": one.found[name],
+            "corpus": self.corpora[example.corpus],
+            "line": example.record.number,
+            **self.facts.kind.named(example.record.pair),
+            "why": example.found[name],
         }
 
 
@@ -107,15 +107,15 @@ def check_data(
     """Reads corpora twice and reports doubtful examples."""
     data = given.data
     dropping = DROPPING & wanted
-    found = {name: CheckCount() for name in CHECKS if name in wanted}
+    counts = {name: CheckCount() for name in CHECKS if name in wanted}
     n_dropped = 0
     with survey(given, wanted, progress) as surveyed:
-        for one in judge(given, surveyed, wanted, dropping, progress):
-            n_dropped += not dropping.isdisjoint(one.found)
-            for name in one.found:
-                found[name].pairs += 1
-                if len(found[name].examples) < n_examples:
-                    found[name].examples.append(one)
+        for example in judge(given, surveyed, wanted, dropping, progress):
+            n_dropped += not dropping.isdisjoint(example.found)
+            for name in example.found:
+                counts[name].pairs += 1
+                if len(counts[name].examples) < n_examples:
+                    counts[name].examples.append(example)
     if not surveyed.n_pairs:
         names = ", ".join(map(corpus_name, data.train))
         raise DataError(f"{names}: has no lines; give a text with some")
@@ -127,37 +127,39 @@ def check_data(
         pairs=surveyed.n_pairs,
         dropped=n_dropped,
         not_utf8=given.counts.not_utf8,
-        found=found,
+        found=counts,
         doubts=[
             doubt
             for corpus in files
             if given.kind is PAIRS and text_files(corpus)
             for doubt in doubts_about(corpus, data)
         ],
-        commands=list(_commands(files, given, found, options)) if n_dropped else [],
+        commands=list(_commands(files, given, counts, options)) if n_dropped else [],
     )
 
 
 def _commands(
     files: Sequence[CorpusConfig],
     given: GivenData,
-    found: dict[str, CheckCount],
+    counts: dict[str, CheckCount],
     options: Sequence[tuple[str, str]],
 ) -> Iterator[str]:
-    dropping = {name for name, count in found.items() if count.pairs and name in DROPPING}
+    dropping = {name for name, count in counts.items() if count.pairs and name in DROPPING}
     if given.is_recipe:
-        options = [*options, *_options_of_recipe(given, found)]
+        options = [*options, *_options_of_recipe(given, counts)]
     # the shorter command, which a user can read at a glance
     if dropping <= {DUPLICATE, NEAR_DUPLICATE, HELD_OUT}:
         command = "dedupe"
-        options = [one for one in options if one[0] in ("--near", "--held-out")]
+        options = [option for option in options if option[0] in ("--near", "--held-out")]
     else:
         command = "clean"
-        options = [*options, *_checks_of_clean(given.kind, found)]
-    written = [shlex.join(filter(None, one)) for one in options]
+        options = [*options, *_checks_of_clean(given.kind, counts)]
+    written = [shlex.join(filter(None, option)) for option in options]
     for number, corpus in enumerate(files, start=1):
-        names = [shlex.quote(given.path_of(one)) for one in files_of(corpus, given.data.directory)]
-        fields = [shlex.join(one) for one in options_of_fields(corpus, given.kind) if one[1]]
+        names = [
+            shlex.quote(given.path_of(file)) for file in files_of(corpus, given.data.directory)
+        ]
+        fields = [shlex.join(pair) for pair in options_of_fields(corpus, given.kind) if pair[1]]
         output = "cleaned" if len(files) == 1 else f"cleaned-{number}"
         yield " ".join(["tformer data", command, *names, *fields, *written, "-o", output])
 
@@ -167,7 +169,8 @@ def _options_of_recipe(given: GivenData, wanted: Collection[str]) -> Iterator[tu
     if HELD_OUT in wanted:
         for corpus in given.data.valid:
             yield from (
-                ("--held-out", given.path_of(one)) for one in files_of(corpus, given.data.directory)
+                ("--held-out", given.path_of(file))
+                for file in files_of(corpus, given.data.directory)
             )
     if given.data.source_language:
         yield "--source-language", given.data.source_language
@@ -193,7 +196,7 @@ LONGEST = 1000
 def report_document(report: DataReport) -> Document:
     """Counts of each check, examples under the name of their check, doubts, and commands."""
     kind = report.facts.kind
-    found = {name: count for name, count in report.found.items() if count.pairs}
+    doubtful = {name: count for name, count in report.found.items() if count.pairs}
     counts = Table(
         title="Found",
         head=("check", f"{kind.noun}s", "share", "dropped", "meaning"),
@@ -205,26 +208,26 @@ def report_document(report: DataReport) -> Document:
                 "yes" if name in DROPPING else "no",
                 CHECKS[name].means(kind),
             )
-            for name, count in found.items()
+            for name, count in doubtful.items()
         ),
         labels=(4,),
         texts=(0, 4),
     )
     # named, so that a reader sees which checks were made
-    nothing = ", ".join(name for name in report.found if name not in found)
+    nothing = ", ".join(name for name in report.found if name not in doubtful)
     notes = [
         Note(title="Nothing found by", lines=(nothing,) if nothing else ()),
-        Note(title="Doubts", lines=tuple(map(_shown, report.doubts))),
-        Note(title="To mend it", lines=tuple(map(_shown, report.commands)), is_code=True),
+        Note(title="Doubts", lines=tuple(map(_shorten, report.doubts))),
+        Note(title="To mend it", lines=tuple(map(_shorten, report.commands)), is_code=True),
     ]
     kept = report.pairs - report.dropped
     section = Section(
         title=", ".join(report.corpora),
         summary=f"{count_of(report.pairs, kind.noun)}; {kept:,} raise no doubt",
-        tables=(counts,) if found else (),
-        notes=tuple(one for one in notes if one.lines),
+        tables=(counts,) if doubtful else (),
+        notes=tuple(note for note in notes if note.lines),
         sentences=tuple(
-            _examples(name, one, report) for name, one in found.items() if one.examples
+            _examples(name, count, report) for name, count in doubtful.items() if count.examples
         ),
     )
     return Document(title="Checks", sections=[section])
@@ -233,14 +236,14 @@ def report_document(report: DataReport) -> Document:
 def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
     kind = report.facts.kind
     sentences = []
-    for one in count.examples:
+    for example in count.examples:
         # each corpus of a recipe counts its own lines
-        where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
-        texts = kind.named(one.record.pair).items()
+        where = f"{report.corpora[example.corpus]}, " if len(report.corpora) > 1 else ""
+        texts = kind.named(example.record.pair).items()
         sentences.append(
             Sentence(
-                heading=f"{where}line {one.record.number:,}: {_shown(one.found[name])}",
-                texts=tuple((side, _shown(text)) for side, text in texts),
+                heading=f"{where}line {example.record.number:,}: {_shorten(example.found[name])}",
+                texts=tuple((side, _shorten(text)) for side, text in texts),
             )
         )
     return Sentences(
@@ -248,7 +251,7 @@ def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
     )
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     """A text of bounded length, its invisible characters written out."""
     # a line of a damaged file may have megabytes
     kept = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -51,8 +51,8 @@ class Check:
             return self.of_pair(pair, facts)
         if self.of_side is not None:
             for name, side in facts.kind.texts_of(pair):
-                if found := self.of_side(side):
-                    return f"{name} {found}"
+                if reason := self.of_side(side):
+                    return f"{name} {reason}"
         return ""
 
 
@@ -109,9 +109,9 @@ def undecodable(text: str) -> str:
     if REPLACEMENT in text:
         return "has U+FFFD, the mark of bytes that could not be decoded"
     if "?" in text and "://" not in text and "www." not in text:
-        found = QUESTION_MARK_INSIDE.search(text)
-        if found:
-            return f'has a question mark inside a word ("{found[0]}")'
+        match = QUESTION_MARK_INSIDE.search(text)
+        if match:
+            return f'has a question mark inside a word ("{match[0]}")'
     return ""
 
 
@@ -122,7 +122,7 @@ def mojibake(text: str) -> str:
         return ""
     for encoding in (WESTERN, CYRILLIC):
         for run in _runs(encoding).finditer(text):
-            meant = _decoded(run[0], encoding)
+            meant = _decode(run[0], encoding)
             n_letters = sum(character.isalpha() for character in meant)
             is_alone = len(meant) < FEWEST_IN_A_ROW[encoding]
             if encoding == WESTERN and NAMED_ALONE.search(meant):
@@ -148,8 +148,8 @@ def _runs(encoding: str) -> re.Pattern[str]:
 @cache
 def _characters(encoding: str) -> list[str]:
     """The character of each byte; a byte that an encoding does not have is Latin-1's."""
-    found = [bytes([byte]).decode(encoding, "ignore") for byte in range(256)]
-    return [character or chr(byte) for byte, character in enumerate(found)]
+    characters = [bytes([byte]).decode(encoding, "ignore") for byte in range(256)]
+    return [character or chr(byte) for byte, character in enumerate(characters)]
 
 
 @cache
@@ -157,7 +157,7 @@ def _bytes(encoding: str) -> dict[str, int]:
     return {character: byte for byte, character in enumerate(_characters(encoding))}
 
 
-def _decoded(text: str, encoding: str) -> str:
+def _decode(text: str, encoding: str) -> str:
     """Reads a run as UTF-8; undefined characters, as of overlong forms, become nothing."""
     table = _bytes(encoding)
     meant = bytes(table[character] for character in text).decode("utf-8", "ignore")
@@ -168,13 +168,13 @@ def _decoded(text: str, encoding: str) -> str:
 def invisible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return ""
-    found = INVISIBLE.search(text)
-    return f"has the character U+{ord(found[0]):04X}" if found else ""
+    match = INVISIBLE.search(text)
+    return f"has the character U+{ord(match[0]):04X}" if match else ""
 
 
 def written_out(text: str) -> str:
     """A text whose invisible characters are written as their numbers: none turns a line around."""
-    return INVISIBLE.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
+    return INVISIBLE.sub(lambda match: f"<U+{ord(match[0]):04X}>", text)
 
 
 MARKUP = re.compile(
@@ -188,8 +188,8 @@ MARKUP = re.compile(
 def markup(text: str) -> str:
     if not any(mark in text for mark in "<&{["):
         return ""
-    found = MARKUP.search(text)
-    return f"has {found[0]:.40}" if found else ""
+    match = MARKUP.search(text)
+    return f"has {match[0]:.40}" if match else ""
 
 
 @_of_pair("identical", "both sides are the same", PAIRS)
@@ -240,11 +240,11 @@ LINK = re.compile(r"://|www\.|@")
 def long_word(text: str) -> str:
     if len(text) < 50:
         return ""
-    for found in LONG_WORD.finditer(text):
+    for match in LONG_WORD.finditer(text):
         # alphabets without upper case may put no spaces between words
-        n_cased = sum(character.lower() != character.upper() for character in found[0])
-        if 2 * n_cased > len(found[0]) and not LINK.search(found[0]):
-            return f"has a word of {len(found[0]):,} characters"
+        n_cased = sum(character.lower() != character.upper() for character in match[0])
+        if 2 * n_cased > len(match[0]) and not LINK.search(match[0]):
+            return f"has a word of {len(match[0]):,} characters"
     return ""
 
 
@@ -253,10 +253,10 @@ def unlike_lengths(pair: SentencePair, facts: CorpusFacts) -> str:
     if not facts.spread:
         return ""
     lengths = len(pair.source), len(pair.target)
-    found = deviation(*lengths, facts.ratio, facts.spread)
-    if abs(found) <= facts.settings.max_deviation:
+    distance = deviation(*lengths, facts.ratio, facts.spread)
+    if abs(distance) <= facts.settings.max_deviation:
         return ""
-    return f"{lengths[0]:,} and {lengths[1]:,} characters: {found:+.1f} standard deviations"
+    return f"{lengths[0]:,} and {lengths[1]:,} characters: {distance:+.1f} standard deviations"
 
 
 FEWEST_LETTERS, SCRIPT_SHARE = 4, 0.25
@@ -271,8 +271,8 @@ LAST_LATIN = "\u024f"
 @_of_pair("swapped", "sides are swapped", PAIRS)
 def swapped(pair: SentencePair, facts: CorpusFacts) -> str:
     if facts.detector is not None and all(facts.languages):
-        found = tuple(map(facts.detector.language, pair))
-        is_swapped = found == facts.languages[::-1] != facts.languages
+        languages = tuple(map(facts.detector.language, pair))
+        is_swapped = languages == facts.languages[::-1] != facts.languages
         return SWAPPED if is_swapped else ""
     scripts = facts.scripts
     if all(scripts) and scripts[0].isdisjoint(scripts[1]):
@@ -281,21 +281,21 @@ def swapped(pair: SentencePair, facts: CorpusFacts) -> str:
             for side, expected, other in zip(pair, scripts, scripts[::-1], strict=True)
         )
     else:
-        telling = _telling(facts)
+        telling = _marker_words(facts)
         words = [words_of(side) for side in pair]
-        wrong = [sum(map(telling[1 - n].__contains__, some)) for n, some in enumerate(words)]
-        right = [sum(map(telling[n].__contains__, some)) for n, some in enumerate(words)]
+        wrong = [sum(map(telling[1 - n].__contains__, side)) for n, side in enumerate(words)]
+        right = [sum(map(telling[n].__contains__, side)) for n, side in enumerate(words)]
         is_swapped = all(wrong) and sum(wrong) >= FEWEST_WORDS and sum(wrong) > 3 * sum(right)
     return SWAPPED if is_swapped else ""
 
 
 @lru_cache(maxsize=4)
-def _telling(facts: CorpusFacts) -> tuple[frozenset[str], frozenset[str]]:
+def _marker_words(facts: CorpusFacts) -> tuple[frozenset[str], frozenset[str]]:
     """Words that tell one side of a corpus from the other: commonest of the languages, and own."""
-    (one, other), (ours, theirs) = facts.languages, facts.common_words
-    if one == other:
+    (src, tgt), (ours, theirs) = facts.languages, facts.common_words
+    if src == tgt:
         return ours - theirs, theirs - ours
-    return telling_words(one, other) | (ours - theirs), telling_words(other, one) | (theirs - ours)
+    return telling_words(src, tgt) | (ours - theirs), telling_words(tgt, src) | (theirs - ours)
 
 
 def _share(text: str, scripts: frozenset[str]) -> float:
@@ -315,9 +315,9 @@ def wrong_script(pair: SentencePair, facts: CorpusFacts) -> str:
         letters = [letter for letter in side if letter.isalpha()]
         if len(letters) < FEWEST_LETTERS or _share(side, expected) >= SCRIPT_SHARE:
             continue
-        found = Counter(map(script_of, letters)).most_common(1)[0][0]
+        script = Counter(map(script_of, letters)).most_common(1)[0][0]
         name, scripts = facts.kind.sides[place], " or ".join(sorted(expected))
-        return f"{name} is in the script {found}, not {scripts}"
+        return f"{name} is in the script {script}, not {scripts}"
     return ""
 
 
@@ -326,9 +326,9 @@ def wrong_language(pair: SentencePair, facts: CorpusFacts) -> str:
     for place in facts.kind.texts:
         own, known = facts.languages[place], facts.common_words[place]
         if facts.detector is not None:
-            found = facts.detector.language(pair[place]) if own else ""
-            if found not in ("", own):
-                return f"{facts.kind.sides[place]} is in {found}, not {own}"
+            language = facts.detector.language(pair[place]) if own else ""
+            if language not in ("", own):
+                return f"{facts.kind.sides[place]} is in {language}, not {own}"
             continue
         if own not in FUNCTION_WORDS:
             continue
@@ -348,10 +348,10 @@ LONGEST_NUMBER = 40
 
 @_of_pair("numbers", "numbers differ", PAIRS)
 def numbers(pair: SentencePair, facts: CorpusFacts) -> str:  # noqa: ARG001
-    found = [NUMBER.findall(side) for side in pair]
-    if found[0] == found[1]:
+    sides = [NUMBER.findall(side) for side in pair]
+    if sides[0] == sides[1]:
         return ""
-    ours, theirs = (Counter(map(_value, some)) for some in found)
+    ours, theirs = (Counter(map(_value, side)) for side in sides)
     missing = [(ours - theirs, theirs), (theirs - ours, ours)]
     for name, (only_here, there) in zip(("source", "target"), missing, strict=True):
         for number in only_here:
@@ -377,7 +377,7 @@ def _is_spelled(number: str, *, other_has_digits: bool) -> bool:
 def addresses(pair: SentencePair, facts: CorpusFacts) -> str:  # noqa: ARG001
     if not any("@" in side or "//" in side or "www." in side.lower() for side in pair):
         return ""
-    ours, theirs = ({_address(one) for one in ADDRESS.findall(side)} for side in pair)
+    ours, theirs = ({_address(address) for address in ADDRESS.findall(side)} for side in pair)
     if ours == theirs:
         return ""
     other = next(iter(sorted(ours - theirs) or sorted(theirs - ours)))
@@ -395,18 +395,18 @@ LONGEST_PHRASE = 4
 
 @_of_pair("repetition", "one side repeats itself", PAIRS)
 def repetition(pair: SentencePair, facts: CorpusFacts) -> str:  # noqa: ARG001
-    found = [_repeated(side) for side in pair]
-    if all(found) or not any(found):
+    repeats = [_find_repeat(side) for side in pair]
+    if all(repeats) or not any(repeats):
         return ""
-    name = "source" if found[0] else "target"
-    return f'{name} repeats "{found[0] or found[1]:.40}"'
+    name = "source" if repeats[0] else "target"
+    return f'{name} repeats "{repeats[0] or repeats[1]:.40}"'
 
 
-def _repeated(text: str) -> str:
+def _find_repeat(text: str) -> str:
     """A character or phrase that is repeated several times; empty if none."""
-    found = REPEATED_CHARACTER.search(text)
-    if found:
-        return found[0]
+    match = REPEATED_CHARACTER.search(text)
+    if match:
+        return match[0]
     words = text.lower().split()
     # Four times the same word, or three times the same phrase: not in text with few repeats
     if len(words) < 4 or len(words) - len(set(words)) < 3:
@@ -474,12 +474,12 @@ _SINGLE_PAIR = {name: c for name, c in CHECKS.items() if c.of_side or c.of_pair}
 
 
 def known_checks(names: Iterable[str], where: str) -> frozenset[str]:
-    given = [one.strip() for name in names for one in name.split(",")]
-    for name in given:
+    checks = [check.strip() for name in names for check in name.split(",")]
+    for name in checks:
         if name not in CHECKS:
             hint = did_you_mean(suggestions(name, CHECKS)) or f"checks are {', '.join(CHECKS)}"
             raise UsageError(f'{where}: no check is called "{name}"; {hint}')
-    return frozenset(given)
+    return frozenset(checks)
 
 
 def asked_checks(settings: CheckSettings) -> frozenset[str]:
@@ -500,7 +500,7 @@ def chosen_checks(settings: CheckSettings, default: frozenset[str]) -> frozenset
 
 
 def checks_for(kind: CorpusKind) -> frozenset[str]:
-    return frozenset(name for name, one in CHECKS.items() if one.only_of in (None, kind))
+    return frozenset(name for name, check in CHECKS.items() if check.only_of in (None, kind))
 
 
 def findings_of(

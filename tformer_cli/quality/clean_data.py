@@ -65,9 +65,9 @@ def clean_data(
     with resumable_directory(output, [*names, DROPPED, REPORT], origin) as files:
         if files.done and on_resume is not None:
             on_resume(files.done)
-        found = _clean(given, files, dropping, progress)
-        files.streams[-1].write(report_text(found.summary()))
-    return found
+        report = _clean(given, files, dropping, progress)
+        files.streams[-1].write(report_text(report.summary()))
+    return report
 
 
 def _clean(
@@ -84,15 +84,15 @@ def _clean(
     with survey(corpora, dropping, progress) as surveyed:
         earlier = Earlier(n_before, _findings_in(dropped)) if n_before else None
         judged = judge(corpora, surveyed, dropping, dropping, progress, earlier)
-        for number, one in enumerate(judged, start=1):
-            counts.update(one.found.keys())
-            n_kept += not one.found
+        for number, example in enumerate(judged, start=1):
+            counts.update(example.found.keys())
+            n_kept += not example.found
             if number <= n_before:
                 continue
-            if one.found:
-                dropped.write(_dropped_line(one, given))
+            if example.found:
+                dropped.write(_dropped_line(example, given))
             else:
-                for stream, line in zip(kept, one.record.lines, strict=True):
+                for stream, line in zip(kept, example.record.lines, strict=True):
                     stream.write(line.encode() + b"\n")
             # waiting for the disk after each pair would take most of the time
             if number % MARK_EVERY == 0:
@@ -132,11 +132,11 @@ def _findings_in(dropped: BinaryIO) -> Iterator[tuple[int, dict[str, str]]]:
         while stream.tell() < end:
             try:
                 record = json.loads(stream.readline())
-                found = int(record["line"]), dict(record["checks"])
+                finding = int(record["line"]), dict(record["checks"])
             except (ValueError, KeyError, TypeError, RecursionError):
                 part = Path(dropped.name).parent
                 raise ArtifactError(f"{part}: is damaged; remove it to start over") from None
-            yield found
+            yield finding
 
 
 def corpus_of_files(given: GivenData) -> CorpusConfig:
@@ -162,7 +162,7 @@ def check_output(output: Path, schema: str) -> None:
         return
     try:
         report = json.loads(read_regular(output / REPORT, MIB))
-        is_ours = report["schema"] == schema and {one.name for one in output.iterdir()} <= {
+        is_ours = report["schema"] == schema and {path.name for path in output.iterdir()} <= {
             *report["files"], REPORT, DROPPED
         }  # fmt: skip
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
@@ -175,11 +175,11 @@ def report_text(summary: dict[str, Any]) -> bytes:
     return json.dumps(summary, ensure_ascii=False, indent=2).encode() + b"\n"
 
 
-def _dropped_line(one: Judged, given: GivenData) -> bytes:
-    pair = given.kind.named(one.record.pair)
-    record = {"line": one.record.number, "checks": one.found, **pair}
+def _dropped_line(example: Judged, given: GivenData) -> bytes:
+    pair = given.kind.named(example.record.pair)
+    record = {"line": example.record.number, "checks": example.found, **pair}
     corpus = given.data.train[0]
     # so that a dropped example can be taken back as it was
     if not (corpus.source or corpus.text):  # a table may have more than the texts
-        (record["row"],) = one.record.lines
+        (record["row"],) = example.record.lines
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"

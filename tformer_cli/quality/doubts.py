@@ -95,12 +95,12 @@ def _doubts_by_check(pairs: Sequence[SentencePair], languages: tuple[str, str]) 
     facts = estimate_facts(pairs, languages)
     wanted = DROPPING - WHOLE_CORPUS
     of_copies = wanted - {"language"}  # one of their sides is in the other's
-    found = Counter(
+    counts = Counter(
         name
         for pair in pairs
         for name, _ in findings_of(pair, facts, of_copies if is_same_text(*pair) else wanted)
     )
-    for name, n_pairs in found.items():
+    for name, n_pairs in counts.items():
         if n_pairs > MANY * len(pairs):
             yield (
                 f"{CHECKS[name].means(PAIRS)} in {n_pairs / len(pairs):.0%} of the first "

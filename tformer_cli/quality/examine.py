@@ -118,18 +118,18 @@ class Survey:
 class Earlier:
     """Findings of an earlier run in the first pairs of a corpus."""
 
-    def __init__(self, n_pairs: int, found: Iterator[tuple[int, dict[str, str]]]) -> None:
+    def __init__(self, n_pairs: int, findings: Iterator[tuple[int, dict[str, str]]]) -> None:
         self.n_pairs = n_pairs
-        self._found = found
-        self._next = next(found, None)
+        self._found = findings
+        self._next = next(findings, None)
 
     def of(self, line: int) -> dict[str, str]:
         """Returns the findings in a line; callers ask for lines in order."""
         if self._next is None or self._next[0] != line:
             return {}
-        found = self._next[1]
+        checks = self._next[1]
         self._next = next(self._found, None)
-        return found
+        return checks
 
 
 @contextmanager
@@ -200,32 +200,32 @@ def judge(
             if earlier is not None and n_judged + row < earlier.n_pairs:
                 # an earlier run has judged it; only what it kept must be seen again, for those that
                 # follow
-                found = earlier.of(record.number)
-                if slots is not None and EMPTY not in found and dropping.isdisjoint(found):
+                reasons = earlier.of(record.number)
+                if slots is not None and EMPTY not in reasons and dropping.isdisjoint(reasons):
                     _see(surveyed, slots[row], row, places[row])
-                yield Judged(number, record, found)
+                yield Judged(number, record, reasons)
                 continue
             if record.fault:
                 # the report names file and line itself
                 why = record.fault.partition(f" {record.number}: ")[2]
                 yield Judged(number, record, {MALFORMED: why or record.fault})
                 continue
-            found = dict(findings_of(record.pair, surveyed.facts, wanted))
-            if SCORE in wanted and EMPTY not in found and corpora.scores is not None:
-                found |= corpora.scores.find(n_judged + row)
-            if keys is not None and slots is not None and EMPTY not in found:
+            reasons = dict(findings_of(record.pair, surveyed.facts, wanted))
+            if SCORE in wanted and EMPTY not in reasons and corpora.scores is not None:
+                reasons |= corpora.scores.find(n_judged + row)
+            if keys is not None and slots is not None and EMPTY not in reasons:
                 if not held_out.keys.isdisjoint(keys[of_texts, row].tolist()):
-                    found |= {HELD_OUT: exact} if exact else {}
-                elif like and (why := _nearly_held_out([one[row] for one in like], kind)):
-                    found[HELD_OUT] = why
+                    reasons |= {HELD_OUT: exact} if exact else {}
+                elif like and (why := _nearly_held_out([side[row] for side in like], kind)):
+                    reasons[HELD_OUT] = why
                 # a pair that is dropped anyway must not make an equal good one a repeat
-                if dropping.isdisjoint(found):
-                    found |= _before(slots[row], surveyed.repeated, repeats, named, several)
-                    if surveyed.near is not None and dropping.isdisjoint(found):
-                        found |= _nearly(surveyed.near, row, several=several)
-                    if dropping.isdisjoint(found):
+                if dropping.isdisjoint(reasons):
+                    reasons |= _before(slots[row], surveyed.repeated, repeats, named, several)
+                    if surveyed.near is not None and dropping.isdisjoint(reasons):
+                        reasons |= _nearly(surveyed.near, row, several=several)
+                    if dropping.isdisjoint(reasons):
                         _see(surveyed, slots[row], row, places[row])
-            yield Judged(number, record, found)
+            yield Judged(number, record, reasons)
         n_judged += len(chunk)
 
 
@@ -235,9 +235,9 @@ def _keys(chunk: Sequence[CorpusRecord]) -> Keys:
 
 
 def _slots(repeated: Sequence[Repeated], keys: Keys) -> list[list[int]]:
-    rows = [one.slots(some) for one, some in zip(repeated, keys, strict=True)]
-    found: list[list[int]] = np.stack(rows, axis=1).tolist()
-    return found
+    rows = [table.slots(row) for table, row in zip(repeated, keys, strict=True)]
+    slots: list[list[int]] = np.stack(rows, axis=1).tolist()
+    return slots
 
 
 def _before(
@@ -248,15 +248,15 @@ def _before(
     several: bool,
 ) -> dict[str, str]:
     """Compares an example with those before it; of an equal pair only that is said."""
-    found = {}
-    for name, slot, one in zip(names, slots, repeated, strict=True):
-        first = NEVER if slot < 0 or name not in wanted else one.first(slot)
+    reasons = {}
+    for name, slot, table in zip(names, slots, repeated, strict=True):
+        first = NEVER if slot < 0 or name not in wanted else table.first(slot)
         if first != NEVER:
-            found[name] = f"as {_named(first, several=several)}"
+            reasons[name] = f"as {_name_line(first, several=several)}"
             # the same pair has the same sides: saying so again would count them as repeats
             if name == DUPLICATE:
                 break
-    return found
+    return reasons
 
 
 def _nearly(near: NearDuplicates, row: int, *, several: bool) -> dict[str, str]:
@@ -264,24 +264,24 @@ def _nearly(near: NearDuplicates, row: int, *, several: bool) -> dict[str, str]:
     if before is None:
         return {}
     place, similarity = before
-    return {NEAR_DUPLICATE: f"{similarity:.0%} like {_named(place, several=several)}"}
+    return {NEAR_DUPLICATE: f"{similarity:.0%} like {_name_line(place, several=several)}"}
 
 
 def _nearly_held_out(similarities: Sequence[float], kind: CorpusKind) -> str:
     """Names the text of an example that is most like a held-out one, if one is."""
-    place, most = max(zip(kind.texts, similarities, strict=True), key=lambda one: one[1])
+    place, most = max(zip(kind.texts, similarities, strict=True), key=lambda pair: pair[1])
     return f"{kind.sides[place]} is {most:.0%} like a held-out sentence" if most else ""
 
 
 def _see(surveyed: Survey, slots: Sequence[int], row: int, place: int) -> None:
     """Notes that an example is kept, for those that follow."""
-    for slot, one in zip(slots, surveyed.repeated, strict=True):
+    for slot, table in zip(slots, surveyed.repeated, strict=True):
         if slot >= 0:
-            one.see(slot, place)
+            table.see(slot, place)
     if surveyed.near is not None:
         surveyed.near.see(row)
 
 
-def _named(place: int, *, several: bool) -> str:
+def _name_line(place: int, *, several: bool) -> str:
     of = f" of corpus {(place >> CORPUS_BITS) + 1}" if several else ""
     return f"line {place & ((1 << CORPUS_BITS) - 1):,}{of}"

@@ -95,9 +95,9 @@ class Detector:
 
     def of_most(self, texts: Iterable[str]) -> str:
         """Returns the language of most texts; empty if there is none, or there are few texts."""
-        found = Counter(filter(None, map(self._language, texts)))
-        code, count = next(iter(found.most_common(1)), ("", 0))
-        return code if count >= max(FEWEST_TEXTS, LEAST_SHARE * found.total()) else ""
+        counts = Counter(filter(None, map(self._language, texts)))
+        code, count = next(iter(counts.most_common(1)), ("", 0))
+        return code if count >= max(FEWEST_TEXTS, LEAST_SHARE * counts.total()) else ""
 
     def _language(self, text: str) -> str:
         """Returns the code of a text's language; empty if that is not sure."""
@@ -151,10 +151,10 @@ def estimate_facts(
 ) -> CorpusFacts:
     filled = [pair for pair in pairs if not any(is_blank(text) for _, text in kind.texts_of(pair))]
     if detector is not None:
-        found = list(languages)
+        names = list(languages)
         for side in kind.texts:
-            found[side] = found[side] or detector.of_most(one[side] for one in filled[:DETECTED])
-        languages = found[0], found[1]
+            names[side] = names[side] or detector.of_most(pair[side] for pair in filled[:DETECTED])
+        languages = names[0], names[1]
     # of languages that are not known a side may have the scripts that it mostly has
     scripts = [
         scripts_of(language) or _common_scripts(pair[side] for pair in filled)

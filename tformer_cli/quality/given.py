@@ -187,16 +187,16 @@ def options_of_fields(corpus: CorpusConfig, kind: CorpusKind) -> list[tuple[str,
 
 def languages_of(corpus: CorpusConfig, fields: Fields) -> tuple[str, str]:
     """The codes of the languages: those given, else the endings of aligned files."""
-    found = []
-    for given, file in (
+    codes = []
+    for code, file in (
         (fields.source_language, corpus.source or corpus.text),
         (fields.target_language, corpus.target),
     ):
         ending = ending_of(file).removeprefix(".") if file else ""
         # other endings (.txt, .src) say nothing of a language
         is_code = main_code(ending) in FUNCTION_WORDS.keys() | SCRIPTS.keys()
-        found.append(given or (ending if is_code else ""))
-    return found[0], found[1]
+        codes.append(code or (ending if is_code else ""))
+    return codes[0], codes[1]
 
 
 def ending_of(file: str) -> str:

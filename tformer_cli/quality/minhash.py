@@ -45,10 +45,10 @@ def signatures_of_texts(texts: Sequence[str]) -> Signatures:
     return _signatures([*map(normalized, texts)])
 
 
-def bands(found: Signatures) -> Keys:
+def bands(block: Signatures) -> Keys:
     """Makes a key of each band of signatures: (BANDS, pairs)."""
-    rows = found.reshape(len(found), BANDS, ROWS).astype(np.uint64)
-    keys = np.zeros((len(found), BANDS), dtype=np.uint64)
+    rows = block.reshape(len(block), BANDS, ROWS).astype(np.uint64)
+    keys = np.zeros((len(block), BANDS), dtype=np.uint64)
     for row in range(ROWS):
         keys = (keys ^ rows[:, :, row]) * _MULTIPLIERS[row]
         # products mix into the upper bits only; a band is compared by all of them
@@ -72,11 +72,11 @@ class NearDuplicates:
     def add(self, pairs: Sequence[SentencePair]) -> None:
         self.add_signatures(signatures(pairs))
 
-    def add_signatures(self, found: Signatures) -> None:
+    def add_signatures(self, block: Signatures) -> None:
         """Stores the signatures of pairs or texts in the first pass: (pairs, HASHES)."""
         with scratch_errors():
-            self._file.write(found.tobytes())
-        self._bands.add(bands(found))
+            self._file.write(block.tobytes())
+        self._bands.add(bands(block))
 
     def finish(self) -> None:
         with scratch_errors():
@@ -85,10 +85,10 @@ class NearDuplicates:
 
     def look_up(self, places: Sequence[int]) -> None:
         """Finds the bands of the next pairs of the second pass."""
-        found = self._looked_up = self._read(self._n_looked_up, len(places))
+        block = self._looked_up = self._read(self._n_looked_up, len(places))
         self._places.extend(places)
         self._n_looked_up += len(places)
-        rows = (one.slots(keys) for one, keys in zip(self._repeated, bands(found), strict=True))
+        rows = (table.slots(keys) for table, keys in zip(self._repeated, bands(block), strict=True))
         self._slots = np.stack(list(rows), axis=1)
 
     def before(self, number: int) -> tuple[int, float] | None:
@@ -96,7 +96,7 @@ class NearDuplicates:
         similar = self.like(number)
         if not similar:
             return None
-        best = max(similar, key=lambda one: similar[one])
+        best = max(similar, key=lambda earlier: similar[earlier])
         return self._places.of(best), similar[best]
 
     def like(self, number: int) -> dict[int, float]:
@@ -110,11 +110,11 @@ class NearDuplicates:
         if not candidates:
             return {}
         numbers = sorted(candidates)
-        before = np.concatenate([self._read(one, 1) for one in numbers])
+        before = np.concatenate([self._read(earlier, 1) for earlier in numbers])
         similar = (before == self._looked_up[number]).mean(axis=1).tolist()
         return {
-            one: share
-            for one, share in zip(numbers, similar, strict=True)
+            earlier: share
+            for earlier, share in zip(numbers, similar, strict=True)
             if share >= LEAST_SIMILARITY
         }
 
@@ -135,27 +135,27 @@ class NearDuplicates:
     def _read(self, number: int, n_pairs: int) -> Signatures:
         """Reads the signatures of pairs that follow each other: (pairs, HASHES)."""
         self._file.seek(number * _BYTES)
-        found = np.frombuffer(self._file.read(n_pairs * _BYTES), dtype=np.uint32)
-        return found.reshape(-1, HASHES)
+        numbers = np.frombuffer(self._file.read(n_pairs * _BYTES), dtype=np.uint32)
+        return numbers.reshape(-1, HASHES)
 
 
 class SimilarTexts:
     """An index in memory of some texts, 0.4 KB for each, that others are compared with."""
 
-    def __init__(self, found: Signatures) -> None:
-        keys = bands(found)
-        self._signatures = found
+    def __init__(self, block: Signatures) -> None:
+        keys = bands(block)
+        self._signatures = block
         self._orders = keys.argsort(axis=1).astype(np.int32)
         self._keys = np.take_along_axis(keys, self._orders, axis=1)
 
     def similarities(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         """Estimates how similar texts are to the most similar of the index that shares a band."""
-        found, best = signatures_of_texts(texts), np.zeros(len(texts))
-        for keys, order, ours in zip(self._keys, self._orders, bands(found), strict=True):
+        block, best = signatures_of_texts(texts), np.zeros(len(texts))
+        for keys, order, ours in zip(self._keys, self._orders, bands(block), strict=True):
             starts, ends = np.searchsorted(keys, ours), np.searchsorted(keys, ours, side="right")
             for place in np.flatnonzero(starts < ends):
                 theirs = self._signatures[order[starts[place] : ends[place]]]
-                best[place] = max(best[place], (theirs == found[place]).mean(axis=1).max())
+                best[place] = max(best[place], (theirs == block[place]).mean(axis=1).max())
         return np.where(best >= LEAST_SIMILARITY, best, 0.0)
 
 
@@ -202,12 +202,12 @@ def _signatures_of_chunk(texts: Sequence[str]) -> Signatures:
     owners = np.repeat(np.arange(len(texts)), lengths)[:n_grams]
     reaching = np.arange(n_grams) > (starts + lengths - GRAM)[owners]
     grams[reaching] = grams[starts[owners[reaching]]]
-    found = np.empty((len(texts), HASHES), dtype=np.uint32)
+    block = np.empty((len(texts), HASHES), dtype=np.uint32)
     for number in range(HASHES):
         # only the upper half of a product is as good as random
         hashes = (grams * _MULTIPLIERS[number] + _SUMMANDS[number]) >> np.uint64(32)
-        found[:, number] = np.minimum.reduceat(hashes, starts)
-    return found
+        block[:, number] = np.minimum.reduceat(hashes, starts)
+    return block
 
 
 READ_AT_ONCE = 4096
@@ -220,9 +220,9 @@ class HeldOut:
     def __init__(self, sentences: Iterable[str] = (), *, near: bool = False) -> None:
         keys, parts = set[int](), [signatures_of_texts([])]
         filled = (sentence for sentence in sentences if not is_blank(sentence))
-        while some := list(islice(filled, READ_AT_ONCE)):
+        while batch := list(islice(filled, READ_AT_ONCE)):
             # repeated sentences need one signature
-            new = {key_of(normalized(one)): one for one in some}
+            new = {key_of(normalized(sentence)): sentence for sentence in batch}
             if near:
                 parts.append(signatures_of_texts([new[key] for key in new.keys() - keys]))
             keys |= new.keys()
@@ -233,5 +233,5 @@ class HeldOut:
         """Returns how similar each text is to a sentence; 0 if not nearly the same."""
         if self._similar is None:
             return [0.0] * len(texts)
-        found: list[float] = self._similar.similarities(texts).tolist()
-        return found
+        similarities: list[float] = self._similar.similarities(texts).tolist()
+        return similarities

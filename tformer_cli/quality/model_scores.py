@@ -43,8 +43,8 @@ class ModelScores:
             if len(values) and not sides
         ]
         """Files whose lines are mere numbers."""
-        if len({len(some) for some in entropies}) > 1:
-            counts = " and ".join(f"{len(some):,}" for some in entropies)
+        if len({len(scores) for scores in entropies}) > 1:
+            counts = " and ".join(f"{len(scores):,}" for scores in entropies)
             raise DataError(
                 f"{', '.join(files)}: different numbers of lines ({counts}); score the same pairs"
             )
@@ -66,13 +66,13 @@ class ModelScores:
         """Checks that the scores belong to a corpus that begins with these pairs."""
         directions = []
         for file, scored in self._sides:
-            found = [_direction(*both) for both in zip(scored, pairs, strict=False)]
-            if 2 * found.count(0) > len(found):
+            signs = [_direction(*both) for both in zip(scored, pairs, strict=False)]
+            if 2 * signs.count(0) > len(signs):
                 raise DataError(
-                    f"{file}, line {found.index(0) + 1}: has the score of another pair than the "
+                    f"{file}, line {signs.index(0) + 1}: has the score of another pair than the "
                     "corpus; score the same pairs"
                 )
-            directions.append(sum(found) < 0)
+            directions.append(sum(signs) < 0)
         if len(directions) == 2 and directions[0] == directions[1]:
             raise DataError(
                 f"{self._files}: have scores of the same direction; name one, or score the other "
@@ -94,24 +94,24 @@ def _direction(scored: Sides, pair: SentencePair) -> int:
 
 def _log_probabilities(file: str) -> tuple[Scores, list[Sides]]:
     """Reads the mean log-probability of the tokens of each line, and the first pairs."""
-    found, sides = array("f"), list[Sides]()
+    scores, sides = array("f"), list[Sides]()
     for number, line in enumerate(read_lines(corpus_file(file, "")), start=1):
         try:
             if line[:1] == "{":
                 record = json.loads(line)
-                found.append(_of_object(record))
+                scores.append(_of_object(record))
                 if number == len(sides) + 1 <= PAIRS_COMPARED and {"source", "target"} <= {*record}:
                     sides.append((record["source"], record["target"]))
             else:
-                found.append(float(line))
+                scores.append(float(line))
         except (ValueError, KeyError, TypeError, RecursionError):
-            found.append(math.nan)
-        if not -math.inf < found[-1] <= 0.0:
+            scores.append(math.nan)
+        if not -math.inf < scores[-1] <= 0.0:
             raise DataError(
                 f"{file}, line {number}: is not a mean log-probability, a number of at most 0; "
                 "write it with `tformer score --format jsonl`"
             )
-    values = np.frombuffer(found, dtype=np.float32) if found else np.empty(0, dtype=np.float32)
+    values = np.frombuffer(scores, dtype=np.float32) if scores else np.empty(0, dtype=np.float32)
     return values, sides
 
 

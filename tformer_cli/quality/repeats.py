@@ -32,16 +32,16 @@ class KeyFiles:
     def add(self, keys: Keys) -> None:
         """Adds keys: (kinds, pairs)."""
         with scratch_errors():
-            for file, some in zip(self._files, keys, strict=True):
-                file.write(some.tobytes())
+            for file, row in zip(self._files, keys, strict=True):
+                file.write(row.tobytes())
 
     def repeated(self) -> list["Repeated"]:
         """Finds the keys of each kind that occur more than once, and closes the files."""
-        found = []
+        tables = []
         for file in self._files:
             with file:
-                found.append(Repeated(_keys_that_recur(file)))
-        return found
+                tables.append(Repeated(_keys_that_recur(file)))
+        return tables
 
     def close(self) -> None:
         for file in self._files:
@@ -55,12 +55,12 @@ def _keys_that_recur(file: BinaryIO) -> Keys:
         n_keys = file.seek(0, os.SEEK_END) // 8
     # reading the file again for each part costs less than sorting it on the disk
     bits = max(0, (n_keys - 1) // SORTED_AT_ONCE).bit_length()
-    found = []
+    parts = []
     for part in range(1 << bits):
         keys = np.concatenate([np.empty(0, dtype=np.uint64), *_keys_of_part(file, part, bits)])
         keys.sort()
-        found.append(np.unique(keys[1:][keys[1:] == keys[:-1]]))
-    return np.concatenate(found)
+        parts.append(np.unique(keys[1:][keys[1:] == keys[:-1]]))
+    return np.concatenate(parts)
 
 
 def _keys_of_part(file: BinaryIO, part: int, bits: int) -> Iterator[Keys]:
@@ -81,9 +81,9 @@ class Repeated:
         """Finds keys among those that occur more than once; -1 for the others."""
         if not len(self._keys):
             return np.full(len(keys), -1, dtype=np.int64)
-        found = np.searchsorted(self._keys, keys)
-        found[found == len(self._keys)] = 0
-        return np.where(self._keys[found] == keys, found, -1)
+        places = np.searchsorted(self._keys, keys)
+        places[places == len(self._keys)] = 0
+        return np.where(self._keys[places] == keys, places, -1)
 
     def first(self, slot: int) -> int:
         return int(self._first[slot])

@@ -49,8 +49,8 @@ class Fields:
     @property
     def names_fields(self) -> str:
         """The options of fields that are given; empty: none."""
-        given = options_given(self, but=("source_language", "target_language"))
-        return ", ".join(option for option, _ in given)
+        options = options_given(self, but=("source_language", "target_language"))
+        return ", ".join(option for option, _ in options)
 
     def languages(self) -> list[tuple[str, str]]:
         fields_of = ("source_field", "target_field", "text_field", "label_field")
@@ -119,11 +119,11 @@ class CheckSettings:
 
 def options_given(settings: Fields | CheckSettings, but: Collection[str]) -> list[tuple[str, str]]:
     """The options that are given, apart from some, each with its value."""
-    found = []
-    for one in fields(settings):
-        value = getattr(settings, one.name)
-        if one.name not in but and value != one.default:
-            option = f"--{one.name.replace('_', '-')}"
+    options = []
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if field.name not in but and value != field.default:
+            option = f"--{field.name.replace('_', '-')}"
             values = value if isinstance(value, tuple) else [value]
-            found += [(option, "" if each is True else str(each)) for each in values]
-    return found
+            options += [(option, "" if each is True else str(each)) for each in values]
+    return options

@@ -84,15 +84,15 @@ def split_data(
                 sides = [record.pair[place] for place in texts]
                 is_copy = len(sides) == 2 and is_same_text(sides[0], sides[1])
                 is_poor.append(is_copy or any(map(is_blank, sides)))
-            for place, one in zip(texts, similar, strict=False):
-                one.add_signatures(signatures_of_texts([record.pair[place] for record in chunk]))
+            for place, index in zip(texts, similar, strict=False):
+                index.add_signatures(signatures_of_texts([record.pair[place] for record in chunk]))
         of_pairs = np.frombuffer(keys, dtype=np.uint64).reshape(-1, 2).T
         if near:
             labels = labels_of_similar(similar, len(of_pairs[0]))
             of_pairs = np.concatenate([of_pairs, labels[np.newaxis].astype(np.uint64)])
         sets = assign(of_pairs, n_valid, n_test, seed, np.frombuffer(is_poor, dtype=bool))
     names = set_names(corpus)
-    files = [name for some in names.values() for name in some]
+    files = [name for files_of_set in names.values() for name in files_of_set]
     with directory_aside(output) as aside:
         with ExitStack() as stack:
             streams = [stack.enter_context((aside / name).open("wb")) for name in files]
@@ -104,14 +104,14 @@ def split_data(
                         streams[first + number].write(line.encode() + b"\n")
                     place += 1
         counts = Counter(sets.tolist())
-        found = SplitReport(
+        report = SplitReport(
             pairs={name: counts[number] for number, name in SETS.items()},
             seed=seed,
             files=files,
             not_utf8=corpora.counts.not_utf8,
         )
-        (aside / REPORT).write_bytes(report_text(found.summary()))
-    return found
+        (aside / REPORT).write_bytes(report_text(report.summary()))
+    return report
 
 
 def set_names(corpus: CorpusConfig) -> dict[str, list[str]]:
@@ -148,7 +148,7 @@ def assign(
     labels = components(keys)
     known, first, sizes = np.unique(labels, return_index=True, return_counts=True)
     # by the text and not by its place: a corpus that grows keeps most of its held-out pairs
-    by_text = _mixed(keys[0][first] ^ _mixed(keys[1][first]), seed)
+    by_text = _mix(keys[0][first] ^ _mix(keys[1][first]), seed)
     order = np.lexsort((by_text, np.isin(known, labels[is_poor])))
     chosen = {TEST: n_test, VALID: n_valid}
     of_label = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
@@ -159,10 +159,10 @@ def assign(
         n_taken = 0
         while n_taken < wanted:
             if place == len(order):
-                asked = f"{count_of(n_test, 'pair')} and {count_of(n_valid, 'pair')}"
+                counts = f"{count_of(n_test, 'pair')} and {count_of(n_valid, 'pair')}"
                 raise TooFewApartError(
                     "--valid, --test: there are too few pairs whose sentences are in no other pair "
-                    f"to hold out {asked}; hold out fewer{', or omit --near' * (len(keys) > 2)}"
+                    f"to hold out {counts}; hold out fewer{', or omit --near' * (len(keys) > 2)}"
                 )
             group = order[place]
             place += 1
@@ -183,16 +183,16 @@ def components(keys: Keys) -> Labels:
     if not len(places):
         return labels
     groups = [_groups(side[places]) for side in keys]
-    found = np.arange(len(places), dtype=np.int64)
+    firsts = np.arange(len(places), dtype=np.int64)
     while True:
-        before = found.copy()
+        before = firsts.copy()
         for order, starts, sizes in groups:
             # the least label of each group goes to all of it
-            found[order] = np.repeat(np.minimum.reduceat(found[order], starts), sizes)
-        found = found[found]  # a label is a place: its own label is as low or lower
-        if np.array_equal(found, before):
+            firsts[order] = np.repeat(np.minimum.reduceat(firsts[order], starts), sizes)
+        firsts = firsts[firsts]  # a label is a place: its own label is as low or lower
+        if np.array_equal(firsts, before):
             break
-    labels[places] = places[found]
+    labels[places] = places[firsts]
     return labels
 
 
@@ -222,10 +222,10 @@ def _is_repeated(keys: Keys) -> npt.NDArray[np.bool_]:
     repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
     if not len(repeated):
         return np.zeros(len(keys), dtype=bool)
-    found = np.searchsorted(repeated, keys)
+    places = np.searchsorted(repeated, keys)
     # an index past the end; its key differs from the first one in any case
-    found[found == len(repeated)] = 0
-    same: npt.NDArray[np.bool_] = repeated[found] == keys
+    places[places == len(repeated)] = 0
+    same: npt.NDArray[np.bool_] = repeated[places] == keys
     return same
 
 
@@ -237,10 +237,10 @@ def _groups(keys: Keys) -> Sequence[Labels]:
     return order, starts, np.diff(np.append(starts, len(keys)))
 
 
-def _mixed(keys: Keys, seed: int = 0) -> Keys:
+def _mix(keys: Keys, seed: int = 0) -> Keys:
     """Mixes numbers of 64 bits (the finalizer of SplitMix64, Steele et al. 2014)."""
     mixed = keys + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64))
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    found: Keys = mixed ^ (mixed >> np.uint64(31))
-    return found
+    hashes: Keys = mixed ^ (mixed >> np.uint64(31))
+    return hashes

@@ -84,7 +84,7 @@ class Choice:
         name = self.key.rpartition(".")[2]
         if isinstance(self.value, list):  # a list of tables stays on one line: they are short
             tables = ", ".join(
-                "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in table.items()) + " }"
+                "{ " + ", ".join(f"{key} = {_toml(value)}" for key, value in table.items()) + " }"
                 for table in self.value
             )
             return f"{name} = [{tables}]"
@@ -108,13 +108,13 @@ def given_limits(values: Mapping[str, Any]) -> Limits:
     """Finds the limits among tables of a recipe; what is no limit is refused when it is read."""
     training = values.get("training")
     keys = {"minutes": "max_minutes", "steps": "max_steps", "epochs": "max_epochs"}
-    found = {
+    limits = {
         name: training[key]
         for name, key in keys.items()
         if isinstance(training, Mapping)
         and not type_problem(training.get(key), float if name == "minutes" else int)
     }
-    return Limits(**{name: max(0, value) for name, value in found.items()})
+    return Limits(**{name: max(0, value) for name, value in limits.items()})
 
 
 def estimate(
@@ -184,11 +184,11 @@ def choose(
     yield Choice(key="training.schedule", value="linear", why="falls to 0 at the limit")
     yield Choice(key="training.warmup_steps", value=_warmup(reach.steps))
     yield from _limit_choices(limits, reach)
-    yield Choice(key="training.checkpoint_every", value=_between(20, reach.steps / 20, 500))
+    yield Choice(key="training.checkpoint_every", value=_clamp(20, reach.steps / 20, 500))
     yield Choice(key="training.average", value="last")
     yield Choice(key="training.average_checkpoints", value=3)
     # Rarely: a validation decodes for seconds, which a limit on the time counts
-    yield Choice(key="validation.every", value=_between(100, reach.steps / 5, 1000))
+    yield Choice(key="validation.every", value=_clamp(100, reach.steps / 5, 1000))
     yield Choice(key="validation.max_sentences", value=500, why="enough to tell checkpoints apart")
     yield Choice(key="validation.metric", value="bleu")
     yield Choice(key="decoding.beam_size", value=5)
@@ -223,9 +223,9 @@ def _classifier(
     yield Choice(key="training.warmup_steps", value=_warmup(reach.steps))
     yield Choice(key="training.label_smoothing", value=0.0)
     yield from _limit_choices(limits, reach)
-    yield Choice(key="training.checkpoint_every", value=_between(20, reach.steps / 10, 500))
+    yield Choice(key="training.checkpoint_every", value=_clamp(20, reach.steps / 10, 500))
     yield Choice(key="training.average", value="none")
-    yield Choice(key="validation.every", value=_between(20, reach.steps / 5, 1000))
+    yield Choice(key="validation.every", value=_clamp(20, reach.steps / 5, 1000))
 
 
 def expectation(
@@ -264,12 +264,12 @@ def expectation(
 def recipe_text(header: Sequence[str], choices: Sequence[Choice]) -> str:
     """Writes a recipe of the choices, with their reasons as comments."""
     lines, table = [f"# {visible(line)}" for line in header], ""
-    for one in choices:
-        name = one.key.partition(".")[0]
+    for choice in choices:
+        name = choice.key.partition(".")[0]
         if name != table:
             lines += ["", f"[{name}]"]
             table = name
-        lines.append(f"{one.written}  # {visible(one.why)}" if one.why else one.written)
+        lines.append(f"{choice.written}  # {visible(choice.why)}" if choice.why else choice.written)
     return "\n".join(lines) + "\n"
 
 
@@ -309,7 +309,7 @@ def _usual_epochs(size: CorpusSize, per_epoch: float, *, fine_tunes: bool) -> in
         return 20 if size.n_pairs < FEW_EXAMPLES else 10
     if size.n_pairs >= 100_000:
         return 10
-    return _between(20, FEW_STEPS / per_epoch, MOST_EPOCHS)
+    return _clamp(20, FEW_STEPS / per_epoch, MOST_EPOCHS)
 
 
 def _vocabulary(size: CorpusSize) -> tuple[int, str]:
@@ -373,10 +373,10 @@ def _limit_choices(limits: Limits, reach: Estimate) -> Iterator[Choice]:
 
 def _warmup(steps: float) -> int:
     # A quarter at most: a shorter run would end before it reaches its learning rate
-    return max(1, round(min(_between(40, steps / 80, 600), steps / 4)))
+    return max(1, round(min(_clamp(40, steps / 80, 600), steps / 4)))
 
 
-def _between(least: int, value: float, most: int) -> int:
+def _clamp(least: int, value: float, most: int) -> int:
     return round(min(max(value, least), most))
 
 

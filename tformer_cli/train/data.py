@@ -169,14 +169,14 @@ def share_of_several(corpora: Sequence[EncodedCorpus]) -> float:
     """Returns the share of source lines that hold several sentences, of a sample of each corpus."""
     several = 0.0
     for corpus in corpora:
-        lines, _ = corpus.texts(_sampled(corpus, MOST_SAMPLED))
+        lines, _ = corpus.texts(_sample(corpus, MOST_SAMPLED))
         n_several = sum(len(split_sentences(line)) > 1 for line in lines)
         several += len(corpus) * n_several / max(1, len(lines))
     return several / sum(map(len, corpora))
 
 
 def source_words(corpora: Sequence[EncodedCorpus]) -> list[str]:
-    rows = [(one, _sampled(one, MOST_WORDED)) for one in corpora]
+    rows = [(corpus, _sample(corpus, MOST_WORDED)) for corpus in corpora]
     lines = (
         line
         for corpus, sample in rows
@@ -186,7 +186,7 @@ def source_words(corpora: Sequence[EncodedCorpus]) -> list[str]:
     return frequent_words(lines)
 
 
-def _sampled(corpus: EncodedCorpus, most: int) -> range:
+def _sample(corpus: EncodedCorpus, most: int) -> range:
     return range(0, len(corpus), max(1, -(-len(corpus) // most)))
 
 

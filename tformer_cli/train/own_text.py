@@ -178,15 +178,15 @@ def choose_recipe(
     settings = choose(own.size, limits, reach, fine_tunes=fine_tunes)
     # A table that is given replaces all keys that were chosen for it
     chosen = tuple(
-        one
-        for one in settings
-        if not any(f"{one.key}.".startswith(f"{key}.") for key in overridden)
+        choice
+        for choice in settings
+        if not any(f"{choice.key}.".startswith(f"{key}.") for key in overridden)
     )
     tokens = "tokens of texts" if own.size.n_labels else "target tokens"
     size = f"{own.size.n_pairs:,} pairs, about {own.size.target_tokens:,.0f} {tokens}"
     return Chosen(
         text=recipe_text([*own.header, size], [*_data(own, run), *chosen]),
-        choices=tuple(one for one in chosen if one.why),
+        choices=tuple(choice for choice in chosen if choice.why),
         expected=expectation(own.size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes),
     )
 
@@ -299,10 +299,10 @@ def _split(own: OwnText, output: Path, progress: Progress | None) -> tuple[Split
     for near in (True, False):
         for n_pairs in (most, max(LEAST_HELD_OUT, most // 4)):
             with suppress(TooFewApartError):
-                found = split_data(
+                report = split_data(
                     own.given, output, n_valid=n_pairs, n_test=n_pairs, near=near, progress=progress
                 )
-                return found, near
+                return report, near
     raise DataError(
         f"{own.files}: nearly all sentences occur several times, so that none can be held out; "
         "hold some out by hand and name them in a recipe: tformer recipes copy template"

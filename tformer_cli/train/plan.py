@@ -78,7 +78,7 @@ class Plan:
         height, width, channels = model.image_size
         rows, columns = model.grid
         mean, std = (
-            [f"{value:.3f}" for value in one] for one in (model.image_mean, model.image_std)
+            [f"{value:.3f}" for value in values] for values in (model.image_mean, model.image_std)
         )
         yield f"parameters: {self.n_parameters:,} with {model.n_labels:,} labels"
         yield (
@@ -100,7 +100,7 @@ def plan_training(recipe: Recipe) -> Plan:
     # Trained on the sample where the recipe names none: close enough to estimate lengths
     tokenizer = _sample_tokenizer(recipe, sample)
     sides = training.sides(tokenizer, recipe.task.labels)
-    encoded = _encoded(recipe, sides, sample)
+    encoded = _encode(recipe, sides, sample)
     per_token = sides.source.ids_per_token
     kept = [
         (source, target)
@@ -121,7 +121,7 @@ def plan_training(recipe: Recipe) -> Plan:
             target_eos=recipe.model.ends_targets,
             ids_per_token=per_token,
         )
-        for indices in _planned(recipe, lengths, tokens_per_batch)
+        for indices in _plan_batches(recipe, lengths, tokens_per_batch)
     ]
     n_tokens = sum(batch.n_source_tokens + batch.n_target_tokens for batch in batches)
     vocab_size = _vocab_size(recipe, tokenizer)
@@ -136,17 +136,17 @@ def plan_training(recipe: Recipe) -> Plan:
         batch_shapes=tuple((*b.source_mask.shape, b.target_input.shape[1]) for b in batches[:3]),
         sentences_per_batch=len(kept) / len(batches),
         padding=1.0 - n_tokens / sum(batch.n_cells for batch in batches),
-        doubts=(*training.doubts(recipe), *_broken(counts)),
+        doubts=(*training.doubts(recipe), *_count_broken(counts)),
         image=None if training.examples.are_texts else recipe.model,
         example=(
             sample[0],
             sides.source.pieces(encoded[0][0]),
-            sides.target.pieces([one for one in encoded[0][1] if one != PAD_ID]),
+            sides.target.pieces([token for token in encoded[0][1] if token != PAD_ID]),
         ),
     )
 
 
-def _planned(
+def _plan_batches(
     recipe: Recipe, lengths: NDArray[np.int32], tokens_per_batch: int
 ) -> Sequence[NDArray[np.int64]]:
     """The members of each batch, given (N, 2) source and target tokens."""
@@ -156,7 +156,7 @@ def _planned(
     return plan_batches(lengths[:, 0], lengths[:, 1], tokens_per_batch, seed=1, epoch=0)
 
 
-def _broken(counts: LineCounts) -> Iterator[str]:
+def _count_broken(counts: LineCounts) -> Iterator[str]:
     """Counts the lines of the sample that are not UTF-8; a run counts them in all lines."""
     if counts.not_utf8:
         read = f"of the {counts.lines:,} lines that were looked at {counts.not_utf8:,}"
@@ -173,7 +173,7 @@ def _sample(recipe: Recipe, counts: LineCounts) -> Iterator[SentencePair]:
                 yield pair
 
 
-def _encoded(
+def _encode(
     recipe: Recipe, tokenizer: Tokenizer, sample: Sequence[SentencePair]
 ) -> list[tuple[list[int], list[int]]]:
     """The ids of both sides of each example; those of a stream are blocks."""

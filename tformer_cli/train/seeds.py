@@ -63,8 +63,8 @@ class Measure:
     def table(self, runs: Sequence[str]) -> Table:
         digits = 2 if self.p_values else 4
         # The first run is what the others are tested against, and a mean is tested against none
-        marks = ["*" if one <= SIGNIFICANT else "" for one in self.p_values]
-        tested = [f"{one:.4f}{mark}" for one, mark in zip(self.p_values, marks, strict=True)]
+        marks = ["*" if p <= SIGNIFICANT else "" for p in self.p_values]
+        tested = [f"{p:.4f}{mark}" for p, mark in zip(self.p_values, marks, strict=True)]
         last = ["", *tested[1:], "", ""] if tested else [""] * (len(runs) + 2)
         names = (*runs, "mean", "deviation")
         values = (*self.values, self.mean, self.deviation)
@@ -93,10 +93,10 @@ class SeedReport:
     measures: tuple[Measure, ...]
 
     def record(self) -> dict[str, object]:
-        found = asdict(self)
-        for measure, one in zip(found["measures"], self.measures, strict=True):
-            measure |= {"mean": one.mean, "deviation": one.deviation}
-        return found
+        record = asdict(self)
+        for row, measure in zip(record["measures"], self.measures, strict=True):
+            row |= {"mean": measure.mean, "deviation": measure.deviation}
+        return record
 
     def document(self) -> Document:
         tables = tuple(measure.table(self.runs) for measure in self.measures)
@@ -128,14 +128,14 @@ def report_seeds(
     else:
         pairs, which = list(read_corpus(test)), "test"
     tell(f"scoring {count_of(len(runs), 'run')} on {len(pairs):,} {which} examples")
-    found = SeedReport(
+    report = SeedReport(
         examples=f"{len(pairs):,} {which} examples",
         runs=tuple(run.name for run in runs),
         weights=weights,
         measures=tuple(_measures(recipe, runs, pairs, device)),
     )
-    write_text(place / REPORT, json.dumps(found.record(), indent=1) + "\n")
-    return found
+    write_text(place / REPORT, json.dumps(report.record(), indent=1) + "\n")
+    return report
 
 
 def _earlier(path: Path) -> SeedReport | None:
@@ -158,14 +158,14 @@ def _measures(
     if examples.are_translated:
         opened = (open_model(run, device=device) for run in runs)
         translated = [
-            (run.name, [one.text for one in model.translator.stream(sources)])
+            (run.name, [translation.text for translation in model.translator.stream(sources)])
             for run, model in zip(runs, opened, strict=True)
         ]
         metrics = [MeasuredMetric(make_metric(name), [right]) for name in ("bleu", "chrf")]
         for tested in paired_test(translated, metrics, TestSettings()):
             yield Measure(
                 name=tested.name,
-                values=tuple(one.value for one in tested.scores),
+                values=tuple(score.value for score in tested.scores),
                 p_values=tuple(
                     1.0 if score.p_value is None else score.p_value for score in tested.scores
                 ),
@@ -174,17 +174,17 @@ def _measures(
     elif recipe.task.kind in LABELERS and examples.are_texts:
         opened = (open_model(run, "classify", device=device) for run in runs)
         labeled = [
-            (run.name, [one.label for one in classify_lines(model, sources)])
+            (run.name, [result.label for result in classify_lines(model, sources)])
             for run, model in zip(runs, opened, strict=True)
         ]
         systems = compare_labelings(labeled, right).systems
         for number, measure in enumerate(systems[0].measures):
             yield Measure(
                 name=measure.name,
-                values=tuple(one.measures[number].value for one in systems),
-                p_values=(1.0, *(one.measures[number].p_value for one in systems[1:])),
+                values=tuple(system.measures[number].value for system in systems),
+                p_values=(1.0, *(system.measures[number].p_value for system in systems[1:])),
             )
     else:  # what validation has measured; the first examples of it, as the recipe says
         scores = [read_config(run).scores for run in runs]
         for name in scores[0]:
-            yield Measure(name=name, values=tuple(one[name] for one in scores))
+            yield Measure(name=name, values=tuple(row[name] for row in scores))

@@ -86,7 +86,7 @@ def completion(
     kept: Collection[str] | None = None,
 ) -> Completion:
     # A run that has a checkpoint no longer needs the model: what it was is in the run's recipe.
-    return partial(_completed, run=None if fresh else run, say=say, kept=kept)
+    return partial(_complete_values, run=None if fresh else run, say=say, kept=kept)
 
 
 def check_start(recipe: Recipe) -> None:
@@ -116,14 +116,14 @@ def frozen_names(recipe: Recipe) -> set[str]:
     is_fixed = recipe.model.positions == "table"
     frozen = {name for name in names if is_fixed and name.endswith(".positions.table")}
     for pattern in recipe.start.frozen:
-        found = {n for n in names if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")}
-        if not found:
+        matching = {n for n in names if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")}
+        if not matching:
             parts = ", ".join(sorted({name.partition(".")[0] for name in names}))
             raise RecipeError(
                 f'model.frozen: no weight fits "{pattern}"; the model has {parts}, each with parts '
                 'such as "encoder.layers.0.*"'
             )
-        frozen |= found
+        frozen |= matching
     if frozen == names:
         raise RecipeError("model.frozen: leaves no weight to train; omit a pattern")
     return frozen
@@ -240,7 +240,7 @@ def load_start(model: "Model", start: StartConfig, labels: tuple[str, ...] = ())
     model.load_state_dict(weights)
 
 
-def _completed(
+def _complete_values(
     values: dict[str, Any],
     *,
     run: Path | None,
@@ -389,7 +389,7 @@ def _conflicts(
     free: tuple[str, ...],
 ) -> dict[str, str]:
     """Finds every key that contradicts the model that a run starts from, and says how."""
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     model, tokenizer, data = tables["model"], tables["tokenizer"], tables["data"]
     expected = {**settings.model, "from_hash": settings.weights_hash}
     for key, value in with_preset(model).items():
@@ -398,24 +398,24 @@ def _conflicts(
         if key in free or value == own or (key == "from_hash" and not value):
             continue
         if key in model:
-            found[f"model.{key}"] = f"is {value!r}, but {own!r}"
+            faults[f"model.{key}"] = f"is {value!r}, but {own!r}"
         else:
-            found.setdefault("model.preset", f"is {model['preset']!r}, but {key} is {own!r}")
+            faults.setdefault("model.preset", f"is {model['preset']!r}, but {key} is {own!r}")
     if tokenizer.get("path", "") not in ("", name):
-        found["tokenizer.path"] = f"is {tokenizer['path']!r}, but the tokenizer lies"
+        faults["tokenizer.path"] = f"is {tokenizer['path']!r}, but the tokenizer lies"
     # A run's own recipe says "bpe", the default, of whatever its tokenizer.path names
     own_keys: dict[str, object] = {"vocab_size": settings.vocab_size}
     if not tokenizer.get("path"):
         own_keys |= {"algorithm": settings.algorithm, "normalization": settings.normalization}
     for key, own in own_keys.items():
         if tokenizer.get(key, own) != own:
-            found[f"tokenizer.{key}"] = f"is {tokenizer[key]!r}, but {own!r}"
+            faults[f"tokenizer.{key}"] = f"is {tokenizer[key]!r}, but {own!r}"
     if tokenizer.get("bpe_dropout") and settings.algorithm != "bpe":
-        found["tokenizer.bpe_dropout"] = f"needs BPE, but the tokenizer is {settings.algorithm!r}"
+        faults["tokenizer.bpe_dropout"] = f"needs BPE, but the tokenizer is {settings.algorithm!r}"
     length, most = data.get("max_length"), settings.model["max_positions"] - 1
     if isinstance(length, int) and length > most and not settings.model["patch_size"]:
-        found["data.max_length"] = f"is {length}, but at most {most} tokens fit"
-    return found
+        faults["data.max_length"] = f"is {length}, but at most {most} tokens fit"
+    return faults
 
 
 def _directory(name: str, say: Callable[[str], None] | None = None) -> Path:

@@ -195,7 +195,7 @@ def train(
             return TrainingResult(run=run, was_finished=True, state=state)
         tell = progress if processes.is_first else None
         prepared = prepare(recipe, run, place, processes, tell, fresh=fresh)
-        started = _started(recipe, run, prepared, processes, fresh=fresh)
+        started = _start(recipe, run, prepared, processes, fresh=fresh)
         own = observers if processes.is_first else None
         return _run(recipe, run, prepared, started, own, tensorboard=tensorboard)
 
@@ -235,7 +235,7 @@ def _run(
     )
 
 
-def _started(
+def _start(
     recipe: Recipe, run: Path, prepared: Prepared, processes: Processes, *, fresh: bool
 ) -> RunStarted:
     """Brings the trainer to where the run is, and writes what a new one needs to be resumed."""
@@ -294,13 +294,13 @@ def _check_shared(run: Path, processes: Processes) -> None:
     """Makes sure that all processes have the same run directory."""
     # Else a run whose first machine leaves would begin again on another one.
     name = processes.first(lambda: f".shared-{uuid.uuid4()}")
-    found = run / name
+    file = run / name
     try:
-        processes.first(lambda: write_text(found, ""))
-        is_missing = processes.largest(float(not found.exists()))
+        processes.first(lambda: write_text(file, ""))
+        is_missing = processes.largest(float(not file.exists()))
     finally:
         if processes.is_first:
-            found.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
     if is_missing:
         raise UsageError(
             f"--nodes: {run} is not the same directory on all machines, which may come and go; "
@@ -364,11 +364,11 @@ def prepare(
         validation=valid,
         trainer=trainer,
         origin=origin,
-        started=_about(recipe, tokenizer, corpora, device, precision, model_notes),
+        started=_describe_run(recipe, tokenizer, corpora, device, precision, model_notes),
     )
 
 
-def _about(
+def _describe_run(
     recipe: Recipe,
     tokenizer: Tokenizer,
     corpora: Sequence[EncodedCorpus],
@@ -413,14 +413,14 @@ def _same_fingerprints(
 
 def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:
     """Finds the token budget of a new run, or tries that of the recipe on a GPU."""
-    asked, trainer = recipe.training.tokens_per_batch, prepared.trainer
-    if asked and next(trainer.model.parameters()).device.type == "cpu":
+    fixed_budget, trainer = recipe.training.tokens_per_batch, prepared.trainer
+    if fixed_budget and next(trainer.model.parameters()).device.type == "cpu":
         return prepared.started
     budget = trainer.fit_batches(PairLengths.of(prepared.corpora))
-    if asked:
+    if fixed_budget:
         return prepared.started
-    found = f"batches of {budget:,} tokens, the most that fit in memory"
-    return replace(prepared.started, notes=(*prepared.started.notes, found))
+    note = f"batches of {budget:,} tokens, the most that fit in memory"
+    return replace(prepared.started, notes=(*prepared.started.notes, note))
 
 
 def _source_counts(recipe: Recipe, prepared: Prepared) -> NDArray[np.int64]:
@@ -516,9 +516,9 @@ def _open_loader(
 
 def choose_precision(recipe: Recipe, device_type: str) -> Precision:
     """Decides what "auto" means: the hardware's word, not a timing, so that runs repeat."""
-    asked = recipe.training.precision
-    if asked != "auto":
-        return asked
+    precision = recipe.training.precision
+    if precision != "auto":
+        return precision
     return "bfloat16" if has_fast_bfloat16(device_type) else "float32"
 
 
@@ -528,8 +528,8 @@ def _run_tokenizer(
     """The run's own tokenizer if it is there already, so that a resumption cannot change it."""
     if not fresh and (run / TOKENIZER).is_file() and Checkpoints(run).steps():
         return read_tokenizer(run / TOKENIZER).to_json(), ()
-    made = make_tokenizer(recipe, progress)
-    return made.to_json(), made.notes
+    tokenizer = make_tokenizer(recipe, progress)
+    return tokenizer.to_json(), tokenizer.notes
 
 
 def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start over") -> None:
@@ -541,12 +541,12 @@ def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start o
     keys = differing_keys(load_recipe(str(run / RECIPE)), recipe)
     if keys:
         raise RecipeError(
-            f"{run}: the run was started with another recipe, {_listed(keys)}; use another "
+            f"{run}: the run was started with another recipe, {_list_keys(keys)}; use another "
             f"directory{more}"
         )
 
 
-def _listed(keys: Sequence[str]) -> str:
+def _list_keys(keys: Sequence[str]) -> str:
     more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
     return f"{', '.join(keys[:5])}{more} {'differs' if len(keys) == 1 else 'differ'}"
 
@@ -595,7 +595,7 @@ def check_same_recipe(processes: Processes, recipe: Recipe, *, fresh: bool) -> N
     keys = differing_keys(make_recipe(first["recipe"], "the first process"), recipe, MACHINE_KEYS)
     if keys:
         raise RecipeError(
-            f"process {processes.rank} has another recipe than the first one: {_listed(keys)}; "
+            f"process {processes.rank} has another recipe than the first one: {_list_keys(keys)}; "
             "bring the same recipe and options to every machine"
         )
     if first["fresh"] != fresh:

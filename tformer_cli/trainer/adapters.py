@@ -49,9 +49,9 @@ class MergedAdapters:
         try:
             for (linear, weight, _), matrix in zip(self._found, self._merged, strict=True):
                 rows = weight.detach().to("cpu", copy=True)
-                for one in linear.adapters:
-                    a, b = (w.detach().cpu().numpy() for w in (one.lora_A, one.lora_B))
-                    add_low_rank(rows[one.first : one.last].numpy(), a, b, one.scale)
+                for adapter in linear.adapters:
+                    a, b = (w.detach().cpu().numpy() for w in (adapter.lora_A, adapter.lora_B))
+                    add_low_rank(rows[adapter.first : adapter.last].numpy(), a, b, adapter.scale)
                 with torch.no_grad():
                     matrix.copy_(rows)
                 linear.weight, linear.low_ranks = matrix, None

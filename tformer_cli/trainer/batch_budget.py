@@ -84,22 +84,22 @@ def settle_tokens_per_batch(
 ) -> int:
     """Finds the budget of a run, or makes sure on a GPU that the recipe's fits."""
     device = next(model.parameters()).device
-    asked = config.tokens_per_batch
+    fixed_budget = config.tokens_per_batch
     if device.type == "cpu":
-        return asked or _estimated_budget(model, config, lengths, precision)
+        return fixed_budget or _estimated_budget(model, config, lengths, precision)
 
     def fits(budget: int) -> bool:
         return all(_fits(model, config, shape, precision) for shape in lengths.extremes(budget))
 
-    if asked and fits(asked):
-        return asked
-    found = largest_budget(fits, max(lengths.source, lengths.target), lengths.total, GPU_SHARE)
-    if asked and found:
+    if fixed_budget and fits(fixed_budget):
+        return fixed_budget
+    largest = largest_budget(fits, max(lengths.source, lengths.target), lengths.total, GPU_SHARE)
+    if fixed_budget and largest:
         raise RecipeError(
-            f"training.tokens_per_batch: batches of {asked} do not fit in the GPU's memory; "
-            f"{found} do (0 finds the largest that fits)"
+            f"training.tokens_per_batch: batches of {fixed_budget} do not fit in the GPU's memory; "
+            f"{largest} do (0 finds the largest that fits)"
         )
-    return found or _too_long(lengths)
+    return largest or _too_long(lengths)
 
 
 def largest_budget(fits: Callable[[int], bool], smallest: int, largest: int, share: float) -> int:

@@ -96,31 +96,31 @@ class BestModelPublisher:
         self, saver: RunSaver, state: TrainingState, stop: StopRequest
     ) -> dict[str, Any] | None:
         steps, damaged = saver.sound_averaged_steps(state)
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "steps": steps,
             "damaged": damaged,
             "scores": None,
             "better_step": 0,
         }
         if not steps:
-            return found
+            return record
         weights = average_weights([saver.checkpoints.path(step) / MODEL for step in steps])
         # One checkpoint is its own average: what its validation found is known
         scores = _known_scores(state, steps[0]) if len(steps) == 1 else {}
         if self._validator is not None and not scores:
             self._model.load_state_dict(weights)
-            found["scores"] = self._scores(state, stop)
-            if found["scores"] is None:
+            record["scores"] = self._scores(state, stop)
+            if record["scores"] is None:
                 return None
-            scores = found["scores"]["scores"]
+            scores = record["scores"]["scores"]
         best = self._best_checkpoint(saver, state)
         if best and scores and _beats(_known_scores(state, best), scores, self._config):
-            found |= {"steps": [], "better_step": best}
+            record |= {"steps": [], "better_step": best}
             best_weights = load_tensors(saver.checkpoints.path(best) / MODEL)
             self._publish(best_weights, best, _known_scores(state, best))
         else:
             self._publish(weights, steps[0] if len(steps) == 1 else state.step, scores)
-        return found
+        return record
 
     def _best_checkpoint(self, saver: RunSaver, state: TrainingState) -> int:
         """Finds the step of the best validation, if its checkpoint is kept and sound; else 0."""
@@ -137,10 +137,10 @@ class BestModelPublisher:
             return None
         try:
             with self._adapters.entered():
-                found = self._validator.validate(
+                record = self._validator.validate(
                     self._model, sample=len(state.validations), before_batch=stop.check
                 )
-            return asdict(found)
+            return asdict(record)
         except StopRequested:
             return None
 

@@ -96,7 +96,7 @@ def batch_loss(
             # Kernels may fill rows up to a multiple; target -1 keeps those out of the loss
             filling = (0, len(hidden) - len(targets))
             targets = functional.pad(targets, filling, value=-1)
-        targets = _moved(targets, device)
+        targets = _move(targets, device)
         return projected_loss(
             hidden,
             model.output_matrix,
@@ -128,13 +128,13 @@ def _target_hidden(
         if hidden is not None:
             return hidden
     # Real tokens are found before the batch goes to the device: nothing waits for it there.
-    positions = _moved(is_target.flatten().nonzero().squeeze(1), device)
-    source_mask = _moved(source_mask, device)
+    positions = _move(is_target.flatten().nonzero().squeeze(1), device)
+    source_mask = _move(source_mask, device)
     if memory is not None and isinstance(model, Transformer):
         hidden = memory.read(model, target_input)
     else:
-        moved = _moved(target_input, device)
-        hidden = model.target_hidden(_moved(source, device), source_mask, moved)
+        moved = _move(target_input, device)
+        hidden = model.target_hidden(_move(source, device), source_mask, moved)
     # (B, T, D) -> (N, D): the vocabulary is compared only with tokens, not with padding. Where
     # targets stand at tokens of the source, its states go on behind the last target.
     return hidden[:, : output.shape[1]].flatten(0, 1).index_select(0, positions)
@@ -150,5 +150,5 @@ def clip_gradients(model: Model, largest_norm: float) -> Tensor:
     return norm
 
 
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+def _move(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)

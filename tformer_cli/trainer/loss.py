@@ -221,9 +221,9 @@ class _ProjectedLoss(torch.autograd.Function):
         with torch.autocast(device, enabled=False):
             for start in range(0, n_rows, chunk):
                 rows = slice(start, start + chunk)
-                some, wanted = low_hidden[rows], targets[rows]
+                states, wanted = low_hidden[rows], targets[rows]
                 if operations is not None:
-                    by_logits = torch.mm(some, low_matrix.t(), out=room[: len(some)])
+                    by_logits = torch.mm(states, low_matrix.t(), out=room[: len(states)])
                     if low_bias is not None:
                         by_logits += low_bias
                     share, writes_gradient = 1.0 - label_smoothing, gradients is not None
@@ -231,7 +231,7 @@ class _ProjectedLoss(torch.autograd.Function):
                         by_logits, wanted, share, writes_gradient=writes_gradient
                     )
                 else:
-                    logits = functional.linear(some, low_matrix, low_bias)
+                    logits = functional.linear(states, low_matrix, low_bias)
                     lse, target_logit, by_logits = _statistics(logits, wanted[:, None])
                     if r_drop:
                         disagreement += add_disagreement(by_logits, logits, lse, r_drop)
@@ -240,7 +240,7 @@ class _ProjectedLoss(torch.autograd.Function):
                 if gradients is not None:
                     if operations is None:
                         by_logits = _less_targets(by_logits, wanted, label_smoothing).to(dtype)
-                    gradients.add(rows, by_logits, some, low_matrix)
+                    gradients.add(rows, by_logits, states, low_matrix)
         sum_hidden = hidden[:n_tokens].sum(dim=0)
         if gradients is not None:
             gradients.smooth(label_smoothing, uniform, sum_hidden, n_tokens)

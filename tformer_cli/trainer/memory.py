@@ -59,7 +59,7 @@ class GradientsInMemory:
         r_drop: float = 0.0,
     ) -> int:
         """Adds the gradient of one optimizer step; there must be none yet."""
-        parts = self._fitting(batches)
+        parts = self._split_to_fit(batches)
         while True:
             sums = replace(window)
             try:
@@ -102,7 +102,7 @@ class GradientsInMemory:
         self.smallest_failed = min(self.smallest_failed or largest.n_cells, largest.n_cells)
         return [half for part in parts for half in (halves(part) if part is largest else [part])]
 
-    def _fitting(self, batches: Sequence[Batch]) -> list[Batch]:
+    def _split_to_fit(self, batches: Sequence[Batch]) -> list[Batch]:
         parts = list(batches)
         while self.smallest_failed and any(self._is_too_large(part) for part in parts):
             parts = [

@@ -98,7 +98,7 @@ def profile_steps(trainer: Trainer, n_steps: int, *, vocab_size: int) -> StepPro
     on_gpu = device.type == "cuda"
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if on_gpu else [])
     trainer.model.train()
-    batches = _marked(trainer.open_batches())
+    batches = _record_waits(trainer.open_batches())
     try:
         for _ in range(WARM_UP):
             trainer.update(batches, ReportInterval(0.0))
@@ -116,7 +116,7 @@ def profile_steps(trainer: Trainer, n_steps: int, *, vocab_size: int) -> StepPro
         trainer.model.config, vocab_size, *window.mean_lengths
     )
     flops = trainer.config.n_passes * flops_per_token * window.n_target_tokens
-    categories, operators = _summed(profiler.events() or [], on_gpu=on_gpu)
+    categories, operators = _sum_times(profiler.events() or [], on_gpu=on_gpu)
     categories[OUTSIDE] = max(0.0, seconds - sum(categories.values()))
     measured = StepProfile(
         n_steps=n_steps,
@@ -132,7 +132,7 @@ def profile_steps(trainer: Trainer, n_steps: int, *, vocab_size: int) -> StepPro
     return replace(measured, product_rate=trainer.limit.rate)
 
 
-def _marked(items: Iterator[Item]) -> Iterator[Item]:
+def _record_waits(items: Iterator[Item]) -> Iterator[Item]:
     """Passes items on; the profiler sees how long each was waited for."""
     while True:
         with record_function(_WAITING):
@@ -140,7 +140,7 @@ def _marked(items: Iterator[Item]) -> Iterator[Item]:
         yield item
 
 
-def _summed(
+def _sum_times(
     events: Any,  # noqa: ANN401 - torch's event list has no public type
     *,
     on_gpu: bool,

@@ -135,7 +135,7 @@ class TensorBoardLog:
         self._directory = run / DIRECTORY
         self._event, self._scalar = Event, scalar
         make_directory(self._directory)
-        with self._writing():
+        with self._catch_errors():
             # Files are named by the second they begin in; the step keeps two of one second apart.
             self._writer = EventsWriter(str(self._directory / "events"), f".{step}")
             if step:
@@ -155,7 +155,7 @@ class TensorBoardLog:
                 return
             case _:
                 return
-        with self._writing():
+        with self._catch_errors():
             for name, value in values.items():
                 self._write(event.step, summary=self._scalar(name, value))
             self._writer.flush()
@@ -169,7 +169,7 @@ class TensorBoardLog:
         self._writer.write_event(self._event(step=step, wall_time=time.time(), **content))
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _catch_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

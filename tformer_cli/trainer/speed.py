@@ -163,12 +163,12 @@ class ProductProbe:
 
     def _measure_shape(self, shape: Shape) -> None:
         # of the vocabulary only a part is multiplied by, at the same rate in less time and memory
-        matrix = self._filled((min(shape[0], _MOST_WEIGHTS // shape[1]), shape[1]))
+        matrix = self._make_values((min(shape[0], _MOST_WEIGHTS // shape[1]), shape[1]))
         if not self._best[shape]:
-            rows = self._filled((_FEWEST_ROWS, shape[1]))
+            rows = self._make_values((_FEWEST_ROWS, shape[1]))
             self._product_rate(rows, matrix)  # the first one loads code and chooses kernels
             self._best[shape] = self._product_rate(rows, matrix)
-        rows = self._filled((self._n_rows(matrix, self._best[shape]), shape[1]))
+        rows = self._make_values((self._n_rows(matrix, self._best[shape]), shape[1]))
         rates = [self._product_rate(rows, matrix) for _ in range(_TRIES)]
         self._best[shape] = max(self._best[shape], *rates)
 
@@ -190,7 +190,7 @@ class ProductProbe:
         self._wait()
         return 2.0 * n_repeats * len(rows) * matrix.numel() / (time.perf_counter() - start)
 
-    def _filled(self, shape: Shape) -> Tensor:
+    def _make_values(self, shape: Shape) -> Tensor:
         """Numbers that are not random: the run's generators stay as they are."""
         values = torch.linspace(-1.0, 1.0, shape[0] * shape[1], device=self._device)
         return values.view(shape).to(self._dtype)

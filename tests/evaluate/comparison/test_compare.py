@@ -80,8 +80,8 @@ def test_lengths_are_words_of_the_reference_and_scores_those_of_the_part():
     found = compared(systems=systems, references=references)
     short, middle = found.lengths
     assert (short.label, short.size, middle.label, middle.size) == ("<10", 2, "10–19", 1)
-    one = [systems["one"][i] for i in (0, 2)]
-    assert short.values[0] == pytest.approx(bleu(one, [["a b c", "x y z"]]).value)
+    part = [systems["one"][i] for i in (0, 2)]
+    assert short.values[0] == pytest.approx(bleu(part, [["a b c", "x y z"]]).value)
     assert middle.values[1] == pytest.approx(100.0)
 
 
@@ -90,7 +90,7 @@ def test_sentences_that_differ_most_come_first_and_best_before_worst():
     base = (*references[:2], "one two three four", "zzz", references[4])
     other = (references[0], "yyy", "one two three four five 2", references[3], "xxx two")
     found = compared(systems={"base": base, "other": other}, references=references, n_examples=2)
-    assert [one.line for one in found.differences] == [4, 3, 2, 5]
+    assert [difference.line for difference in found.differences] == [4, 3, 2, 5]
     first = found.differences[0]
     assert (first.baseline_text, first.text, first.source) == ("zzz", references[3], "Satz 3")
     assert first.value > first.baseline_value
@@ -113,9 +113,9 @@ NEW = [*"aabbcaabcc"] * 4
 def test_scores_changes_and_wins():
     found = compare_labelings([("old", OLD), ("new", [f" {x} " for x in NEW])], RIGHT, seed=3)
     baseline, new = found.systems
-    for one, labels in ((baseline, OLD), (new, NEW)):
+    for system, labels in ((baseline, OLD), (new, NEW)):
         scores = score_labels(labels, RIGHT, sorted(set(RIGHT)))
-        values = [measure.value for measure in one.measures]
+        values = [measure.value for measure in system.measures]
         assert values == pytest.approx([100 * scores.accuracy, 100 * scores.macro_f1])
     assert list(new.measures) == compare_labels(OLD, NEW, RIGHT, seed=3)
     better = sum(n == r != o for n, o, r in zip(NEW, OLD, RIGHT, strict=True))
@@ -223,7 +223,7 @@ OPTIONS = {"paired-bootstrap": "bs", "paired-approximate-randomization": "ar"}
 
 
 def results(name, samples, seed, metrics=METRICS):
-    measured = [MeasuredMetric(make_metric(one), [REFERENCES]) for one in metrics]
+    measured = [MeasuredMetric(make_metric(metric), [REFERENCES]) for metric in metrics]
     settings = TestSettings(name=name, samples=samples, seed=seed)
     return paired_test(list(SYSTEMS.items()), measured, settings)
 
@@ -247,19 +247,19 @@ def test_p_values_are_those_of_the_sacrebleu_command(tmp_path, name):
     theirs = re.findall(r"p = (\d\.\d+)", done.stdout)
     found = results(name, 200, 77)
     # sacreBLEU lists all metrics of a system, then the next system
-    ours = [f"{one.scores[place].p_value:.4f}" for place in (1, 2) for one in found]
+    ours = [f"{metric.scores[place].p_value:.4f}" for place in (1, 2) for metric in found]
     assert len(theirs) == 6
     assert ours == theirs
     assert len(set(ours)) > 2
-    for one in found:
-        for score in one.scores:
+    for metric in found:
+        for score in metric.scores:
             assert f"{score.value:.4f}" in done.stdout
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_all_numbers_are_those_of_sacrebleus_own_function(monkeypatch, name):
     monkeypatch.setenv("SACREBLEU_SEED", "5")
-    metrics = {one: make_metric(one) for one in METRICS}
+    metrics = {metric: make_metric(metric) for metric in METRICS}
     signatures, theirs = PairedTest(
         list(SYSTEMS.items()),
         metrics,
@@ -268,9 +268,9 @@ def test_all_numbers_are_those_of_sacrebleus_own_function(monkeypatch, name):
         n_samples=100,
         n_ar_confidence=-1 if name == "paired-bootstrap" else 1000,
     )()
-    for one in results(name, 100, 5):
-        assert one.signature == str(signatures[one.name])
-        assert [vars(score) for score in one.scores] == [
+    for metric in results(name, 100, 5):
+        assert metric.signature == str(signatures[metric.name])
+        assert [vars(score) for score in metric.scores] == [
             {
                 "value": their.score,
                 "mean": pytest.approx(float(their.mean)),
@@ -280,7 +280,7 @@ def test_all_numbers_are_those_of_sacrebleus_own_function(monkeypatch, name):
                 "untested": "",
                 "wins": None,
             }
-            for number, their in enumerate(theirs[one.name])
+            for number, their in enumerate(theirs[metric.name])
         ]
 
 
@@ -289,14 +289,14 @@ def test_a_system_that_is_the_baseline_again_is_never_significant(name):
     first = SYSTEMS["first"]
     spaced = [line.replace(" ", "  ") for line in first]  # the same to every metric
     texts = [("first", first), ("again", list(first)), ("spaced", spaced), *SYSTEMS.items()]
-    measured = [MeasuredMetric(make_metric(one), [REFERENCES]) for one in ("bleu", "chrf")]
-    for one in paired_test(texts[:3] + texts[4:], measured, TestSettings(name=name, samples=50)):
-        assert [score.equals_baseline for score in one.scores] == [None, True, True, False, False]
-        assert [score.untested for score in one.scores] == [
+    measured = [MeasuredMetric(make_metric(metric), [REFERENCES]) for metric in ("bleu", "chrf")]
+    for row in paired_test(texts[:3] + texts[4:], measured, TestSettings(name=name, samples=50)):
+        assert [score.equals_baseline for score in row.scores] == [None, True, True, False, False]
+        assert [score.untested for score in row.scores] == [
             *("", *["no sentence differs from the baseline"] * 2, "", "")
         ]
-        assert [score.p_value is None for score in one.scores] == [True, True, True, False, False]
-        assert [score.is_significant for score in one.scores[:4]] == [False, False, False, True]
+        assert [score.p_value is None for score in row.scores] == [True, True, True, False, False]
+        assert [score.is_significant for score in row.scores[:4]] == [False, False, False, True]
 
 
 SENTENCE, CHANGED, SHORT = "The old cat sat here.", "The old dog sat there.", "A cat."
@@ -310,7 +310,7 @@ DEGENERATE = {
         "one distinct sentence is too few for a test",
     ),
     "one other line": (
-        *(["a b c d e"] * 9 + [one] for one in (SENTENCE, CHANGED, SENTENCE)),
+        *(["a b c d e"] * 9 + [line] for line in (SENTENCE, CHANGED, SENTENCE)),
         "only one sentence differs from the baseline",
     ),
 }
@@ -340,7 +340,7 @@ def test_a_score_that_is_not_a_number_is_not_tested(monkeypatch):
     (found,) = paired_test(
         list(SYSTEMS.items()), [MeasuredMetric(metric, [REFERENCES])], TestSettings(samples=9)
     )
-    assert [one.untested for one in found.scores] == ["", *["a score is not a number"] * 2]
+    assert [score.untested for score in found.scores] == ["", *["a score is not a number"] * 2]
 
 
 def test_one_system_has_the_confidence_interval_of_the_sacrebleu_command(tmp_path):
@@ -354,7 +354,7 @@ def test_one_system_has_the_confidence_interval_of_the_sacrebleu_command(tmp_pat
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd=tmp_path, env=env
     )
-    measured = [MeasuredMetric(make_metric(one), [REFERENCES]) for one in METRICS]
+    measured = [MeasuredMetric(make_metric(metric), [REFERENCES]) for metric in METRICS]
     settings = TestSettings(samples=200, seed=77)
     found = paired_test([("a", SYSTEMS["third"])], measured, settings)
     for ours, theirs in zip(found, json.loads(done.stdout), strict=True):

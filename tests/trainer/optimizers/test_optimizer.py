@@ -140,8 +140,8 @@ def test_every_bit_is_that_of_torchs_fused_optimizer(decay):
     kind = torch.optim.AdamW if decay else torch.optim.Adam
     reference = kind(theirs, lr=0.0, weight_decay=decay, fused=True, **settings)
     for step in range(5):
-        for one in (ours, theirs):
-            put_gradients(one, step)
+        for side in (ours, theirs):
+            put_gradients(side, step)
         optimizer.param_groups[0].lr = reference.param_groups[0]["lr"] = 0.01 / (step + 1)
         optimizer.step()
         reference.step()

@@ -46,16 +46,16 @@ def digests(found):
 def test_all_steps_and_processes_have_the_same_bits_and_the_sum_is_that_of_one(gradients, n):
     found = gradients[n, "plain"]
     assert len(digests(found)) == 1
-    [one] = gradients[1, "plain"]
-    assert found[0]["steps"][0][1] == pytest.approx(one["steps"][0][1], abs=1e-6)
+    [single] = gradients[1, "plain"]
+    assert found[0]["steps"][0][1] == pytest.approx(single["steps"][0][1], abs=1e-6)
 
 
 def test_processes_without_batches_add_zeros(gradients):
     found = gradients[4, "few"]
     assert [process["parts"] for process in found].count([0, 0, 0]) >= 1
     assert len(digests(found)) == 1
-    [one] = gradients[1, "few"]
-    assert found[0]["steps"][0][1] == pytest.approx(one["steps"][0][1], abs=1e-6)
+    [single] = gradients[1, "few"]
+    assert found[0]["steps"][0][1] == pytest.approx(single["steps"][0][1], abs=1e-6)
 
 
 def test_a_last_pass_that_does_not_fit_is_repeated_by_its_process_alone(gradients):
@@ -65,9 +65,9 @@ def test_a_last_pass_that_does_not_fit_is_repeated_by_its_process_alone(gradient
     assert found[2]["n_sent"][0] > 0  # others had been given a part of the gradient by then
     steps = [[digest for digest, _ in process["steps"]] for process in found]
     assert steps[0] == steps[1] == steps[2]
-    [one] = gradients[1, "plain"]
+    [single] = gradients[1, "plain"]
     for _, sample in found[2]["steps"]:
-        assert sample == pytest.approx(one["steps"][0][1], abs=1e-6)
+        assert sample == pytest.approx(single["steps"][0][1], abs=1e-6)
 
 
 def step(n_batches):

@@ -116,14 +116,14 @@ def machines(tmp_path):
     try:
         if any(holder.stdout.readline() != "ready\n" for holder in held):
             pytest.skip("namespaces need root and iproute2")
-        one, other = (str(holder.pid) for holder in held)
-        cable = ["ip", "link", "add", "va", "netns", one, "type", "veth"]
-        if run(*cable, "peer", "name", "vb", "netns", other).returncode:
+        first, second = (str(holder.pid) for holder in held)
+        cable = ["ip", "link", "add", "va", "netns", first, "type", "veth"]
+        if run(*cable, "peer", "name", "vb", "netns", second).returncode:
             pytest.skip("no cable between namespaces here")
-        for number, (pid, name) in enumerate(((one, "va"), (other, "vb")), 1):
+        for number, (pid, name) in enumerate(((first, "va"), (second, "vb")), 1):
             up = f"ip addr add 10.9.0.{number}/24 dev {name} && ip link set {name} up"
             assert run("nsenter", "-t", pid, "-n", "sh", "-c", up).returncode == 0
-        yield one, other
+        yield first, second
     finally:
         for holder in held:
             holder.kill()
@@ -170,12 +170,12 @@ def test_machines_whose_own_names_are_loopback_addresses_train(machines, tmp_pat
 @pytest.mark.long
 def test_both_machines_end_where_one_fails(machines, tmp_path):
     bad = ("--set", 'data.valid=[{tsv="missing.tsv"}]')
-    one, other = train_on(machines, tmp_path, "node1:29500", ((), bad))
-    assert one[0] == 1
-    assert one[1].startswith("error: --meet node1:29500: the run has ended on the other machines;")
-    assert other[0] == 2
-    assert other[1].startswith("error: process 1 has another recipe than the first one: ")
-    assert one[1].count("\n") == other[1].count("\n") == 1
+    here, there = train_on(machines, tmp_path, "node1:29500", ((), bad))
+    assert here[0] == 1
+    assert here[1].startswith("error: --meet node1:29500: the run has ended on the other machines;")
+    assert there[0] == 2
+    assert there[1].startswith("error: process 1 has another recipe than the first one: ")
+    assert here[1].count("\n") == there[1].count("\n") == 1
 
 
 @pytest.mark.long

@@ -64,11 +64,11 @@ def adjunct(draft: Draft, verb: Verb, tense: str) -> Phrase | None:
     return time(draft, verb, tense) if early else place(draft, lexicon.PLACES)
 
 
-def put_time(draft: Draft, made: Clause, added: Phrase) -> Phrase:
+def put_time(draft: Draft, main: Clause, added: Phrase) -> Phrase:
     """Add an expression of time at the end or, with a comma, at the beginning."""
     if draft.rng.chance(0.7):
-        return made.extend(added).statement()
-    return concatenate(added, word(draft, ",", ","), made.statement())
+        return main.extend(added).statement()
+    return concatenate(added, word(draft, ",", ","), main.statement())
 
 
 def destination(draft: Draft, verb: Verb) -> Phrase:

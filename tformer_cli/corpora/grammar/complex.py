@@ -134,12 +134,12 @@ def consequence(draft: Draft) -> Phrase | None:
 
 def dated_family(draft: Draft) -> Phrase | None:
     """Return a sentence of the family in the past after an expression of time."""
-    made = family(draft, tense="past")
-    if made is None:
+    sentence = family(draft, tense="past")
+    if sentence is None:
         return None
     comma = draft.link()
     opening = expression(draft, draft.rng.draw(lexicon.PAST_TIMES))
-    return concatenate(opening, Phrase([(",", comma)], [(",", comma)]), made)
+    return concatenate(opening, Phrase([(",", comma)], [(",", comma)]), sentence)
 
 
 def reported_family(draft: Draft) -> Phrase | None:
@@ -147,8 +147,8 @@ def reported_family(draft: Draft) -> Phrase | None:
     rng = draft.rng
     speaker = someone(draft, "human", names=0.3)
     main = clause(draft, speaker, rng.draw(lexicon.OPINION), "present").statement()
-    made = family(draft, tense="past")
-    return concatenate(main, word(draft, "that", "que"), made) if made else None
+    sentence = family(draft, tense="past")
+    return concatenate(main, word(draft, "that", "que"), sentence) if sentence else None
 
 
 def winograd(draft: Draft, english_adjective: str) -> Phrase:
@@ -309,10 +309,10 @@ def object_relative(draft: Draft) -> Phrase | None:
         if adjective is None:
             return None
         draft.combine(head.head, "be", adjective.head)
-        made = be(draft, whole, rng.pick(["present", "past", "past"]))
+        main = be(draft, whole, rng.pick(["present", "past", "past"]))
         if rng.chance(0.3):
-            made.extend(word(draft, "very", "très"))
-        return made.extend(adjective).statement()
+            main.extend(word(draft, "very", "très"))
+        return main.extend(adjective).statement()
     outer = rng.draw(lexicon.TRANSITIVE)
     # None: the caller draws another construction, so that the words always fit
     if (
@@ -354,8 +354,8 @@ def joined_subjects(draft: Draft) -> Phrase:
     if draft.rng.chance(0.3):
         adjective = draft.rng.draw(ANIMATE)
         draft.combine(first.head, second.head, adjective.english)
-        made = be(draft, both, draft.rng.pick(["present", "past"]))
-        return made.extend(predicate(draft, adjective, both)).statement()
+        main = be(draft, both, draft.rng.pick(["present", "past"]))
+        return main.extend(predicate(draft, adjective, both)).statement()
     return deed(draft, both, draft.rng.pick(["past", "past", "future", "progressive"])).statement()
 
 
@@ -366,10 +366,10 @@ def joined_objects(draft: Draft) -> Phrase:
     first, second = draw_object(draft, verb), draw_object(draft, verb)
     draft.combine(subject.head, verb.english, first.head)
     draft.combine(subject.head, verb.english, second.head)
-    made = clause(draft, subject, verb, draw_tense(draft, verb), obj=first)
+    main = clause(draft, subject, verb, draw_tense(draft, verb), obj=first)
     joint = word(draft, "and", "et")
-    link = made.finite[-1][1]
+    link = main.finite[-1][1]
     again = second.french
     if verb.french_preposition:  # French repeats it before each object
         again = with_preposition([(verb.french_preposition, link)], second.french)
-    return made.extend(concatenate(joint, Phrase(second.english, again))).statement()
+    return main.extend(concatenate(joint, Phrase(second.english, again))).statement()

@@ -57,12 +57,12 @@ def transitive(draft: Draft) -> Phrase:
     obj = draw_object(draft, verb, negated)
     draft.combine(subject.head, verb.english, obj.head)
     adverb = frequency(draft, tense, negated)
-    made = clause(draft, subject, verb, tense, obj=obj, negated=negated, adverb=adverb)
+    main = clause(draft, subject, verb, tense, obj=obj, negated=negated, adverb=adverb)
     if adverb is None and rng.chance(0.3):
         added = time(draft, verb, tense)
         if added:
-            return put_time(draft, made, added)
-    return made.statement()
+            return put_time(draft, main, added)
+    return main.statement()
 
 
 def intransitive(draft: Draft) -> Phrase:
@@ -73,14 +73,14 @@ def intransitive(draft: Draft) -> Phrase:
     tense = draw_tense(draft, verb)
     negated = rng.chance(NEGATION_SHARE)
     adverb = frequency(draft, tense, negated)
-    made = clause(draft, subject, verb, tense, negated=negated, adverb=adverb)
+    main = clause(draft, subject, verb, tense, negated=negated, adverb=adverb)
     added: Phrase | None = None
     if verb.english in ("run", "walk", "swim", "sing", "dance", "work", "fly") and rng.chance(0.3):
         added = expression(draft, rng.draw(lexicon.MANNER))
     elif rng.chance(0.65) and verb.english not in ("shine", "disappear", "leave", "escape"):
         added = adjunct(draft, verb, tense)
     draft.combine(subject.head, verb.english, "")
-    return made.extend(added).statement() if added else made.statement()
+    return main.extend(added).statement() if added else main.statement()
 
 
 def giving(draft: Draft) -> Phrase:
@@ -92,11 +92,11 @@ def giving(draft: Draft) -> Phrase:
     obj = draw_object(draft, verb, negated)
     # A pronoun would need another form: *to him*, *lui*
     receiver = someone(draft, "human", pronouns=0.0)
-    made = clause(draft, subject, verb, draw_tense(draft, verb), obj=obj, negated=negated)
+    main = clause(draft, subject, verb, draw_tense(draft, verb), obj=obj, negated=negated)
     bit = draft.link()
     to = Phrase([("to", bit), *receiver.english], with_preposition([("à", bit)], receiver.french))
     draft.combine(subject.head, verb.english, obj.head)
-    return made.extend(to).statement()
+    return main.extend(to).statement()
 
 
 def controlled(draft: Draft) -> Phrase:
@@ -132,12 +132,12 @@ def travel(draft: Draft) -> Phrase:
     verb = rng.draw(TRAVEL_VERBS)
     tense = rng.draw(STATE_TENSES if verb is lexicon.LIVE else TENSES)
     negated = rng.chance(0.15)
-    made = clause(draft, subject, verb, tense, negated=negated)
+    main = clause(draft, subject, verb, tense, negated=negated)
     goal = destination(draft, verb)
     draft.combine(subject.head, verb.english, goal.head)
-    made.extend(goal)
+    main.extend(goal)
     added = time(draft, verb, tense) if rng.chance(0.4) else None
-    return made.extend(added).statement() if added else made.statement()
+    return main.extend(added).statement() if added else main.statement()
 
 
 def passive(draft: Draft) -> Phrase | None:
@@ -193,8 +193,8 @@ def taking(draft: Draft) -> Phrase | None:
     obj = noun_phrase(draft, noun, determiner=kind, plural=plural)
     draft.combine(subject.head, first.english, obj.head)
     draft.combine(subject.head, second.english, obj.head)
-    one = clause(draft, subject, first, tense, obj=obj).statement()
+    statement = clause(draft, subject, first, tense, obj=obj).statement()
     two = clause(draft, subject, second, tense, obj=object_pronoun(draft, obj))
     bit = draft.link()
     again = Phrase([("and", bit), *two.aux, *two.rest], [("et", bit), *two.finite, *two.tail])
-    return concatenate(one, again)
+    return concatenate(statement, again)

@@ -58,11 +58,11 @@ def description(draft: Draft) -> Phrase | None:
     if adjective is None:
         return None
     adverb = frequency(draft, tense, negated)
-    made = clause(draft, subject, lexicon.BE, tense, negated=negated, adverb=adverb)
+    main = clause(draft, subject, lexicon.BE, tense, negated=negated, adverb=adverb)
     if rng.chance(0.4) and adverb is None and not negated:
-        made.extend(expression(draft, rng.draw(lexicon.DEGREES)))
+        main.extend(expression(draft, rng.draw(lexicon.DEGREES)))
     draft.combine(subject.head, "be", adjective.head)
-    return made.extend(adjective).statement()
+    return main.extend(adjective).statement()
 
 
 def comparison(draft: Draft) -> Phrase | None:
@@ -82,9 +82,9 @@ def comparison(draft: Draft) -> Phrase | None:
     if adjective.english in lexicon.ABSOLUTE:
         return None
     draft.combine(first.head, "be", adjective.english)
-    made = be(draft, first, rng.draw(STATE_TENSES))
+    main = be(draft, first, rng.draw(STATE_TENSES))
     compared = _comparative(draft, adjective.english, predicate(draft, adjective, first), second)
-    return made.extend(compared).statement()
+    return main.extend(compared).statement()
 
 
 def _comparative(draft: Draft, lemma: str, adjective: Phrase, second: Phrase) -> Phrase:
@@ -152,16 +152,16 @@ def possession(draft: Draft) -> Phrase:
 
 def _age(draft: Draft, subject: Phrase, tense: str) -> Phrase:
     source, target = draft.rng.draw(lexicon.NUMBERS)
-    made = be(draft, subject, tense)
+    main = be(draft, subject, tense)
     has = (lexicon.HAVE.present, lexicon.HAVE.imperfect, lexicon.HAVE.future)
     forms = has[("present", "past", "future").index(tense)]
-    made.finite = [(forms[subject.person], made.finite[0][1])]  # one *has* years in French
+    main.finite = [(forms[subject.person], main.finite[0][1])]  # one *has* years in French
     number, years = draft.link(), draft.link()
     age = Phrase(
         [(source, number), *tokens("years old", years)], [(target, number), ("ans", years)]
     )
     draft.combine(subject.head, "age", source)
-    return made.extend(age).statement()
+    return main.extend(age).statement()
 
 
 def weather(draft: Draft) -> Phrase:
@@ -171,12 +171,12 @@ def weather(draft: Draft) -> Phrase:
     fait = {"present": "fait", "past": "faisait", "future": "fera"}[tense]
     it, verb, what = draft.link(), draft.link(), draft.link()
     source, target = rng.pick(lexicon.WEATHER.items)
-    made = Phrase(
+    phrase = Phrase(
         [("it", it), *tokens(forms, verb), (source, what)],
         [("il", it), (fait, verb), (target, what)],
     )
     # *In France*: weather is where *live* is
-    made = concatenate(made, destination(draft, lexicon.LIVE)) if rng.chance(0.7) else made
+    phrase = concatenate(phrase, destination(draft, lexicon.LIVE)) if rng.chance(0.7) else phrase
     added = time(draft, lexicon.BE, tense)
     draft.combine("it", "be", source)
-    return concatenate(made, added) if added else made
+    return concatenate(phrase, added) if added else phrase

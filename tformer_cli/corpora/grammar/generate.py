@@ -59,8 +59,8 @@ def yes_no(draft: Draft) -> Phrase | None:
     if adjective is None:
         return None
     draft.combine(subject.head, "be", adjective.head)
-    asked = be(draft, subject, draft.rng.pick(["present", "past"]))
-    return question(asked.extend(adjective))
+    main = be(draft, subject, draft.rng.pick(["present", "past"]))
+    return question(main.extend(adjective))
 
 
 ADVERBS = Pool([("why", "pourquoi"), ("where", "où"), ("when", "quand"), ("how", "comment")],
@@ -80,12 +80,12 @@ def _where_is(draft: Draft) -> Phrase:
     rng = draft.rng
     tags = rng.pick(["human", "animal", "portable", "building"])
     subject = someone(draft, tags, pronouns=0.4)
-    made = be(draft, subject, rng.pick(["present", "present", "past"]))
+    main = be(draft, subject, rng.pick(["present", "present", "past"]))
     draft.combine(subject.head, "be", "where")
     where = word(draft, "where", "où")
     if subject.pronoun:
-        return question(made, where)
-    return concatenate(where, Phrase(made.aux + subject.english, made.finite + subject.french))
+        return question(main, where)
+    return concatenate(where, Phrase(main.aux + subject.english, main.finite + subject.french))
 
 
 def which(draft: Draft) -> Phrase:
@@ -103,8 +103,8 @@ def which(draft: Draft) -> Phrase:
     front = Phrase(tokens(source, bit) + thing.english[1:], tokens(target, bit) + thing.french[1:])
     subject = someone(draft, "human", pronouns=0.5)
     draft.combine(subject.head, verb.english, noun.english)
-    asked = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), gap=thing, asked=True)
-    return question(asked, front)
+    main = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), gap=thing, asked=True)
+    return question(main, front)
 
 
 def who(draft: Draft) -> Phrase:
@@ -119,12 +119,12 @@ def what(draft: Draft) -> Phrase:
     verb = _human_verb(draft, prepositions=False)
     subject = someone(draft, "human", pronouns=0.4)
     draft.combine(subject.head, verb.english, "what")
-    made = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), asked=True)
-    bit, aux = draft.link(), made.aux[0][1]
+    main = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), asked=True)
+    bit, aux = draft.link(), main.aux[0][1]
     est_ce_que = [("que", bit), ("est-ce", bit | aux), ("que", aux)]
     return Phrase(
-        [("what", bit), *made.aux, *subject.english, *made.rest],
-        [*est_ce_que, *subject.french, *made.finite, *made.tail],
+        [("what", bit), *main.aux, *subject.english, *main.rest],
+        [*est_ce_que, *subject.french, *main.finite, *main.tail],
     )
 
 
@@ -150,8 +150,8 @@ def command(draft: Draft) -> Phrase:
         french = [("ne", negation), french[0], ("pas", negation), *french[1:]]
     polite = word(draft, "please", "s' il vous plaît")
     comma = word(draft, ",", ",")
-    made = Phrase(english, french)
-    return concatenate(made, comma, polite) if rng.chance(0.25) else made
+    sentence = Phrase(english, french)
+    return concatenate(sentence, comma, polite) if rng.chance(0.25) else sentence
 
 
 Split = Literal["train", "valid", "test"]
@@ -191,7 +191,7 @@ def split_of(combinations: list[str]) -> Split:
     """Return the corpus of a sentence, from its combinations of subject, verb and object."""
     # A sentence with a test combination in any clause is test material, so no combination that
     # marks a test sentence occurs in the training corpus; likewise for validation.
-    found: Split = "train"
+    split: Split = "train"
     for combination in combinations:
         if combination in HELD_OUT:
             return "test"
@@ -200,8 +200,8 @@ def split_of(combinations: list[str]) -> Split:
         if place < HELD_OUT_SHARE:
             return "test"
         if place < 2 * HELD_OUT_SHARE:
-            found = "valid"
-    return found
+            split = "valid"
+    return split
 
 
 def draw_pair(rng: Choices) -> tuple[Split, AlignedPair]:
@@ -246,9 +246,9 @@ def _stream(wanted: dict[str, int], rng: Choices) -> Iterator[tuple[Split, Align
             idle = 0
             yield split, pair
         elif idle > PATIENCE:  # nothing else shows that the sentences have run out
-            made = total - wanted["train"]
+            n_train = total - wanted["train"]
             raise DataError(
-                f"pairs: the built-in grammar makes {made}, not {total} training pairs; "
+                f"pairs: the built-in grammar makes {n_train}, not {total} training pairs; "
                 "ask for fewer"
             )
 
@@ -273,7 +273,7 @@ class DigestSet:
         """Adds a number; True if it is new."""
         number = number or 1  # 0 marks an empty slot
         slots, slot = self._slots, number % self._n_slots
-        while (found := slots[slot]) and found != number:
+        while (value := slots[slot]) and value != number:
             slot = slot + 1 if slot + 1 < self._n_slots else 0
         slots[slot] = number
-        return not found
+        return not value

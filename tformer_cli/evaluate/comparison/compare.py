@@ -94,7 +94,7 @@ def compare_systems(
     train_lines: Callable[[], Iterable[str]] | None = None,
     n_examples: int = 3,
 ) -> Comparison:
-    measured = [MeasuredMetric(one, test_set.references) for one in metrics]
+    measured = [MeasuredMetric(metric, test_set.references) for metric in metrics]
     tested = paired_test(list(test_set.systems.items()), measured, settings)
     by_sentence = [
         [metric.sentence_scores(lines) for lines in test_set.systems.values()]
@@ -137,7 +137,7 @@ def gains(
 
 def wins_of(gained: Sequence[float]) -> Wins:
     """Counts gains over the baseline, one a sentence, by their sign."""
-    better, worse = sum(one > 0.0 for one in gained), sum(one < 0.0 for one in gained)
+    better, worse = sum(gain > 0.0 for gain in gained), sum(gain < 0.0 for gain in gained)
     return Wins(better=better, worse=worse, equal=len(gained) - better - worse)
 
 
@@ -170,12 +170,12 @@ def _by_frequency(
     texts = [words_of(lines, tokenize, lowercase=lowercase) for lines in systems]
     lines = test_set.references[0] if train_lines is None else train_lines()
     counts = frequencies(lines, [reference, *texts], tokenize, lowercase=lowercase)
-    found = [word_f1(text, reference, counts) for text in texts]
-    sizes = found[0][1]
+    scores = [word_f1(text, reference, counts) for text in texts]
+    sizes = scores[0][1]
     return tuple(
         Bucket(label=label, size=size, values=values)
         for label, size, *values_of in zip(
-            bucket_labels(FREQUENCIES), sizes, *(f1 for f1, _ in found), strict=True
+            bucket_labels(FREQUENCIES), sizes, *(f1 for f1, _ in scores), strict=True
         )
         if (values := tuple(values_of)) and size
     )
@@ -188,12 +188,12 @@ def _differences(
     n_examples: int,
 ) -> tuple[Difference, ...]:
     (_, baseline), *others = test_set.systems.items()
-    found = []
+    differences = []
     for number, (system, lines) in enumerate(others, 1):
         gained = gains(metric, by_sentence, number)
         best = sorted((p for p, gain in enumerate(gained) if gain > 0.0), key=lambda p: -gained[p])
         worst = sorted((p for p, gain in enumerate(gained) if gain < 0.0), key=lambda p: gained[p])
-        found += [
+        differences += [
             Difference(
                 line=place + 1,
                 system=system,
@@ -206,7 +206,7 @@ def _differences(
             )
             for place in [*best[:n_examples], *worst[:n_examples]]
         ]
-    return tuple(found)
+    return tuple(differences)
 
 
 def bucket_of(value: int, edges: Sequence[int]) -> int:
@@ -256,8 +256,8 @@ def word_f1(
     sums = np.zeros((3, len(edges) + 1), np.int64)
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         ours, theirs = Counter(hypothesis), Counter(reference)
-        for row, found in enumerate((ours & theirs, ours, theirs)):
-            for word, number in found.items():
+        for row, counter in enumerate((ours & theirs, ours, theirs)):
+            for word, number in counter.items():
                 sums[row, bucket_of(counts[word], edges)] += number
     matches, n_ours, n_theirs = sums
     f1 = 200.0 * matches / np.maximum(n_ours + n_theirs, 1)

@@ -47,7 +47,7 @@ class LabelComparison:
             "examples": self.n_examples,
             "systems": [
                 {
-                    "name": one.name,
+                    "name": system.name,
                     "measures": [
                         {
                             "measure": measure.name.lower().replace(" ", "_"),
@@ -56,11 +56,11 @@ class LabelComparison:
                             "ci95": [measure.low, measure.high] if number else None,
                             "p_value": measure.p_value if number else None,
                         }
-                        for measure in one.measures
+                        for measure in system.measures
                     ],
-                    "wins": asdict(one.wins) if number else None,
+                    "wins": asdict(system.wins) if number else None,
                 }
-                for number, one in enumerate(self.systems)
+                for number, system in enumerate(self.systems)
             ],
         }
 
@@ -79,21 +79,21 @@ class LabelComparison:
         return Document(title=TITLE, sections=[section])
 
     def _rows(self, number: int) -> Iterator[tuple[Cell, ...]]:
-        best = max(one.measures[number].value for one in self.systems)
-        for place, one in enumerate(self.systems):
-            found = one.measures[number]
-            value = Cell(f"{found.value:.2f}", is_best=found.value == best)
+        best = max(system.measures[number].value for system in self.systems)
+        for place, system in enumerate(self.systems):
+            measure = system.measures[number]
+            value = Cell(f"{measure.value:.2f}", is_best=measure.value == best)
             if not place:
-                yield (Cell(one.name), value, Cell("baseline"), *[Cell("")] * 5)
+                yield (Cell(system.name), value, Cell("baseline"), *[Cell("")] * 5)
                 continue
-            mark = "*" if found.p_value <= SIGNIFICANT else ""
+            mark = "*" if measure.p_value <= SIGNIFICANT else ""
             tested = (
-                f"{found.difference:+.2f}",
-                f"{found.low:+.2f} to {found.high:+.2f}",
-                f"{found.p_value:.4f}{mark}",
-                *(f"{n:,}" for n in (one.wins.better, one.wins.worse, one.wins.equal)),
+                f"{measure.difference:+.2f}",
+                f"{measure.low:+.2f} to {measure.high:+.2f}",
+                f"{measure.p_value:.4f}{mark}",
+                *(f"{n:,}" for n in (system.wins.better, system.wins.worse, system.wins.equal)),
             )
-            yield (Cell(one.name), value, *map(Cell, tested))
+            yield (Cell(system.name), value, *map(Cell, tested))
 
 
 def compare_labelings(
@@ -110,10 +110,10 @@ def compare_labelings(
     if blank is not None or not right:
         where = "the reference" if blank is None else f"line {blank} of the reference"
         raise DataError(f"{where}: has no label; correct it, or remove the line from all files")
-    given = [(name, [label.strip() for label in labels]) for name, labels in systems]
-    baseline = given[0][1]
+    labelings = [(name, [label.strip() for label in labels]) for name, labels in systems]
+    baseline = labelings[0][1]
     n_samples = samples or RESAMPLES
-    draws = [1, *[n_samples] * (len(given) - 1)]  # the baseline does not differ from itself
+    draws = [1, *[n_samples] * (len(labelings) - 1)]  # the baseline does not differ from itself
     return LabelComparison(
         n_examples=len(right),
         systems=tuple(
@@ -124,7 +124,7 @@ def compare_labelings(
                 ),
                 wins=wins_of(_gains(baseline, labels, right)),
             )
-            for (name, labels), n_drawn in zip(given, draws, strict=True)
+            for (name, labels), n_drawn in zip(labelings, draws, strict=True)
         ),
         samples=n_samples,
         seed=seed,
@@ -134,4 +134,4 @@ def compare_labelings(
 def _gains(baseline: Sequence[str], labels: Sequence[str], right: Sequence[str]) -> list[int]:
     """1 for each example that only the system labels right, -1 where only the baseline does."""
     examples = zip(labels, baseline, right, strict=True)
-    return [(one == answer) - (other == answer) for one, other, answer in examples]
+    return [(label == answer) - (other == answer) for label, other, answer in examples]

@@ -172,7 +172,7 @@ def paired_test(
     with _sacrebleu_seed(settings.seed):
         test = PairedTest(
             [(name, tuple(texts)) for name, texts in systems],
-            {str(number): one.metric for number, one in enumerate(metrics)},
+            {str(number): metric.metric for number, metric in enumerate(metrics)},
             metrics[0].references,
             test_type="bs" if is_bootstrap else "ar",
             n_samples=settings.n_samples,

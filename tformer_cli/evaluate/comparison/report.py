@@ -21,12 +21,12 @@ def comparison_document(comparisons: Sequence[Comparison]) -> Document:
 
 
 def sections_of(comparisons: Sequence[Comparison]) -> list[Section]:
-    sections = [_section(one) for one in comparisons]
+    sections = [_section(comparison) for comparison in comparisons]
     if len(comparisons) > 1:
         names = comparisons[0].systems
-        head = ("System", *(one.test_set for one in comparisons), "Mean")
+        head = ("System", *(comparison.test_set for comparison in comparisons), "Mean")
         tables = tuple(
-            _overview(names, head, [one.metrics[number] for one in comparisons])
+            _overview(names, head, [comparison.metrics[number] for comparison in comparisons])
             for number in range(len(comparisons[0].metrics))
         )
         legend = sections[0].legend
@@ -39,7 +39,7 @@ def _overview(
 ) -> Table:
     columns = [[score.value for score in metric.scores] for metric in metrics]
     columns.append([sum(values) / len(values) for values in zip(*columns, strict=True)])
-    marked = [_marked(column, less=metrics[0].less_is_better) for column in columns]
+    marked = [_mark_best(column, less=metrics[0].less_is_better) for column in columns]
     return Table(
         title=_name_of(metrics[0]),
         head=head,
@@ -49,39 +49,40 @@ def _overview(
     )
 
 
-def _section(one: Comparison) -> Section:
-    first = one.metrics[0]
-    tables = [_scores(one, metric) for metric in one.metrics]
+def _section(comparison: Comparison) -> Section:
+    first = comparison.metrics[0]
+    tables = [_scores(comparison, metric) for metric in comparison.metrics]
     tables.append(
         _buckets(
             f"{_name_of(first)} by the words of the reference",
-            ("Words", "Sentences", *one.systems),
-            one.lengths,
+            ("Words", "Sentences", *comparison.systems),
+            comparison.lengths,
             less=first.less_is_better,
         )
     )
     tables.append(
         _buckets(
             "F1 of words by their frequency",
-            ("Frequency", "Words", *one.systems),
-            one.words,
+            ("Frequency", "Words", *comparison.systems),
+            comparison.words,
             less=False,
         )
     )
-    title = f"{one.test_set}: {one.n_sentences:,} sentences".removeprefix(": ")
+    title = f"{comparison.test_set}: {comparison.n_sentences:,} sentences".removeprefix(": ")
     return Section(
         title=title,
         tables=tuple(tables),
-        sentences=tuple(_sentences(one, first.name)),
-        legend=LEGEND if len(one.systems) > 1 else LEGEND_OF_ONE,
+        sentences=tuple(_sentences(comparison, first.name)),
+        legend=LEGEND if len(comparison.systems) > 1 else LEGEND_OF_ONE,
     )
 
 
-def _scores(one: Comparison, metric: TestedMetric) -> Table:
+def _scores(comparison: Comparison, metric: TestedMetric) -> Table:
     baseline = metric.scores[0]
-    values = _marked([score.value for score in metric.scores], less=metric.less_is_better)
-    is_alone = len(one.systems) == 1
-    names = one.systems if is_alone else (f"{one.systems[0]} (baseline)", *one.systems[1:])
+    values = _mark_best([score.value for score in metric.scores], less=metric.less_is_better)
+    systems = comparison.systems
+    is_alone = len(systems) == 1
+    names = systems if is_alone else (f"{systems[0]} (baseline)", *systems[1:])
     untested = [
         f"No p for {name}: {score.untested}."
         for name, score in zip(names, metric.scores, strict=True)
@@ -90,7 +91,7 @@ def _scores(one: Comparison, metric: TestedMetric) -> Table:
     hint = [f"{metric.hint}."] if metric.hint else []
     head = ("System", metric.name, "Mean ± 95 %", "Change", "p", "Better", "Worse", "Equal")
     rows = [
-        (Cell(name), value, *map(Cell, _tested(score, baseline)))
+        (Cell(name), value, *map(Cell, _test_cells(score, baseline)))
         for name, value, score in zip(names, values, metric.scores, strict=True)
     ]
     # one system has nothing to be tested against
@@ -104,7 +105,7 @@ def _scores(one: Comparison, metric: TestedMetric) -> Table:
     )
 
 
-def _tested(score: TestedScore, baseline: TestedScore) -> Iterator[str]:
+def _test_cells(score: TestedScore, baseline: TestedScore) -> Iterator[str]:
     yield f"{score.mean:.2f} ± {score.interval:.2f}"
     if score.wins is None:
         yield from [""] * 5
@@ -117,19 +118,20 @@ def _tested(score: TestedScore, baseline: TestedScore) -> Iterator[str]:
 
 def _buckets(title: str, head: tuple[str, ...], buckets: Sequence[Bucket], *, less: bool) -> Table:
     rows = tuple(
-        (Cell(one.label), Cell(f"{one.size:,}"), *_marked(one.values, less=less)) for one in buckets
+        (Cell(bucket.label), Cell(f"{bucket.size:,}"), *_mark_best(bucket.values, less=less))
+        for bucket in buckets
     )
     return Table(title=title, head=head, rows=rows)
 
 
-def _sentences(one: Comparison, metric: str) -> Iterator[Sentences]:
+def _sentences(comparison: Comparison, metric: str) -> Iterator[Sentences]:
     """Groups sentences by system, and by which of it and the baseline is better."""
-    baseline = one.systems[0]
+    baseline = comparison.systems[0]
     # of each system the sentences that it wins stand first
-    for system, found in groupby(one.differences, key=lambda item: item.system):
+    for system, differences in groupby(comparison.differences, key=lambda item: item.system):
         yield Sentences(
             heading=f"{system} and {baseline}: sentences that differ most by {metric}",
-            sentences=tuple(_sentence(item, baseline) for item in found),
+            sentences=tuple(_sentence(item, baseline) for item in differences),
         )
 
 
@@ -151,7 +153,7 @@ def _name_of(metric: TestedMetric) -> str:
     return f"{metric.name}, less is better" if metric.less_is_better else metric.name
 
 
-def _marked(values: Sequence[float], *, less: bool) -> list[Cell]:
+def _mark_best(values: Sequence[float], *, less: bool) -> list[Cell]:
     """Writes numbers, the best of them marked: several that look the same are all best."""
     # compared as they are written: a reader could not tell two that look alike
     texts = [f"{value:.2f}" for value in values]

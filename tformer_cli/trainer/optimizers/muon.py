@@ -42,17 +42,17 @@ def layer_matrices(model: nn.Module) -> dict[Tensor, int]:
     # Embeddings, output projection, biases and layer norms are not among them: Muon is made for
     # maps from hidden to hidden vectors. W_Q, W_K and W_V share a parameter but are three maps.
     # Returns for each parameter how many matrices it is made of: equal parts along the rows.
-    found: dict[Tensor, int] = {}
+    counts: dict[Tensor, int] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and ".layers." in f".{name}" and module.weight.numel():
-            found[module.weight] = 1
+            counts[module.weight] = 1
     for module in model.modules():
         if isinstance(module, SegmentTerms):
-            found[module.projection] = 1
-        if isinstance(module, MultiHeadAttention) and module.in_projection.weight in found:
+            counts[module.projection] = 1
+        if isinstance(module, MultiHeadAttention) and module.in_projection.weight in counts:
             # heads that share keys have a W_Q of several times as many rows, taken one by one
-            found[module.in_projection.weight] = 2 + module.n_heads // module.n_key_heads
-    return found
+            counts[module.in_projection.weight] = 2 + module.n_heads // module.n_key_heads
+    return counts
 
 
 class Muon(Adam):
@@ -121,7 +121,7 @@ class Muon(Adam):
         updates = torch.split(orthogonalized(directions, self._dtype, self._operations), counts)
         scaled_rate = group.lr * _ADAMW_SIZE * max(shape) ** 0.5
         for (parameter, _), update in zip(pairs, updates, strict=True):
-            direction = self._leveled(parameter, update) if self._levels_rows else update
+            direction = self._level_rows(parameter, update) if self._levels_rows else update
             flat = direction.flatten(0, 1)
             if self._is_cautious:
                 decay = group.lr * group.weight_decay
@@ -130,14 +130,14 @@ class Muon(Adam):
                 parameter.mul_(1.0 - group.lr * group.weight_decay)
             parameter.sub_(flat, alpha=scaled_rate)
 
-    def _leveled(self, parameter: Tensor, update: Tensor) -> Tensor:
+    def _level_rows(self, parameter: Tensor, update: Tensor) -> Tensor:
         """Divides rows of updates (N, R, C) by their usual size; the norms of matrices stay."""
         state, square = self.state[parameter], update.square().mean(dim=2)
         if "row_square" not in state:
             state["row_square"] = torch.zeros_like(square)
         state["row_square"].lerp_(square, 1.0 - _ROW_DECAY)
         rows = update / (state["row_square"].sqrt() + _SMALLEST_ROOT).unsqueeze(2)
-        norms = [torch.linalg.matrix_norm(one, keepdim=True) for one in (update, rows)]
+        norms = [torch.linalg.matrix_norm(matrix, keepdim=True) for matrix in (update, rows)]
         # A matrix without updates has none to divide by
         leveled: Tensor = rows * (norms[0] / norms[1].clamp(min=_SMALLEST_NORM))
         return leveled
@@ -187,11 +187,11 @@ def orthogonalized(
     gram, scale = gram / bound.to(dtype), bound.sqrt().to(dtype)
     # Squares of singular values need the precision that bfloat16 does not have.
     is_wide = x.shape[2] >= WIDE * x.shape[1] and dtype != torch.bfloat16
-    x = torch.bmm(_product(gram) / scale, x) if is_wide else _iterated(gram, x / scale)
+    x = torch.bmm(_product(gram) / scale, x) if is_wide else _apply_steps(gram, x / scale)
     return (x.mT if is_tall else x).to(matrices.dtype)
 
 
-def _iterated(gram: Tensor, x: Tensor) -> Tensor:
+def _apply_steps(gram: Tensor, x: Tensor) -> Tensor:
     """Applies one polynomial after the other to X (N, R, C), given X·Xᵀ (N, R, R)."""
     for place, (a, b, c) in enumerate(COEFFICIENTS):
         if place:

@@ -154,13 +154,13 @@ def _outward_address(meeting_point: str, interfaces: Mapping[str, str]) -> str:
 
 def _interfaces() -> dict[str, str]:
     """Returns the IPv4 address of each network interface that has one but the loopback."""
-    found = {}
+    addresses = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
             with suppress(OSError):  # it has none
                 answer = fcntl.ioctl(asking, SIOCGIFADDR, struct.pack("256s", name.encode()))
-                found[name] = socket.inet_ntoa(answer[20:24])
-    return {name: address for name, address in found.items() if not address.startswith("127.")}
+                addresses[name] = socket.inet_ntoa(answer[20:24])
+    return {name: address for name, address in addresses.items() if not address.startswith("127.")}
 
 
 def is_worth_a_restart(statuses: Collection[int]) -> bool:

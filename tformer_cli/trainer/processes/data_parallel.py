@@ -168,7 +168,7 @@ def share_of(batches: Sequence[AnyBatch], rank: int, world_size: int) -> list[Ba
     # tokens of both sides, to within one pair. Every pair falls to exactly one process; one that
     # gets none (there are fewer pairs than processes) has an empty list.
     if len(batches) % world_size == 0:
-        return [_made(batch) for batch in batches[rank::world_size]]
+        return [_make_batch(batch) for batch in batches[rank::world_size]]
     tokens = [_tokens_of_pairs(batch) for batch in batches]
     n_before = torch.cat(tokens).cumsum(0) - torch.cat(tokens)
     n_tokens = int(sum(int(numbers.sum()) for numbers in tokens))
@@ -178,7 +178,7 @@ def share_of(batches: Sequence[AnyBatch], rank: int, world_size: int) -> list[Ba
     return list(_rows(batches, parts, rank))
 
 
-def _made(batch: AnyBatch, rows: Tensor | None = None) -> Batch:
+def _make_batch(batch: AnyBatch, rows: Tensor | None = None) -> Batch:
     """Makes a batch, or a part of it."""
     if isinstance(batch, PlannedBatch):
         return batch.make(np.arange(batch.n_sentences) if rows is None else rows.numpy())
@@ -196,7 +196,7 @@ def _rows(batches: Sequence[AnyBatch], owners: Sequence[Tensor], rank: int) -> I
     for batch, numbers in zip(batches, owners, strict=True):
         rows = (numbers == rank).nonzero().squeeze(1)
         if len(rows):
-            yield _made(batch, rows)
+            yield _make_batch(batch, rows)
 
 
 def _without_empty_columns(batch: Batch, rows: Tensor) -> Batch:

@@ -70,7 +70,7 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
     try:
         store = _meet(launch, device)
     except ProcessLost as error:
-        raise _lost(launch, error) from error
+        raise _pick_error(launch, error) from error
     try:
         yield JoinedProcesses(launch, store, device, shards_optimizer=shards_optimizer)
         with collective_errors():
@@ -84,7 +84,7 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
         raise
     except BaseException as error:
         if isinstance(error, ProcessLost) and launch.agent:
-            raise _lost(launch, error) from error
+            raise _pick_error(launch, error) from error
         if not _fails_first(launch, store):
             wait_for_first_error()
             raise AnotherProcessFailed from error
@@ -124,7 +124,7 @@ def _silent_gloo() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _lost(launch: Launch, error: ProcessLost) -> TformerError:
+def _pick_error(launch: Launch, error: ProcessLost) -> TformerError:
     """An agent of ours is asked to restart, and says why; else this process says it."""
     if not launch.agent:
         return error
@@ -154,15 +154,15 @@ class JoinedProcesses(Processes):
 
     def prepared(self, prepare: Callable[[], Value]) -> Value:
         """Prepares on each machine first in one process, then in the others."""
-        found: list[Value] = []
+        values: list[Value] = []
 
         def prepare_first() -> str:
-            found.append(prepare())
+            values.append(prepare())
             return ""
 
         is_first_here = self._launch.local_rank == 0
         self._once(is_first_here, self._launch.machine, prepare_first)
-        return found[0] if found else prepare()
+        return values[0] if values else prepare()
 
     def largest(self, number: float) -> float:
         numbers = torch.tensor([number], dtype=torch.float64)
@@ -198,8 +198,8 @@ class JoinedProcesses(Processes):
         return SummingPasses(model)
 
     def sums(self, *numbers: Tensor | float) -> tuple[Tensor | float, ...]:
-        one = torch.ones((), device=self._device)  # nothing waits for a GPU
-        total = torch.stack([one * number for number in numbers])
+        unit = torch.ones((), device=self._device)  # nothing waits for a GPU
+        total = torch.stack([unit * number for number in numbers])
         with collective_errors():
             dist.all_reduce(total)
         return tuple(total.unbind())

@@ -93,10 +93,10 @@ class Checkpoints:
             file = self.path(step) / name
             try:
                 read_header(file)  # compares the length
-                found = _file_checksum(file)
+                checksum = _file_checksum(file)
             except OSError as error:
                 raise _not_read(file, error) from None
-            if found != expected:
+            if checksum != expected:
                 raise ArtifactError(f"{file}: is damaged (wrong checksum); use another checkpoint")
 
     def is_sound(self, step: int) -> bool:

@@ -98,46 +98,46 @@ def _applies(adjective: Adjective, noun: Noun) -> bool:
 
 @cache
 def describing(noun: Noun) -> Pool[Adjective] | None:
-    found = [*specific(noun), *_general(noun)]
-    return Pool(found) if found else None
+    adjectives = [*specific(noun), *_general(noun)]
+    return Pool(adjectives) if adjectives else None
 
 
 @cache
 def predicates(noun: Noun) -> Pool[Adjective] | None:
     """Return the adjectives that can follow *is* with ``noun``: no colors or nationalities."""
     general = [a for a in BEFORE if _applies(a, noun) and a.english not in ("good", "bad", "new")]
-    found = [*specific(noun), *general]
-    return Pool(found) if found else None
+    adjectives = [*specific(noun), *general]
+    return Pool(adjectives) if adjectives else None
 
 
 def _general(noun: Noun) -> list[Adjective]:
-    found = [a for a in BEFORE if _applies(a, noun)]
+    words = [a for a in BEFORE if _applies(a, noun)]
     if not noun.tags.isdisjoint(COLORED) and "mass" not in noun.tags:
-        found += COLORS
+        words += COLORS
     if "animal" in noun.tags:
-        found += [color for color in COLORS if color.english in ("white", "black", "brown", "grey")]
+        words += [color for color in COLORS if color.english in ("white", "black", "brown", "grey")]
     if not noun.tags.isdisjoint(NATIONAL):
-        found += NATIONALITIES
-    return found
+        words += NATIONALITIES
+    return words
 
 
 def specific(noun: Noun) -> list[Adjective]:
     """Return the adjectives of the noun's class of meaning, for persons or for things."""
-    found: list[Adjective] = []
+    adjectives: list[Adjective] = []
     if not noun.tags.isdisjoint({"human", "animal"}):
-        found += ANIMATE
+        adjectives += ANIMATE
     if "human" in noun.tags:
-        found += HUMAN_ONLY
+        adjectives += HUMAN_ONLY
     for tag, listed in THING_ADJECTIVES.items():
         if tag in noun.tags:
             # Once each: a noun of two classes would draw shared ones twice as often
-            found += [a for a in listed if a.english not in {f.english for f in found}]
-    return found
+            adjectives += [a for a in listed if a.english not in {f.english for f in adjectives}]
+    return adjectives
 
 
 @cache
 def reasons(noun: Noun, sign: str) -> Pool[Adjective] | None:
     """Return the adjectives that give a reason for (``+``) or against (``-``) an action."""
     pool = ANIMATE if not noun.tags.isdisjoint({"human", "animal"}) else specific(noun)
-    found = [a for a in pool if a.sign == sign]
-    return Pool(found, flattening=STEEP) if found else None
+    adjectives = [a for a in pool if a.sign == sign]
+    return Pool(adjectives, flattening=STEEP) if adjectives else None
