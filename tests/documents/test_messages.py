@@ -171,6 +171,12 @@ def test_a_message_that_is_not_understood_stays(text):
         ("<1/> days <2/>", ["days"], "<1/> DAYS <2/>"),
         ("%<city>s <b>is</b> <%= a > b %>", ["735 is 844"], "%<city>s <b>IS</b> <%= a > b %>"),
         ("<b>open <file> now<br> x</b>", ["open <file> now x"], "<b>OPEN <file> NOW<br> X</b>"),
+        # Placeholders in tags
+        ('Click <a href="%s">here</a>', ["Click here"], 'CLICK <a href="%s">HERE</a>'),
+        ("<a href='{{ a > b }}'>a</a> b", ["a b"], "<a href='{{ a > b }}'>A</a> B"),
+        ('<a href="<?= $x ?>" class=c>a</a> b', ["a b"], '<a href="<?= $x ?>" class=c>A</a> B'),
+        ('<img src=":url" alt="c"/> b', ["b"], '<img src=":url" alt="c"/> B'),
+        ("<b>%<city>s</b> is", ["735 is"], "<b>%<city>s</b> IS"),
         # Numbers for placeholders: one for those that only marks divide
         ("%d/%d of {a}{b}", ["735 of 844"], "%d/%d OF {a}{b}"),
         ("735 of {a}, 8{b}", ["735 of 844, 8{b}"], "735 OF {a}, 8{b}"),
@@ -187,6 +193,9 @@ def test_a_message_that_is_not_understood_stays(text):
         ("Save _As", ["Save As"], "SAVE _AS"),
         ("E&xit", ["Exit"], "E&XIT"),
         ("~File", ["File"], "~FILE"),
+        ("Fo&rmat", ["Format"], "FO&RMAT"),
+        ("Terms&Conditions", ["Terms&Conditions"], "TERMS&CONDITIONS"),
+        ("Q&A", ["Q&A"], "Q&A"),
         ("R&D, AT&T, a & b", ["R&D, AT&T, a & b"], "R&D, AT&T, A & B"),
         ("a &copy; b?x=1&y=2", ["a © b?x=1&y=2"], "A &copy; B?X=1&Y=2"),
     ],

@@ -82,8 +82,11 @@ _CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")
 _NUMBERED = re.compile(r"\{\d+[,}]")
 _ENTITY = re.compile(r"&#?\w+;")
 _ACCELERATORS = {
-    # In parentheses, behind words of another script; before a word; in one with a capital
-    mark: re.compile(rf" ?\({mark}(\w)\)|(?:(?<!\w)|(?<![^\W_])[A-Z][a-z]*)({mark})({letter})")
+    # In parentheses, behind words of another script; before a word; in one with a capital: "E&xit",
+    # but "R&D", "Terms&Conditions"
+    mark: re.compile(
+        rf" ?\({mark}(\w)\)|(?:(?<!\w)|(?<![^\W_])[A-Z][a-z]*(?={mark}[^\WA-Z]))({mark})({letter})"
+    )
     for mark, letter in (("&", r"[^\W_](?!\w*[;=])"), ("_", r"[^\W_]"), ("~", r"[A-Z](?=\w)"))
 }
 """Marks of keys in menus, with their letters."""

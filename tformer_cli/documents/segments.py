@@ -289,7 +289,11 @@ class SegmentBuilder:
 
 
 # A number names a component of i18next
-_TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]*+|\d+)(?:\s[^<>]*)?/?>")
+_TAG = re.compile(
+    r"<(/?)([a-zA-Z][\w:-]*+|\d+)"
+    # A value in quotes may be that of a program: href="<?= $url ?>"
+    r"""(?:(?:\s+[\w:@.-]+(?:=(?:"[^"]{0,999}+"|'[^']{0,999}+'|[^\s<>"'=]+))?)++\s*/?>|(?:\s[^<>]*)?/?>)"""
+)
 
 _DEEPEST = 50
 """Tags in each other; what is deeper has no partner."""
@@ -337,10 +341,11 @@ def add_message(
     # "%<city>s" has no tag
     taken = [found.span() for found in COPIED[True].finditer(text) if found.lastgroup]
     ends = [end for _, end in taken]
+    # A placeholder may stand in a tag, too
     tags = [
         tag
         for tag in _TAG.finditer(text)
-        if (n := bisect_right(ends, tag.start())) == len(taken) or tag.end() <= taken[n][0]
+        if (n := bisect_right(ends, tag.start())) == len(taken) or tag.start() <= taken[n][0]
     ]
     kinds = partners(tags)
     for number, tag in enumerate(tags):
