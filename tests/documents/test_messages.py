@@ -137,6 +137,8 @@ def test_a_category_that_the_language_lacks_goes():
         "{n, plural, one {a} other {b}}}",
         "{n, plural, one a other b}",
         "{n, plural, }",
+        "{n, choice, many}",
+        "{n, choice, 0#a|1#b",
         "{n, plural, other {a '{b}}",
         "{n, plural, one {<b>a} other {b</b>}}",
         "{n, plural, one {a}<br/> other {b}}",
@@ -165,6 +167,10 @@ def test_a_message_that_is_not_understood_stays(text):
         ("a || b", ["a || b"], "A || B"),
         ("<b>a | b</b>", ["a | b"], "<b>A | B</b>"),
         ("{{ x | upper }} a", ["735 a"], "{{ x | upper }} A"),
+        # Java's
+        ("{0,choice,0#no files|1#a file|1<{0} files} left",
+         ["735 left", "no files", "a file", "735 files"],
+         "{0,choice,0#NO FILES|1#A FILE|1<{0} FILES} LEFT"),
         # i18next's components
         ("Open <0>the <1/> house</0><2>.</2>", ["Open the house."],
          "OPEN <0>THE <1/> HOUSE</0><2>.</2>"),

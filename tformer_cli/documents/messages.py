@@ -57,15 +57,17 @@ class Text:
 Frame = tuple[Segment | Text, ...]
 """What is copied of a message, and its texts."""
 
-_COMPLEX = re.compile(r"\{\s*[^\s{},]+\s*,\s*(?:plural|selectordinal|select)\s*,")
+_COMPLEX = re.compile(r"\{\s*[^\s{},]+\s*,\s*(?:plural|selectordinal|select|choice)\s*,")
 _DEEPEST, _MOST_TEXTS = 20, 1000
 """Branches in each other, and texts of a message: six categories in each other are many."""
 _CATEGORIES = ("zero", "one", "two", "few", "many", "other")
-_SYNTAX = re.compile(r"[{}'#]")
+_SYNTAX = re.compile(r"[{}'#|]")
 _ARGUMENT = re.compile(r"\{\s*([^\s{},]+)\s*(?:,\s*(\w+)\s*)?([,}])")
 _QUOTATION = re.compile(r"'((?:[^']|'')*+)'")
 _OFFSET = re.compile(r"\s*offset:\s*\d+")
 _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=]+)\s*\{")
+_LIMIT = re.compile(r"\s*([+-]?(?:\d+(?:\.\d+)?|\u221e)\s*[#<\u2264])")
+_PLURALS, _CHOICES = ("plural", "selectordinal"), ("select", "choice")
 _CLOSE = re.compile(r"\s*\}")
 _VALUE_LENGTH = 3
 """Digits of the numbers that stand for placeholders."""
@@ -74,7 +76,7 @@ _LONGEST, _LONGEST_LABEL = 50_000, 100
 """Characters of a message with branches, and of one with the mark of a key."""
 # What is no value in a sentence
 _STATEMENT = re.compile(
-    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-])|<\?(?!=)|\[[/\d]|\[\w+=|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
+    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-])|<\?(?!=)|\[[/\d]|\[\w+[=\s]|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
 )
 _JOINT = re.compile(r"[/:.,×x-]?")
 _CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")
@@ -95,7 +97,7 @@ _STAND_IN, _RANGE = "\0", "\1"
 
 
 def has_branches(text: str) -> bool:
-    """Tests whether a text has an argument of ICU's with branches: plural or select."""
+    """Tests whether a text has an argument of ICU's with branches: plural, select, or choice."""
     return _COMPLEX.search(text) is not None
 
 
@@ -171,13 +173,13 @@ class _Token(NamedTuple):
 
 
 class _Branch(NamedTuple):
-    """A text of an argument: SELECTOR {…}."""
+    """A text of an argument: SELECTOR {…}, or of a choice: LIMIT#…|."""
 
     start: int
     selector: tuple[int, int]
     inner: int
     end: int
-    """The place of its closing brace."""
+    """The place of its closing brace, or bar."""
     content: _Content
 
 
@@ -200,7 +202,9 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def content(self, place: int, counted: str, depth: int) -> tuple[_Content, int]:
+    def content(
+        self, place: int, counted: str, depth: int, ends: str = "}"
+    ) -> tuple[_Content, int]:
         """Reads up to a closing brace; `counted` is the argument of the plural around it."""
         if depth > _DEEPEST:
             raise MessageError
@@ -208,14 +212,15 @@ class _Parser:
         while found := _SYNTAX.search(self._text, place):
             place = found.start()
             item: _Token | _Argument | None
-            if found[0] == "}":
+            if found[0] in ends:
                 return content, place
             if found[0] == "{":
                 item, place = self._argument(place, counted, depth)
             elif found[0] == "'":
                 item, place = self._quotation(place, counted)
             else:
-                item = _Token(place, place + 1, is_counted=True) if counted else None
+                is_counted = bool(counted) and found[0] == "#"
+                item = _Token(place, place + 1, is_counted=True) if is_counted else None
                 place += 1
             if item is not None:
                 content.append(item)
@@ -237,8 +242,12 @@ class _Parser:
         if head is None:
             raise MessageError
         name, kind, sign = head.groups()
-        if kind in ("plural", "selectordinal", "select") and sign == ",":
-            branches, end = self._branches(head.end(), name if kind != "select" else counted, depth)
+        if kind in (*_PLURALS, *_CHOICES) and sign == ",":
+            if kind == "choice":
+                branches, end = self._forms(head.end(), depth)
+            else:
+                counted = name if kind in _PLURALS else counted
+                branches, end = self._branches(head.end(), counted, depth)
             return _Argument(start, end, name, kind, branches), end
         place = start
         n_open = 0
@@ -251,6 +260,17 @@ class _Parser:
             raise MessageError
         is_counted = bool(counted) and name == counted and kind in (None, "number")
         return _Token(start, place, is_counted=is_counted), place
+
+    def _forms(self, place: int, depth: int) -> tuple[list[_Branch], int]:
+        """Reads the forms of a choice, as Java has them."""
+        forms: list[_Branch] = []
+        while found := _LIMIT.match(self._text, place):
+            content, end = self.content(found.end(), "", depth + 1, "|}")
+            forms.append(_Branch(found.start(), found.span(1), found.end(), end, content))
+            place = end + 1
+            if self._text[end : end + 1] == "}":
+                return forms, place
+        raise MessageError
 
     def _branches(self, place: int, counted: str, depth: int) -> tuple[list[_Branch], int]:
         branches: list[_Branch] = []
@@ -277,7 +297,7 @@ class _Icu:
         self._apostrophe = "''" if "''" in segment.text else ""
 
     def text(
-        self, content: _Content, start: int, end: int, number: str = "", *, in_plural: bool = False
+        self, content: _Content, start: int, end: int, number: str = "", quotes: str = "{}"
     ) -> Text:
         """Makes a text of the characters up to an end; `number` is read for the counted one."""
         self._n_texts += 1
@@ -292,7 +312,7 @@ class _Icu:
             is_shown = True
             if isinstance(item, _Argument):
                 self._check_markup(item)
-                insert = self._frame(item, number, in_plural=in_plural)
+                insert = self._frame(item, number, quotes)
                 end_of_item = item.end - start
                 is_shown = draft.show_number(place, end_of_item, insert, has_markup=True)
                 is_shown = is_shown or draft.show(
@@ -311,7 +331,6 @@ class _Icu:
             if not is_shown:
                 raise MessageError
         draft.show_values()
-        quotes = "{}#" if in_plural else "{}"
         return replace(draft.text(), quotes=quotes, apostrophe=self._apostrophe)
 
     def _check_markup(self, argument: _Argument) -> None:
@@ -325,20 +344,18 @@ class _Icu:
             if is_cut or is_between:
                 raise MessageError
 
-    def _frame(self, argument: _Argument, number: str, *, in_plural: bool) -> Frame:
+    def _frame(self, argument: _Argument, number: str, quotes: str) -> Frame:
         text = self._segment.text
-        is_plural = argument.kind != "select"
+        is_plural = argument.kind in _PLURALS
+        quotes += "#" if is_plural else "#<|" if argument.kind == "choice" else ""
         frame: list[Segment | Text] = [Segment(text[argument.start : argument.branches[0].start])]
         for branch, selector in self._chosen(argument):
             if is_plural:
                 number = self._number(argument, branch, selector)
             before, behind = branch.selector
-            is_counted = in_plural or is_plural
-            inner = self.text(
-                branch.content, branch.inner, branch.end, number, in_plural=is_counted
-            )
+            inner = self.text(branch.content, branch.inner, branch.end, number, quotes)
             head = text[branch.start : before] + selector + text[behind : branch.inner]
-            frame += Segment(head), *_peeled(inner), Segment("}")
+            frame += Segment(head), *_peeled(inner), Segment(text[branch.end])
         frame.append(Segment(text[argument.branches[-1].end + 1 : argument.end]))
         return tuple(frame)
 
@@ -355,7 +372,7 @@ class _Icu:
         selectors = [self._selector(branch) for branch in argument.branches]
         categories = (
             ()
-            if argument.kind == "select" or "other" not in selectors
+            if argument.kind in _CHOICES or "other" not in selectors
             else tuple(plural_samples(self._languages.target, is_ordinal=is_ordinal))
         )
         for branch, selector in zip(argument.branches, selectors, strict=True):

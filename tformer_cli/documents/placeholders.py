@@ -106,7 +106,8 @@ SYNTAXES = (
     Syntax("Qt", r"(?<!\d)%L?\d{1,2}(?![\w$])", ("%1", "%L1")),
     Syntax(
         "GCC, Go, Lua, Java, Tcl",
-        rf"{_FORMAT}[qt]?[a-zA-Z]{_ENDS}",
+        # Behind a digit, too, as in "Episode 0%d"
+        rf"{_FORMAT}[qt]?[a-zA-Z]{_ENDS}|(?<=\d)%(?:\d+\$)?0?\d*(?:\.\d+)?l?[dfiusxX@](?![\w'’])",
         ("%qs", "%qT", "%v", "%q", "%tY", "%1$tB"),
         is_only_in_messages=True,
     ),
@@ -145,8 +146,10 @@ SYNTAXES = (
     Syntax("Drupal", r"(?<![\w!])![a-z_]\w*", ("!name",), is_only_in_messages=True),
     Syntax(
         "Discourse, WordPress, BBCode, Laravel",
-        r"\[\[[^\[\]\n]+\]\]|\[/?[A-Za-z_][\w.-]*(?:=[^\[\]\s]*)?\]|\[\d+,(?:\d+|\*)\]",
-        ("[[name]]", "[name]", "[/b]", "[url=a]", "[2,*]"),
+        # "[Optional]" is a word
+        r"\[\[[^\[\]\n]+\]\]|\[(?![A-Z][a-z]+\])/?[A-Za-z_][\w.-]*(?:=[^\[\]\s]*)?"
+        r"(?:\s[\w-]+=(?:\"[^\"\[\]]*\"|'[^'\[\]]*'|[^\s\[\]\"']+))*(?:\s?/)?\]|\[\d+,(?:\d+|\*)\]",
+        ("[[name]]", "[name]", "[/b]", "[url=a]", '[gallery ids="1,2" size=a /]', "[2,*]"),
         is_only_in_messages=True,
     ),
     Syntax("i18next 1, Meteor", r"(?<!\w)__[A-Za-z]\w*?__(?!\w)", ("__count__",),
