@@ -94,9 +94,11 @@ BLOCKS = (
     Block("kramdown", "{: .class}", r"\{[:#.][^{}\n]*\}[ \t]*"),
     Block("PHP Markdown", "[TOC]", r"\[\[?_?(?:TOC|toc)_?\]?\][ \t]*"),
     Block("PHP Markdown", "*[HTML]: The language", r"\*\[[^\]\n]+\]:[ \t]*(?P<text>.+)"),
-    Block("Liquid", "{% raw %}\nx\n{% endraw %}", rf"\{{%-?[ \t]*{_VERBATIM}(?!.*\bend\1[^%]*%\}}.*\S)",
+    Block("Liquid", "{% raw %}\nx\n{% endraw %}",
+          rf"\{{%-?[ \t]*{_VERBATIM}(?!.*\bend\1[^%]*%\}}.*\S)",
           end=r"\{%-?[ \t]*end\1\b"),
-    Block("Hugo", "{{< math >}}\nx\n{{< /math >}}", rf"\{{\{{[<%][ \t]*{_VERBATIM}(?!.*/[ \t]*\1[^<>%]*[>%]\}}\}}.*\S)",
+    Block("Hugo", "{{< math >}}\nx\n{{< /math >}}",
+          rf"\{{\{{[<%][ \t]*{_VERBATIM}(?!.*/[ \t]*\1[^<>%]*[>%]\}}\}}.*\S)",
           end=r"\{\{[<%][ \t]*/[ \t]*\1\b"),
     Block("Liquid, Hugo", "{{< figure >}}", rf"(?:{_TAGS}[ \t]*)+"),
     Block("Liquid", "{% include\n a %}", r"\{%(?!.*%\})", end=r"%\}[ \t]*$"),
@@ -118,7 +120,8 @@ BLOCKS = (
     Block("Pandoc", "| A line", r"\|[ \t]+(?P<text>.*)", is_late=True),
     Block("PHP Markdown", ": A definition", r":[ \t]+(?P<text>.*)", is_late=True),
     Block("PHP Markdown", "A term\nAnother term\n: A definition",
-          r"(?P<text>\S.*)(?=(?:\n[ \t]*[^\s:].*){1,4}\n(?:[ \t]*\n)?[ \t]*:[ \t]+\S)", is_late=True),
+          r"(?P<text>\S.*)(?=(?:\n[ \t]*[^\s:].*){1,4}\n(?:[ \t]*\n)?[ \t]*:[ \t]+\S)",
+          is_late=True),
 )  # fmt: skip
 
 
