@@ -167,6 +167,9 @@ def test_a_message_that_is_not_understood_stays(text):
         ("a || b", ["a || b"], "A || B"),
         ("<b>a | b</b>", ["a | b"], "<b>A | B</b>"),
         ("{{ x | upper }} a", ["735 a"], "{{ x | upper }} A"),
+        # Apostrophes that quote nothing
+        ("no option '%s' in '<b>$a</b>'", ["no option '735' in '844'"],
+         "NO OPTION '%s' IN '<b>$a</b>'"),
         # Java's
         ("{0,choice,0#no files|1#a file|1<{0} files} left",
          ["735 left", "no files", "a file", "735 files"],

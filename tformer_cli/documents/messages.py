@@ -390,21 +390,34 @@ class _Icu:
         return sample_number(source, own, target, selector, is_ordinal=is_ordinal)
 
 
+def _first_characters(segment: Segment, part: Text) -> dict[int, str]:
+    """Returns, by their places, with what tags and the syntax of stand-ins begin."""
+    firsts = {place: "<" for s in segment.spans if s.opening for place in (s.start, s.end)}
+    for span in stand_ins(segment):
+        first = part.inserts[int(span.opening[1:])][0]
+        firsts[span.start] = first.text[:1] if isinstance(first, Segment) else ""
+    return firsts
+
+
 def _with_quotes(segment: Segment, part: Text) -> Segment:
     """Writes apostrophes so that they do not quote what follows them."""
     copied = [(s.start, s.end) for s in segment.spans if s.behavior == "protected"]
-    # FormatJS quotes tags, too
-    edges = {place for s in segment.spans if s.opening for place in (s.start, s.end)}
+    firsts = _first_characters(segment, part)
+    marks = part.quotes
+    # FormatJS quotes tags, too; not where the source has an apostrophe before one
+    own = _first_characters(part.segment, part)
+    if not any(part.segment.text[place - 1 : place] == "'" for place in own if own[place] == "<"):
+        marks += "<"
     ends = ("", "'") if "}" in part.quotes else ()
     ranges: list[Range] = []
     for found in re.finditer("'", segment.text):
         place = found.start()
-        follower = segment.text[place + 1 : place + 2]
+        follower = firsts.get(place + 1, segment.text[place + 1 : place + 2])
         if any(start <= place < end for start, end in copied):
             continue
         if part.apostrophe:
             ranges.append(Range(place, place + 1, Segment(part.apostrophe)))
-        elif place + 1 in edges or follower in ends or (follower and follower in part.quotes):
+        elif follower in ends or (follower and follower in marks):
             ranges.append(Range(place, place + 1, Segment("\u2019")))
     return with_ranges(segment, ranges)
 

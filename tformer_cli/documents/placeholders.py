@@ -24,7 +24,7 @@ class Syntax(NamedTuple):
 _UNITS = r"(?:x|px|pt|[kKMGT]i?B|ms|s|h|m|min|th|st|nd|rd|d)"
 _ENDS = rf"(?:(?!\w)|(?={_UNITS}(?![^\W\d_])))"
 _DIGITS = r"(?:\d+|\*(?:\d+\$)?)?"
-_FORMAT = rf"(?<!\d)%(?:\d+\$)?[-+#0']*{_DIGITS}(?:\.{_DIGITS})?(?:hh?|ll?|[LjztZ]|I64|I32)?"
+_FORMAT = rf"(?<!\d)%(?:\d+\$)?[-+#0'I]*{_DIGITS}(?:\.{_DIGITS})?(?:hh?|ll?|[LjztZ]|I64|I32)?"
 # Lengths have limits, or each opening sign would search all of a long line
 _INNER = r"(?:[^{}\n]|\{[^{}\n]{0,300}+\}){0,300}+"
 
@@ -317,9 +317,18 @@ def placeholders_differ(source: str, translation: str, *, is_message: bool) -> b
             return True
     if any(ours.rest.count(mark) != theirs.rest.count(mark) for mark in marks):
         return True
-    return [*filter(_IN_ORDER.fullmatch, ours.found)] != [
-        *filter(_IN_ORDER.fullmatch, theirs.found)
-    ]
+    return _in_order(ours.found) != _in_order(theirs.found)
+
+
+def _in_order(placeholders: list[str]) -> list[str]:
+    """Lists those that are filled in their order; quotation marks of GCC have some in them."""
+    found: list[str] = []
+    for text in placeholders:
+        if text.endswith("%>"):
+            found += _IN_ORDER.findall(text[2:-2])
+        elif _IN_ORDER.fullmatch(text):
+            found.append(text)
+    return found
 
 
 class _Placeholders(NamedTuple):
