@@ -170,6 +170,11 @@ def test_a_message_that_is_not_understood_stays(text):
         # Apostrophes that quote nothing
         ("no option '%s' in '<b>$a</b>'", ["no option '735' in '844'"],
          "NO OPTION '%s' IN '<b>$a</b>'"),
+        # What says braces, and an ampersand
+        ("{'@'}a and {'{'}b{'}'}", ["735a and 844b953"], "{'@'}A AND {'{'}B{'}'}"),
+        ("a '{b}' is {c}", ["a 735 is 844"], "A '{b}' IS {c}"),
+        ("Fish && Chips", ["Fish & Chips"], "FISH && CHIPS"),
+        ("from %s <%s> now", ["from 735 844 now"], "FROM %s <%s> NOW"),
         # Java's
         ("{0,choice,0#no files|1#a file|1<{0} files} left",
          ["735 left", "no files", "a file", "735 files"],
@@ -177,6 +182,8 @@ def test_a_message_that_is_not_understood_stays(text):
         # i18next's components
         ("Open <0>the <1/> house</0><2>.</2>", ["Open the house."],
          "OPEN <0>THE <1/> HOUSE</0><2>.</2>"),
+        ("a <5>the house <6></6></5>", ["a the house"], "A <5>THE HOUSE <6></6></5>"),
+        ("<5><6></6> the</5> <b>a</b>", ["the a"], "<5><6></6> THE</5> <b>A</b>"),
         ("<1/> days <2/>", ["days"], "<1/> DAYS <2/>"),
         ("%<city>s <b>is</b> <%= a > b %>", ["735 is 844"], "%<city>s <b>IS</b> <%= a > b %>"),
         ("<b>open <file> now<br> x</b>", ["open <file> now x"], "<b>OPEN <file> NOW<br> X</b>"),

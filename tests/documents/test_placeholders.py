@@ -59,6 +59,7 @@ def test_a_placeholder_is_copied_whole(example, is_only_in_messages):
         ("costs $5.50, ~5 or a ~ b", "5.50"),
         ("[see below] and [a, b], [Optional]", ""),
         ("Part 0%d of 1%s, 50%d'abord", "%d|%s|50"),
+        ("#1 of #22, a#3, &#65; ", "#1|#22|&#65;"),
         ("at 2020-01-01T00:00:00Z in #ff00aa", "2020-01-01T00:00:00Z|#ff00aa"),
         ("id 123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000"),
         ("commit a1b2c3d4e5 at 192.168.0.1:8080", "a1b2c3d4e5|192.168.0.1:8080"),
@@ -101,6 +102,8 @@ def test_a_word_is_a_text(word):
         (":name is", "Name: name ist", True),
         ("the name", "der Name :so", False),
         ("the name", "der {Name}", True),
+        ("{the name}", "der Name", True),
+        ("{the name}", "{der Name}", False),
     ],
 )
 def test_placeholders_have_to_come_back(source, translation, is_different):

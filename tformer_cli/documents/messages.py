@@ -76,7 +76,7 @@ _LONGEST, _LONGEST_LABEL = 50_000, 100
 """Characters of a message with branches, and of one with the mark of a key."""
 # What is no value in a sentence
 _STATEMENT = re.compile(
-    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-])|<\?(?!=)|\[[/\d]|\[\w+[=\s]|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
+    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-]|[\d$]*\w>)|<\?(?!=)|\[[/\d]|\[\w+[=\s]|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
 )
 _JOINT = re.compile(r"[/:.,×x-]?")
 _CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")
@@ -450,7 +450,9 @@ def _plain_text(segment: Segment) -> Text:
     draft, text = _Draft(segment), segment.text
     for found in COPIED[True].finditer(text):
         raw, (start, end) = found[0], found.span()
-        shown = "%" if raw == "%%" else html.unescape(raw) if _ENTITY.fullmatch(raw) else raw
+        shown = (
+            raw[0] if raw in ("%%", "&&") else html.unescape(raw) if _ENTITY.fullmatch(raw) else raw
+        )
         if shown != raw and shown.strip():
             # As in "don&rsquo;t"
             is_in_word = text[max(0, start - 1) : start].isalpha() and text[end : end + 1].isalpha()
@@ -616,15 +618,28 @@ def _peeled(text: Text) -> Frame:
         if spans[last - 1].start < end:
             break
         last -= 1
-    inner = (
+    blanks = [segment.text[:start], segment.text[end:]]
+    inner = [
         replace(s, start=max(s.start, start) - start, end=min(s.end, end) - start)
         for s in spans[first:last]
-    )
+    ]
+    # A blank between the text and an empty tag within others stays there
+    for number in (*range(first, last), *range(last - 1, first - 1, -1)):
+        span, own = spans[number], inner[number - first]
+        if span.start < span.end:
+            continue
+        if blanks[0] and span.start < start:
+            side = "opening" if span.behavior == "void" else "closing"
+            inner[number - first] = replace(own, **{side: getattr(own, side) + blanks[0]})
+            blanks[0] = ""
+        elif blanks[1] and span.start > end:
+            inner[number - first] = replace(own, opening=blanks[1] + own.opening)
+            blanks[1] = ""
     behind = (replace(s, start=s.start - end, end=s.end - end) for s in spans[last:])
     return (
-        Segment(segment.text[:start], spans[:first]),
+        Segment(blanks[0], spans[:first]),
         replace(text, segment=replace(segment, text=segment.text[start:end], spans=tuple(inner))),
-        Segment(segment.text[end:], tuple(behind)),
+        Segment(blanks[1], tuple(behind)),
     )
 
 

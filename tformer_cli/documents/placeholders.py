@@ -30,6 +30,12 @@ _INNER = r"(?:[^{}\n]|\{[^{}\n]{0,300}+\}){0,300}+"
 
 SYNTAXES = (
     Syntax(
+        "ICU MessageFormat, Vue I18n: quotations",
+        r"\{\s?'[^'\n]{1,20}'\s?\}|'[{}]'|'\{[^{}'\n]*\}'",
+        ("{'@'}", "{'{'}", "'{'", "'{name}'"),
+        is_only_in_messages=True,
+    ),
+    Syntax(
         "ERB, EJS, Lodash, ASP",
         r"<%(?:[^%\n]|%(?!>)){0,300}+%>",
         ("<%= user.name %>", "<% } %>", "<%- x %>"),
@@ -80,6 +86,13 @@ SYNTAXES = (
     ),
     Syntax("other braces", r"\{[\w.!:#,\[\]-]*\}", ("{a-b}", "{a,b}")),
     Syntax("printf: a percent sign", r"%%", ("%%",)),
+    Syntax("Qt, Windows: an ampersand", r"&&", ("&&",), is_only_in_messages=True),
+    Syntax(
+        "gettext: addresses of mail",
+        r"<(?:%(?:\d+\$)?[s@]|%\d|\{[\w.]*\}|\$\w+)>",
+        ("<%s>", "<%1>", "<{mail}>"),
+        is_only_in_messages=True,
+    ),
     Syntax("Apple's stringsdict", r"%(?:\d+\$)?#@\w+@", ("%#@files@", "%1$#@files@")),
     Syntax("Windows", r"%\d+![^!\s]+!", ("%1!s!", "%2!08x!")),
     Syntax(
@@ -282,7 +295,7 @@ _ADDRESSES = (
 """Texts that may have a placeholder in them."""
 _OTHERS = (
     r"(?<![\w/.-])[\w.-]+/[\w.-]+#\d+\b",
-    r"(?<![\w-])--[a-zA-Z][\w-]*|(?<!\w)[@#][A-Za-z_]\w*|(?<![\w&])#(?=\w*\d)[0-9a-fA-F]{3,8}\b",
+    r"(?<![\w-])--[a-zA-Z][\w-]*|(?<!\w)[@#][A-Za-z_]\w*|(?<![\w&#])#\d+\b|(?<![\w&])#(?=\w*\d)[0-9a-fA-F]{3,8}\b",
     rf"\b(?:{_STAMP}|{_DURATION}|{_UUID}|{_HASH}|{_ACCOUNT})\b",
     r"(?<![\w.])v?\d+(?:\.\d+){2,}(?::\d+)?(?![\w])",
     _NUMBER,
@@ -311,6 +324,7 @@ def placeholders_differ(source: str, translation: str, *, is_message: bool) -> b
     if any(new[text] != number for text, number in known.items()):
         return True
     marks = [mark for mark in _MARKS if any(mark in text for text in known)]
+    marks += "{}" if is_message else ""
     # ":name" and "[x]" may be marks of a translation; braces and conversions are none
     for text in new.keys() - known.keys():
         if text[0] in "{%" or any(mark in text for mark in marks):

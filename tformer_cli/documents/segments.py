@@ -250,7 +250,7 @@ class SegmentBuilder:
         start = len(text) - len(text.lstrip())
         end = max(start, len(text.rstrip()))
         if self.is_message:  # "<1/> new": the blank stays behind the tag
-            voids = [span.start for span in self._spans if span.behavior == "void"]
+            voids = [span.start for span in self._spans if span.start == span.end]
             start, end = min([start, *voids]), max([end, *voids])
         inner = text[start:end]
         blanks = _Blanks(inner) if self._joins_blanks else None
