@@ -226,6 +226,8 @@ def test_the_marks_of_dialects_stay(row):
         ("??? tip\n    a\n    - b\n", "??? tip\n    A\n    - B\n"),
         ("a {: .b}\n{: #c }\nd\n", "A {: .b}\n{: #c }\nD\n"),
         ("# a {#b}\n", "# A {#b}\n"),
+        ("- a\n{ .b }\n\n[c](d){ .e .f }\n", "- A\n{ .b }\n\n[C](d){ .e .f }\n"),
+        ("(a-b)=\n# c\n", "(a-b)=\n# C\n"),
         ("a[^1] b^[c d]\n\n[^1]: e\n    f\n\n    g\n", "A[^1] B^[C D]\n\n[^1]: E F\n\n    G\n"),
         ("<Tabs a={b}>\n<Tab label=\"c\">\n\nd\n\n</Tab>\n</Tabs>\n",
          "<Tabs a={b}>\n<Tab label=\"C\">\n\nD\n\n</Tab>\n</Tabs>\n"),

@@ -295,7 +295,7 @@ _ADDRESSES = (
 """Texts that may have a placeholder in them."""
 _OTHERS = (
     r"(?<![\w/.-])[\w.-]+/[\w.-]+#\d+\b",
-    r"(?<![\w-])--[a-zA-Z][\w-]*|(?<!\w)[@#][A-Za-z_]\w*|(?<![\w&#])#\d+\b|(?<![\w&])#(?=\w*\d)[0-9a-fA-F]{3,8}\b",
+    r"(?<![\w-])--[a-zA-Z][\w-]*|(?<!\w)(?:@[A-Za-z_]\w*|#[A-Za-z_]\w*(?:/\w+)*)|(?<![\w&#])#\d+\b|(?<![\w&])#(?=\w*\d)[0-9a-fA-F]{3,8}\b",
     rf"\b(?:{_STAMP}|{_DURATION}|{_UUID}|{_HASH}|{_ACCOUNT})\b",
     r"(?<![\w.])v?\d+(?:\.\d+){2,}(?::\d+)?(?![\w])",
     _NUMBER,

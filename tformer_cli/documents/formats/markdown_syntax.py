@@ -47,6 +47,7 @@ _KEY = (
 )
 _NAME = r"(?:\{[^{}\n]*\}|[\w-]+)"
 _FROM = r"""(?:[\w*$][^'"\n]*\s+from\s+|\{[^{}'"]*\}\s+from\s+)"""
+_ATTRIBUTES = r"\{[ \t]*(?:[:#]|\.[\w-])[^{}\n]*\}"
 _BLANK_LINE = "blank"
 _VERBATIM = r"(highlight|raw|comment|mermaid|math|katex|code|verbatim)\b"
 
@@ -91,7 +92,8 @@ BLOCKS = (
     Block("TeX", "\\[\nx\n\\]", r"\\{1,2}\[[ \t]*$", end=r"\\{1,2}\][ \t]*$"),
     Block("TeX", r"\begin{align}x\end{align}", r"\\begin\{(\w+\*?)\}", end=r"\\end\{\1\}"),
     Block("Pandoc", r"\newpage", r"\\[a-z]{2,}(?:\{[^{}\n]*\}|\[[^\[\]\n]*\])*[ \t]*"),
-    Block("kramdown", "{: .class}", r"\{[:#.][^{}\n]*\}[ \t]*"),
+    Block("kramdown, MkDocs", "{: .class}", rf"{_ATTRIBUTES}[ \t]*"),
+    Block("MyST", "(target-a)=", r"\([\w:.-]+\)=[ \t]*"),
     Block("PHP Markdown", "[TOC]", r"\[\[?_?(?:TOC|toc)_?\]?\][ \t]*"),
     Block("PHP Markdown", "*[HTML]: The language", r"\*\[[^\]\n]+\]:[ \t]*(?P<text>.+)"),
     Block("Liquid", "{% raw %}\nx\n{% endraw %}",
@@ -147,15 +149,16 @@ INLINES = (
            "void"),
     Inline("wiki links", "[[a|b]]", "![", r"!?\[\[[^\[\]|\n]*\|(?P<text>[^\[\]|\n]+)\]\](?![(\[])"),
     Inline("wiki links", "[[a]]", "![", r"!?\[\[(?P<label>[^\[\]\n]+)\]\](?![(\[])"),
-    Inline("Pandoc", "[a]{.b}", "[", r"\[(?P<text>[^\[\]]+)\]\{[#.:][^{}\n]*\}"),
+    Inline("Pandoc", "[a]{.b}", "[", rf"\[(?P<text>[^\[\]]+)\]{_ATTRIBUTES}"),
     Inline("Pandoc", "[@a, 2]", "[", r"\[-?@[A-Za-z][^\[\]\n]*\](?![(\[])"),
+    Inline("VuePress", "@[code](a)", "@", r"@\[\w+\](?:\{[^{}\n]*\})?\([^()\s]*\)"),
     Inline("GitHub, Pandoc", "@a-b", "@", r"(?<!\w)@[A-Za-z](?:[\w:./-]*\w)?"),
     Inline("TeX", r"\(x\)", "\\", rf"\\{{1,2}}\((?:[^\\]{{1,3}}|{_FORMULA})\\{{1,2}}\)"),
     Inline("TeX", r"a \[x^2\] b", "\\", rf"\\{{1,2}}\[{_FORMULA}\\{{1,2}}\](?!\()"),
     Inline("Liquid, Hugo", "{{ a }}", "{", _TAGS),
     Inline("MDX", "{/* a */}", "{", r"\{/\*(?:(?!\*/).){0,999}\*/\}", "void"),
     Inline("kramdown, Pandoc", "a{: .b}", "{",
-           r"\{(?:[:#.][^{}\n]*|[\w-]+=(?:\"[^\"\n]*\"|[^\s{}\"]+)[^{}\n]*)\}", "void"),
+           rf"{_ATTRIBUTES}|" r"\{(?:[\w-]+=(?:\"[^\"\n]*\"|[^\s{}\"]+)[^{}\n]*)\}", "void"),
     Inline("MyST", "{ref}`a`", "{:",
            r"(?:\{[\w:+.-]+\}|(?<!\w):[a-z][\w:+.-]*:)(`+)(?!`).{1,999}?(?<!`)\1(?!`)"),
     Inline("MDX", "<A b={c}>", "<", _ELEMENT, "void"),
@@ -180,7 +183,7 @@ _WHOLE = re.compile(
 )
 """Addresses without marks around them, and words with a part above or below their line."""
 _MAY_BE_WHOLE = re.compile(r"(?<!\w)(?:(?:https?|ftps?):|www\.|\w+[~^](?=[^\s~^]))")
-_BLOCK_STARTS = frozenset("[:!?=/$\\{*<-+%|ie")
+_BLOCK_STARTS = frozenset("[(:!?=/$\\{*<-+%|ie")
 
 
 class _InlineState(StateInline):
