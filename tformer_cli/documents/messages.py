@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tformer_cli.documents.placeholders import COPIED, placeholders_differ
 from tformer_cli.documents.plurals import plural_samples, sample_number
 from tformer_cli.documents.projection import with_all_copied
-from tformer_cli.documents.segments import Segment, Span
+from tformer_cli.documents.segments import Segment, SegmentBuilder, Span, walked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -92,6 +92,14 @@ _ACCELERATORS = {
     for mark, letter in (("&", r"[^\W_](?!\w*[;=])"), ("_", r"[^\W_]"), ("~", r"[A-Z](?=\w)"))
 }
 """Marks of keys in menus, with their letters."""
+_BLOCK_TAG = re.compile(
+    r"</?(?:address|article|aside|blockquote|caption|center|dd|details|div|dl|dt|fieldset|figcaption"
+    r"|figure|footer|form|h[1-6]|header|hr|li|main|nav|ol|p|pre|section|summary|table|tbody|td|tfoot"
+    r"|th|thead|tr|ul)\b",
+    re.IGNORECASE,
+)
+"""Tags of which both sides have texts of their own."""
+_LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
 _STAND_IN, _RANGE = "\0", "\1"
 """First characters of the markup of what stands for syntax, or is replaced; no tag has them."""
 
@@ -104,6 +112,9 @@ def has_branches(text: str) -> bool:
 def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
     """Divides a message; a text without syntax is one part."""
     text = segment.text
+    if segment.is_message and len(blocks := _cut_blocks(segment)) > 1:
+        frames = (frame_of(one, languages) if one.text else (one,) for one in blocks)
+        return tuple(part for frame in frames for part in frame)
     if has_branches(text):
         if len(text) > _LONGEST:
             raise MessageError
@@ -126,6 +137,57 @@ def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
         is_bar = number % 2 == 1
         frame += (part,) if is_bar else _peeled(_plain_text(part))
     return tuple(frame)
+
+
+def _cut_blocks(segment: Segment) -> list[Segment]:
+    """Cuts a message at tags such as those of paragraphs, which become segments without text."""
+    blocks = [span for span in segment.spans if _BLOCK_TAG.match(span.opening)]
+    if not blocks:
+        return [segment]
+    around: set[int] = set()
+    """Numbers of the spans that have others of these in them."""
+    opened: list[int] = []
+    for number, span in enumerate(segment.spans):
+        del opened[span.depth :]
+        opened.append(number)
+        if _BLOCK_TAG.match(span.opening):
+            around.update(opened)
+    kept = {id(segment.spans[number]) for number in around}
+    cut: list[Segment] = []
+    builder = SegmentBuilder(segment.context)
+
+    def end_text() -> SegmentBuilder:
+        builder.is_message = True
+        made = builder.build()
+        if made.text or made.spans:
+            cut.extend(
+                part
+                for part in (Segment(made.before), made, Segment(made.after))
+                if part != Segment("")
+            )
+        elif made.before or made.after:
+            cut.append(Segment(made.before + made.after))
+        return SegmentBuilder(segment.context)
+
+    for part in walked(segment):
+        if isinstance(part, str):
+            builder.text(part)
+            continue
+        span, is_end = part
+        if id(span) in kept:
+            builder = end_text()
+            tag = span.closing if is_end else span.opening
+            cut.append(Segment("", (Span(0, 0, "void", tag),)))
+        elif span.behavior == "void":
+            builder.void(span.opening)
+        elif span.behavior == "protected":
+            builder.protected(segment.text[span.start : span.end], span.opening)
+        elif is_end:
+            builder.close(span.closing)
+        else:
+            builder.open(span.opening, span.behavior)
+    end_text()
+    return cut
 
 
 def _divided(segment: Segment, bars: Sequence[tuple[int, int]]) -> Iterator[Segment]:
@@ -448,6 +510,9 @@ def _bars(text: str) -> list[tuple[int, int]]:
 def _plain_text(segment: Segment) -> Text:
     """Makes a text of a message: the model reads "%" for "%%", and no mark of a key."""
     draft, text = _Draft(segment), segment.text
+    for place in {s.start for s in segment.spans if _LINE_BREAK.match(s.opening)}:
+        if text[max(0, place - 1) : place + 1].isalnum() and 0 < place < len(text):
+            draft.show(place, place, " ", None)  # words on both sides stay two
     for found in COPIED[True].finditer(text):
         raw, (start, end) = found[0], found.span()
         shown = (

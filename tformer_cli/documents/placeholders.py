@@ -138,8 +138,8 @@ SYNTAXES = (
     ),
     Syntax(
         "Vue I18n",
-        r"@(?:\.\w+)?:(?:\([^()\s]+\)|[A-Za-z_](?:[\w.-]*\w)?)",
-        ("@:house.name", "@.lower:color", "@:(a.b)", "@.upper:(a)"),
+        r"@(?:\.\w+)?:(?:\([^()\s]+\)|\{'[^'\n]*'\}|[A-Za-z_](?:[\w.-]*\w)?)",
+        ("@:house.name", "@:{'a b'}", "@.lower:color", "@:(a.b)", "@.upper:(a)"),
     ),
     Syntax(
         "Slack, GitHub: names of emoji",
@@ -289,6 +289,7 @@ _PICTURES = (
 _ADDRESSES = (
     r"`[^`\n]+`",
     r"\b(?:https?|ftps?|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+\.[^\s<>\"'`]*[\w/]",
+    r"\bdata:[\w.+-]+/[\w.+-]+[;,][^\s<>\"'`]*|\b(?:tel|sms):\+?\d[\d-]+",
     r"(?:\bmailto:)?\b[\w.+-]{1,64}@\w[\w-]*(?:\.\w[\w-]*)+",
     r"(?<![\w/])(?:~?/[\w.-]*\w){2,}/?|\b[A-Z]:\\[^\s<>\"'`]+",
 )
