@@ -235,12 +235,17 @@ def test_the_marks_of_dialects_stay(row):
         ("??? tip\n    a\n    - b\n", "??? tip\n    A\n    - B\n"),
         ("a {: .b}\n{: #c }\nd\n", "A {: .b}\n{: #c }\nD\n"),
         ("# a {#b}\n", "# A {#b}\n"),
+        ("- a\n{ .b }\n\n[c](d){ .e .f }\n", "- A\n{ .b }\n\n[C](d){ .e .f }\n"),
+        ("(a-b)=\n# c\n", "(a-b)=\n# C\n"),
         ("a[^1] b^[c d]\n\n[^1]: e\n    f\n\n    g\n", "A[^1] B^[C D]\n\n[^1]: E F\n\n    G\n"),
         ("<Tabs a={b}>\n<Tab label=\"c\">\n\nd\n\n</Tab>\n</Tabs>\n",
          "<Tabs a={b}>\n<Tab label=\"C\">\n\nD\n\n</Tab>\n</Tabs>\n"),
         ("a <B c={d > 1}>e</B> f\n", "A <B c={d > 1}>E</B> F\n"),
         ("import A from 'b'\nimport {\n  C\n} from 'd'\n\ne\n",
          "import A from 'b'\nimport {\n  C\n} from 'd'\n\nE\n"),
+        (':::tab{title="a"}\nb\n:::\n', ':::tab{title="a"}\nB\n:::\n'),
+        ("a\nb\n\n: c\n", "A\nB\n\n: C\n"),
+        ("{% raw %}{{ a }}{% endraw %} b\n", "{% raw %}{{ a }}{% endraw %} B\n"),
         ("a\n{% include b %}\nc\n", "A\n{% include b %}\nC\n"),
         ("{% highlight a %}\nb\n\nc\n{% endhighlight %}\nd\n",
          "{% highlight a %}\nb\n\nc\n{% endhighlight %}\nD\n"),
@@ -321,6 +326,8 @@ def test_what_cannot_be_written_stays_and_is_counted():
     assert document.skipped == {KEPT: 1}
     assert write_translation(document) == "<div id='a'\n*b*\n\nC\n"
     assert document.skipped == {KEPT: 1}
+    assert read("```{note}\na\n```\n").skipped == {"directive in a code fence": 1}
+    assert not read("```{r}\na\n```\n").skipped
     assert read("> " * 60 + "a\n").skipped == {"block within too many others": 1}
 
 

@@ -106,6 +106,27 @@ def test_what_is_missing_is_put_into_its_place(source, target, pairs, expected):
     assert put(source, target, pairs) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "pairs", "expected"),
+    [
+        # A word that is written as code is, too
+        ("an <p>a</p> is a", "a ist a", ((1, 0), (2, 1), (3, 2)), "[a] ist a"),
+        ("a is <p>a</p>", "a ist a", ((0, 0), (1, 1), (2, 2)), "a ist [a]"),
+        ("a is <p>a</p>", "a ist a", ((0, 2), (1, 1), (2, 0)), "[a] ist a"),
+        ("a is <p>a</p>", "a ist a", (), "[a] ist a"),
+        ("a <p>a</p> <p>a</p>", "a a a", ((0, 0), (1, 1), (2, 2)), "a [a] [a]"),
+    ],
+)
+def test_a_word_is_not_taken_for_what_is_copied(source, target, pairs, expected):
+    segment = segment_of(source)
+    ours, theirs = words_of(segment.text), words_of(target)
+    made = restored(segment, target, [Link(theirs[t], ours[s]) for s, t in pairs])
+    text = made.text
+    for start, end in sorted(made.fixed.values(), reverse=True):
+        text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
+    assert text == expected
+
+
 RANGES = st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda one: (one[0], sum(one)))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tformer_cli.documents.placeholders import COPIED, placeholders_differ
 from tformer_cli.documents.plurals import plural_samples, sample_number
 from tformer_cli.documents.projection import with_all_copied
-from tformer_cli.documents.segments import Segment, Span
+from tformer_cli.documents.segments import Segment, SegmentBuilder, Span, walked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,16 +57,18 @@ class Text:
 Frame = tuple[Segment | Text, ...]
 """What is copied of a message, and its texts."""
 
-_COMPLEX = re.compile(r"\{\s*[^\s{},]+\s*,\s*(?:plural|selectordinal|select)\s*,")
+_COMPLEX = re.compile(r"\{\s*[^\s{},]+\s*,\s*(?:plural|selectordinal|select|choice)\s*,")
 _DEEPEST, _MOST_TEXTS = 20, 1000
 """Branches in each other, and texts of a message: six categories in each other are many."""
 _CATEGORIES = ("zero", "one", "two", "few", "many", "other")
-_SYNTAX = re.compile(r"[{}'#]")
+_SYNTAX = re.compile(r"[{}'#|]")
 _ARGUMENT = re.compile(r"\{\s*([^\s{},]+)\s*(?:,\s*(\w+)\s*)?([,}])")
 _QUOTATION = re.compile(r"'((?:[^']|'')*+)'")
 _SIMPLE = re.compile(r"\{\s*\w+\s*\}")
 _OFFSET = re.compile(r"\s*offset:\s*\d+")
 _SELECTOR = re.compile(r"\s*(=\d+|[^\s{}=]+)\s*\{")
+_LIMIT = re.compile(r"\s*([+-]?(?:\d+(?:\.\d+)?|\u221e)\s*[#<\u2264])")
+_PLURALS, _CHOICES = ("plural", "selectordinal"), ("select", "choice")
 _CLOSE = re.compile(r"\s*\}")
 _VALUE_LENGTH = 3
 """Digits of the numbers that stand for placeholders."""
@@ -75,7 +77,7 @@ _LONGEST, _LONGEST_LABEL = 50_000, 100
 """Characters of a message with branches, and of one with the mark of a key."""
 # What is no value in a sentence
 _STATEMENT = re.compile(
-    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-])|<\?(?!=)|\[[/\d]|\[\w+=|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
+    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-]|[\d$]*\w>)|<\?(?!=)|\[[/\d]|\[\w+[=\s]|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
 )
 _JOINT = re.compile(r"[/:.,×x-]?")
 _CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")
@@ -83,23 +85,37 @@ _CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")
 _NUMBERED = re.compile(r"\{\d+[,}]")
 _ENTITY = re.compile(r"&#?\w+;")
 _ACCELERATORS = {
-    # In parentheses, behind words of another script; before a word; in one with a capital
-    mark: re.compile(rf" ?\({mark}(\w)\)|(?:(?<!\w)|(?<![^\W_])[A-Z][a-z]*)({mark})({letter})")
+    # In parentheses, behind words of another script; before a word; in one with a capital: "E&xit",
+    # but "R&D", "Terms&Conditions"
+    mark: re.compile(
+        rf" ?\({mark}(\w)\)|(?:(?<!\w)|(?<![^\W_])[A-Z][a-z]*(?={mark}[^\WA-Z]))({mark})({letter})"
+    )
     for mark, letter in (("&", r"[^\W_](?!\w*[;=])"), ("_", r"[^\W_]"), ("~", r"[A-Z](?=\w)"))
 }
 """Marks of keys in menus, with their letters."""
+_BLOCK_TAG = re.compile(
+    r"</?(?:address|article|aside|blockquote|caption|center|dd|details|div|dl|dt|fieldset|figcaption"
+    r"|figure|footer|form|h[1-6]|header|hr|li|main|nav|ol|p|pre|section|summary|table|tbody|td|tfoot"
+    r"|th|thead|tr|ul)\b",
+    re.IGNORECASE,
+)
+"""Tags of which both sides have texts of their own."""
+_LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
 _STAND_IN, _RANGE = "\0", "\1"
 """First characters of the markup of what stands for syntax, or is replaced; no tag has them."""
 
 
 def has_branches(text: str) -> bool:
-    """Tests whether a text has an argument of ICU's with branches: plural or select."""
+    """Tests whether a text has an argument of ICU's with branches: plural, select, or choice."""
     return _COMPLEX.search(text) is not None
 
 
 def divide_message(segment: Segment, languages: LanguagePair) -> Frame:
     """Divides a message; a text without syntax is one part."""
     text = segment.text
+    if segment.is_message and len(blocks := _cut_blocks(segment)) > 1:
+        frames = (divide_message(one, languages) if one.text else (one,) for one in blocks)
+        return tuple(part for frame in frames for part in frame)
     if has_branches(text):
         if len(text) > _LONGEST:
             raise MessageError
@@ -122,6 +138,57 @@ def divide_message(segment: Segment, languages: LanguagePair) -> Frame:
         is_bar = number % 2 == 1
         frame += (part,) if is_bar else _peel_text(_make_plain_text(part))
     return tuple(frame)
+
+
+def _cut_blocks(segment: Segment) -> list[Segment]:
+    """Cuts a message at tags such as those of paragraphs, which become segments without text."""
+    blocks = [span for span in segment.spans if _BLOCK_TAG.match(span.opening)]
+    if not blocks:
+        return [segment]
+    around: set[int] = set()
+    """Numbers of the spans that have others of these in them."""
+    opened: list[int] = []
+    for number, span in enumerate(segment.spans):
+        del opened[span.depth :]
+        opened.append(number)
+        if _BLOCK_TAG.match(span.opening):
+            around.update(opened)
+    kept = {id(segment.spans[number]) for number in around}
+    cut: list[Segment] = []
+    builder = SegmentBuilder(segment.context)
+
+    def end_text() -> SegmentBuilder:
+        builder.is_message = True
+        made = builder.build()
+        if made.text or made.spans:
+            cut.extend(
+                part
+                for part in (Segment(made.before), made, Segment(made.after))
+                if part != Segment("")
+            )
+        elif made.before or made.after:
+            cut.append(Segment(made.before + made.after))
+        return SegmentBuilder(segment.context)
+
+    for part in walked(segment):
+        if isinstance(part, str):
+            builder.text(part)
+            continue
+        span, is_end = part
+        if id(span) in kept:
+            builder = end_text()
+            tag = span.closing if is_end else span.opening
+            cut.append(Segment("", (Span(0, 0, "void", tag),)))
+        elif span.behavior == "void":
+            builder.void(span.opening)
+        elif span.behavior == "protected":
+            builder.protected(segment.text[span.start : span.end], span.opening)
+        elif is_end:
+            builder.close(span.closing)
+        else:
+            builder.open(span.opening, span.behavior)
+    end_text()
+    return cut
 
 
 def _divide_forms(segment: Segment, bars: Sequence[tuple[int, int]]) -> Iterator[Segment]:
@@ -169,13 +236,13 @@ class _Token(NamedTuple):
 
 
 class _Branch(NamedTuple):
-    """A text of an argument: SELECTOR {…}."""
+    """A text of an argument: SELECTOR {…}, or of a choice: LIMIT#…|."""
 
     start: int
     selector: tuple[int, int]
     inner: int
     end: int
-    """The place of its closing brace."""
+    """The place of its closing brace, or bar."""
     content: _Content
 
 
@@ -198,7 +265,9 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def content(self, place: int, counted: str, depth: int) -> tuple[_Content, int]:
+    def content(
+        self, place: int, counted: str, depth: int, ends: str = "}"
+    ) -> tuple[_Content, int]:
         """Reads up to a closing brace; `counted` is the argument of the plural around it."""
         if depth > _DEEPEST:
             raise MessageError
@@ -206,14 +275,15 @@ class _Parser:
         while found := _SYNTAX.search(self._text, place):
             place = found.start()
             item: _Token | _Argument | None
-            if found[0] == "}":
+            if found[0] in ends:
                 return content, place
             if found[0] == "{":
                 item, place = self._argument(place, counted, depth)
             elif found[0] == "'":
                 item, place = self._quotation(place, counted)
             else:
-                item = _Token(place, place + 1, is_counted=True) if counted else None
+                is_counted = bool(counted) and found[0] == "#"
+                item = _Token(place, place + 1, is_counted=True) if is_counted else None
                 place += 1
             if item is not None:
                 content.append(item)
@@ -235,8 +305,12 @@ class _Parser:
         if head is None:
             raise MessageError
         name, kind, sign = head.groups()
-        if kind in ("plural", "selectordinal", "select") and sign == ",":
-            branches, end = self._branches(head.end(), name if kind != "select" else counted, depth)
+        if kind in (*_PLURALS, *_CHOICES) and sign == ",":
+            if kind == "choice":
+                branches, end = self._forms(head.end(), depth)
+            else:
+                counted = name if kind in _PLURALS else counted
+                branches, end = self._branches(head.end(), counted, depth)
             return _Argument(start, end, name, kind, branches), end
         place = start
         n_open = 0
@@ -249,6 +323,17 @@ class _Parser:
             raise MessageError
         is_counted = bool(counted) and name == counted and kind in (None, "number")
         return _Token(start, place, is_counted=is_counted), place
+
+    def _forms(self, place: int, depth: int) -> tuple[list[_Branch], int]:
+        """Reads the forms of a choice, as Java has them."""
+        forms: list[_Branch] = []
+        while found := _LIMIT.match(self._text, place):
+            content, end = self.content(found.end(), "", depth + 1, "|}")
+            forms.append(_Branch(found.start(), found.span(1), found.end(), end, content))
+            place = end + 1
+            if self._text[end : end + 1] == "}":
+                return forms, place
+        raise MessageError
 
     def _branches(self, place: int, counted: str, depth: int) -> tuple[list[_Branch], int]:
         branches: list[_Branch] = []
@@ -280,8 +365,8 @@ class _Icu:
         start: int,
         end: int,
         number: str = "",
+        quotes: str = "{}",
         *,
-        in_plural: bool = False,
         is_form: bool = False,
     ) -> Text:
         """Makes a text of the characters up to an end; `number` is read for the counted one."""
@@ -300,7 +385,7 @@ class _Icu:
             is_shown = True
             if isinstance(item, _Argument):
                 self._check_markup(item)
-                insert = self._frame(item, number, in_plural=in_plural)
+                insert = self._frame(item, number, quotes)
                 end_of_item = item.end - start
                 is_shown = draft.show_number(place, end_of_item, insert, has_markup=True)
                 is_shown = is_shown or draft.show(
@@ -321,7 +406,6 @@ class _Icu:
             if not is_shown:
                 raise MessageError
         draft.show_values()
-        quotes = "{}#" if in_plural else "{}"
         return replace(draft.text(), quotes=quotes, apostrophe=self._apostrophe)
 
     def _check_markup(self, argument: _Argument) -> None:
@@ -336,25 +420,20 @@ class _Icu:
             if is_cut or is_between:
                 raise MessageError
 
-    def _frame(self, argument: _Argument, number: str, *, in_plural: bool) -> Frame:
+    def _frame(self, argument: _Argument, number: str, quotes: str) -> Frame:
         text = self._segment.text
-        is_plural = argument.kind != "select"
+        is_plural = argument.kind in _PLURALS
+        quotes += "#" if is_plural else "#<|" if argument.kind == "choice" else ""
         frame: list[Segment | Text] = [Segment(text[argument.start : argument.branches[0].start])]
         for branch, selector in self._target_forms(argument):
             if is_plural:
                 number = self._number(argument, branch, selector)
             before, behind = branch.selector
-            is_counted = in_plural or is_plural
             inner = self.text(
-                branch.content,
-                branch.inner,
-                branch.end,
-                number,
-                in_plural=is_counted,
-                is_form=is_plural,
+                branch.content, branch.inner, branch.end, number, quotes, is_form=is_plural
             )
             head = text[branch.start : before] + selector + text[behind : branch.inner]
-            frame += Segment(head), *_peel_text(inner), Segment("}")
+            frame += Segment(head), *_peel_text(inner), Segment(text[branch.end])
         frame.append(Segment(text[argument.branches[-1].end + 1 : argument.end]))
         return tuple(frame)
 
@@ -371,7 +450,7 @@ class _Icu:
         selectors = [self._selector(branch) for branch in argument.branches]
         categories = (
             ()
-            if argument.kind == "select" or "other" not in selectors
+            if argument.kind in _CHOICES or "other" not in selectors
             else tuple(plural_samples(self._languages.target, is_ordinal=is_ordinal))
         )
         for branch, selector in zip(argument.branches, selectors, strict=True):
@@ -389,28 +468,37 @@ class _Icu:
         return sample_number(source, own, target, selector, is_ordinal=is_ordinal)
 
 
+def _first_characters(segment: Segment, part: Text) -> dict[int, str]:
+    """Returns, by their places, with what tags and the syntax of stand-ins begin."""
+    firsts = {place: "<" for s in segment.spans if s.opening for place in (s.start, s.end)}
+    for span in list_stand_ins(segment):
+        first = part.inserts[int(span.opening[1:])][0]
+        firsts[span.start] = first.text[:1] if isinstance(first, Segment) else ""
+    return firsts
+
+
 def _write_apostrophes(segment: Segment, part: Text) -> Segment:
     """Writes apostrophes so that they do not quote what follows them."""
     copied = [(s.start, s.end) for s in segment.spans if s.behavior == "protected"]
-    is_icu = "}" in part.quotes
-    edges: set[int] = set()
-    for span in segment.spans:
-        if is_icu and span.opening:  # FormatJS quotes tags, too
-            edges |= {span.start, span.end}
-        elif span.opening.startswith(_STAND_IN):
-            (insert, *_) = part.inserts[int(span.opening[1:])]
-            if isinstance(insert, Segment) and insert.text.startswith("{"):
-                edges.add(span.start)
+    firsts = _first_characters(segment, part)
+    marks = part.quotes
+    is_icu = "}" in marks
+    # FormatJS quotes tags, too; not where the source has an apostrophe before one
+    own = _first_characters(part.segment, part)
+    if is_icu and not any(
+        part.segment.text[place - 1 : place] == "'" for place in own if own[place] == "<"
+    ):
+        marks += "<"
     ends = ("", "'") if is_icu else ()
     ranges: list[Range] = []
     for found in re.finditer("'", segment.text):
         place = found.start()
-        follower = segment.text[place + 1 : place + 2]
+        follower = firsts.get(place + 1, segment.text[place + 1 : place + 2])
         if any(start <= place < end for start, end in copied):
             continue
         if part.apostrophe:
             ranges.append(Range(place, place + 1, Segment(part.apostrophe)))
-        elif place + 1 in edges or follower in ends or (follower and follower in part.quotes):
+        elif follower in ends or (follower and follower in marks):
             ranges.append(Range(place, place + 1, Segment("\u2019")))
     return replace_ranges(segment, ranges)
 
@@ -441,9 +529,14 @@ def _find_bars(text: str) -> list[tuple[int, int]]:
 def _make_plain_text(segment: Segment) -> Text:
     """Makes a text of a message: the model reads "%" for "%%", and no mark of a key."""
     draft, text = _Draft(segment), segment.text
+    for place in {s.start for s in segment.spans if _LINE_BREAK.match(s.opening)}:
+        if text[max(0, place - 1) : place + 1].isalnum() and 0 < place < len(text):
+            draft.show(place, place, " ", None)  # words on both sides stay two
     for found in COPIED[True].finditer(text):
         raw, (start, end) = found[0], found.span()
-        shown = "%" if raw == "%%" else html.unescape(raw) if _ENTITY.fullmatch(raw) else raw
+        shown = (
+            raw[0] if raw in ("%%", "&&") else html.unescape(raw) if _ENTITY.fullmatch(raw) else raw
+        )
         if shown != raw and shown.strip():
             # As in "don&rsquo;t"
             is_in_word = text[max(0, start - 1) : start].isalpha() and text[end : end + 1].isalpha()
@@ -612,15 +705,28 @@ def _peel_text(text: Text) -> Frame:
         if spans[last - 1].start < end:
             break
         last -= 1
-    inner = (
+    blanks = [segment.text[:start], segment.text[end:]]
+    inner = [
         replace(s, start=max(s.start, start) - start, end=min(s.end, end) - start)
         for s in spans[first:last]
-    )
+    ]
+    # A blank between the text and an empty tag within others stays there
+    for number in (*range(first, last), *range(last - 1, first - 1, -1)):
+        span, own = spans[number], inner[number - first]
+        if span.start < span.end:
+            continue
+        if blanks[0] and span.start < start:
+            side = "opening" if span.behavior == "void" else "closing"
+            inner[number - first] = replace(own, **{side: getattr(own, side) + blanks[0]})
+            blanks[0] = ""
+        elif blanks[1] and span.start > end:
+            inner[number - first] = replace(own, opening=blanks[1] + own.opening)
+            blanks[1] = ""
     behind = (replace(s, start=s.start - end, end=s.end - end) for s in spans[last:])
     return (
-        Segment(segment.text[:start], spans[:first]),
+        Segment(blanks[0], spans[:first]),
         replace(text, segment=replace(segment, text=segment.text[start:end], spans=tuple(inner))),
-        Segment(segment.text[end:], tuple(behind)),
+        Segment(blanks[1], tuple(behind)),
     )
 
 

@@ -24,11 +24,17 @@ class Syntax(NamedTuple):
 _UNITS = r"(?:x|px|pt|[kKMGT]i?B|ms|s|h|m|min|th|st|nd|rd|d)"
 _ENDS = rf"(?:(?!\w)|(?={_UNITS}(?![^\W\d_])))"
 _DIGITS = r"(?:\d+|\*(?:\d+\$)?)?"
-_FORMAT = rf"(?<!\d)%(?:\d+\$)?[-+#0']*{_DIGITS}(?:\.{_DIGITS})?(?:hh?|ll?|[LjztZ]|I64|I32)?"
+_FORMAT = rf"(?<!\d)%(?:\d+\$)?[-+#0'I]*{_DIGITS}(?:\.{_DIGITS})?(?:hh?|ll?|[LjztZ]|I64|I32)?"
 # Lengths have limits, or each opening sign would search all of a long line
 _INNER = r"(?:[^{}\n]|\{[^{}\n]{0,300}+\}){0,300}+"
 
 SYNTAXES = (
+    Syntax(
+        "ICU MessageFormat, Vue I18n: quotations",
+        r"\{\s?'[^'\n]{1,20}'\s?\}|'[{}]'|'\{[^{}'\n]*\}'",
+        ("{'@'}", "{'{'}", "'{'", "'{name}'"),
+        is_only_in_messages=True,
+    ),
     Syntax(
         "ERB, EJS, Lodash, ASP",
         r"<%(?:[^%\n]|%(?!>)){0,300}+%>",
@@ -80,6 +86,13 @@ SYNTAXES = (
     ),
     Syntax("other braces", r"\{[\w.!:#,\[\]-]*\}", ("{a-b}", "{a,b}")),
     Syntax("printf: a percent sign", r"%%", ("%%",)),
+    Syntax("Qt, Windows: an ampersand", r"&&", ("&&",), is_only_in_messages=True),
+    Syntax(
+        "gettext: addresses of mail",
+        r"<(?:%(?:\d+\$)?[s@]|%\d|\{[\w.]*\}|\$\w+)>",
+        ("<%s>", "<%1>", "<{mail}>"),
+        is_only_in_messages=True,
+    ),
     Syntax("Apple's stringsdict", r"%(?:\d+\$)?#@\w+@", ("%#@files@", "%1$#@files@")),
     Syntax("Windows", r"%\d+![^!\s]+!", ("%1!s!", "%2!08x!")),
     Syntax(
@@ -106,7 +119,8 @@ SYNTAXES = (
     Syntax("Qt", r"(?<!\d)%L?\d{1,2}(?![\w$])", ("%1", "%L1")),
     Syntax(
         "GCC, Go, Lua, Java, Tcl",
-        rf"{_FORMAT}[qt]?[a-zA-Z]{_ENDS}",
+        # Behind a digit, too, as in "Episode 0%d"
+        rf"{_FORMAT}[qt]?[a-zA-Z]{_ENDS}|(?<=\d)%(?:\d+\$)?0?\d*(?:\.\d+)?l?[dfiusxX@](?![\w'’])",
         ("%qs", "%qT", "%v", "%q", "%tY", "%1$tB"),
         is_only_in_messages=True,
     ),
@@ -124,8 +138,8 @@ SYNTAXES = (
     ),
     Syntax(
         "Vue I18n",
-        r"@(?:\.\w+)?:(?:\([^()\s]+\)|[A-Za-z_](?:[\w.-]*\w)?)",
-        ("@:house.name", "@.lower:color", "@:(a.b)", "@.upper:(a)"),
+        r"@(?:\.\w+)?:(?:\([^()\s]+\)|\{'[^'\n]*'\}|[A-Za-z_](?:[\w.-]*\w)?)",
+        ("@:house.name", "@:{'a b'}", "@.lower:color", "@:(a.b)", "@.upper:(a)"),
     ),
     Syntax(
         "Slack, GitHub: names of emoji",
@@ -145,8 +159,10 @@ SYNTAXES = (
     Syntax("Drupal", r"(?<![\w!])![a-z_]\w*", ("!name",), is_only_in_messages=True),
     Syntax(
         "Discourse, WordPress, BBCode, Laravel",
-        r"\[\[[^\[\]\n]+\]\]|\[/?[A-Za-z_][\w.-]*(?:=[^\[\]\s]*)?\]|\[\d+,(?:\d+|\*)\]",
-        ("[[name]]", "[name]", "[/b]", "[url=a]", "[2,*]"),
+        # "[Optional]" is a word
+        r"\[\[[^\[\]\n]+\]\]|\[(?![A-Z][a-z]+\])/?[A-Za-z_][\w.-]*(?:=[^\[\]\s]*)?"
+        r"(?:\s[\w-]+=(?:\"[^\"\[\]]*\"|'[^'\[\]]*'|[^\s\[\]\"']+))*(?:\s?/)?\]|\[\d+,(?:\d+|\*)\]",
+        ("[[name]]", "[name]", "[/b]", "[url=a]", '[gallery ids="1,2" size=a /]', "[2,*]"),
         is_only_in_messages=True,
     ),
     Syntax("i18next 1, Meteor", r"(?<!\w)__[A-Za-z]\w*?__(?!\w)", ("__count__",),
@@ -298,12 +314,14 @@ _ADDRESSES = (
     # Not the quotes of `one' and `another'
     r"`(?![^`'\s]+'(?!\w))[^`\n]+`",
     r"\b(?:https?|ftps?|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+\.[^\s<>\"'`]*[\w/]",
+    r"\bdata:[\w.+-]+/[\w.+-]+[;,][^\s<>\"'`]*|\b(?:tel|sms):\+?\d[\d-]+",
     r"(?:\bmailto:)?\b[\w.+-]{1,64}@\w[\w-]*(?:\.\w[\w-]*)+",
     r"(?<![\w/])(?:~?/[\w.-]*\w){2,}/?|\b[A-Z]:\\[^\s<>\"'`]+",
 )
 """Texts that may have a placeholder in them."""
 _OTHERS = (
-    r"(?<![\w-])--[a-zA-Z][\w-]*|(?<!\w)[@#][A-Za-z_]\w*|(?<![\w&])#(?=\w*\d)[0-9a-fA-F]{3,8}\b",
+    r"(?<![\w/.-])[\w.-]+/[\w.-]+#\d+\b",
+    r"(?<![\w-])--[a-zA-Z][\w-]*|(?<!\w)(?:@[A-Za-z_]\w*|#[A-Za-z_]\w*(?:/\w+)*)|(?<![\w&#])#\d+\b|(?<![\w&])#(?=\w*\d)[0-9a-fA-F]{3,8}\b",
     rf"\b(?:{_STAMP}|{_DURATION}|{_UUID}|{_HASH}|{_ACCOUNT})\b",
     r"(?<![\w.])v?\d+(?:\.\d+){2,}(?::\d+)?(?![\w])",
     _NUMBER,
@@ -332,15 +350,25 @@ def placeholders_differ(source: str, translation: str, *, is_message: bool) -> b
     if any(new[text] != number for text, number in known.items()):
         return True
     marks = [mark for mark in _MARKS if any(mark in text for text in known)]
+    marks += "{}" if is_message else ""
     # ":name" and "[x]" may be marks of a translation; braces and conversions are none
     for text in new.keys() - known.keys():
         if text[0] in "{%" or any(mark in text for mark in marks):
             return True
     if any(ours.rest.count(mark) != theirs.rest.count(mark) for mark in marks):
         return True
-    return [*filter(_IN_ORDER.fullmatch, ours.found)] != [
-        *filter(_IN_ORDER.fullmatch, theirs.found)
-    ]
+    return _in_order(ours.found) != _in_order(theirs.found)
+
+
+def _in_order(placeholders: list[str]) -> list[str]:
+    """Lists those that are filled in their order; quotation marks of GCC have some in them."""
+    found: list[str] = []
+    for text in placeholders:
+        if text.endswith("%>"):
+            found += _IN_ORDER.findall(text[2:-2])
+        elif _IN_ORDER.fullmatch(text):
+            found.append(text)
+    return found
 
 
 class _Placeholders(NamedTuple):

@@ -171,6 +171,8 @@ def _copied(
     taken: list[Range] = []
     numbers: dict[tuple[str, int], list[Range]] | None = None
     places: dict[str, Iterator[Range]] = {}
+    firsts: dict[str, list[Range]] = {}
+    due: _Due | None = None
     # A short one may be a part of a long one
     for number, copied in sorted(wanted.items(), key=lambda one: (-len(one[1]), one[0])):
         if copied not in places:
@@ -189,10 +191,14 @@ def _copied(
         if span.opening and copied.isdecimal():
             # Letters may stand at it, as they do in the text
             alone = re.finditer(rf"(?<!\d){copied}(?!\d)", text)
-            candidates = chain((found_number.span() for found_number in alone), candidates)
-        elif span.opening and not any(map(str.isalnum, copied)):
-            # What stands for syntax may be a mark of something else, too
-            candidates = iter(_sort_by_links(span, [*islice(_whole(copied, text), _MOST)], links))
+            candidates = chain((one.span() for one in alone), candidates)
+        elif span.opening:
+            # What has markup or stands for syntax may also be written as a word or mark of its own
+            if copied not in firsts:
+                firsts[copied] = [*islice(_whole(copied, text), _MOST)]
+            if len(firsts[copied]) > 1:
+                due = due or _Due(links)
+                candidates = chain(due.first(span, firsts[copied]), candidates)
         for start, end in candidates:
             index = bisect_left(taken, (end,))
             if index == 0 or taken[index - 1][1] <= start:
@@ -202,10 +208,24 @@ def _copied(
     return found
 
 
-def _sort_by_links(span: Span, places: Sequence[Range], links: Sequence[Link]) -> list[Range]:
-    """Sorts places of a mark: first those that are due to a span."""
-    due = [target for target, (a, b) in links if a < span.end and span.start < b]
-    return sorted(places, key=lambda place: not any(a < place[1] and place[0] < b for a, b in due))
+class _Due:
+    """Tells which places of a translation are due to a span of the source."""
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self._links = sorted(links, key=lambda link: link.source)
+        self._starts = [link.source[0] for link in self._links]
+        self._longest = max((link.source[1] - link.source[0] for link in links), default=0)
+
+    def first(self, span: Span, places: Sequence[Range]) -> list[Range]:
+        """Sorts places of a text: first those that are due to a span."""
+        first = bisect_left(self._starts, span.start - self._longest)
+        links = self._links[first : bisect_left(self._starts, span.end)]
+        due = [link.target for link in links if span.start < link.source[1]]
+
+        def is_other(place: Range) -> bool:
+            return not any(start < place[1] and place[0] < end for start, end in due)
+
+        return sorted(places, key=is_other)
 
 
 def _numbers(text: str) -> dict[tuple[str, int], list[Range]]:

@@ -259,7 +259,7 @@ class SegmentBuilder:
         start = len(text) - len(text.lstrip())
         end = max(start, len(text.rstrip()))
         if self.is_message:  # "<1/> new": the blank stays behind the tag
-            voids = [span.start for span in self._spans if span.behavior == "void"]
+            voids = [span.start for span in self._spans if span.start == span.end]
             start, end = min([start, *voids]), max([end, *voids])
         inner = text[start:end]
         blanks = _Blanks(inner) if self._joins_blanks else None
@@ -298,7 +298,11 @@ class SegmentBuilder:
 
 
 # A number names a component of i18next
-_TAG = re.compile(r"<(/?)([a-zA-Z][\w:-]*+|\d+)(?:\s[^<>]*)?/?>")
+_TAG = re.compile(
+    r"<(/?)([a-zA-Z][\w:-]*+|\d+)"
+    # A value in quotes may be that of a program: href="<?= $url ?>"
+    r"""(?:(?:\s+[\w:@.-]+(?:=(?:"[^"]{0,999}+"|'[^']{0,999}+'|[^\s<>"'=]+))?)++\s*/?>|(?:\s[^<>]*)?/?>)"""
+)
 
 _DEEPEST = 50
 """Tags in each other; what is deeper has no partner."""
@@ -346,10 +350,11 @@ def add_message(
     # "%<city>s" has no tag
     taken = [found.span() for found in COPIED[True].finditer(text) if found.lastgroup]
     ends = [end for _, end in taken]
+    # A placeholder may stand in a tag, too
     tags = [
         tag
         for tag in _TAG.finditer(text)
-        if (n := bisect_right(ends, tag.start())) == len(taken) or tag.end() <= taken[n][0]
+        if (n := bisect_right(ends, tag.start())) == len(taken) or tag.start() <= taken[n][0]
     ]
     kinds = partners(tags)
     for number, tag in enumerate(tags):

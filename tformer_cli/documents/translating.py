@@ -29,7 +29,7 @@ from tformer_cli.documents.placeholders import is_code
 from tformer_cli.documents.projection import Link, Range, project
 from tformer_cli.documents.protect import protected, restored
 from tformer_cli.search.formats import TSV_ENDS
-from tformer_cli.wording import count_of, is_blank
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -313,7 +313,7 @@ def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
 
 
 def _has_words(line: str) -> bool:
-    return not is_blank(line) and any(map(str.isalnum, line))
+    return any(map(str.isalpha, line))
 
 
 def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:

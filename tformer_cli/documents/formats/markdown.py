@@ -77,6 +77,12 @@ _FRAMES = {
     "note": ("^[", "]"),
 }
 """What makes a text stand as it does: before and behind it."""
+_DIRECTIVE = re.compile(
+    r"\{(?:admonition|attention|card|caution|danger|details|dropdown|epigraph|error|exercise|figure"
+    r"|glossary|grid-item|hint|important|list-table|margin|note|seealso|sidebar|tab-item|table|tip"
+    r"|topic|warning)\}"
+)
+"""Fences of MyST that have prose in them."""
 _MOST_CHANGES = 30
 """Texts of a document that may change the blocks around them; with more, it stays as it was."""
 _UNPLACED = "text with markup that is not known"
@@ -282,6 +288,8 @@ class MarkdownDocument:
         front = self._front
         if token.type == "html_block":
             self._add_html(token)
+        elif token.type == "fence" and _DIRECTIVE.match(token.info):
+            self._unread["directive in a code fence"] += 1
         elif token.type == "definition" and token.meta["title"]:
             start, end = (self._lines[n] for n in token.map or (0, 0))
             title = _find_title(self._body[start:end], token.meta["title"])

@@ -47,6 +47,7 @@ _KEY = (
 )
 _NAME = r"(?:\{[^{}\n]*\}|[\w-]+)"
 _FROM = r"""(?:[\w*$][^'"\n]*\s+from\s+|\{[^{}'"]*\}\s+from\s+)"""
+_ATTRIBUTES = r"\{[ \t]*(?:[:#]|\.[\w-])[^{}\n]*\}"
 _BLANK_LINE = "blank"
 _VERBATIM = r"(highlight|raw|comment|mermaid|math|katex|code|verbatim)\b"
 
@@ -72,7 +73,8 @@ class Block(NamedTuple):
 
 BLOCKS = (
     Block("GitHub, Obsidian", "> [!NOTE]", r"\[![\w-]+\][+-]?(?!\()[ \t]*(?P<text>.*)"),
-    Block("Pandoc, VitePress", "::: tip", rf":{{3,}}[ \t]*{_NAME}?[ \t]*:*[ \t]*",
+    Block("Pandoc, VitePress, Starlight", ':::tip{title="A"}',
+          rf":{{3,}}[ \t]*(?:{_NAME}(?:[ \t]*\{{[^{{}}\n]*\}})?)?[ \t]*:*[ \t]*",
           options=r":[\w-]+:(?:[ \t].*)?"),
     Block("Docusaurus", ":::tip[The title]",
           r":{2,}[ \t]*[\w-]+\[(?P<text>.*)\](?:\{[^{}\n]*\})?[ \t]*"),
@@ -90,13 +92,15 @@ BLOCKS = (
     Block("TeX", "\\[\nx\n\\]", r"\\{1,2}\[[ \t]*$", end=r"\\{1,2}\][ \t]*$"),
     Block("TeX", r"\begin{align}x\end{align}", r"\\begin\{(\w+\*?)\}", end=r"\\end\{\1\}"),
     Block("Pandoc", r"\newpage", r"\\[a-z]{2,}(?:\{[^{}\n]*\}|\[[^\[\]\n]*\])*[ \t]*"),
-    Block("kramdown", "{: .class}", r"\{[:#.][^{}\n]*\}[ \t]*"),
+    Block("kramdown, MkDocs", "{: .class}", rf"{_ATTRIBUTES}[ \t]*"),
+    Block("MyST", "(target-a)=", r"\([\w:.-]+\)=[ \t]*"),
     Block("PHP Markdown", "[TOC]", r"\[\[?_?(?:TOC|toc)_?\]?\][ \t]*"),
     Block("PHP Markdown", "*[HTML]: The language", r"\*\[[^\]\n]+\]:[ \t]*(?P<text>.+)"),
-    Block("Liquid", "{% raw %}\nx\n{% endraw %}", rf"\{{%-?[ \t]*{_VERBATIM}",
+    Block("Liquid", "{% raw %}\nx\n{% endraw %}",
+          rf"\{{%-?[ \t]*{_VERBATIM}(?!.*\bend\1[^%]*%\}}.*\S)",
           end=r"\{%-?[ \t]*end\1\b"),
     Block("Hugo", "{{< math >}}\nx\n{{< /math >}}",
-          rf"\{{\{{[<%][ \t]*{_VERBATIM}(?!.*/[>%]\}}\}})",
+          rf"\{{\{{[<%][ \t]*{_VERBATIM}(?!.*/[>%]\}}\}})(?!.*/[ \t]*\1[^<>%]*[>%]\}}\}}.*\S)",
           end=r"\{\{[<%][ \t]*/[ \t]*\1\b"),
     Block("Liquid, Hugo", "{{< figure >}}", rf"(?:{_TAGS}[ \t]*)+"),
     Block("Liquid", "{% include\n a %}", r"\{%(?!.*%\})", end=r"%\}[ \t]*$"),
@@ -120,7 +124,8 @@ BLOCKS = (
           r":[ \t]+(?P<text>\S.*(?:\n[ \t]+(?![-+*`~>#|:<]|\d+[.)])\S.*)*)", indents=True,
           is_late=True),
     Block("PHP Markdown", "A term\nAnother term\n: A definition",
-          r"(?P<text>\S.*)(?=(?:\n[ \t]*[^\s:].*){1,4}\n[ \t]*:[ \t]+\S)", is_late=True),
+          r"(?P<text>\S.*)(?=(?:\n[ \t]*[^\s:].*){1,4}\n(?:[ \t]*\n)?[ \t]*:[ \t]+\S)",
+          is_late=True),
 )  # fmt: skip
 
 
@@ -148,15 +153,16 @@ INLINES = (
     Inline("wiki links", "[[a]]", "![", r"!?\[\[(?P<label>[^\[\]\n]+)\]\](?![(\[])"),
     Inline("PHP Markdown", "[a] [b]", "[",
            r"\[(?P<text>[^\[\]]+)\](?:[ \t]|[ \t]*\n[ \t]*)\[(?P<target>[^\[\]\n]+)\](?!\()"),
-    Inline("Pandoc", "[a]{.b}", "[", r"\[(?P<text>[^\[\]]+)\]\{[#.:][^{}\n]*\}"),
+    Inline("Pandoc", "[a]{.b}", "[", rf"\[(?P<text>[^\[\]]+)\]{_ATTRIBUTES}"),
     Inline("Pandoc", "[@a, 2]", "[", r"\[-?@[A-Za-z][^\[\]\n]*\](?![(\[])"),
+    Inline("VuePress", "@[code](a)", "@", r"@\[\w+\](?:\{[^{}\n]*\})?\([^()\s]*\)"),
     Inline("GitHub, Pandoc", "@a-b", "@", r"(?<!\w)@[A-Za-z](?:[\w:./-]*\w)?"),
     Inline("TeX", r"\(x\)", "\\", rf"\\{{1,2}}\((?:[^\\]{{1,3}}|{_FORMULA})\\{{1,2}}\)"),
     Inline("TeX", r"a \[x^2\] b", "\\", rf"\\{{1,2}}\[{_FORMULA}\\{{1,2}}\](?!\()"),
     Inline("Liquid, Hugo", "{{ a }}", "{", _TAGS),
     Inline("MDX", "{/* a */}", "{", r"\{/\*(?:(?!\*/).){0,999}\*/\}", "void"),
     Inline("kramdown, Pandoc", "a{: .b}", "{",
-           r"\{(?:[:#.][^{}\n]*|[\w-]+=(?:\"[^\"\n]*\"|[^\s{}\"]+)[^{}\n]*)\}", "void"),
+           rf"{_ATTRIBUTES}|" r"\{(?:[\w-]+=(?:\"[^\"\n]*\"|[^\s{}\"]+)[^{}\n]*)\}", "void"),
     Inline("MyST", "{ref}`a`", "{:",
            r"(?:\{[\w:+.-]+\}|(?<!\w):[a-z][\w:+.-]*:)(`+)(?!`).{1,999}?(?<!`)\1(?!`)"),
     Inline("MDX", "<A b={c}>", "<", _ELEMENT, "void"),
@@ -188,7 +194,7 @@ _WHOLE = re.compile(
 _MAY_BE_WHOLE = re.compile(r"(?<!\w)(?:(?:https?|ftps?):|www\.|\w+[~^](?=[^\s~^]))")
 DEFINITIONS = re.compile(r"^(?:[ \t]*\[[^\]\n]+\]:[ \t]+\S.*(?:\n|\Z))+", re.MULTILINE)
 """Definitions of links in a block of HTML."""
-_BLOCK_STARTS = frozenset("[:!?=/$\\{*<-+%|ie")
+_BLOCK_STARTS = frozenset("[(:!?=/$\\{*<-+%|ie")
 
 
 class _InlineState(StateInline):
