@@ -126,8 +126,8 @@ def note_mark_at(text: str, place: int) -> str | None:
         return None
     # Behind a blank it is a word of its own: "see page <a href=#p3>3</a>"
     is_attached = place > 0 and not text[place - 1].isspace() and text[place - 1] != ">"
-    is_note = _names_note(found[1]) or ("#" in values.get("href", "") and is_attached)
-    return found[0] if is_note else None
+    is_linked = _names_note(found[1]) or ("#" in values.get("href", "") and is_attached)
+    return found[0] if is_linked else None
 
 
 def _shown(markup: str) -> str:

@@ -226,5 +226,7 @@ def _strings(
             path[-1] = _value(one)
             yield path, found, None
         else:
-            n_lists = len(kinds) - 1 - max((n for n, kind in enumerate(kinds) if kind == "{"), default=0)
+            n_lists = (
+                len(kinds) - 1 - max((n for n, kind in enumerate(kinds) if kind == "{"), default=0)
+            )
             yield path, found, max(n_lists, 0)
