@@ -27,7 +27,7 @@ from tformer_cli.documents.messages import (
 )
 from tformer_cli.documents.placeholders import is_code
 from tformer_cli.documents.projection import Link, Range, project
-from tformer_cli.documents.protect import protected, restored
+from tformer_cli.documents.protect import LINE_END, protected, restored
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.wording import count_of, is_blank
 
@@ -289,15 +289,32 @@ def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ..
 
 
 def _lines_of(segment: Segment) -> list[str]:
-    """Cuts a text at its line ends, which are in the list, too; a message also at its tabs."""
-    return re.split(r"([\n\t])" if segment.is_message else r"(\n)", segment.text)
+    """Cuts a text at its line ends, which are in the list, too; a message also at its tabs.
+
+    A message may have line ends that are written as codes and copied.
+    """
+    text, spans = segment.text, segment.spans
+    if not segment.is_message:
+        return re.split(r"(\n)", text)
+    ends = [found.span() for found in re.finditer(r"[\n\t]", text)]
+    ends += [
+        (span.start, span.end)
+        for span in spans
+        if span.behavior == "protected" and LINE_END.fullmatch(text[span.start : span.end])
+    ]
+    parts, place = list[str](), 0
+    for start, end in sorted(ends):
+        parts += text[place:start], text[start:end]
+        place = end
+    return [*parts, text[place:]]
 
 
 def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
     """Yields the lines of a segment, without blanks around, and what is copied in each."""
     copied = [(one.start, one.end) for one in segment.spans if one.behavior == "protected"]
     place = done = 0
-    for line in _lines_of(segment)[::2]:
+    lines = _lines_of(segment)
+    for line, line_end in zip(lines[::2], [*lines[1::2], ""], strict=True):
         start = place + len(line) - len(line.lstrip())
         end = place + len(line.rstrip())
         found: list[Range] = []
@@ -308,7 +325,7 @@ def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
             # What goes on in the next line is in that, too
             done += b <= end
         yield line.strip(), tuple(one for one in found if one[0] < one[1])
-        place += len(line) + 1
+        place += len(line) + len(line_end)
 
 
 def _has_words(line: str) -> bool:
@@ -322,6 +339,7 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
     is_linked, place, asked = True, 0, list[Answer]()
     lines = _lines_of(segment)
     for end, line in zip(["", *lines[1::2]], lines[::2], strict=True):
+        place += len(end)
         inner = line.strip()
         answer = by_line.get(inner, Answer(inner, [Link((0, len(inner)), (0, len(inner)))]))
         text += end + line[: len(line) - len(line.lstrip())]
@@ -338,7 +356,7 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
         text += answer.text + (line[len(line.rstrip()) :] if inner else "")
         flags |= dict.fromkeys(answer.flags)
         asked.append(answer)
-        place += len(line) + 1
+        place += len(line)
     known = links if is_linked or not segment.spans else None
     return Answer(text, known, tuple(flags), *_most_doubtful(asked))
 
