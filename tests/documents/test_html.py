@@ -100,7 +100,7 @@ def test_an_element_with_a_name_of_its_own_is_there_once():
 def test_the_language_of_the_page_is_that_of_the_translation():
     page = "<html lang='en' xml:lang=\"en\"><p lang='en'>a"
     assert (
-        translated(page, target_language="fr") == "<html lang='fr' xml:lang=\"fr\"><p lang='en'>A"
+        translated(page, target_language="fr") == "<html lang='fr' xml:lang=\"fr\"><p lang='fr'>A"
     )
     assert translated(page, target_language="ar").startswith("<html dir=\"rtl\" lang='ar'")
     assert translated("<html dir=ltr><p>a", target_language="ar") == "<html dir=ltr><p>A"

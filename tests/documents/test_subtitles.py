@@ -26,8 +26,8 @@ Every morning the old man
 """
 TEXTS = [
     ("Every morning the old man walked to the harbor.", (26, 26, "void"), (26, 32, "repeat")),
-    "- Who is there?",
-    ("- It is me & you.", (2, 2, "void")),
+    "Who is there?",
+    "It is me & you.",
     "No answer.",
 ]
 
@@ -249,6 +249,8 @@ LINES = {
     "dashes": "- Who is there?|- It is me.",
     "dashes and more lines": "- Who is there/at this hour?|- It is me.",
     "a dash for the second": "Who is there?|- It is me.",
+    "a dash in tags": "<i>- Who is there?</i>|- It is me.",
+    "another dash": "\u2013 Who is there?|\u2013 It is me.",
     "a dash in a sentence": "It was old/- very old.",
     "a song": "\u266a A song \u266a|Hello.",
     "two lines of a song": "\u266a A song/is sung \u266a",
@@ -266,7 +268,8 @@ LINES = {
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("name", LINES)
 def test_lines_of_a_cue(name, line_end):
-    expected = re.sub("<.*?>", "", LINES[name]).replace("/", " ").split("|")
+    texts = re.sub("<.*?>", "", LINES[name]).replace("/", " ").split("|")
+    expected = [re.sub("^([-\u2013]|>>) ", "", text) for text in texts]
     data = cue(*re.split(r"[|/](?!i>)", LINES[name]), line_end=line_end).encode()
     document = read("srt", data)
     assert [one.text for one in document.segments] == expected

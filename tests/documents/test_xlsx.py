@@ -109,7 +109,7 @@ def test_a_column_changes_and_nothing_else():
         "five",
         "one & two",
         "six",
-        ("a \nb", (2, 2, "void")),
+        "a\nb",
     ]
     assert [one.context for one in document.segments][2:4] == ["Clients!C7", "Clients!C2"]
     assert document.skipped == {"cell that a formula computes": 1}

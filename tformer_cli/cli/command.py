@@ -131,13 +131,15 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         # Where it is given, a file is meant by a word that ends as one
         output = str(values["output"]) if is_given(ctx, "output") else None
         is_alone = is_translated and len(texts) == 1
+        reads_records = is_given(ctx, "input_format")
         problems = [
             None
-            if is_alone and _is_document(text, is_written=output is not None)
+            if is_alone
+            and _is_document(text, is_written=output is not None, reads_records=reads_records)
             else _name_problem(text, option, output, is_translated=is_translated)
             for text, option in named
         ]
-        if not is_given(ctx, "input_format"):
+        if not reads_records:
             files = [
                 values[str(parameter.name)] for parameter in self.params if "-i" in parameter.opts
             ]
@@ -332,12 +334,17 @@ def _takes_text(parameter: Any) -> bool:  # noqa: ANN401 - Typer's
     return is_text and parameter.param_type_name == "argument"
 
 
-def _is_document(text: str, *, is_written: bool = True) -> bool:
-    """Returns whether a name is that of a document; plain text is one where a file is written."""
+def _is_document(text: str, *, is_written: bool = True, reads_records: bool = False) -> bool:
+    """Returns whether a name is that of a document.
+
+    Plain text is one where a file is written, and a table where its lines are not of a named kind.
+    """
     if not NamedPath(name="TEXT", path=Path(text)).is_file():
         return False
-    from tformer_cli.documents.known_formats import format_of
+    from tformer_cli.documents.known_formats import TABLES, ending_of, format_of
 
+    if reads_records and ending_of(text) in TABLES:
+        return False
     document_format = format_of(text)
     return document_format is not None and (is_written or document_format.name != "text")
 
@@ -361,12 +368,13 @@ def _without_marks(output: Output, values: Mapping[str, Any]) -> Output:
 def _name_problem(text: str, option: str, output: str | None, *, is_translated: bool) -> str | None:
     """Says how to read the file that a text names; None: it is words.
 
-    Without a file of that name, only a word that ends as files do, or as the output, names one, and
-    only if a file is written: a document was meant.
+    Without a file of that name, only a word that ends as documents do names one where words are
+    translated; where a file is written, also one that ends as the output: a document was meant.
     """
     place = NamedPath(name="TEXT", path=Path(text)).status()
     is_there = place is not None and not S_ISDIR(place.st_mode)
-    if not is_there and not (output is not None and "." in text and len(text.split()) == 1):
+    is_word = "." in text and len(text.split()) == 1
+    if not is_there and not (is_word and (is_translated or output is not None)):
         return None
     from tformer_cli.documents.known_formats import NAMED, ending_of
 
@@ -377,8 +385,8 @@ def _name_problem(text: str, option: str, output: str | None, *, is_translated: 
             f"{option} {shlex.quote(text)} instead{other}"
         )
     ending = ending_of(text)
-    is_named = ending in NAMED or ending == ending_of(output or "")
-    is_named = is_named or ("/" in text and "://" not in text)
+    is_named = ending in NAMED or (output is not None and ending == ending_of(output))
+    is_named = is_named or (output is not None and "/" in text and "://" not in text)
     if not ending or not is_named:
         return None
     kind = "no such file" if place is None else "is a directory"

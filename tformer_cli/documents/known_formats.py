@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from difflib import get_close_matches
 from encodings.aliases import aliases
 from functools import partial
@@ -50,7 +51,19 @@ class Format(NamedTuple):
         """Returns whether each file of the format tells its encoding, as XML does."""
         return self.reader.startswith(("office:", "epub:", "bilingual:", "xlsx:", "ods:"))
 
+    def tells_language(self, data: bytes) -> bool:
+        """Returns whether a file has a label of its language, as all of Office and EPUB do."""
+        if self.name in ("docx", "pptx", "odt", "odp", "epub"):
+            return True
+        return _LABEL.search(data, 0, _HEAD) is not None and self.name not in (*_TEXTS, "tmx")
 
+
+_HEAD = 4096
+_LABEL = re.compile(
+    rb"""\b(?:lang|trgLang|target-language)\s*=|"@@locale"|^(?:Language:|"Language:\s*\w)""",
+    re.MULTILINE,
+)
+_TEXTS = ("text", "markdown", "srt", "csv", "tsv", "jsonl")
 _TABLE = ("column", "no_header")
 FORMATS = (
     Format("html", (".html", ".htm", ".xhtml"), "html:read"),

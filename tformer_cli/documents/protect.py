@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _ANY_NUMBER = re.compile(r"\d[\d.,:/'’\u00a0\u202f -]*\d|\d")
+LINE_END = re.compile(r"(?:\\[nrt])+")
+"""Codes of line ends, at which a word may stand."""
 _MOST = 50
 """Places of a mark that are compared."""
 _OPENING = "{%$@~:<[(&#"
@@ -248,7 +250,7 @@ def _whole(copied: str, text: str) -> Iterator[Range]:
         end = place + len(copied)
         is_part = copied[0].isalnum() and _is_letter(text[max(0, place - 1) : place])
         # An address that ends in a slash goes on in letters behind it
-        may_go_on = copied[-1].isalnum() or copied[-1] == "/"
+        may_go_on = (copied[-1].isalnum() and not LINE_END.fullmatch(copied)) or copied[-1] == "/"
         if not (is_part or (may_go_on and _is_letter(text[end : end + 1]))):
             yield place, end
             place = text.find(copied, end)

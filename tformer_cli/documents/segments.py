@@ -452,6 +452,9 @@ class Slot:
 
 
 MARKS = {
+    # The marks of four bytes begin as those of two do
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
@@ -509,6 +512,8 @@ class TextDocument:
         return self._encoding.written(whole)
 
 
+_MOST_NULS = 10
+"""Characters for each of code 0: where there are more, the text is in UTF-16 without its mark."""
 _UNMARKED = {"utf-16": "utf-16-le", "utf-32": "utf-32-le", "utf-8-sig": "utf-8"}
 """Encodings that begin with a byte order mark, and their names without it."""
 
@@ -525,13 +530,19 @@ def decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
             raise DataError(f"{where}: is not text in {named}; name its encoding")
         return text, Encoding(b"", named, where)
     try:
-        return data[len(encoding.mark) :].decode(encoding.name), encoding
+        text = data[len(encoding.mark) :].decode(encoding.name)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"{where}:{line}: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8, or "
             "name its encoding: --encoding windows-1252"
         ) from None
+    if text.count("\0") * _MOST_NULS > len(text):
+        raise DataError(
+            f"{where}: is not text in UTF-8 (it has bytes of 0); name its encoding, such as "
+            "--encoding utf-16-le"
+        )
+    return text, encoding
 
 
 def is_same_encoding(name: str, other: str) -> bool:

@@ -27,7 +27,7 @@ from tformer_cli.documents.messages import (
 )
 from tformer_cli.documents.placeholders import is_code
 from tformer_cli.documents.projection import Link, Range, project
-from tformer_cli.documents.protect import protected, restored
+from tformer_cli.documents.protect import LINE_END, protected, restored
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.wording import count_of
 
@@ -289,8 +289,24 @@ def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ..
 
 
 def _split_lines(segment: Segment) -> list[str]:
-    """Cuts a text at its line ends, which are in the list, too; a message also between columns."""
-    return re.split(r"(\n|\t| {3,})" if segment.is_message else r"(\n)", segment.text)
+    """Cuts a text at its line ends, which are in the list, too; a message also between columns.
+
+    A message may have line ends that are written as codes and copied.
+    """
+    text, spans = segment.text, segment.spans
+    if not segment.is_message:
+        return re.split(r"(\n)", text)
+    ends = [found.span() for found in re.finditer(r"\n|\t| {3,}", text)]
+    ends += [
+        (span.start, span.end)
+        for span in spans
+        if span.behavior == "protected" and LINE_END.fullmatch(text[span.start : span.end])
+    ]
+    parts, place = list[str](), 0
+    for start, end in sorted(ends):
+        parts += text[place:start], text[start:end]
+        place = end
+    return [*parts, text[place:]]
 
 
 def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:

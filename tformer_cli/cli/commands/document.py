@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 LINES = "lines"
 # Files of lines have this ending, too: they are documents only where that is asked for.
 _PLAIN_TEXT = "text"
+_NO_LABEL = (
+    "its label of the language stays, for that of the translation is not known; name it: "
+    "--target-language CODE"
+)
 MOST_CHARACTERS = 10_000_000
 
 
@@ -162,6 +166,9 @@ def translate_document(
     warn_of_results(answers.counts, quiet=quiet)
     if problem := summary.warning(has_text=may_have_text(data)):
         warn(f"{name}: {problem}")
+    is_labelled = settings.target_language or not summary.n_translated
+    if not is_labelled and chosen.format.tells_language(data):
+        warn(f"{name}: {_NO_LABEL}")
     where = f"{'--summary FILE' if summary_file is None else summary_file} lists them"
     reasons = [set(one["reasons"]) - {"restored"} for one in summary.doubtful]
     for what, n in (

@@ -36,6 +36,7 @@ from tformer_cli.documents.segments import (
     unescaped,
 )
 from tformer_cli.errors import DataError
+from tformer_cli.text.language_codes import is_same_language
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ _CHARSET = re.compile(
 )
 _HEAD = 4096
 """Bytes in which a page has to tell its encoding; browsers look at 1024."""
-_LANGUAGE = re.compile(r"""(\b(?:xml:)?lang\s*=\s*["'])([^"']*)""", re.IGNORECASE)
+_LANGUAGE = re.compile(r"""((?<![\w:-])(?:xml:)?lang\s*=\s*["'])([^"']*)""", re.IGNORECASE)
+_CONTENT = re.compile(r"""((?<![\w:-])content\s*=\s*["'])([^"']*)""", re.IGNORECASE)
 _FROM_RIGHT = frozenset(("ar", "arc", "ckb", "dv", "fa", "he", "ps", "sd", "ug", "ur", "yi"))
 
 _Kind = Literal["text", "open", "close", "void", "protected", "block", "copied"]
@@ -170,6 +172,9 @@ class HtmlDocument:
         self._parts: list[str | _Block] = []
         self._tags: dict[str, list[tuple[int, int, Segment]]] = {}
         self._language = settings.target_language
+        self._own_language = settings.source_language
+        self._labels: dict[str, None] = {}
+        """Tags of elements, besides those of the page, that tell a language."""
         self._escape = self._escaped  # the same for all blocks: there may be millions
         block: list[_Token] = []
         context = ""
@@ -184,6 +189,8 @@ class HtmlDocument:
                 check_pieces(len(block))
             if token.is_tag and token.raw not in self._tags:
                 self._add_attributes(token)
+            if token.is_tag and (token.name == "meta" or _LANGUAGE.search(token.raw)):
+                self._add_label(token)
         self._add_block(block, context)
 
     @property
@@ -199,6 +206,8 @@ class HtmlDocument:
             raw: self._tag(raw, [next(given) for _ in some]) for raw, some in self._tags.items()
         }
         is_translated = any(one is not None for one in translated)
+        if is_translated and self._language:
+            tags |= {raw: self._relabeled(tags.get(raw, raw)) for raw in self._labels}
         left = iter(blocks)
         written = []
         for one in self._parts:
@@ -218,6 +227,35 @@ class HtmlDocument:
             made += raw[place:start] + slot.written(one)
             place = end
         return made + raw[place:]
+
+    def _add_label(self, token: _Token) -> None:
+        """Remembers a tag that tells a language, and that of the page."""
+        if token.name in ("html", "body"):
+            found = _LANGUAGE.search(token.raw)
+            self._own_language = (found and found[2]) or self._own_language
+        elif token.name == "meta":
+            values = attributes(token.raw)
+            about = values.get("http-equiv", values.get("property", values.get("name", "")))
+            if about.lower() in ("content-language", "og:locale", "language", "dc.language"):
+                self._labels[token.raw] = None
+        else:
+            opening = TAG.match(token.raw)
+            if opening and _LANGUAGE.search(opening[0]):
+                self._labels[token.raw] = None
+
+    def _relabeled(self, tag: str) -> str:
+        """Tells the language of the translation where a tag tells that of the page."""
+        opening = TAG.match(tag)
+        end = opening.end() if opening else 0
+
+        def label(found: re.Match[str]) -> str:
+            if not (own := self._own_language) or not is_same_language(found[2], own):
+                return found[0]  # of a text in another language
+            code = self._language.replace("-", "_" if "_" in found[2] else "-")
+            return found[1] + html.escape(code)
+
+        pattern = _CONTENT if tag[:5].lower() == "<meta" else _LANGUAGE
+        return pattern.sub(label, tag[:end]) + tag[end:]
 
     def _in_language(self, part: str) -> str:
         """Tells the language of the translation where the page tells that of its text."""

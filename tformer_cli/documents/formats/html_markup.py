@@ -89,13 +89,17 @@ def template_at(text: str, place: int) -> tuple[str, TemplateKind] | None:
     return None
 
 
+_TAGS = re.compile(r"<[^<>]*>")
 _NUMBER = r"[\[(]?\d{1,3}[\])]?|\[\w{1,3}\]|[*\u2020\u2021\u00a7\u00b6]+"
 _MARK = r"[\[(]?\w{1,4}[\])]?"
-# A few tags, or each of many unclosed ones would be read again and again
-_AROUND = r"(?:\s*<[a-z!][^<>]*>){{0,12}}\s*({})\s*(?:<[/!][^<>]*>\s*){{0,12}}?"
-_RAISED = re.compile(rf"<sup\b[^<>]*>{_AROUND.format(_NUMBER)}</sup>", re.IGNORECASE)
-_LINKED = re.compile(rf"(<a\b[^<>]*>){_AROUND.format(f'{_NUMBER}|{_MARK}')}</a\s*>", re.IGNORECASE)
+# A few tags and characters, or each of many unclosed ones would be read again and again
+_INSIDE = r"((?:<[a-z/!][^<>]*>|[^<>]){1,100}?)"
+_RAISED = re.compile(rf"<sup\b[^<>]*>{_INSIDE}</sup>", re.IGNORECASE)
+_LINKED = re.compile(rf"(<a\b[^<>]*>){_INSIDE}</a\s*>", re.IGNORECASE)
+_LINK = re.compile(r"<a\b[^<>]*>", re.IGNORECASE)
+_IN_BRACKETS = re.compile(r"\[[^\[\]]{1,20}\]")
 _IS_NUMBER = re.compile(_NUMBER)
+_IS_MARK = re.compile(f"{_NUMBER}|{_MARK}")
 _NOTE_TYPES = frozenset(("noteref", "doc-noteref", "biblioref", "doc-biblioref"))
 _NOTE_WORD = re.compile(
     r"(?:^|[-_])_?(?:sd)?(?:ftn|edn|fn|foot-?note|end-?note|note|cite_note|cite|bib)(?:ref)?(?![a-z])",
@@ -106,22 +110,36 @@ _NOTE_WORD = re.compile(
 def note_mark_at(text: str, place: int) -> str | None:
     """Reads the mark of a note: a raised number, or a link to a note."""
     if found := _RAISED.match(text, place):
-        return found[0]
+        mark, link = _shown(found[1]), _LINK.search(found[1])
+        is_note = link is not None and _names_note(link[0]) and _IN_BRACKETS.fullmatch(mark)
+        return found[0] if is_note or _IS_NUMBER.fullmatch(mark) else None
     found = _LINKED.match(text, place)
-    if found is None:
+    mark = _shown(found[2]) if found else ""
+    if found is None or not _IS_MARK.fullmatch(mark):
         return None
     values = attributes(found[1])
     kinds = f"{values.get('epub:type', '')} {values.get('role', '')}".lower().split()
-    target = values.get("href", "").rpartition("#")
     if not _NOTE_TYPES.isdisjoint(kinds):
         return found[0]
-    if not _IS_NUMBER.fullmatch(found[2]):
+    if not _IS_NUMBER.fullmatch(mark):
         return None
-    names = [*values.get("class", "").split(), target[2] if target[1] else ""]
     # Behind a blank it is a word of its own: "see page <a href=#p3>3</a>"
     is_attached = place > 0 and not text[place - 1].isspace() and text[place - 1] != ">"
-    is_note = any(map(_NOTE_WORD.search, names)) or (target[1] and is_attached)
-    return found[0] if is_note else None
+    is_linked = _names_note(found[1]) or ("#" in values.get("href", "") and is_attached)
+    return found[0] if is_linked else None
+
+
+def _shown(markup: str) -> str:
+    """Returns the characters between tags, without blanks."""
+    return "".join(unescaped(_TAGS.sub("", markup)).split())
+
+
+def _names_note(link: str) -> bool:
+    """Returns whether a link names a note, by its classes or its target."""
+    values = attributes(link)
+    target = values.get("href", "").rpartition("#")
+    names = [*values.get("class", "").split(), target[2] if target[1] else ""]
+    return any(map(_NOTE_WORD.search, names))
 
 
 _SCOPES = "caption html marquee object table td template th"
@@ -148,15 +166,20 @@ _DEEPEST = 512
 """Elements in each other, as browsers have them."""
 
 
+_KEPT_CLASS = re.compile(r"notranslate|material-(?:icons|symbols)(?:-\w+)?")
+"""What Google's translation looks for, and fonts that show a word as an icon."""
+
+
 def is_translated(tag: str) -> bool | None:
     """Returns what a tag says about the translation of its element; None: nothing."""
-    if "translate" not in tag.lower():
+    if "translate" not in tag.lower() and "material-" not in tag:
         return None
     values = attributes(tag)
     said = values.get("translate", "no such value").strip().lower()
     if said in ("yes", "no", ""):
         return said != "no"
-    return False if "notranslate" in values.get("class", "").split() else None
+    is_kept = any(map(_KEPT_CLASS.fullmatch, values.get("class", "").split()))
+    return False if is_kept else None
 
 
 class KeptRegions:

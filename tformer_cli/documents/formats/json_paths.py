@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
@@ -11,6 +12,7 @@ from tformer_cli.documents.formats.tables import listed
 from tformer_cli.documents.segments import (
     LINE,
     Document,
+    Encoding,
     ReadSettings,
     SegmentBuilder,
     Slot,
@@ -46,7 +48,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     def relabel(text: str) -> str:
         return _LABEL.sub(lambda found: found[1] + label, text, count=1) if label else text
 
-    return TextDocument([*reader.parts, text[reader.place :]], encoding, relabel)
+    return reader.document(encoding, relabel)
 
 
 def read_lines(data: bytes, settings: ReadSettings) -> Document:
@@ -66,7 +68,7 @@ def read_lines(data: bytes, settings: ReadSettings) -> Document:
     for found in lines:
         reader.read(*found.span())
     reader.check_keys()
-    return TextDocument([*reader.parts, text[reader.place :]], encoding)
+    return reader.document(encoding)
 
 
 class _Reader:
@@ -76,6 +78,7 @@ class _Reader:
         self.parts: list[str | Slot] = []
         self.place = 0
         """The end of what is in the parts."""
+        self.skipped: Counter[str] = Counter()
         self.fields: dict[str, None] = {}
         """Keys of objects, with those above them."""
         self._text = text
@@ -109,14 +112,23 @@ class _Reader:
     def _add_strings(self, start: int, end: int) -> None:
         text = self._text
         is_list = text[start:end].lstrip().startswith("[")
-        for path, found, is_key in _strings(text, start, end):
-            if is_key and len(self.fields) < _MOST_FIELDS:
-                self.fields[".".join(path[is_list:])] = None
-            # A list of objects is a table: its keys need no number before them
-            is_read = self._is_asked(path) or (is_list and self._is_asked(path[1:]))
+        for path, found, n_lists in _strings(text, start, end):
+            if n_lists is None:  # a key
+                if len(self.fields) < _MOST_FIELDS:
+                    self.fields[".".join(path[is_list:])] = None
+                self._is_asked(path, is_in_list=is_list)
+                continue
             if not self._patterns:
                 is_read = not any(one.startswith(_NOTES) for one in path)
-            if is_key or not is_read:
+            else:
+                # The texts of a list are those of its key
+                whole = [path[: len(path) - n] for n in range(n_lists + 1)]
+                is_read = any(self._is_asked(one, is_in_list=is_list) for one in whole)
+                if not is_read and any(
+                    self._is_asked(path[:n], is_in_list=is_list) for n in range(1, len(path))
+                ):
+                    self.skipped["text of an object at a key"] += not is_blank(found[0][1:-1])
+            if not is_read:
                 continue
             builder = SegmentBuilder(".".join(path))
             raw = found[0][1:-1]
@@ -127,11 +139,21 @@ class _Reader:
                 self.parts += text[self.place : found.start() + 1], slot
                 self.place = found.end() - 1
 
-    def _is_asked(self, path: list[str]) -> bool:
-        joined = "".join(f"{one}\0" for one in path)
-        matches = [key for key, pattern in self._patterns.items() if pattern.fullmatch(joined)]
+    def _is_asked(self, path: list[str], *, is_in_list: bool) -> bool:
+        # A list of objects is a table: its keys need no number before them
+        paths = ["".join(f"{one}\0" for one in path[start:]) for start in range(1 + is_in_list)]
+        matches = [
+            key
+            for key, pattern in self._patterns.items()
+            if any(pattern.fullmatch(joined) for joined in paths)
+        ]
         self._unused.difference_update(matches)
         return bool(matches)
+
+    def document(self, encoding: Encoding, relabel: Callable[[str], str] = str) -> TextDocument:
+        made = TextDocument([*self.parts, self._text[self.place :]], encoding, relabel)
+        made.skipped += self.skipped
+        return made
 
     def check_keys(self) -> None:
         """Refuses keys that nothing has: their texts would stay in silence."""
@@ -172,8 +194,13 @@ def _pattern(path: str) -> re.Pattern[str]:
     )
 
 
-def _strings(text: str, start: int, end: int) -> Iterator[tuple[list[str], re.Match[str], bool]]:
-    """Yields each string with its path of keys and numbers; True: it is a key."""
+def _strings(
+    text: str, start: int, end: int
+) -> Iterator[tuple[list[str], re.Match[str], int | None]]:
+    """Yields each string with its path of keys and numbers, and the number of lists around it.
+
+    These are the lists that stand in no object within others. None: it is a key.
+    """
     path: list[str] = []
     kinds: list[str] = []
     is_key = False
@@ -197,6 +224,9 @@ def _strings(text: str, start: int, end: int) -> Iterator[tuple[list[str], re.Ma
             is_key = False
         elif is_key:
             path[-1] = _value(one)
-            yield path, found, True
+            yield path, found, None
         else:
-            yield path, found, False
+            n_lists = (
+                len(kinds) - 1 - max((n for n, kind in enumerate(kinds) if kind == "{"), default=0)
+            )
+            yield path, found, max(n_lists, 0)

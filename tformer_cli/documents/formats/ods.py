@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.documents.archives import Archive, ArchiveDocument
 from tformer_cli.documents.formats.office import NAMESPACES, OPEN_DOCUMENT
-from tformer_cli.documents.formats.xlsx import Cell, Sheet, choose_cells, letters
+from tformer_cli.documents.formats.xlsx import FORMULA, Cell, Sheet, choose_cells, letters
 from tformer_cli.documents.xml_text import (
+    Edit,
     Element,
     InlineReader,
     Source,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 _CONTENT = "content.xml"
 _CELLS = ("table:table-cell", "table:covered-table-cell")
-_VALUES = ("table:formula", "office:string-value")
-"""Attributes of which the text of a cell is made."""
+_VALUE = "office:string-value"
+"""The text of a cell once more, as some programs write it."""
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
@@ -57,10 +58,25 @@ def read(data: bytes, settings: ReadSettings) -> Document:
         if sheet.wants(cell) and not cell.fixed
         for paragraph in _paragraphs(cell.element)
     ]
-    document = XmlDocument(content, source, [unit for unit in units if unit])
+    # The text of a translated cell is its value
+    places = {
+        place
+        for sheet in sheets
+        for cell in sheet.cells
+        if sheet.wants(cell) and not cell.fixed
+        if (place := source.value_place(cell.element, _VALUE))
+    }
+    edits = [_without_attribute(source, place) for place in sorted(places)]
+    document = XmlDocument(content, source, [*(unit for unit in units if unit), *edits])
     for sheet in sheets:
         document.skipped.update(sheet.skipped)
     return ArchiveDocument(archive, {_CONTENT: document}, {})
+
+
+def _without_attribute(source: Source, place: tuple[int, int]) -> Edit:
+    """Takes out the attribute whose value stands at a place."""
+    name = source.text.rindex(_VALUE, 0, place[0])
+    return Edit(len(source.text[:name].rstrip()), place[1] + 1, "")
 
 
 def _paragraphs(cell: Element) -> list[Element]:
@@ -79,8 +95,10 @@ def _cells(source: Source, table: Element) -> Iterator[Cell]:
                 continue
             n_columns = _number(source, one, "table:number-columns-repeated")
             text = "\n".join(map(source.content, _paragraphs(one)))
-            has_value = any(source.value_place(one, name) for name in _VALUES)
-            fixed = "cell that a formula computes" if has_value else ""
+            fixed = FORMULA if source.value_place(one, "table:formula") else ""
+            value = source.attribute(one, _VALUE)
+            if value is not None and "".join(value.split()) != "".join(text.split()):
+                fixed = fixed or "cell whose value is not what it shows"
             fixed = fixed or "text of several columns" * (n_columns > 1)
             is_text = source.attribute(one, "office:value-type") == "string"
             if text and is_text:

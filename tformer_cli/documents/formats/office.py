@@ -84,6 +84,8 @@ class Dialect:
     """Characters with the same properties; none: text stands in the paragraph itself."""
     texts: frozenset[str] = frozenset()
     """Elements that hold the text of a run."""
+    characters: Mapping[str, str] = field(default_factory=dict)
+    """Elements that stand for characters of it, such as a hyphen at which no line ends."""
     containers: Mapping[str, str] = field(default_factory=dict)
     """Elements around runs, each with the child that has the runs, or "" if they are its own."""
     behaviors: Mapping[str, Behavior] = field(default_factory=dict)
@@ -123,10 +125,12 @@ OPEN_XML = Dialect(
         "w:hyperlink": ("w:tooltip",),
         "v:textpath": ("string",),
         "v:shape": ("alt",),
+        "w:listItem": ("w:displayText",),
     },
     prompts=frozenset({"p:ph"}),
     runs=frozenset({"w:r", "a:r"}),
     texts=frozenset({"w:t", "a:t"}),
+    characters={"w:noBreakHyphen": "-", "w:softHyphen": ""},
     containers={
         **dict.fromkeys(("w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml"), ""),
         "w:bdo": "",
@@ -420,8 +424,10 @@ class RunReader:
 
     def _text_name(self, paragraph: Element) -> str:
         """Finds what the file itself calls the text of a run."""
-        one = next(one for one in paragraph.walk() if one.name in self._dialect.texts)
-        return re.match(r"[^\s/>]+", self._source.text[one.start + 1 : one.inner])[0]  # type: ignore[index]
+        texts = (one for one in paragraph.walk() if one.name in self._dialect.texts)
+        one = next(texts, paragraph)
+        name: str = re.match(r"[^\s/>]+", self._source.text[one.start + 1 : one.inner])[0]  # type: ignore[index]
+        return f"{name[:-1]}t"  # of a paragraph, w:p or a:p, that has characters only
 
     def _read(self, element: Element) -> Iterator[Piece]:
         for child in element.children:
@@ -485,7 +491,11 @@ class RunReader:
             for one in run.children
             if one.name[1:] != ":rPr" and one.name not in dialect.dropped
         ]
-        text = "".join(source.content(one) for one in content if one.name in dialect.texts)
+        text = "".join(
+            source.content(one) if one.name in dialect.texts else dialect.characters[one.name]
+            for one in content
+            if one.name in dialect.texts or one.name in dialect.characters
+        )
         if not content:
             return
         codes = [one for one in content if one.name in ("w:fldChar", "w:instrText")]
@@ -504,13 +514,20 @@ class RunReader:
         yield Piece("open", opening, run.start, run.inner, behavior=behavior, level="run", key=key)
         for one in content:
             if one.name in dialect.texts:
-                raw, decoded = source.inside(one), source.content(one)
-                yield Piece("text", raw, one.inner, one.inner_end, decoded, level="inside")
+                yield from self._text_pieces(one)
+            elif one.name in dialect.characters:
+                character = dialect.characters[one.name]
+                yield Piece("text", "", one.start, one.end, character, level="inside")
             else:
                 self.count(one)
                 yield replace(self._void(one), level="inside")
         raw = source.text[run.inner_end : run.end]
         yield Piece("close", raw, run.inner_end, run.end, level="run", key=key)
+
+    def _text_pieces(self, holder: Element) -> Iterator[Piece]:
+        """Yields the text of an element, and what else is written in it."""
+        raw, decoded = self._source.inside(holder), self._source.content(holder)
+        yield Piece("text", raw, holder.inner, holder.inner_end, decoded, level="inside")
 
     def _fields(self, pieces: list[Piece]) -> list[Piece]:
         """Makes one piece of each field that ends in the paragraph where it begins.

@@ -4,10 +4,12 @@ A sentence often runs over several cues. Such cues are one segment, in which a v
 between two cues; where it stands in the translation, the text is cut again.
 """
 
+import json
 import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 
@@ -58,6 +60,10 @@ _DASH = re.compile(_LEAD + r"[-\u2010-\u2015]")
 _NAME = re.compile(
     _LEAD + r"([^\W\d_][\w .'\u2019#&-]{0,30}?)(?: ?\([^()]{1,30}\))?[:\uff1a](?=\s|<|(?<=\uff1a))"
 )
+_TURN = re.compile(r"(?:[-\u2010-\u2015]|>>+|&gt;&gt;)\s*(?=\S|\Z)")
+_TURN_AT_END = re.compile(r"(?:[-\u2010-\u2015]|>>+|&gt;&gt;)\s*\Z")
+_DATA = re.compile(r"\S+#xywh=\S+")
+"""A part of a picture, as players show it for a time."""
 _VOICE = re.compile(r"\s*+(?:<v[\s.>]|>>)")
 _REMARK = re.compile(_LEAD + r"(?:\[[^\[\]]{1,30}\]|\([^()]{1,30}\))\s*+(?=\S)")
 _SIGN = re.compile(
@@ -91,6 +97,8 @@ class _Cue:
     around: tuple[str, str]
     is_speech: bool
     """One line of several, each of another speaker."""
+    is_turn: bool
+    """It begins with a mark of another speaker."""
 
     @property
     def text(self) -> str:
@@ -121,6 +129,16 @@ def _read(data: bytes, settings: ReadSettings, *, is_vtt: bool) -> Document:
     return SubtitleDocument(text, encoding, groups, settings.target_language, is_vtt=is_vtt)
 
 
+def _is_data(content: str) -> bool:
+    """Returns whether a cue is for a program: JSON, or the place of a picture."""
+    content = content.strip()
+    if content[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            json.loads(content)
+            return True
+    return _DATA.fullmatch(content) is not None
+
+
 def _seconds(hours: str | None, minutes: str, seconds: str, fraction: str | None) -> float:
     # No integers: a damaged time may have thousands of digits
     return float(hours or 0) * 3600 + float(minutes) * 60 + float(f"{seconds}.{fraction or 0}")
@@ -141,7 +159,7 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
             content = _NUMBER_LINE.sub("", content)
         lines = [(start + one.start(), start + one.end()) for one in _LINE.finditer(content)]
         lines = [(first, last) for first, last in lines if not is_blank(text[first:last])]
-        if not lines:
+        if not lines or (is_vtt and _is_data(content)):
             continue
         places, speech = _places(text, lines)
         times = _seconds(*timing.groups()[:4]), _seconds(*timing.groups()[4:])
@@ -151,9 +169,15 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
                 continue
             first, last = peeled(pieces)
             core = pieces[first:last]
+            turn = _TURN.match(text, core[0].start, core[0].end) if core[0].kind == "text" else None
+            if turn and len(core) > (turn.end() == core[0].end):
+                # What only says that another person speaks is none of the words
+                core[0] = _text(text, turn.end(), core[0].end, is_vtt=is_vtt)
+                first, last = peeled(core)
+                core = core[first:last]
             start, end = core[0].start, core[-1].end
             around = text[place[0] : start], text[end : place[1]]
-            yield _Cue(start, end, *times, core, around, is_speech=speech)
+            yield _Cue(start, end, *times, core, around, is_speech=speech, is_turn=bool(turn))
 
 
 def _places(text: str, lines: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], bool]:
@@ -238,7 +262,8 @@ def _groups(cues: Sequence[_Cue]) -> Iterator[list[_Cue]]:
         goes_on = (
             *(group and is_punctuated and not before, len(group) < _MOST_CUES),
             # other tags around it: another voice, or a sign in the picture
-            group and not (cue.is_speech or group[-1].is_speech) and cue.around == group[-1].around,
+            group and not (cue.is_speech or cue.is_turn or group[-1].is_speech),
+            group and _tags(cue) == _tags(group[-1]),
             group and -0.1 < cue.begins - group[-1].ends < _LONGEST_PAUSE,
             sum(len(one.text) for one in group) + len(cue.text) < _MOST_CHARACTERS,
             not re.match(r"[\u266a\[(\u2010-\u2015-]", cue.text),
@@ -249,6 +274,11 @@ def _groups(cues: Sequence[_Cue]) -> Iterator[list[_Cue]]:
         group.append(cue)
     if group:
         yield group
+
+
+def _tags(cue: _Cue) -> tuple[str, str]:
+    before, behind = cue.around
+    return (before if not cue.is_turn else _TURN_AT_END.sub("", before)), behind
 
 
 @dataclass(slots=True)

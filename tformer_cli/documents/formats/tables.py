@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 _SHOWN = 40
 """Names of columns in an error, and characters of each."""
+_NULL = r"\N"
+"""No value, as databases write it."""
+_FORMULA = re.compile(r"=[A-Z$('\"@+-]|=\d+[-+*/]", re.IGNORECASE)
 _LONGER = "row with more cells than the header"
 
 
@@ -77,7 +81,7 @@ def missing_column(
 ) -> UsageError:
     """Makes the error of a column that a table lacks."""
     near = get_close_matches(name, names, n=1) if settings.has_header else []
-    advice = f"did you mean {near[0]}?" if near else f"its columns are: {columns}"
+    advice = f"did you mean {near[0]}?" if near else f"its columns are: {columns or 'none'}"
     return UsageError(
         f"{settings.option('column')}: {settings.name} has no column {name}; {advice}"
     )
@@ -141,8 +145,12 @@ def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
             if column >= len(cells) or is_blank(texts[column]):
                 continue
             cell, raw = cells[column], texts[column]
+            if raw == _NULL:
+                continue
             if dialect.has_codes(raw):
-                skipped["cell with escapes such as \\n"] += raw != r"\N"
+                skipped["cell with escapes such as \\n"] += 1
+            elif _FORMULA.match(raw):
+                skipped["cell that a formula computes"] += 1
             elif cell.fault:
                 skipped["cell with text behind its quote"] += 1
             else:

@@ -52,6 +52,8 @@ _HEADER_ROWS = 20
 _PLACE = re.compile(r"([A-Z]{1,3})([0-9]{1,7})")
 _CODE = re.compile(r"_x[0-9A-Fa-f]{4}_")
 """A character that XML cannot hold."""
+_RETURN = "_x000D_"
+"""With a line end behind it, one line end, as programs of Windows write it."""
 
 
 class Cell(NamedTuple):
@@ -69,7 +71,7 @@ class Cell(NamedTuple):
     """The reason why it cannot change."""
 
 
-_FORMULA = "cell that a formula computes"
+FORMULA = "cell that a formula computes"
 
 
 @dataclass
@@ -145,7 +147,9 @@ class Sheet:
         self.wanted |= {
             (cell.row, column)
             for cell in cells
-            if cell.row > header and cell.row not in self.fixed_rows and not is_blank(cell.text)
+            if cell.row > header
+            and cell.row not in self.fixed_rows
+            and (cell.fixed or not is_blank(cell.text))
         }
         return bool(cells)
 
@@ -243,7 +247,7 @@ class _Book:
     def _cell(self, source: Source, cell: Element, row: int, column: int) -> Cell:
         kind = source.attribute(cell, "t")
         parts = {one.name: one for one in cell.children}
-        value, fixed = parts.get("x:v"), _FORMULA if "x:f" in parts else ""
+        value, fixed = parts.get("x:v"), FORMULA if "x:f" in parts else ""
         if kind == "s" and value:
             text = source.content(value).strip()
             number = int(text) if text.isascii() and text.isdigit() else -1
@@ -252,7 +256,11 @@ class _Book:
         elif kind == "inlineStr" and "x:is" in parts:
             return Cell(row, column, cell, _text(source, parts["x:is"]), -1, fixed)
         elif kind == "str" and value:
-            return Cell(row, column, cell, source.content(value), -1, fixed)
+            text = source.content(value)
+            return Cell(row, column, cell, text, -1, "" if is_blank(text) else fixed)
+        if fixed and kind in (None, "str") and value is None:
+            # What it computes is not known: it may be text
+            return Cell(row, column, cell, "", fixed=fixed)
         return Cell(row, column, cell, "")
 
     def document(self) -> Document:
@@ -340,13 +348,23 @@ def _with_copies(source: Source, numbers: Sequence[int]) -> str:
 
 def _unit(source: Source, element: Element, context: str) -> Unit | None:
     if any(one.name == "x:r" for one in element.children):
-        unit = RunReader(source, _RUNS).unit(element)
+        unit = _CodeReader(source, _RUNS).unit(element)
     else:
         holders = [one for one in element.children if one.name == "x:t"] or [element]
         unit = build_unit(list(_pieces(source, holders[0])), context)
     if unit:
         unit.segment = replace(unit.segment, context=context)
+        if f"{_RETURN}\n" in source.raw(element):
+            escape = unit.escape
+            unit.escape = lambda text: escape(text).replace("\n", f"{_RETURN}\n")
     return unit
+
+
+class _CodeReader(RunReader):
+    """Reads runs with codes of characters in their texts."""
+
+    def _text_pieces(self, holder: Element) -> Iterator[Piece]:
+        return (replace(piece, level="inside") for piece in _pieces(self._source, holder))
 
 
 def _pieces(source: Source, holder: Element) -> Iterator[Piece]:
@@ -355,7 +373,8 @@ def _pieces(source: Source, holder: Element) -> Iterator[Piece]:
     text = source.text
     for found in _CODE.finditer(text, place, holder.inner_end):
         yield _text_piece(source, place, found.start())
-        yield Piece("void", found[0], found.start(), found.end(), breaks=True)
+        if not text.startswith(f"{_RETURN}\n", found.start()):
+            yield Piece("void", found[0], found.start(), found.end(), breaks=True)
         place = found.end()
     yield _text_piece(source, place, holder.inner_end)
 
