@@ -70,7 +70,7 @@ class FakeService:
 
     async def submit(
         self, name, verb, texts, *, settings=None, constraints=None, priority=None, deadline=None,
-        is_streamed=False, client=None, has_place=False, is_admitted=False,
+        is_streamed=False, client=None, has_place=False, is_admitted=False, versions=None,
     ):  # fmt: skip
         self.asked.append(
             SimpleNamespace(
@@ -104,7 +104,7 @@ class FakeService:
             return EmbeddedText(index=index, text=text, vector=vector, n_tokens=len(text))
         return LabeledText(index=index, text=text, labels=(("good", 0.75), ("bad", 0.25)))
 
-    def aligner(self, name):
+    def aligner(self, name, versions=None):
         return None
 
     async def load(self, name):

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -468,6 +469,31 @@ def test_a_request_that_was_begun_is_not_ended_by_another_model(zoo, copied, gat
         return found
 
     assert asyncio.run(run()) == list(load_model(zoo["twin"]).translate(["house"]))
+
+
+@pytest.mark.parametrize("names", ["m", ("m", "other"), ("other", "m")])
+@pytest.mark.parametrize("is_other", [True, False])
+def test_an_answer_in_parts_is_of_one_model(zoo, copied, names, is_other):
+    path, replace = copied
+    service = Service({"m": path, "other": zoo["translate"]})
+
+    async def run():
+        versions = {}
+        ask = partial(service.submit, names, "translate", versions=versions)
+        first = await all_of(ask(["house"]))
+        replace("twin" if is_other else "translate")
+        service.aligner("m", versions)
+        if is_other:
+            with pytest.raises(UnusableModel, match="is changed while it is served"):
+                await all_of(ask(["house"], is_admitted=True))
+            with pytest.raises(UnusableModel):
+                service.aligner("m", versions)
+            assert len(await all_of(service.submit(names, "translate", ["house"]))) == 1
+        else:
+            assert await all_of(ask(["house"], is_admitted=True)) == first
+        await service.drain(1.0)
+
+    asyncio.run(run())
 
 
 def test_the_same_files_renamed_again_end_no_request(zoo, copied, gate):

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.dialects import openai_error, openai_object
 from tformer_cli.serve.languages import NAMES, Way, code_in, name_of
-from tformer_cli.serve.libretranslate import _detected, _has_words
+from tformer_cli.serve.libretranslate import guess_language, has_words
 from tformer_cli.serve.openai import format_event
 from tformer_cli.serve.requests import Fields, Refused, read_json
 from tformer_cli.serve.site import Route, Site, begun, refusal
@@ -192,7 +192,7 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
     target = codes["target"]
     source = codes.get("source")
     if source is None:
-        source, _ = await _detected(site, site.languages, [chat.text], target)
+        source, _ = await guess_language(site, site.languages, [chat.text], target)
     if info is None:
         way = site.languages.checked_way(source, target)
         return name or f"{source}-{target}", way
@@ -240,7 +240,7 @@ class ChatTranslation:
 
     async def parts(self) -> AsyncGenerator[str, None]:
         """Yields the best translation in parts: lines, as soon as each is there."""
-        wanted = [line.removesuffix("\r") for line in self._lines if _has_words(line)]
+        wanted = [line.removesuffix("\r") for line in self._lines if has_words(line)]
         if not self._way.models or not wanted:
             for rank in range(self._n):
                 self.output.parts[rank].append("\n".join(self._lines))
@@ -258,7 +258,7 @@ class ChatTranslation:
             for number, line in enumerate(self._lines):
                 end = "\n" if number < len(self._lines) - 1 else ""
                 found = [line.removesuffix("\r")] * self._n
-                if _has_words(line):
+                if has_words(line):
                     made = await anext(aiter(results))
                     ranked = [
                         made.hypotheses[min(r, len(made.hypotheses) - 1)] for r in range(self._n)

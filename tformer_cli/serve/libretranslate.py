@@ -21,6 +21,7 @@ from tformer_cli.serve.dialects import plain_error
 from tformer_cli.serve.documents import SHORT, Reader
 from tformer_cli.serve.downloads import attachment
 from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
+from tformer_cli.serve.models import Versions
 from tformer_cli.serve.proxies import PREFIX, public_url
 from tformer_cli.serve.requests import Fields, Refused, read_fields
 from tformer_cli.serve.site import Priority, Route, Site, client_name, report
@@ -85,7 +86,7 @@ def _language(languages: Languages, given: str) -> str:
     return found
 
 
-async def _detected(
+async def guess_language(
     site: Site, languages: Languages, texts: Sequence[str], target: str
 ) -> tuple[str, float]:
     """Guesses the language of texts, among those that can be translated into another."""
@@ -109,7 +110,7 @@ async def translate(site: Site, request: Request) -> Response:
     target = _language(languages, fields.text("target"))
     guess = None
     if fields.text("source").lower() == "auto":
-        guess = await _detected(site, languages, texts, target)
+        guess = await guess_language(site, languages, texts, target)
         source = guess[0]
     else:
         source = _language(languages, fields.text("source"))
@@ -143,7 +144,9 @@ async def _translate_all(
     site: Site, way: Way, reader: Reader, deadline: float, *, is_long: bool
 ) -> None:
     """Translates what a reader hands out, a window of lines after the other."""
-    options: dict[str, Any] = {"priority": "bulk", "has_place": True} if is_long else {}
+    options: dict[str, Any] = {"versions": {}}
+    if is_long:
+        options |= {"priority": "bulk", "has_place": True}
     lines = await reader.next([])
     while lines:
         answers = await _lines(site, way, lines, deadline, **options)
@@ -157,6 +160,8 @@ async def _lines(
     way: Way,
     lines: Sequence[Line],
     deadline: float,
+    *,
+    versions: Versions,
     **options: Any,  # noqa: ANN401 - of `Site.results`
 ) -> list[Answer]:
     """Translates lines, with what goes together where that is needed."""
@@ -166,12 +171,14 @@ async def _lines(
     needed = [n for n, line in enumerate(lines) if line.needs_links]
     settings = {**way.settings, "aligned": bool(needed) or None}
     results = site.results(
-        way.models, "translate", texts, settings=settings, deadline=deadline, **options
-    )
+        way.models, "translate", texts, settings=settings, deadline=deadline, versions=versions,
+        **options,
+    )  # fmt: skip
     async with aclosing(results):
         found = [one async for one in results]
     links = dict[int, Any]()
-    aligners = [one for name in way.models if (one := site.service.aligner(name)) is not None]
+    known = (site.service.aligner(name, versions) for name in way.models)
+    aligners = [aligner for aligner in known if aligner is not None]
     if needed and len(aligners) == len(way.models):
         codes = [way.settings.get(f"{side}_language") for side in ("source", "target")]
         source, target = (None if code is None else str(code) for code in codes)
@@ -231,13 +238,13 @@ async def _translated(
 def _cut(texts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     """Returns the lines of texts, and those of all texts that are translated, in one request."""
     lines = [text.split("\n") for text in texts]
-    return lines, [line.removesuffix("\r") for some in lines for line in some if _has_words(line)]
+    return lines, [line.removesuffix("\r") for some in lines for line in some if has_words(line)]
 
 
 def _joined(lines: Sequence[Sequence[str]], found: Iterator[list[str]]) -> list[list[str]]:
     """Puts the translations of lines in their places; returns the best ones of each text."""
     translated = [
-        [next(found, [line]) if _has_words(line) else [line] for line in some] for some in lines
+        [next(found, [line]) if has_words(line) else [line] for line in some] for some in lines
     ]
     return [
         [_ranked(own, some, rank) for rank in range(max(map(len, some)))]
@@ -252,7 +259,7 @@ def _ranked(lines: Sequence[str], found: Sequence[Sequence[str]], rank: int) -> 
     return "\n".join(text.removesuffix("\r") + end for text, end in zip(chosen, ends, strict=True))
 
 
-def _has_words(line: str) -> bool:
+def has_words(line: str) -> bool:
     """Returns whether there is something to translate; emoji and spaces stay as they are."""
     return any(c.isascii() or c.isalnum() for c in line if not is_blank(c))
 
@@ -302,7 +309,7 @@ async def translate_file(site: Site, request: Request) -> Response:
     with site.documents.in_work.place(client_name()):
         async with site.documents.reading(known.name, contents, settings, deadline) as reader:
             if fields.text("source").lower() == "auto":
-                source, _ = await _detected(site, served, reader.texts, target)
+                source, _ = await guess_language(site, served, reader.texts, target)
             else:
                 source = _language(served, fields.text("source"))
             way = served.checked_way(source, target)

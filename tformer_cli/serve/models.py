@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b, file_digest
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from weakref import ref
 
 from tformer_cli.artifacts.config_file import (
@@ -65,6 +65,7 @@ HOPELESS_SECONDS = 10.0
 RELAYED_LINES = 32
 """Lines that a pivot's first model translates before the second begins."""
 Priority = Literal["interactive", "bulk"]
+Versions: TypeAlias = dict[Engine, str]
 
 
 class UnknownModel(UsageError):  # noqa: N818 - of the request
@@ -281,6 +282,7 @@ class Service:
         client: Hashable = None,
         has_place: bool = False,
         is_admitted: bool = False,
+        versions: Versions | None = None,
     ) -> Answers | AsyncGenerator[Any]:
         """Computes a verb of texts; yields results in their order, each as soon as it is there.
 
@@ -300,12 +302,15 @@ class Service:
             client: whoever asks, who may have but a share of what waits; None: nobody is told.
             has_place: limited elsewhere, as documents are, so that it fills no queue.
             is_admitted: continues a request that was let in.
+            versions: of an answer that is asked for in parts, the same for all: once a model has
+                begun it, another one in its place does not go on.
 
         Raises:
             UnknownModel: before the first result, as are the following.
             Busy: if it would begin too late, or too much is waiting.
             Draining: if the service is ending.
             Late: if it was not answered in time after all.
+            UnusableModel: if its files were changed meanwhile.
         """
         job = Job(
             verb=verb,
@@ -318,6 +323,7 @@ class Service:
             client=client,
             has_place=has_place,
             is_admitted=is_admitted,
+            versions={} if versions is None else versions,
         )
         *before, last = (name,) if isinstance(name, str) else name
         if not before:
@@ -348,7 +354,6 @@ class Service:
     ) -> AsyncGenerator[Translation]:
         """Translates by one model what another one, or several, made of texts, some at a time."""
         first_settings = {key: one for key, one in job.settings.items() if key != "n_best"}
-        hashes: dict[str, str] = {}
         self._n_relayed += 1
         try:
             for start in range(0, len(job.texts), RELAYED_LINES):
@@ -372,10 +377,6 @@ class Service:
                 )
                 async with aclosing(self._through([last], second)) as found:
                     async for one in found:
-                        for name in (*before, last):  # no answer is of several versions of one
-                            model = self._models[name]
-                            if hashes.setdefault(name, model.engine.hash) != model.engine.hash:
-                                raise changing(name, model.path)
                         yield _joined(passed[one.index - start], one)
         finally:
             self._n_relayed -= 1
@@ -386,10 +387,18 @@ class Service:
             return self._relayed(before, last, job)
         return _generated(Answers(partial(self._start, last), job))
 
-    def aligner(self, name: str) -> Aligner | None:
-        """Returns what aligns the words of a model's translations, if it is open and has heads."""
-        aligner = self._named(name).aligner
-        return None if aligner is None else aligner()
+    def aligner(self, name: str, versions: Versions | None = None) -> Aligner | None:
+        """Returns what aligns the words of a model's translations, if it is open and has heads.
+
+        Raises:
+            UnusableModel: if it is another one by now than what has translated.
+        """
+        model = self._named(name)
+        aligner = None if model.aligner is None else model.aligner()
+        found = model.engine.hash
+        if versions is not None and versions.get(model.engine, found) != found:
+            raise changing(name, model.path)
+        return aligner
 
     async def load(self, name: str) -> None:
         """Opens a model, or waits for whoever opens it already."""

@@ -36,7 +36,7 @@ from tformer_cli.wording import visible
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.search.constraints import LineConstraints
-    from tformer_cli.serve.models import Answers, ModelInfo, Service
+    from tformer_cli.serve.models import Answers, ModelInfo, Service, Versions
 
 Priority = Literal["interactive", "bulk"]
 Chunk = TypeVar("Chunk")
@@ -168,6 +168,7 @@ class Site:
         is_streamed: bool = False,
         has_place: bool = False,
         is_admitted: bool = False,
+        versions: "Versions | None" = None,
     ) -> Results:
         """Asks for the results of texts, in order; closing it early drops what has not begun.
 
@@ -186,6 +187,7 @@ class Site:
             client=client_name(),
             has_place=has_place,
             is_admitted=is_admitted,
+            versions=versions,
         )
 
 
