@@ -755,6 +755,52 @@ def test_a_client_that_sends_nothing_more_gets_its_answer(server, data, statuses
     assert [int(one) for one in re.findall(rb"HTTP/1.1 (\d+) ", found)] == statuses
 
 
+NOT_HTTP = {
+    "no version": b"GET /health\r\n\r\n",
+    "no host": b"GET /health HTTP/1.1\r\n\r\n",
+    "TLS": bytes.fromhex("16030100c8010000c40303") + b"a" * 190,
+    "spaces": b"GET  /health  HTTP/1.1\r\n\r\n",
+    "header": b"GET /health HTTP/1.1\r\nHost localhost\r\n\r\n",
+    "length": b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+    "chunk": b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", NOT_HTTP.values(), ids=NOT_HTTP)
+def test_what_is_not_http_is_an_error_as_all_others(server, data):
+    head, _, body = exchange(server, data, half=False).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 4")
+    assert b"\r\ncontent-type: application/json" in head
+    assert b"x-content-type-options: nosniff" in head
+    assert head.lower().count(b"connection: close") == 1
+    assert set(json.loads(body)) == {"error"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "kind", "n_bytes"),
+    [
+        ("/translate_file", "multipart/form-data; boundary=x", 30 << 20),
+        ("/translate", "application/json", 5 << 20),
+        ("/v1/chat/completions", "application/json", 5 << 20),
+        ("/nosuch", "application/json", 900_000),
+    ],
+)
+@pytest.mark.parametrize("is_chunked", [True, False])
+def test_who_is_refused_before_all_is_sent_reads_why(server, path, kind, n_bytes, is_chunked):
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
+    head += "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {n_bytes}"
+    start = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+    body = start + b"x" * (n_bytes - len(start))
+    body = b"%x\r\n%s\r\n0\r\n\r\n" % (n_bytes, body) if is_chunked else body
+    found = exchange(server, head.encode() + b"\r\n\r\n" + body, half=False)
+    status = 404 if path == "/nosuch" else 413
+    assert found.startswith(b"HTTP/1.1 %d " % status)
+    assert "error" in json.loads(found.rpartition(b"\r\n\r\n")[2])
+
+
 @pytest.mark.slow
 def test_a_long_answer_reaches_a_client_that_sends_nothing_more(zoo):
     texts = [f"dog {n} " * 40 for n in range(128)]

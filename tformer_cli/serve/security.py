@@ -54,6 +54,7 @@ HEADERS = (
     ("cache-control", "no-store"),
 )
 """Of every response, unless it has a header of that name itself."""
+ENCODED_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS]
 EXPOSED = "content-disposition, retry-after, x-request-id"
 """Headers of answers that pages of other origins may read; clients look for them."""
 PREFLIGHT = (
@@ -290,7 +291,7 @@ class Guard:
         return bounded
 
     def _with_headers(self, send: Send, origin: str, *, ends: bool = False) -> Send:
-        more = [(name.encode(), value.encode()) for name, value in HEADERS]
+        more = [*ENCODED_HEADERS]
         if self._origins:
             more.append((b"vary", b"origin"))
         if origin:
