@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing, nullcontext, suppress
 from pathlib import PurePath
 from typing import Any
 
@@ -15,7 +15,7 @@ from tformer_cli.documents.known_formats import BY_EXTENSION
 from tformer_cli.documents.segments import ReadSettings
 from tformer_cli.documents.translating import Answer
 from tformer_cli.documents.translating import Request as Line
-from tformer_cli.errors import TformerError
+from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.serve.config import MOST_ALTERNATIVES
 from tformer_cli.serve.dialects import plain_error
 from tformer_cli.serve.documents import SHORT, Reader
@@ -24,7 +24,7 @@ from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
 from tformer_cli.serve.models import Versions
 from tformer_cli.serve.proxies import PREFIX, public_url
 from tformer_cli.serve.requests import Fields, Refused, read_fields
-from tformer_cli.serve.site import Priority, Route, Site, client_name, report
+from tformer_cli.serve.site import Priority, Route, Site, client_name, no_room, report
 from tformer_cli.serve.suggestions import FULL
 from tformer_cli.text.language_codes import label_of
 from tformer_cli.wording import is_blank
@@ -314,13 +314,19 @@ async def translate_file(site: Site, request: Request) -> Response:
                 source = _language(served, fields.text("source"))
             way = served.checked_way(source, target)
             await _translate_all(site, way, reader, deadline, is_long=True)
-        place = await site.apart(site.downloads.add, settings.name, reader.contents.pop())
+        try:
+            place = await site.apart(site.downloads.add, settings.name, reader.contents.pop())
+        except (ArtifactError, OSError) as error:  # of the temporary directory
+            report(error)
+            raise no_room() from None
     url = public_url(request.scope, f"/download_file/{place}")
     return JSONResponse({"translatedFileUrl": url, "summary": reader.summary})
 
 
 async def download_file(site: Site, request: Request) -> Response:
-    found = site.downloads.find(request.path_params["name"])
+    found = None
+    with suppress(OSError, ArtifactError):  # of the temporary directory
+        found = site.downloads.find(request.path_params["name"])
     if found is None:
         raise Refused(404, "there is no such file, or it was removed after half an hour")
     name, content = found

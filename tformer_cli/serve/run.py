@@ -273,7 +273,8 @@ class DrainingServer(uvicorn.Server):
             self.fault = self._site.service.hopeless()
             self.should_exit = self.should_exit or self.fault is not None
         if self._site.board is not None and counter % TICKS == 0:
-            with suppress(OSError):  # a full disk
+            with suppress(OSError, ArtifactError):  # a full disk
+                _ = self._site.downloads.folder  # in which the board is
                 self._site.board.write(self._site.counted())
             # A worker whose parent was killed has nobody left who could end it
             self.should_exit = self.should_exit or os.getppid() != self._site.board.owner
