@@ -22,7 +22,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.serve.config import BODY_BYTES, BODY_SECONDS, FILE_BYTES, ServeSettings
 from tformer_cli.serve.dialects import dialect_of
 from tformer_cli.serve.origins import Origins
-from tformer_cli.serve.proxies import HOST, ProxyHeaders
+from tformer_cli.serve.proxies import ENTRANCE, HOST, ProxyHeaders
 from tformer_cli.serve.request_log import LogRequests, RequestLog
 from tformer_cli.serve.requests import Refused
 from tformer_cli.serve.unpacking import Unpacker, unpacker_for
@@ -246,7 +246,10 @@ class Guard:
             raise Refused(403, "pages of other origins may not ask; see --allow-origin")
         if headers.get("sec-fetch-site") == "cross-site" and (origin or "") not in self._origins:
             # A link to the page is followed; anything else another site's page must not ask
-            is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] == "/"
+            is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] in (
+                "/",
+                ENTRANCE,
+            )
             if not (is_link and scope["method"] in ("GET", "HEAD")):
                 raise Refused(403, "pages of other sites may not ask; see --allow-origin")
         if (length := headers.get("content-length")) is not None:
