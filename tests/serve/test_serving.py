@@ -74,7 +74,7 @@ class Server:
 
     def end(self, number=signal.SIGTERM):
         """Ends it as a user does; returns its exit status and what it said on stderr."""
-        if number == signal.SIGINT:  # of a terminal: all processes get it
+        if number != signal.SIGTERM:  # of a terminal: all processes get it
             os.killpg(self.process.pid, number)
         else:
             self.process.send_signal(number)
@@ -277,7 +277,9 @@ def test_the_service_imports_no_torch():
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_a_signal_ends_it_when_all_is_answered(zoo, number, status, workers):
     with serving(zoo["translate"], "--workers", workers) as server:
         answers, begun = [], threading.Semaphore(0)
@@ -341,6 +343,28 @@ def test_a_second_signal_ends_workers_at_once(zoo):
         finally:
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_service_that_still_answers(zoo, number):
+    with serving(zoo["translate"], "--cache", 0) as server:
+        asked = upload(content=b"".join(b"dog %d and cat %d\n" % (n, 7 * n) for n in range(30_000)))
+        with socket.create_connection((server.host, server.port), timeout=SECONDS) as one:
+            head = "".join(f"{name}: {value}\r\n" for name, value in asked["headers"].items())
+            head += f"Host: localhost\r\nContent-Length: {len(asked['body'])}\r\n\r\n"
+            one.sendall(f"POST /translate_file HTTP/1.1\r\n{head}".encode() + asked["body"])
+            while "tformer_documents 1\n" not in server.get("metrics"):
+                time.sleep(0.05)
+            server.process.send_signal(number)
+            time.sleep(1.0)
+            assert server.process.poll() is None
+            started = time.monotonic()
+            server.process.send_signal(number)
+            assert server.process.wait(SECONDS) == 128 + number
+            assert time.monotonic() - started < 10
+        server._reader.join(SECONDS)
+        assert not [line for line in server.lines if "error" in line or "Traceback" in line]
 
 
 def test_the_page_is_opened_with_workers_too(zoo, tmp_path, monkeypatch):

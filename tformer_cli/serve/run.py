@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from types import FrameType
 from typing import Any, NoReturn
@@ -56,8 +56,10 @@ FASTEST_DEATH = 1.0
 MOST_DEATHS = 3
 HOPELESS = 3
 """Status of a worker whose successor could not serve anything either."""
-HANDLED = (signal.SIGTERM, signal.SIGINT)
-"""Signals that end the service in order."""
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that end the service in order; the last one is left alone under nohup."""
+TOGETHER_SECONDS = 0.2
+"""Seconds in which the same signal again is the first one, passed on by another program."""
 
 
 class LingeringTransport:
@@ -259,14 +261,36 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
         self._site = site
+        self._signals: dict[int, float] = {}
         self.fault: Exception | None = None
         """Why it has ended, if nobody told it to."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Ctrl-C reaches workers, too; with their parent's SIGTERM it would be a second signal, at
         # which uvicorn ends without an answer
-        if self._site.board is None or sig != signal.SIGINT:
-            super().handle_exit(sig, frame)
+        if self._site.board is not None:
+            if sig != signal.SIGINT:
+                self.should_exit = True
+            return
+        # Whoever asks again does not want to wait
+        before = self._signals.setdefault(sig, time.monotonic())
+        if time.monotonic() - before > TOGETHER_SECONDS:
+            self.force_exit = True
+        super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            is_main = threading.current_thread() is threading.main_thread()
+            before = signal.getsignal(signal.SIGHUP)
+            if not is_main or before == signal.SIG_IGN:
+                yield
+                return
+            signal.signal(signal.SIGHUP, self.handle_exit)
+            try:
+                yield
+            finally:  # it is raised again when all is over
+                signal.signal(signal.SIGHUP, before)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % TICKS == 0 and self.fault is None:
@@ -288,7 +312,11 @@ class DrainingServer(uvicorn.Server):
             self._site.service.drain(DRAIN_SECONDS, lambda: bool(len(documents.in_work)))
         )
         await super().shutdown(sockets)
-        await drained
+        while not drained.done() and not self.force_exit:
+            await asyncio.wait([drained], timeout=1 / TICKS)
+        if not drained.done():
+            drained.cancel()
+            await self._site.service.drain(0.0)
         documents.close()
         if self._site.inspector is not None:
             await self._site.inspector.close()
@@ -376,7 +404,9 @@ class Workers:
 
     def run(self) -> None:
         """Runs until a signal, and until all workers have ended."""
-        before = {one: signal.signal(one, self._end) for one in HANDLED}
+        is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        handled = HANDLED[:-1] if is_ignored else HANDLED
+        before = {one: signal.signal(one, self._end) for one in handled}
         signal.signal(signal.SIGALRM, self._kill)
         try:
             for _ in range(self._n_workers):
@@ -412,8 +442,9 @@ class Workers:
     def _be_worker(self) -> NoReturn:
         status = 1
         try:
-            for one in (*HANDLED, signal.SIGALRM):
+            for one in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
                 signal.signal(one, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent passes it on as SIGTERM
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             self._serve()
             status = 0
