@@ -573,11 +573,11 @@ def test_a_model_of_another_kind_is_not_put_in_its_place(zoo, copied, other):
 
 
 def test_memory_is_bounded_by_closing_what_was_used_longest_ago(zoo, monkeypatch):
-    from tformer_cli.serve import models
+    from tformer_cli.serve import models, served_model
 
     sizes = iter([100, 110, 200, 210, 300, 310, 400, 410])  # each takes 10
     monkeypatch.setattr(models, "private_bytes", lambda: next(sizes))
-    monkeypatch.setattr(models, "MEMORY_OF_FILE", 0)
+    monkeypatch.setattr(served_model, "MEMORY_OF_FILE", 0)
     service = service_of(zoo, "translate", "twin", "int8", memory=20)
 
     async def run():
@@ -598,11 +598,11 @@ def test_memory_is_bounded_by_closing_what_was_used_longest_ago(zoo, monkeypatch
 
 
 def test_preloading_stops_where_the_memory_ends(zoo, monkeypatch):
-    from tformer_cli.serve import models
+    from tformer_cli.serve import models, served_model
 
     sizes = iter([100, 110, 200, 210])
     monkeypatch.setattr(models, "private_bytes", lambda: next(sizes))
-    monkeypatch.setattr(models, "MEMORY_OF_FILE", 0)
+    monkeypatch.setattr(served_model, "MEMORY_OF_FILE", 0)
     service = service_of(zoo, "translate", "twin", "int8", memory=20)
     for model in service._models.values():
         model.engine.bytes = 10  # as known from before

@@ -21,10 +21,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.dialects import openai_error, openai_object
 from tformer_cli.serve.languages import NAMES, Way, code_in, name_of
-from tformer_cli.serve.libretranslate import guess_language, has_words
 from tformer_cli.serve.openai import format_event
 from tformer_cli.serve.requests import Fields, Refused, read_json
 from tformer_cli.serve.site import Route, Site, begun, refusal
+from tformer_cli.serve.translations import guess_language, has_words
 
 INSTRUCTION = re.compile(
     r"\s*(?:please,? )?translate(?:[ \t]*:|\b[^\n:]{0,200}:(?=\s|$))[ \t]*\n*", re.IGNORECASE
