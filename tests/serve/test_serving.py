@@ -879,18 +879,24 @@ def test_health_is_answered_where_few_files_can_be_open(zoo):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("path", "version", "status"),
+    ("path", "version", "headers", "status"),
     [
-        ("/health", "1.0", b"200"),
-        ("/ready", "1.0", b"200"),
-        ("/languages", "1.0", b"403"),
-        ("/", "1.0", b"403"),
-        ("/metrics", "1.0", b"403"),
-        ("/health", "1.1", b"40[03]"),
+        ("/health", "1.0", b"", b"200"),
+        ("/ready", "1.0", b"", b"200"),
+        ("/health", "1.0", b"Host:\r\n", b"200"),
+        ("/languages", "1.0", b"", b"403"),
+        ("/languages", "1.0", b"Host:\r\n", b"403"),
+        ("/health", "1.0", b"Host: evil.example\r\n", b"403"),
+        ("/health", "1.0", b"Host:\r\nHost:\r\n", b"40[03]"),
+        ("/health", "1.0", b"Host:\r\nOrigin: file://\r\n", b"403"),
+        ("/", "1.0", b"", b"403"),
+        ("/metrics", "1.0", b"", b"403"),
+        ("/health", "1.1", b"", b"40[03]"),
+        ("/health", "1.1", b"Host:\r\nConnection: close\r\n", b"40[03]"),
     ],
 )
-def test_a_load_balancer_that_sends_no_host(server, path, version, status):
-    found = exchange(server, raw_request(path, version=version, headers=b""), half=False)
+def test_a_load_balancer_that_sends_no_host(server, path, version, headers, status):
+    found = exchange(server, raw_request(path, version=version, headers=headers), half=False)
     assert re.match(b"HTTP/1.1 %s " % status, found)
 
 

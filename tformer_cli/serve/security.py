@@ -37,7 +37,7 @@ NETWORK_BITS = 64
 IS_CROWDED = "tformer.is_crowded"
 """Key of the state of connections that come when there are as many as may be."""
 HEALTH_PATHS, PROBED_PATHS = ("/health",), ("/health", "/ready")
-"""Answered on any connection, and without a Host header to load balancers that send none."""
+"""Answered on any connection, and to load balancers that send no Host header, or an empty one."""
 SHORTEST_KEY = 16
 LARGEST_KEY_FILE = 1 << 20
 CONTENT_POLICY = (
@@ -235,9 +235,9 @@ class Guard:
         hosts = headers.getlist("host")
         # A browser, which is why the name counts, never omits it
         is_probe = scope.get("http_version") == "1.0" and scope["path"] in PROBED_PATHS
-        if not (is_probe and not hosts) and (
-            len(hosts) != 1 or host_name(hosts[0]) not in self._names
-        ):
+        if is_probe and hosts in ([], [""]):
+            hosts = []
+        elif len(hosts) != 1 or host_name(hosts[0]) not in self._names:
             raise Refused(403, "the Host header names another machine; see --allow-host")
         origin = headers.get("origin")
         hosts += filter(None, [scope.get(HOST)])
