@@ -70,7 +70,7 @@ class FakeService:
 
     async def submit(
         self, name, verb, texts, *, settings=None, constraints=None, priority=None, deadline=None,
-        is_streamed=False, client=None, has_place=False, is_admitted=False,
+        is_streamed=False, client=None, has_place=False, is_admitted=False, versions=None,
     ):  # fmt: skip
         self.asked.append(
             SimpleNamespace(
@@ -104,7 +104,7 @@ class FakeService:
             return EmbeddedText(index=index, text=text, vector=vector, n_tokens=len(text))
         return LabeledText(index=index, text=text, labels=(("good", 0.75), ("bad", 0.25)))
 
-    def aligner(self, name):
+    def aligner(self, name, versions=None):
         return None
 
     async def load(self, name):
@@ -169,7 +169,7 @@ class Client:
 
     async def asked(
         self, method, path, *, json_=None, form=None, body=b"", headers=(), host="localhost:5000",
-        chunks=None, leaves=None, client="127.0.0.1",
+        chunks=None, leaves=None, client="127.0.0.1", version="1.1",
     ):  # fmt: skip
         """Sends a request; `chunks` are its body as it arrives, `leaves` ends the connection."""
         named = [("host", host)] if host is not None else []
@@ -184,7 +184,7 @@ class Client:
         scope = {
             "type": "http", "method": method, "path": path, "query_string": query.encode(),
             "headers": [(name.lower().encode(), str(v).encode("latin-1")) for name, v in named],
-            "scheme": "http", "http_version": "1.1", "asgi": {"version": "3.0"}, "root_path": "",
+            "scheme": "http", "http_version": version, "asgi": {"version": "3.0"}, "root_path": "",
             "server": ("127.0.0.1", 5000), "raw_path": path.encode(),
         }  # fmt: skip
         scope["client"] = client and (client, 1)

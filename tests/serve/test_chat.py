@@ -113,6 +113,50 @@ def test_languages_are_read_by_their_names(text, said):
 
 
 @pytest.mark.parametrize(
+    ("text", "before", "word"),
+    [
+        ("Translate to Klingon: hello", "", "Klingon"),
+        ("translate this into klingon:\nhello", "", "klingon"),
+        ("Please translate from English to Old Norse: hello", "", "Old Norse"),
+        ("Translate from Klingon to French: hello", "", "Klingon"),
+        ("Translate from Klingon: hello", "", "Klingon"),
+        ("Translate to xx: hello", "", "xx"),
+        ("Translate to Klingon: hello", "Translate English to French.", "Klingon"),
+        ("hello", "You are kind. Translate what the user says into Klingon.", "Klingon"),
+        ("hello", "You translate from Klingon to French", "Klingon"),
+        ("Translate to formal German: hello", "", "German"),
+        ("hello", "Translate everything to Swiss German.", "German"),
+    ],
+)
+def test_another_language_is_an_error_and_no_other_translation(text, before, word):
+    answer = ask(text, before=(system(before),))
+    assert answer.status == 400
+    found = answer.json["error"]["message"]
+    assert found.startswith(f"{word} is not a language") or found.endswith(f", not to {word}")
+
+
+@pytest.mark.parametrize(
+    ("text", "before"),
+    [
+        ("Translate this to me: hello", ""),
+        ("Translate to the target language: hello", ""),
+        ("Translate to formal French: hello", ""),
+        ("Translate to Canadian French: hello", ""),
+        ("Translate to fr: hello", ""),
+        ("Translate the text below from English to French, in a kind tone: hello", ""),
+        ("hello", "You are a translator. Speak to John and listen to Paris."),
+        ("hello", "Translate all that the user says to the best of your knowledge."),
+        ("hello", "Translate what belongs to a house."),
+        ("hello", "Translate to plain words"),
+    ],
+)
+def test_words_that_name_no_language_change_nothing(text, before):
+    client = Client()
+    assert ask(text, client, (system(before),)).status == 200
+    assert client.service.asked[0].texts == ["hello"]
+
+
+@pytest.mark.parametrize(
     ("text", "fields", "before", "pair"),
     [
         ("hello", {"target": "fr", "source": "en"}, (), ("en", "fr")),

@@ -283,8 +283,9 @@ def test_reading_ends_with_its_client(monkeypatch):
 def test_a_process_that_ends_is_an_error_in_a_line(capsys):
     client = apart(DEAD)
     answer = client.post("/translate_file", **upload())
-    assert answer.status == 500
-    assert answer.json == {"error": "the service failed; its operator can see why"}
+    assert answer.status == 503
+    assert answer.json == {"error": "the process that read the document has ended; send it again"}
+    assert answer.named["retry-after"] == "10"
     assert "a process that reads documents has ended unexpectedly" in capsys.readouterr().err
     assert len(client.site.documents.in_work) == 0
 

@@ -4,7 +4,9 @@ import asyncio
 import errno
 import json
 import re
+import shutil
 import stat
+import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,9 @@ from tests.serve.fake import Client, FakeService, model
 from tests.serve.test_requests import BOUNDARY
 from tformer_cli.documents.formats import html
 from tformer_cli.documents.known_formats import BY_EXTENSION
+from tformer_cli.files.atomic import remove_unheld
 from tformer_cli.serve.config import ServeSettings
+from tformer_cli.serve.downloads import PREFIX
 
 QUESTION = {"q": "hello", "source": "en", "target": "fr"}
 
@@ -355,6 +359,40 @@ def test_files_go_after_a_while(monkeypatch):
     monkeypatch.setattr(downloads, "_seconds", -1.0)
     assert downloads.find(later[-1]) is None
     assert not list(downloads.folder.iterdir())
+
+
+def test_a_folder_that_somebody_removes_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    client = Client()
+    downloads = client.site.downloads
+    n_open = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        gone = client.post("/translate_file", **upload()).json["translatedFileUrl"]
+        shutil.rmtree(downloads.folder)
+        assert client.get(gone.removeprefix("http://localhost:5000")).status == 404
+        kept = client.post("/translate_file", **upload()).json["translatedFileUrl"]
+        assert client.get(kept.removeprefix("http://localhost:5000")).status == 200
+        assert stat.S_IMODE(downloads.folder.stat().st_mode) == 0o700
+        remove_unheld(PREFIX)
+        assert downloads.folder.is_dir()
+        assert list(downloads.folder.iterdir())
+    assert len(list(Path("/proc/self/fd").iterdir())) <= n_open + 1
+    # Nothing is written where others could read it
+    shutil.rmtree(downloads.folder)
+    downloads._made.mkdir(0o755)
+    assert client.post("/translate_file", **upload()).status == 507
+    downloads._made.rmdir()
+    downloads._made.symlink_to(tmp_path)
+    assert client.post("/translate_file", **upload()).status == 507
+
+
+def test_no_temporary_directory_is_no_fault_of_the_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nosuch"))
+    client = Client()
+    answer = client.post("/translate_file", **upload())
+    assert (answer.status, answer.json) == (507, {"error": "there is no room for the result"})
+    assert "error: serve: TMPDIR: temporary files cannot be written" in capsys.readouterr().err
+    assert client.get(f"/download_file/{'0' * 32}.txt").status == 404
 
 
 def test_a_full_disk_keeps_no_half_of_a_file(monkeypatch, capsys):

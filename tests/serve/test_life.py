@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -470,6 +471,31 @@ def test_a_request_that_was_begun_is_not_ended_by_another_model(zoo, copied, gat
     assert asyncio.run(run()) == list(load_model(zoo["twin"]).translate(["house"]))
 
 
+@pytest.mark.parametrize("names", ["m", ("m", "other"), ("other", "m")])
+@pytest.mark.parametrize("is_other", [True, False])
+def test_an_answer_in_parts_is_of_one_model(zoo, copied, names, is_other):
+    path, replace = copied
+    service = Service({"m": path, "other": zoo["translate"]})
+
+    async def run():
+        versions = {}
+        ask = partial(service.submit, names, "translate", versions=versions)
+        first = await all_of(ask(["house"]))
+        replace("twin" if is_other else "translate")
+        service.aligner("m", versions)
+        if is_other:
+            with pytest.raises(UnusableModel, match="is changed while it is served"):
+                await all_of(ask(["house"], is_admitted=True))
+            with pytest.raises(UnusableModel):
+                service.aligner("m", versions)
+            assert len(await all_of(service.submit(names, "translate", ["house"]))) == 1
+        else:
+            assert await all_of(ask(["house"], is_admitted=True)) == first
+        await service.drain(1.0)
+
+    asyncio.run(run())
+
+
 def test_the_same_files_renamed_again_end_no_request(zoo, copied, gate):
     path, replace = copied
     service = Service({"m": path})
@@ -547,11 +573,11 @@ def test_a_model_of_another_kind_is_not_put_in_its_place(zoo, copied, other):
 
 
 def test_memory_is_bounded_by_closing_what_was_used_longest_ago(zoo, monkeypatch):
-    from tformer_cli.serve import models
+    from tformer_cli.serve import models, served_model
 
     sizes = iter([100, 110, 200, 210, 300, 310, 400, 410])  # each takes 10
     monkeypatch.setattr(models, "private_bytes", lambda: next(sizes))
-    monkeypatch.setattr(models, "MEMORY_OF_FILE", 0)
+    monkeypatch.setattr(served_model, "MEMORY_OF_FILE", 0)
     service = service_of(zoo, "translate", "twin", "int8", memory=20)
 
     async def run():
@@ -572,11 +598,11 @@ def test_memory_is_bounded_by_closing_what_was_used_longest_ago(zoo, monkeypatch
 
 
 def test_preloading_stops_where_the_memory_ends(zoo, monkeypatch):
-    from tformer_cli.serve import models
+    from tformer_cli.serve import models, served_model
 
     sizes = iter([100, 110, 200, 210])
     monkeypatch.setattr(models, "private_bytes", lambda: next(sizes))
-    monkeypatch.setattr(models, "MEMORY_OF_FILE", 0)
+    monkeypatch.setattr(served_model, "MEMORY_OF_FILE", 0)
     service = service_of(zoo, "translate", "twin", "int8", memory=20)
     for model in service._models.values():
         model.engine.bytes = 10  # as known from before

@@ -436,7 +436,7 @@ def test_doubt_without_a_calibration_is_one_error_that_says_what_to_do(zoo, cali
 
 
 def test_what_cannot_be_aligned_is_not_told_to_be_calibrated(calibrated, monkeypatch):
-    monkeypatch.setattr("tformer_cli.serve.models._aligner_of", lambda opened: None)
+    monkeypatch.setattr("tformer_cli.serve.served_model.find_aligner", lambda opened: None)
     client = Client(service=Service({"m": calibrated}))
     assert [one.doubt for one in client.service.info()] == [True]  # by its file
     client.post("/api/translate", json_={"model": "m", "text": "A dog."})

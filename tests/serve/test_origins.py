@@ -42,6 +42,8 @@ QUESTION = {"q": "hello", "source": "en", "target": "fr"}
         ("https://*.example.org", "https://example.org", False),
         ("https://*.example.org", "https://evilexample.org", False),
         ("https://*.example.org", "https://evil.example/.example.org", False),
+        ("https://*.example.org", "https://a@b.example.org", False),
+        ("https://*.example.org", "https://evil.example .example.org", False),
         ("http://localhost:*", "http://localhost:5173", True),
         ("http://localhost:*", "http://localhost", True),
         ("http://localhost:*", "http://localhost.evil.example:80", False),

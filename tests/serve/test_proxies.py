@@ -88,6 +88,15 @@ def test_routes_are_found_below_the_prefix_and_where_a_proxy_took_it_off(method,
         assert answer.named["location"] == "/a/b/"
 
 
+@pytest.mark.parametrize("path", ["/health", "/ready", "/tr/health", "/tr/ready"])
+def test_load_balancers_ask_below_the_prefix_and_without_it(path):
+    client = client_of(url_prefix="/tr")
+    for host in (None, ""):
+        assert client.get(path, host=host, version="1.0").status == 200
+        assert client.get(path, host=host).status == 403
+        assert client.get("/tr/languages", host=host, version="1.0").status == 403
+
+
 def test_a_prefix_may_be_called_as_a_path_is():
     client = client_of(url_prefix="/translate")
     question = {"q": "hello", "source": "en", "target": "fr"}

@@ -90,6 +90,9 @@ def test_a_link_to_the_page_can_be_followed():
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     assert Client().get("/", headers=link).status != 403
     assert Client().get("/languages", headers=link).status == 403
+    below = Client(settings=settings(url_prefix="/tr"))
+    assert below.get("/tr", headers=link).status == 308
+    assert below.get("/tr/", headers=link).status == 200
     assert Client().get("/", headers={**link, "sec-fetch-mode": "no-cors"}).status == 403
 
 

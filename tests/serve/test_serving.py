@@ -74,7 +74,7 @@ class Server:
 
     def end(self, number=signal.SIGTERM):
         """Ends it as a user does; returns its exit status and what it said on stderr."""
-        if number == signal.SIGINT:  # of a terminal: all processes get it
+        if number != signal.SIGTERM:  # of a terminal: all processes get it
             os.killpg(self.process.pid, number)
         else:
             self.process.send_signal(number)
@@ -277,7 +277,9 @@ def test_the_service_imports_no_torch():
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_a_signal_ends_it_when_all_is_answered(zoo, number, status, workers):
     with serving(zoo["translate"], "--workers", workers) as server:
         answers, begun = [], threading.Semaphore(0)
@@ -341,6 +343,28 @@ def test_a_second_signal_ends_workers_at_once(zoo):
         finally:
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_service_that_still_answers(zoo, number):
+    with serving(zoo["translate"], "--cache", 0) as server:
+        asked = upload(content=b"".join(b"dog %d and cat %d\n" % (n, 7 * n) for n in range(30_000)))
+        with socket.create_connection((server.host, server.port), timeout=SECONDS) as one:
+            head = "".join(f"{name}: {value}\r\n" for name, value in asked["headers"].items())
+            head += f"Host: localhost\r\nContent-Length: {len(asked['body'])}\r\n\r\n"
+            one.sendall(f"POST /translate_file HTTP/1.1\r\n{head}".encode() + asked["body"])
+            while "tformer_documents 1\n" not in server.get("metrics"):
+                time.sleep(0.05)
+            server.process.send_signal(number)
+            time.sleep(1.0)
+            assert server.process.poll() is None
+            started = time.monotonic()
+            server.process.send_signal(number)
+            assert server.process.wait(SECONDS) == 128 + number
+            assert time.monotonic() - started < 10
+        server._reader.join(SECONDS)
+        assert not [line for line in server.lines if "error" in line or "Traceback" in line]
 
 
 def test_the_page_is_opened_with_workers_too(zoo, tmp_path, monkeypatch):
@@ -755,6 +779,52 @@ def test_a_client_that_sends_nothing_more_gets_its_answer(server, data, statuses
     assert [int(one) for one in re.findall(rb"HTTP/1.1 (\d+) ", found)] == statuses
 
 
+NOT_HTTP = {
+    "no version": b"GET /health\r\n\r\n",
+    "no host": b"GET /health HTTP/1.1\r\n\r\n",
+    "TLS": bytes.fromhex("16030100c8010000c40303") + b"a" * 190,
+    "spaces": b"GET  /health  HTTP/1.1\r\n\r\n",
+    "header": b"GET /health HTTP/1.1\r\nHost localhost\r\n\r\n",
+    "length": b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+    "chunk": b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", NOT_HTTP.values(), ids=NOT_HTTP)
+def test_what_is_not_http_is_an_error_as_all_others(server, data):
+    head, _, body = exchange(server, data, half=False).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 4")
+    assert b"\r\ncontent-type: application/json" in head
+    assert b"x-content-type-options: nosniff" in head
+    assert head.lower().count(b"connection: close") == 1
+    assert set(json.loads(body)) == {"error"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "kind", "n_bytes"),
+    [
+        ("/translate_file", "multipart/form-data; boundary=x", 30 << 20),
+        ("/translate", "application/json", 5 << 20),
+        ("/v1/chat/completions", "application/json", 5 << 20),
+        ("/nosuch", "application/json", 900_000),
+    ],
+)
+@pytest.mark.parametrize("is_chunked", [True, False])
+def test_who_is_refused_before_all_is_sent_reads_why(server, path, kind, n_bytes, is_chunked):
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
+    head += "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {n_bytes}"
+    start = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+    body = start + b"x" * (n_bytes - len(start))
+    body = b"%x\r\n%s\r\n0\r\n\r\n" % (n_bytes, body) if is_chunked else body
+    found = exchange(server, head.encode() + b"\r\n\r\n" + body, half=False)
+    status = 404 if path == "/nosuch" else 413
+    assert found.startswith(b"HTTP/1.1 %d " % status)
+    assert "error" in json.loads(found.rpartition(b"\r\n\r\n")[2])
+
+
 @pytest.mark.slow
 def test_a_long_answer_reaches_a_client_that_sends_nothing_more(zoo):
     texts = [f"dog {n} " * 40 for n in range(128)]
@@ -809,18 +879,24 @@ def test_health_is_answered_where_few_files_can_be_open(zoo):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("path", "version", "status"),
+    ("path", "version", "headers", "status"),
     [
-        ("/health", "1.0", b"200"),
-        ("/ready", "1.0", b"200"),
-        ("/languages", "1.0", b"403"),
-        ("/", "1.0", b"403"),
-        ("/metrics", "1.0", b"403"),
-        ("/health", "1.1", b"40[03]"),
+        ("/health", "1.0", b"", b"200"),
+        ("/ready", "1.0", b"", b"200"),
+        ("/health", "1.0", b"Host:\r\n", b"200"),
+        ("/languages", "1.0", b"", b"403"),
+        ("/languages", "1.0", b"Host:\r\n", b"403"),
+        ("/health", "1.0", b"Host: evil.example\r\n", b"403"),
+        ("/health", "1.0", b"Host:\r\nHost:\r\n", b"40[03]"),
+        ("/health", "1.0", b"Host:\r\nOrigin: file://\r\n", b"403"),
+        ("/", "1.0", b"", b"403"),
+        ("/metrics", "1.0", b"", b"403"),
+        ("/health", "1.1", b"", b"40[03]"),
+        ("/health", "1.1", b"Host:\r\nConnection: close\r\n", b"40[03]"),
     ],
 )
-def test_a_load_balancer_that_sends_no_host(server, path, version, status):
-    found = exchange(server, raw_request(path, version=version, headers=b""), half=False)
+def test_a_load_balancer_that_sends_no_host(server, path, version, headers, status):
+    found = exchange(server, raw_request(path, version=version, headers=headers), half=False)
     assert re.match(b"HTTP/1.1 %s " % status, found)
 
 

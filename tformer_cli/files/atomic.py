@@ -173,10 +173,28 @@ def held_directory(prefix: str) -> tuple[Path, int]:
             descriptor = os.open(directory, os.O_RDONLY)
         except FileNotFoundError:
             continue  # somebody took it for left behind before it was held
-        hold(descriptor)
+        hold(descriptor, is_shared=True)
         if directory.is_dir():
             return directory, descriptor
         os.close(descriptor)
+
+
+def hold_again(path: Path) -> int:
+    """Makes a directory of `held_directory` that somebody has removed; several processes may."""
+    with scratch_errors(), suppress(FileExistsError):
+        path.mkdir(0o700)
+    with scratch_errors():
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    if not _is_private(descriptor):
+        os.close(descriptor)
+        raise ArtifactError(f"{path}: is another user's, or others can write to it; remove it")
+    hold(descriptor, is_shared=True)
+    return descriptor
+
+
+def _is_private(descriptor: int) -> bool:
+    status = os.fstat(descriptor)
+    return status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700
 
 
 def remove_unheld(prefix: str) -> None:
@@ -192,9 +210,8 @@ def remove_unheld(prefix: str) -> None:
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                status = os.fstat(descriptor)
                 # By its rights, too: `mkdtemp` has made it, and nobody by hand
-                if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700:
+                if _is_private(descriptor):
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(path, ignore_errors=True)
             finally:
@@ -395,14 +412,15 @@ def awaited(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def hold(descriptor: int, refusal: str = "") -> None:
+def hold(descriptor: int, refusal: str = "", *, is_shared: bool = False) -> None:
     """Holds an open file until it is closed, on systems and file systems that have such locks."""
     try:
         import fcntl
     except ImportError:
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+        kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+        fcntl.flock(descriptor, kind | (fcntl.LOCK_NB if refusal else 0))
     except OSError as error:
         # Some file systems of clusters have no locks (Lustre without its option `flock`, NFS
         # without its lock service): no one could ever train there if that counted as refused

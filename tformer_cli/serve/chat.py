@@ -21,10 +21,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from tformer_cli.serve.config import MOST_HYPOTHESES, MOST_TOKENS
 from tformer_cli.serve.dialects import openai_error, openai_object
 from tformer_cli.serve.languages import NAMES, Way, code_in, name_of
-from tformer_cli.serve.libretranslate import _detected, _has_words
 from tformer_cli.serve.openai import format_event
 from tformer_cli.serve.requests import Fields, Refused, read_json
 from tformer_cli.serve.site import Route, Site, begun, refusal
+from tformer_cli.serve.translations import guess_language, has_words
 
 INSTRUCTION = re.compile(
     r"\s*(?:please,? )?translate(?:[ \t]*:|\b[^\n:]{0,200}:(?=\s|$))[ \t]*\n*", re.IGNORECASE
@@ -35,6 +35,7 @@ SYSTEM = ("system", "developer")
 _UNUSED: dict[str, tuple[object, ...]] = {
     "audio": (None,),
     "background": (None, False),
+    "conversation": (None,),
     "function_call": (None, "none", "auto"),
     "functions": (None, []),
     "logprobs": (None, False),
@@ -71,6 +72,18 @@ _CODES = {
     "source": re.compile(r"\bfrom ([a-z]{2,3}(?:-[a-z]{2,4})?)\b", re.IGNORECASE),
     "target": re.compile(r"\b(?:in)?to ([a-z]{2,3}(?:-[a-z]{2,4})?)\b", re.IGNORECASE),
 }
+_ANY_NAME = re.compile(rf"\b(?:{_NAMED})\b", re.IGNORECASE)
+_WORDS = r"(?:the )?([^\W\d_]+(?:[ -][^\W\d_]+)?)(?: language)?"
+_PLACES = {
+    "source": re.compile(rf"\bfrom {_WORDS}(?= (?:in)?to\b|$)", re.IGNORECASE),
+    "target": re.compile(rf"\b(?:in)?to {_WORDS}$", re.IGNORECASE),
+}
+"""Where a language would stand, whatever it is called."""
+_NO_LANGUAGE = re.compile(
+    r"(?:an?|another|any|each|every|her|him|his|it|me|my|our|other|source|target|that|their|them|"
+    r"this|us|users?|whatever|which|you|your)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -132,6 +145,24 @@ def named_languages(text: str) -> dict[str, str]:
     return named
 
 
+def placed_languages(text: str, *, is_instruction: bool) -> dict[str, str]:
+    """Returns what stands where a language would, whether any is called so.
+
+    Of a system's sentences, which say much else, only what has a capital letter counts.
+    """
+    placed = {}
+    for sentence in _SENTENCE_END.split(text[:LOOKED_AT]):
+        looked_at = sentence.strip(" \t:\r") if _OF_TRANSLATING.search(sentence) else ""
+        for side, pattern in _PLACES.items():
+            found = pattern.search(looked_at)
+            if found is None or _NO_LANGUAGE.match(found[1]):
+                continue
+            known = _ANY_NAME.search(found[1])
+            if known or is_instruction or found[1] != found[1].lower():
+                placed[side] = known[0] if known else found[1]
+    return placed
+
+
 def find_code(site: Site, said: str) -> str:
     """Returns the code of a language that is named by its code or in English."""
     known = site.languages.find(said)
@@ -152,11 +183,14 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
     name = fields.text("model")
     models = site.service.info()
     infos = {model.name: model for model in models if "translate" in model.verbs}
-    said = {**named_languages(chat.system), **named_languages(chat.instruction)}
+    said = placed_languages(chat.system, is_instruction=False)
+    said |= named_languages(chat.system)
+    said |= placed_languages(chat.instruction, is_instruction=True)
     for side, pattern in _CODES.items():
         for found in pattern.finditer(chat.instruction):
             if site.languages.find(found[1]) is not None:
-                said.setdefault(side, found[1])
+                said[side] = found[1]
+    said |= named_languages(chat.instruction)
     said |= {side: fields.text(side) for side in SIDES if fields.text(side)}
     if said.get("source", "").lower() == "auto":
         del said["source"]
@@ -192,7 +226,7 @@ async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:
     target = codes["target"]
     source = codes.get("source")
     if source is None:
-        source, _ = await _detected(site, site.languages, [chat.text], target)
+        source, _ = await guess_language(site, site.languages, [chat.text], target)
     if info is None:
         way = site.languages.checked_way(source, target)
         return name or f"{source}-{target}", way
@@ -240,7 +274,7 @@ class ChatTranslation:
 
     async def parts(self) -> AsyncGenerator[str, None]:
         """Yields the best translation in parts: lines, as soon as each is there."""
-        wanted = [line.removesuffix("\r") for line in self._lines if _has_words(line)]
+        wanted = [line.removesuffix("\r") for line in self._lines if has_words(line)]
         if not self._way.models or not wanted:
             for rank in range(self._n):
                 self.output.parts[rank].append("\n".join(self._lines))
@@ -258,7 +292,7 @@ class ChatTranslation:
             for number, line in enumerate(self._lines):
                 end = "\n" if number < len(self._lines) - 1 else ""
                 found = [line.removesuffix("\r")] * self._n
-                if _has_words(line):
+                if has_words(line):
                     made = await anext(aiter(results))
                     ranked = [
                         made.hypotheses[min(r, len(made.hypotheses) - 1)] for r in range(self._n)

@@ -55,6 +55,10 @@ KEPT_BYTES = 128 << 20
 COMMAND = (sys.executable, "-m", "tformer_cli.serve.document_process")
 
 
+class EndedProcess(errors.TformerError):
+    """A process that reads documents was killed, as is the first one where memory ends."""
+
+
 class Places:
     """Documents that are there at once: so many of a client, and so many of all."""
 
@@ -111,7 +115,7 @@ class Process:
         contents.clear()
         reply = read_frame(self._process.stdout)
         if reply is None:
-            raise errors.TformerError("a process that reads documents has ended unexpectedly")
+            raise EndedProcess("a process that reads documents has ended unexpectedly")
         self._is_large = reply[0]["peak"] > KEPT_BYTES
         _raise_told(reply[0])
         return reply

@@ -5,14 +5,18 @@ import re
 import secrets
 import shutil
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from urllib.parse import quote
 from weakref import finalize
 
-from tformer_cli.files.atomic import held_directory
+from tformer_cli.files.atomic import held_directory, hold_again
 
-PREFIX = "tformer-serve-"
+PREFIX = "tformer-serve-held-"
+"""Begins the names of folders that processes hold, which earlier versions did not."""
 SECONDS = 30 * 60
 MOST_BYTES = 256 << 20
 LONGEST_NAME = 100
@@ -25,13 +29,32 @@ class Downloads:
 
     def __init__(self, seconds: float = SECONDS, most_bytes: int = MOST_BYTES) -> None:
         self._seconds, self._most_bytes = seconds, most_bytes
+        self._checking = Lock()
 
     @cached_property
-    def folder(self) -> Path:
-        """Returns the folder, which all processes of a service share once it is made."""
-        made, self._held = held_directory(PREFIX)
+    def _made(self) -> Path:
+        made, held = held_directory(PREFIX)
+        self._held = [held]
         finalize(self, _remove, made, self._held, os.getpid())
         return made
+
+    @property
+    def folder(self) -> Path:
+        """Returns the folder, which all processes of a service share once it is made.
+
+        It is made again if somebody has cleaned up.
+        """
+        with self._checking:
+            made = self._made
+            try:
+                is_held = os.path.samestat(made.stat(), os.fstat(self._held[0]))
+            except OSError:
+                is_held = False
+            if not is_held:
+                again = hold_again(made)
+                os.close(self._held[0])
+                self._held[0] = again
+            return made
 
     def add(self, name: str, content: bytes) -> str:
         """Keeps a file; returns what stands behind /download_file/ in its address."""
@@ -59,15 +82,18 @@ class Downloads:
     def _forget(self, n_new: int) -> None:
         """Removes what is too old, or more than fits with new bytes."""
         now, total = time.time(), n_new
-        files = [(one.stat(), one) for one in self.folder.iterdir() if _ID.fullmatch(one.name)]
+        files = []
+        for path in self.folder.iterdir():
+            with suppress(OSError):  # another worker has just removed it
+                files += [(path.stat(), path)] if _ID.fullmatch(path.name) else []
         for status, path in sorted(files, key=lambda one: -one[0].st_mtime):
             total += status.st_size
             if now - status.st_mtime > self._seconds or total > self._most_bytes:
                 path.unlink(missing_ok=True)
 
 
-def _remove(folder: Path, held: int, maker: int) -> None:
-    os.close(held)
+def _remove(folder: Path, held: Sequence[int], maker: int) -> None:
+    os.close(held[0])
     if os.getpid() == maker:  # not a worker, whose siblings still use it
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -94,6 +94,8 @@ class Job:
     client: Hashable = None
     has_place: bool = False
     """See `scheduler.Request`, as of the client."""
+    versions: dict[Engine, str] = field(default_factory=dict)
+    """Hashes of the models that began an answer, of which this call may be but a part."""
     answers: Answers = field(init=False)
     request: Request[Part] = field(init=False)
     n_prepared: int = 0
@@ -469,6 +471,10 @@ class Engine:
         job: Job = request.owner
         start = end = job.n_prepared
         size = 0
+        is_other = job.versions.setdefault(self, self.hash) != self.hash
+        if is_other and self._changed_error is not None:  # no answer is of two models
+            self._fail(request, self._changed_error())
+            return size
         while end < len(job.texts) and end < start + LINES_AT_ONCE and size < room:
             size += size_of(job.texts[end])
             end += 1

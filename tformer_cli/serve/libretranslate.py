@@ -1,37 +1,35 @@
 """The API of LibreTranslate: its paths, fields, answers and error texts, which clients rely on."""
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tformer_cli.documents.answers import links_of
 from tformer_cli.documents.known_formats import BY_EXTENSION
 from tformer_cli.documents.segments import ReadSettings
-from tformer_cli.documents.translating import Answer
-from tformer_cli.documents.translating import Request as Line
-from tformer_cli.errors import TformerError
+from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.serve.config import MOST_ALTERNATIVES
 from tformer_cli.serve.dialects import plain_error
-from tformer_cli.serve.documents import SHORT, Reader
 from tformer_cli.serve.downloads import attachment
-from tformer_cli.serve.languages import UNDETECTED, Languages, Way, name_of
+from tformer_cli.serve.languages import UNDETECTED, Languages, name_of
 from tformer_cli.serve.proxies import PREFIX, public_url
 from tformer_cli.serve.requests import Fields, Refused, read_fields
-from tformer_cli.serve.site import Priority, Route, Site, client_name, report
+from tformer_cli.serve.site import Route, Site, client_name, no_room, report
+from tformer_cli.serve.spec import describe_routes
 from tformer_cli.serve.suggestions import FULL
+from tformer_cli.serve.translations import (
+    guess_language,
+    translate_document,
+    translate_pages,
+    translate_texts,
+)
 from tformer_cli.text.language_codes import label_of
-from tformer_cli.wording import is_blank
 
 FRONTEND_MILLISECONDS = 500
 """Milliseconds that a page waits after the last key before it asks."""
-LINKED_LINES = 32
-"""Lines that are aligned in one go, so that others do not wait for those of a document."""
 SHOWN = 40
 """Characters of a client's word in an error."""
 
@@ -85,17 +83,6 @@ def _language(languages: Languages, given: str) -> str:
     return found
 
 
-async def _detected(
-    site: Site, languages: Languages, texts: Sequence[str], target: str
-) -> tuple[str, float]:
-    """Guesses the language of texts, among those that can be translated into another."""
-    codes = [code for code in languages.codes if languages.way(code, target) is not None]
-    guesses = await site.apart(site.detector.guesses, "\n".join(texts), codes)
-    if guesses:
-        return guesses[0]
-    return (UNDETECTED if UNDETECTED in codes else (codes or [target])[0]), 0.0
-
-
 async def translate(site: Site, request: Request) -> Response:
     """Translates a text or a list of texts."""
     fields = await _read(site, request)
@@ -109,83 +96,20 @@ async def translate(site: Site, request: Request) -> Response:
     target = _language(languages, fields.text("target"))
     guess = None
     if fields.text("source").lower() == "auto":
-        guess = await _detected(site, languages, texts, target)
+        guess = await guess_language(site, languages, texts, target)
         source = guess[0]
     else:
         source = _language(languages, fields.text("source"))
     way = languages.checked_way(source, target)
     deadline = site.deadline(fields)
     if text_format != "html":
-        found = await _translated(site, way, texts, 1 + n_more, deadline)
+        found = await translate_texts(site, way, texts, 1 + n_more, deadline)
         return JSONResponse(_answer(fields, found, guess, n_more))
-    pages = await _pages(site, way, texts, deadline)
+    pages = await translate_pages(site, way, texts, deadline)
     answer = _answer(fields, [[one.decode()] for one in pages.contents], guess, n_more)
     # LibreTranslate's own fields and no others, where all was translated
     has_more = "warning" in pages.summary
     return JSONResponse({**answer, "summary": pages.summary} if has_more else answer)
-
-
-async def _pages(site: Site, way: Way, texts: Sequence[str], deadline: float) -> Reader:
-    """Translates texts of HTML, in which equal lines are sent once; long ones are documents."""
-    contents = [text.encode(errors="replace") for text in texts]
-    is_long = sum(map(len, contents)) > SHORT
-    place = site.documents.in_work.place(client_name()) if is_long else nullcontext()
-    reading = site.documents.reading(
-        "html", contents, ReadSettings(), deadline, is_short=not is_long
-    )
-    with place:
-        async with reading as reader:
-            await _translate_all(site, way, reader, deadline, is_long=is_long)
-    return reader
-
-
-async def _translate_all(
-    site: Site, way: Way, reader: Reader, deadline: float, *, is_long: bool
-) -> None:
-    """Translates what a reader hands out, a window of lines after the other."""
-    options: dict[str, Any] = {"priority": "bulk", "has_place": True} if is_long else {}
-    lines = await reader.next([])
-    while lines:
-        answers = await _lines(site, way, lines, deadline, **options)
-        # As of any request that was begun in time, and has many lines
-        options["is_admitted"], deadline = True, math.inf
-        lines = await reader.next(answers)
-
-
-async def _lines(
-    site: Site,
-    way: Way,
-    lines: Sequence[Line],
-    deadline: float,
-    **options: Any,  # noqa: ANN401 - of `Site.results`
-) -> list[Answer]:
-    """Translates lines, with what goes together where that is needed."""
-    texts = [line.text for line in lines]
-    if not way.models or not texts:
-        return [Answer(line.text, None if line.needs_links else ()) for line in lines]
-    needed = [n for n, line in enumerate(lines) if line.needs_links]
-    settings = {**way.settings, "aligned": bool(needed) or None}
-    results = site.results(
-        way.models, "translate", texts, settings=settings, deadline=deadline, **options
-    )
-    async with aclosing(results):
-        found = [one async for one in results]
-    links = dict[int, Any]()
-    aligners = [one for name in way.models if (one := site.service.aligner(name)) is not None]
-    if needed and len(aligners) == len(way.models):
-        codes = [way.settings.get(f"{side}_language") for side in ("source", "target")]
-        source, target = (None if code is None else str(code) for code in codes)
-        tokenizer = aligners[-1].tokenizer.for_languages(source, target)
-        # Without a second pass: the service does without torch
-        for start in range(0, len(needed), LINKED_LINES):
-            part = needed[start : start + LINKED_LINES]
-            heard = [found[n] for n in part]
-            made = await site.apart(links_of, aligners, heard, tokenizer=tokenizer, passes=False)
-            links |= zip(part, made, strict=True)
-    return [
-        Answer(one.text, links.get(n) if line.needs_links else ())
-        for n, (line, one) in enumerate(zip(lines, found, strict=True))
-    ]
 
 
 def _answer(
@@ -203,58 +127,6 @@ def _answer(
         detected = {"confidence": guess[1], "language": guess[0]}
         answer["detectedLanguage"] = [detected] * len(best) if is_list else detected
     return answer
-
-
-async def _translated(
-    site: Site,
-    way: Way,
-    texts: Sequence[str],
-    n_best: int,
-    deadline: float,
-    priority: Priority | None = None,
-) -> list[list[str]]:
-    """Translates texts line by line: the best translations of each, at least one."""
-    # Of a megabyte of texts this takes a while
-    is_long = sum(map(len, texts)) > SHORT
-    lines, wanted = await site.apart(_cut, texts) if is_long else _cut(texts)
-    found: Iterator[list[str]] = iter(())
-    if way.models and wanted:
-        settings = {**way.settings, "n_best": n_best if n_best > 1 else None}
-        results = site.results(
-            way.models, "translate", wanted, settings=settings, priority=priority, deadline=deadline
-        )
-        async with aclosing(results):
-            found = iter([[one.text for one in result.hypotheses] async for result in results])
-    return await site.apart(_joined, lines, found) if is_long else _joined(lines, found)
-
-
-def _cut(texts: Sequence[str]) -> tuple[list[list[str]], list[str]]:
-    """Returns the lines of texts, and those of all texts that are translated, in one request."""
-    lines = [text.split("\n") for text in texts]
-    return lines, [line.removesuffix("\r") for some in lines for line in some if _has_words(line)]
-
-
-def _joined(lines: Sequence[Sequence[str]], found: Iterator[list[str]]) -> list[list[str]]:
-    """Puts the translations of lines in their places; returns the best ones of each text."""
-    translated = [
-        [next(found, [line]) if _has_words(line) else [line] for line in some] for some in lines
-    ]
-    return [
-        [_ranked(own, some, rank) for rank in range(max(map(len, some)))]
-        for own, some in zip(lines, translated, strict=True)
-    ]
-
-
-def _ranked(lines: Sequence[str], found: Sequence[Sequence[str]], rank: int) -> str:
-    """Joins the translations of lines; one with fewer alternatives than others has its last."""
-    chosen = [some[min(rank, len(some) - 1)] for some in found]
-    ends = ["\r" if line.endswith("\r") else "" for line in lines]
-    return "\n".join(text.removesuffix("\r") + end for text, end in zip(chosen, ends, strict=True))
-
-
-def _has_words(line: str) -> bool:
-    """Returns whether there is something to translate; emoji and spaces stay as they are."""
-    return any(c.isascii() or c.isalnum() for c in line if not is_blank(c))
 
 
 async def detect(site: Site, request: Request) -> Response:
@@ -302,18 +174,24 @@ async def translate_file(site: Site, request: Request) -> Response:
     with site.documents.in_work.place(client_name()):
         async with site.documents.reading(known.name, contents, settings, deadline) as reader:
             if fields.text("source").lower() == "auto":
-                source, _ = await _detected(site, served, reader.texts, target)
+                source, _ = await guess_language(site, served, reader.texts, target)
             else:
                 source = _language(served, fields.text("source"))
             way = served.checked_way(source, target)
-            await _translate_all(site, way, reader, deadline, is_long=True)
-        place = await site.apart(site.downloads.add, settings.name, reader.contents.pop())
+            await translate_document(site, way, reader, deadline, is_long=True)
+        try:
+            place = await site.apart(site.downloads.add, settings.name, reader.contents.pop())
+        except (ArtifactError, OSError) as error:  # of the temporary directory
+            report(error)
+            raise no_room() from None
     url = public_url(request.scope, f"/download_file/{place}")
     return JSONResponse({"translatedFileUrl": url, "summary": reader.summary})
 
 
 async def download_file(site: Site, request: Request) -> Response:
-    found = site.downloads.find(request.path_params["name"])
+    found = None
+    with suppress(OSError, ArtifactError):  # of the temporary directory
+        found = site.downloads.find(request.path_params["name"])
     if found is None:
         raise Refused(404, "there is no such file, or it was removed after half an hour")
     name, content = found
@@ -368,118 +246,9 @@ async def health(site: Site, request: Request) -> Response:  # noqa: ARG001 - it
     return JSONResponse({"status": "ok"})
 
 
-NAME = "LibreTranslate"
-"""What clients look for in the title, to know whom they speak to; our own name is beside it."""
-_FIELDS = {
-    "/translate": ("q", "source", "target", "format", "alternatives", "api_key"),
-    "/detect": ("q", "api_key"),
-    "/translate_file": ("file", "source", "target", "column", "key", "no_header", "api_key"),
-    "/suggest": ("q", "s", "source", "target", "api_key"),
-}
-_OPTIONAL = frozenset({"format", "alternatives", "column", "key", "no_header", "api_key"})
-_TEXT: Mapping[str, Any] = {"type": "string"}
-_NUMBER: Mapping[str, Any] = {"type": "number"}
-_YES_OR_NO: Mapping[str, Any] = {"type": "boolean"}
-_ERRORS = {
-    "400": "the request is wrong, or has no key where one is asked for",
-    "403": "the key is wrong, or pages of this origin may not ask",
-    "413": "the body is too large",
-    "415": "the body is neither JSON nor a form",
-    "429": "too much is waiting",
-    "500": "the service failed",
-    "503": "the service ends, or the model cannot be used now",
-    "504": "it took too long",
-}
-_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-
-
-def object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": [*properties]}
-
-
-def list_schema(items: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-_GUESS = object_schema(confidence=_NUMBER, language=_TEXT)
-_ANSWERS: Mapping[str, Mapping[str, Any]] = {
-    "/translate": {
-        **object_schema(translatedText=_TEXT),
-        "properties": {
-            "translatedText": _TEXT,
-            "alternatives": list_schema(_TEXT),
-            "detectedLanguage": _GUESS,
-        },
-    },
-    "/detect": list_schema(_GUESS),
-    "/languages": list_schema(object_schema(code=_TEXT, name=_TEXT, targets=list_schema(_TEXT))),
-    "/translate_file": object_schema(translatedFileUrl=_TEXT),
-    "/suggest": object_schema(success=_YES_OR_NO),
-    "/frontend/settings": object_schema(charLimit=_NUMBER, keyRequired=_YES_OR_NO),
-    "/health": object_schema(status=_TEXT),
-    "/spec": {"type": "object"},
-}
-
-
-def describe_field(site: Site, name: str, *, detects: bool) -> dict[str, Any]:
-    """Describes a field of a form; those whose values are known list them."""
-    found: dict[str, Any] = {
-        "name": name, "in": "formData", "type": "string", "required": name not in _OPTIONAL
-    }  # fmt: skip
-    codes = site.languages.codes
-    if name == "file":
-        found["type"] = name
-    elif name in ("q", "s"):
-        found |= {"minLength": 1, "maxLength": site.settings.max_characters}
-    elif name == "alternatives":
-        found |= {"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES, "default": 0}
-    elif name == "format":
-        found |= {"enum": ["text", "html"], "default": "text"}
-    elif name in ("source", "target"):
-        found["enum"] = ["auto", *codes] if name == "source" and detects else codes
-    return found
-
-
 async def spec(site: Site, request: Request) -> Response:
     """Describes these paths in Swagger 2."""
-    paths: dict[str, Any] = {}
-    error = {"$ref": "#/definitions/Error"}
-    for route in ROUTES:
-        if "{" in route.path:
-            continue
-        names = _FIELDS.get(route.path, ())
-        summary = (route.handler.__doc__ or route.path.strip("/")).partition("\n")[0]
-        answers: dict[str, Any] = {
-            "200": {"description": "the answer", "schema": _ANSWERS[route.path]}
-        }
-        for status, text in _ERRORS.items():
-            if names or status == "403":
-                answers[status] = {"description": text, "schema": error}
-        operation: dict[str, Any] = {
-            "summary": summary,
-            "produces": ["application/json"],
-            "parameters": [describe_field(site, name, detects="s" not in names) for name in names],
-            "responses": answers,
-        }
-        if names:
-            operation["consumes"] = list(_FORMS[1:] if "file" in names else _FORMS)
-        paths.setdefault(route.path, {})[route.method.lower()] = operation
-    from tformer_cli.version import __version__
-
-    return JSONResponse(
-        {
-            "swagger": "2.0",
-            "info": {
-                "title": NAME,
-                "version": __version__,
-                "description": "The API of LibreTranslate, served by tformer.",
-                "x-server": "tformer",
-            },
-            "basePath": request.scope.get(PREFIX) or "/",
-            "paths": paths,
-            "definitions": {"Error": object_schema(error=_TEXT)},
-        }
-    )
+    return JSONResponse(describe_routes(site, ROUTES, request.scope.get(PREFIX, "")))
 
 
 ROUTES = (

@@ -88,6 +88,7 @@ class Board:
         self._put(str(os.getpid()), text)
 
     def _put(self, name: str, text: str) -> None:
+        self._folder.mkdir(exist_ok=True)  # again, if somebody has cleaned up
         aside = self._folder / f".{os.getpid()}"
         aside.write_text(text, encoding="utf-8")
         aside.replace(self._folder / name)

@@ -8,25 +8,17 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
-from hashlib import blake2b, file_digest
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, get_args
-from weakref import ref
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from tformer_cli.artifacts.config_file import (
     COMMANDS,
-    DOUBT,
-    PARTS,
-    SHORTLIST,
-    WEIGHTS,
     read_config,
 )
-from tformer_cli.errors import ArtifactError, TformerError, UsageError
-from tformer_cli.kinds import kind_named
-from tformer_cli.kinds.serving import Translating
+from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.runtime import has_fast
 from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.serve.cache import (
@@ -35,143 +27,42 @@ from tformer_cli.serve.cache import (
     give_back_memory,
     private_bytes,
 )
-from tformer_cli.serve.engine import Answers, Engine, Job, Part, State
+from tformer_cli.serve.engine import Answers, Engine, Job, Part
 from tformer_cli.serve.scheduler import FEW_UNITS, Busy, Draining, Late, Scheduler
+from tformer_cli.serve.served_model import (
+    ModelInfo,
+    ServedModel,
+    choose_languages,
+    hash_of,
+    pack_model,
+)
 from tformer_cli.serve.stats import Stats
 from tformer_cli.serve.watching import UnusableModel, changing, rested_state, state_of, unusable
 from tformer_cli.text.languages import main_code
-from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.wording import did_you_mean, suggestions, visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from tformer_cli.artifacts.config_file import ConfigFile, TaskKind, Verb
-    from tformer_cli.inspect.doubt import Doubter
+    from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.inspect.jobs.align import Aligner
     from tformer_cli.kinds.serving import Serving
-    from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import LineConstraints
     from tformer_cli.search.translator import Translation
-    from tformer_cli.text.tokenizer import Tokenizer
 
 __all__ = ["Answers", "Busy", "Draining", "Late", "ModelInfo", "Service", "UnknownModel"]
 CACHE_BYTES = 64 << 20
-MEMORY_OF_FILE = 4
-"""Times the size of its weights that a model takes at most, as is assumed before it was opened."""
 HOPELESS_SECONDS = 10.0
 """Seconds without a usable model and without a change of their files after which a service ends."""
 RELAYED_LINES = 32
 """Lines that a pivot's first model translates before the second begins."""
 Priority = Literal["interactive", "bulk"]
+Versions: TypeAlias = dict[Engine, str]
 
 
 class UnknownModel(UsageError):  # noqa: N818 - of the request
     """No model has this name, translates so, or has this verb."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelInfo:
-    """Facts of a model, opened or not."""
-
-    name: str
-    kind: TaskKind
-    verbs: tuple[Verb, ...]
-    """Commands that it takes requests of."""
-    source_language: str = ""
-    target_language: str = ""
-    languages: tuple[str, ...] = ()
-    """Codes of a model of many languages, each of which it reads and writes."""
-    doubt: bool = False
-    """True if its translations can say how probably they are wrong."""
-    state: State = "unloaded"
-    bytes: int = 0
-    """Private memory that opening it took; 0: it was not opened yet, or the system does not say."""
-    hash: str = ""
-    """Of its files, once it was opened."""
-
-
-class _Model:
-    """A model directory with its engine."""
-
-    def __init__(self, name: str, path: Path, config: ConfigFile) -> None:
-        self.name, self.path, self.config = name, path, config
-        self.kind = kind_named(config.task)
-        # Scores of pairs are of no service yet
-        self.verbs: tuple[Verb, ...] = tuple(verb for verb in self.kind.verbs if verb != "score")
-        self.tokenizer: Tokenizer | None = None
-        self.languages: tuple[str, ...] = ()
-        if "translate" in self.verbs and not (config.source_language and config.target_language):
-            tokenizer = read_tokenizer(path)
-            self.languages = tokenizer.language_codes
-            self.tokenizer = tokenizer if self.languages else None
-        # Of hundreds of languages every pair is asked for, to list them
-        self._codes = frozenset(self.languages)
-        self._main_codes = frozenset(map(main_code, self.languages))
-        # By its file: a page asks before the model is opened
-        self.is_calibrated = False
-        if (path / DOUBT).is_file():
-            from tformer_cli.inspect.doubt import calibration_of
-
-            with suppress(ArtifactError):
-                self.is_calibrated = bool(calibration_of(path, config.step))
-        self.engine: Engine
-        self.aligner: ref[Aligner] | None = None
-        """Reads what searches listened to, while the model is open."""
-
-    def check_kind(self) -> None:
-        """Refuses files of another kind or language: what the service offers stays the same."""
-        config = read_config(self.path)
-        codes = self.languages and read_tokenizer(self.path).language_codes
-        same = ("task", "source_language", "target_language")
-        if codes != self.languages or any(
-            getattr(config, name) != getattr(self.config, name) for name in same
-        ):
-            raise ArtifactError(
-                f"{self.path}: is a model of another kind or language now; start the service again"
-            )
-        self.config = config
-
-    @property
-    def assumed_bytes(self) -> int:
-        """Memory that opening it will take, as far as is known."""
-        if self.engine.bytes:
-            return self.engine.bytes
-        try:
-            return MEMORY_OF_FILE * (self.path / WEIGHTS).stat().st_size
-        except OSError:
-            return 0  # opening it will say what is wrong
-
-    def info(self) -> ModelInfo:
-        config, engine = self.config, self.engine
-        return ModelInfo(
-            name=self.name,
-            kind=config.task,
-            verbs=self.verbs,
-            source_language=config.source_language,
-            target_language=config.target_language,
-            languages=self.languages,
-            doubt=self.is_calibrated,
-            state=engine.state,
-            bytes=engine.bytes,
-            hash=engine.hash,
-        )
-
-    def translates(self, source: str, target: str, *, is_exact: bool) -> bool:
-        """Returns whether it translates from one language to another."""
-        if "translate" not in self.verbs:
-            return False
-
-        own = (self.config.source_language, self.config.target_language)
-        codes, asked = self._codes, (source, target)
-        if not is_exact:
-            own, asked = (
-                (main_code(own[0]), main_code(own[1])),
-                (main_code(source), main_code(target)),
-            )
-            codes = self._main_codes
-        return codes.issuperset(asked) if codes else own == asked
 
 
 class Service:
@@ -207,11 +98,11 @@ class Service:
         self._opening = Lock()
         self._is_draining = False
         self._n_relayed = 0
-        self._models: dict[str, _Model] = {}
+        self._models: dict[str, ServedModel] = {}
         n_threads = threads or _usual_threads()
         for name, given in models.items():
             path = resolved(given, OpeningSettings(tell=tell))
-            model = self._models[name] = _Model(name, path, read_config(path))
+            model = self._models[name] = ServedModel(name, path, read_config(path))
             model.engine = Engine(
                 open_model=partial(self._open, model),
                 scheduler=Scheduler[Part](max_queue=max_queue, n_threads=n_threads),
@@ -281,6 +172,7 @@ class Service:
         client: Hashable = None,
         has_place: bool = False,
         is_admitted: bool = False,
+        versions: Versions | None = None,
     ) -> Answers | AsyncGenerator[Any]:
         """Computes a verb of texts; yields results in their order, each as soon as it is there.
 
@@ -300,12 +192,15 @@ class Service:
             client: whoever asks, who may have but a share of what waits; None: nobody is told.
             has_place: limited elsewhere, as documents are, so that it fills no queue.
             is_admitted: continues a request that was let in.
+            versions: of an answer that is asked for in parts, the same for all: once a model has
+                begun it, another one in its place does not go on.
 
         Raises:
             UnknownModel: before the first result, as are the following.
             Busy: if it would begin too late, or too much is waiting.
             Draining: if the service is ending.
             Late: if it was not answered in time after all.
+            UnusableModel: if its files were changed meanwhile.
         """
         job = Job(
             verb=verb,
@@ -318,6 +213,7 @@ class Service:
             client=client,
             has_place=has_place,
             is_admitted=is_admitted,
+            versions={} if versions is None else versions,
         )
         *before, last = (name,) if isinstance(name, str) else name
         if not before:
@@ -348,7 +244,6 @@ class Service:
     ) -> AsyncGenerator[Translation]:
         """Translates by one model what another one, or several, made of texts, some at a time."""
         first_settings = {key: one for key, one in job.settings.items() if key != "n_best"}
-        hashes: dict[str, str] = {}
         self._n_relayed += 1
         try:
             for start in range(0, len(job.texts), RELAYED_LINES):
@@ -372,10 +267,6 @@ class Service:
                 )
                 async with aclosing(self._through([last], second)) as found:
                     async for one in found:
-                        for name in (*before, last):  # no answer is of several versions of one
-                            model = self._models[name]
-                            if hashes.setdefault(name, model.engine.hash) != model.engine.hash:
-                                raise changing(name, model.path)
                         yield _joined(passed[one.index - start], one)
         finally:
             self._n_relayed -= 1
@@ -386,10 +277,18 @@ class Service:
             return self._relayed(before, last, job)
         return _generated(Answers(partial(self._start, last), job))
 
-    def aligner(self, name: str) -> Aligner | None:
-        """Returns what aligns the words of a model's translations, if it is open and has heads."""
-        aligner = self._named(name).aligner
-        return None if aligner is None else aligner()
+    def aligner(self, name: str, versions: Versions | None = None) -> Aligner | None:
+        """Returns what aligns the words of a model's translations, if it is open and has heads.
+
+        Raises:
+            UnusableModel: if it is another one by now than what has translated.
+        """
+        model = self._named(name)
+        aligner = None if model.aligner is None else model.aligner()
+        found = model.engine.hash
+        if versions is not None and versions.get(model.engine, found) != found:
+            raise changing(name, model.path)
+        return aligner
 
     async def load(self, name: str) -> None:
         """Opens a model, or waits for whoever opens it already."""
@@ -399,7 +298,7 @@ class Service:
         """Closes a model once nothing waits for it; the next request opens it again."""
         await asyncio.to_thread(self._named(name).engine.ask_to_leave)
 
-    def _named(self, name: str) -> _Model:
+    def _named(self, name: str) -> ServedModel:
         if name not in self._models:
             raise UnknownModel(f"model: there is no {visible(name, 80)}; ask for the list")
         return self._models[name]
@@ -455,7 +354,7 @@ class Service:
             one.engine.bytes for one in self._models.values() if one.engine.state == "loaded"
         )
 
-    def _make_room(self, model: _Model, wanted: int) -> None:
+    def _make_room(self, model: ServedModel, wanted: int) -> None:
         """Closes other models, the least recently used ones first, until one fits."""
         if self._memory is None:
             return
@@ -470,7 +369,7 @@ class Service:
             # One that nothing waits for would not be opened again at once
             min(others, key=lambda one: (not one.scheduler.is_idle, one.last_used)).ask_to_leave()
 
-    def _open(self, model: _Model, engine: Engine) -> Callable[[Verb], Serving]:
+    def _open(self, model: ServedModel, engine: Engine) -> Callable[[Verb], Serving]:
         """Opens a model, in the engine's thread; see `Engine`."""
         with self._opening:  # one at a time, so that each one's memory can be measured
             self._make_room(model, model.assumed_bytes)
@@ -494,7 +393,7 @@ class Service:
             self._tell(f"{model.name}: {in_megabytes(engine.bytes)}")
         return made
 
-    def _read(self, model: _Model) -> Callable[[Verb], Serving]:
+    def _read(self, model: ServedModel) -> Callable[[Verb], Serving]:
         """Opens the files of a model as they are at one moment."""
         engine, path = model.engine, model.path
         try:
@@ -515,23 +414,23 @@ class Service:
         engine.files, engine.hash = files, found_hash
         return made
 
-    def _opened(self, model: _Model) -> Callable[[Verb], Serving]:
+    def _opened(self, model: ServedModel) -> Callable[[Verb], Serving]:
         from tformer_cli.kinds.opening import device_of, open_model
 
         options: dict[str, Any] = {
             "threads": self._threads,
             "tell": self._tell,
             "before_torch": self._prepare_torch,
-            **_languages_of(model.tokenizer),
+            **choose_languages(model.tokenizer),
         }
         verb = model.kind.verbs[0]
         is_searched = model.kind.searches and device_of(OpeningSettings()) == "cpu"
         if is_searched:
             try:
-                return _packed(model, open_model(model.path, verb, engine="compiled", **options))
+                return pack_model(model, open_model(model.path, verb, engine="compiled", **options))
             except UsageError:
                 pass  # only torch computes it
-        return _packed(model, open_model(model.path, verb, **options))
+        return pack_model(model, open_model(model.path, verb, **options))
 
     def _prepare_torch(self) -> None:
         from tformer_cli.runtime import prepare_cpu, set_threads
@@ -552,63 +451,6 @@ def _usual_threads() -> int:
     return default_threads()
 
 
-def _packed(model: _Model, opened: Opened) -> Callable[[Verb], Serving]:
-    """Computes something, so that weights are packed: children of a fork share them.
-
-    All but the output's, where a shortlist serves: what asks for all words packs them.
-    """
-    aligner = _aligner_of(opened) if "translate" in model.verbs else None
-    model.aligner = None if aligner is None else ref(aligner)
-    # Its file may be of other weights by now; what reads no alignment has no doubt either
-    model.is_calibrated = False
-    doubter = None if aligner is None else _doubter_of(model, opened)
-
-    def serving(verb: Verb) -> Serving:
-        made = model.kind.serving(opened, verb)
-        # The engine drops this function with the model, and with it what aligns
-        if aligner is not None and isinstance(made, Translating):
-            made.heads, made.doubter = aligner.heads, doubter
-        return made
-
-    serving(model.verbs[0]).warm_up()
-    return serving
-
-
-def _aligner_of(opened: Opened) -> Aligner | None:
-    from tformer_cli.inspect.jobs.align import Aligner
-
-    try:
-        return Aligner(opened.directory)
-    except TformerError:  # all its heads are pruned, or those stored are
-        return None
-
-
-def _doubter_of(model: _Model, opened: Opened) -> Doubter | None:
-    """Reads the calibration anew: it may have come since the service began."""
-    from tformer_cli.inspect.doubt import Doubter
-
-    with suppress(ArtifactError):
-        doubter = Doubter(opened.directory)
-        model.is_calibrated = True
-        return doubter
-    return None
-
-
-def _languages_of(tokenizer: Tokenizer | None) -> dict[str, str]:
-    """Chooses languages to open a model of many with; each request names its own."""
-    if tokenizer is None:
-        return {}
-    code = tokenizer.language_codes[0]
-    for sides in (("target",), ("source", "target"), ("source",)):
-        options = {side: code for side in sides}
-        try:
-            tokenizer.for_languages(options.get("source"), options.get("target")).check_languages()
-        except UsageError:
-            continue
-        return {f"{side}_language": code for side in sides}
-    return {}
-
-
 def _joined(first: Translation, second: Translation) -> Translation:
     """Makes one translation of a text's and its translation's."""
     return replace(
@@ -626,14 +468,3 @@ async def _generated(answers: Answers) -> AsyncGenerator[Any]:
     async with aclosing(answers):
         async for one in answers:
             yield one
-
-
-def hash_of(path: Path) -> str:
-    """Hashes the files of a model that decide what it computes."""
-    digest = blake2b(digest_size=16)
-    for name in (*PARTS, SHORTLIST):
-        file = path / name
-        if file.is_file():
-            with file.open("rb") as stream:
-                digest.update(file_digest(stream, partial(blake2b, digest_size=16)).digest())
-    return digest.hexdigest()

@@ -67,6 +67,6 @@ def parse_origin(text: str) -> tuple[re.Pattern[str], bool]:
     is_wide = host == "*" or (host != domain and "." not in domain and domain != "localhost")
     if port == _USUAL_PORTS.get(scheme):  # which browsers leave out
         port = ""
-    written = re.escape(f"{scheme}://{host}").replace(r"\*", r"[^/:]+")
+    written = re.escape(f"{scheme}://{host}").replace(r"\*", r"[^/:@\s]+")
     written += r"(:\d+)?" if port == ":*" else port
     return re.compile(written), is_wide and scheme in _USUAL_PORTS

@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from types import FrameType
 from typing import Any, NoReturn
@@ -27,7 +27,9 @@ from tformer_cli.errors import ArtifactError, TformerError, UsageError
 from tformer_cli.runtime import soft_limit
 from tformer_cli.serve.app import make_app
 from tformer_cli.serve.config import CONNECTIONS, DRAIN_SECONDS, HEADER_SECONDS
-from tformer_cli.serve.security import IS_CROWDED
+from tformer_cli.serve.dialects import plain_error
+from tformer_cli.serve.requests import Refused
+from tformer_cli.serve.security import ENCODED_HEADERS, IS_CROWDED
 from tformer_cli.serve.site import Site, report
 from tformer_cli.serve.watching import UnusableModel
 
@@ -38,6 +40,8 @@ LITTLE_BYTES = 4096
 """Of a request whose answer takes so little work that it may be for nobody."""
 PATIENT_SECONDS, IMPATIENT_SECONDS = 0.3, 0.05
 """Seconds after which a client that sends nothing more is asked whether it has left."""
+LINGER_SECONDS, LINGER_BYTES = 2.0, 64 << 20
+"""Of what a client still sends when it was refused."""
 CROWDED_SECONDS = 1.0
 """Seconds that a header may take of who comes when all places are taken."""
 MORE_CONNECTIONS = 16
@@ -52,8 +56,47 @@ FASTEST_DEATH = 1.0
 MOST_DEATHS = 3
 HOPELESS = 3
 """Status of a worker whose successor could not serve anything either."""
-HANDLED = (signal.SIGTERM, signal.SIGINT)
-"""Signals that end the service in order."""
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that end the service in order; the last one is left alone under nohup."""
+TOGETHER_SECONDS = 0.2
+"""Seconds in which the same signal again is the first one, passed on by another program."""
+
+
+class LingeringTransport:
+    """A connection that ends once its client has sent what it wanted to.
+
+    The system would tell a client that still sends of a broken connection, and most then never read
+    the answer that says why.
+    """
+
+    def __init__(self, transport: asyncio.Transport, has_more: Callable[[], bool]) -> None:
+        """Takes what says whether the client has not sent all of its request."""
+        self._transport, self._has_more = transport, has_more
+        self.left_bytes = LINGER_BYTES
+        self.timer: asyncio.TimerHandle | None = None
+        """Set once nothing more is answered."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the transport
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self.timer is not None or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self.is_closing() or not self._has_more():
+            self._transport.close()
+            return
+        loop = asyncio.get_running_loop()
+        self.timer = loop.call_later(LINGER_SECONDS, self._transport.abort)
+        with suppress(OSError):  # it has left
+            self._transport.write_eof()
+            self._transport.resume_reading()
+
+    def skip(self, data: bytes) -> None:
+        """Throws away what is sent for nothing."""
+        self.left_bytes -= len(data)
+        if self.left_bytes < 0:
+            self._transport.abort()
 
 
 class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 or httptools
@@ -66,7 +109,8 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
     _n_bytes = 0
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - uvicorn's
-        super().connection_made(transport)
+        self._lingering = LingeringTransport(transport, lambda: self._has_unread)
+        super().connection_made(self._lingering)
         n_more = len(self.connections) - most_connections()
         if n_more > 0:
             self.app_state: dict[str, Any] = {**self.app_state, IS_CROWDED: True}
@@ -83,6 +127,9 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
                 return
 
     def data_received(self, data: bytes) -> None:
+        if self._lingering.timer is not None:
+            self._lingering.skip(data)
+            return
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()
@@ -92,6 +139,21 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
         if self._n_bytes > HEADER_BYTES:
             self.transport.close()
         self._wait()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's, in plain text
+        """Answers what is not HTTP as all else that is wrong."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            has_begun = self.cycle.response_started
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if has_begun:
+                self.transport.abort()
+                return
+        answer = plain_error(Refused(400, "the request is not HTTP"))
+        named = [*answer.raw_headers, *ENCODED_HEADERS, (b"connection", b"close")]
+        lines = [b"HTTP/1.1 400 Bad Request", *(b": ".join(pair) for pair in named), b"", b""]
+        self.transport.write(b"\r\n".join(lines) + bytes(answer.body))
+        self.transport.close()
 
     def pause_writing(self) -> None:
         """Begins to wait for a client that does not read; it must not hold a place for ever."""
@@ -111,6 +173,12 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
                 PATIENT_SECONDS if is_small else IMPATIENT_SECONDS, self._ask_whether_gone
             )
         return self._leaving is not None
+
+    @property
+    def _has_unread(self) -> bool:
+        """True if a request is answered of which the body has not come whole."""
+        cycle = self.cycle
+        return cycle is not None and bool(cycle.response_complete and cycle.more_body)
 
     @property
     def _is_answering(self) -> bool:
@@ -144,6 +212,8 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
     def connection_lost(self, exc: Exception | None) -> None:
         if self._leaving is not None:
             self._leaving.cancel()
+        if self._lingering.timer is not None:
+            self._lingering.timer.cancel()
         self._stop_waiting()
         self._stop_stuck()
         super().connection_lost(exc)
@@ -191,21 +261,44 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
         self._site = site
+        self._signals: dict[int, float] = {}
         self.fault: Exception | None = None
         """Why it has ended, if nobody told it to."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Ctrl-C reaches workers, too; with their parent's SIGTERM it would be a second signal, at
         # which uvicorn ends without an answer
-        if self._site.board is None or sig != signal.SIGINT:
-            super().handle_exit(sig, frame)
+        if self._site.board is not None:
+            if sig != signal.SIGINT:
+                self.should_exit = True
+            return
+        # Whoever asks again does not want to wait
+        before = self._signals.setdefault(sig, time.monotonic())
+        if time.monotonic() - before > TOGETHER_SECONDS:
+            self.force_exit = True
+        super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            is_main = threading.current_thread() is threading.main_thread()
+            before = signal.getsignal(signal.SIGHUP)
+            if not is_main or before == signal.SIG_IGN:
+                yield
+                return
+            signal.signal(signal.SIGHUP, self.handle_exit)
+            try:
+                yield
+            finally:  # it is raised again when all is over
+                signal.signal(signal.SIGHUP, before)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % TICKS == 0 and self.fault is None:
             self.fault = self._site.service.hopeless()
             self.should_exit = self.should_exit or self.fault is not None
         if self._site.board is not None and counter % TICKS == 0:
-            with suppress(OSError):  # a full disk
+            with suppress(OSError, ArtifactError):  # a full disk
+                _ = self._site.downloads.folder  # in which the board is
                 self._site.board.write(self._site.counted())
             # A worker whose parent was killed has nobody left who could end it
             self.should_exit = self.should_exit or os.getppid() != self._site.board.owner
@@ -219,7 +312,11 @@ class DrainingServer(uvicorn.Server):
             self._site.service.drain(DRAIN_SECONDS, lambda: bool(len(documents.in_work)))
         )
         await super().shutdown(sockets)
-        await drained
+        while not drained.done() and not self.force_exit:
+            await asyncio.wait([drained], timeout=1 / TICKS)
+        if not drained.done():
+            drained.cancel()
+            await self._site.service.drain(0.0)
         documents.close()
         if self._site.inspector is not None:
             await self._site.inspector.close()
@@ -307,7 +404,9 @@ class Workers:
 
     def run(self) -> None:
         """Runs until a signal, and until all workers have ended."""
-        before = {one: signal.signal(one, self._end) for one in HANDLED}
+        is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        handled = HANDLED[:-1] if is_ignored else HANDLED
+        before = {one: signal.signal(one, self._end) for one in handled}
         signal.signal(signal.SIGALRM, self._kill)
         try:
             for _ in range(self._n_workers):
@@ -343,8 +442,9 @@ class Workers:
     def _be_worker(self) -> NoReturn:
         status = 1
         try:
-            for one in (*HANDLED, signal.SIGALRM):
+            for one in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
                 signal.signal(one, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent passes it on as SIGTERM
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             self._serve()
             status = 0

@@ -22,7 +22,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.serve.config import BODY_BYTES, BODY_SECONDS, FILE_BYTES, ServeSettings
 from tformer_cli.serve.dialects import dialect_of
 from tformer_cli.serve.origins import Origins
-from tformer_cli.serve.proxies import HOST, ProxyHeaders
+from tformer_cli.serve.proxies import ENTRANCE, HOST, ProxyHeaders
 from tformer_cli.serve.request_log import LogRequests, RequestLog
 from tformer_cli.serve.requests import Refused
 from tformer_cli.serve.unpacking import Unpacker, unpacker_for
@@ -37,7 +37,7 @@ NETWORK_BITS = 64
 IS_CROWDED = "tformer.is_crowded"
 """Key of the state of connections that come when there are as many as may be."""
 HEALTH_PATHS, PROBED_PATHS = ("/health",), ("/health", "/ready")
-"""Answered on any connection, and without a Host header to load balancers that send none."""
+"""Answered on any connection, and to load balancers that send no Host header, or an empty one."""
 SHORTEST_KEY = 16
 LARGEST_KEY_FILE = 1 << 20
 CONTENT_POLICY = (
@@ -54,6 +54,7 @@ HEADERS = (
     ("cache-control", "no-store"),
 )
 """Of every response, unless it has a header of that name itself."""
+ENCODED_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS]
 EXPOSED = "content-disposition, retry-after, x-request-id"
 """Headers of answers that pages of other origins may read; clients look for them."""
 PREFLIGHT = (
@@ -234,9 +235,9 @@ class Guard:
         hosts = headers.getlist("host")
         # A browser, which is why the name counts, never omits it
         is_probe = scope.get("http_version") == "1.0" and scope["path"] in PROBED_PATHS
-        if not (is_probe and not hosts) and (
-            len(hosts) != 1 or host_name(hosts[0]) not in self._names
-        ):
+        if is_probe and hosts in ([], [""]):
+            hosts = []
+        elif len(hosts) != 1 or host_name(hosts[0]) not in self._names:
             raise Refused(403, "the Host header names another machine; see --allow-host")
         origin = headers.get("origin")
         hosts += filter(None, [scope.get(HOST)])
@@ -245,7 +246,10 @@ class Guard:
             raise Refused(403, "pages of other origins may not ask; see --allow-origin")
         if headers.get("sec-fetch-site") == "cross-site" and (origin or "") not in self._origins:
             # A link to the page is followed; anything else another site's page must not ask
-            is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] == "/"
+            is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] in (
+                "/",
+                ENTRANCE,
+            )
             if not (is_link and scope["method"] in ("GET", "HEAD")):
                 raise Refused(403, "pages of other sites may not ask; see --allow-origin")
         if (length := headers.get("content-length")) is not None:
@@ -290,7 +294,7 @@ class Guard:
         return bounded
 
     def _with_headers(self, send: Send, origin: str, *, ends: bool = False) -> Send:
-        more = [(name.encode(), value.encode()) for name, value in HEADERS]
+        more = [*ENCODED_HEADERS]
         if self._origins:
             more.append((b"vary", b"origin"))
         if origin:

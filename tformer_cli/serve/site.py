@@ -21,7 +21,7 @@ from tformer_cli.documents.segments import TooLargeError
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.serve.config import ServeSettings
 from tformer_cli.serve.dialects import Dialect, plain_error
-from tformer_cli.serve.documents import Documents
+from tformer_cli.serve.documents import Documents, EndedProcess
 from tformer_cli.serve.downloads import Downloads
 from tformer_cli.serve.languages import Detector, Languages
 from tformer_cli.serve.metrics import Board, Labels, Metrics, counter
@@ -36,7 +36,7 @@ from tformer_cli.wording import visible
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.search.constraints import LineConstraints
-    from tformer_cli.serve.models import Answers, ModelInfo, Service
+    from tformer_cli.serve.models import Answers, ModelInfo, Service, Versions
 
 Priority = Literal["interactive", "bulk"]
 Chunk = TypeVar("Chunk")
@@ -168,6 +168,7 @@ class Site:
         is_streamed: bool = False,
         has_place: bool = False,
         is_admitted: bool = False,
+        versions: "Versions | None" = None,
     ) -> Results:
         """Asks for the results of texts, in order; closing it early drops what has not begun.
 
@@ -186,6 +187,7 @@ class Site:
             client=client_name(),
             has_place=has_place,
             is_admitted=is_admitted,
+            versions=versions,
         )
 
 
@@ -230,12 +232,19 @@ def refusal(error: Exception) -> Refused:
     # Others are ours to know: they may name files of this machine
     report(error)
     if isinstance(error, OSError) and error.errno in FULL:
-        return Refused(507, "there is no room for the result", headers={"retry-after": "60"})
+        return no_room()
+    if isinstance(error, EndedProcess):
+        words = "the process that read the document has ended; send it again"
+        return Refused(503, words, code="unavailable", headers={"retry-after": "10"})
     if isinstance(error, MemoryError):
         return Refused(503, "there is not enough memory now", code="unavailable")
     if isinstance(error, ArtifactError):
         return Refused(503, "the model cannot be used now", code="unavailable")
     return Refused(500, "the service failed; its operator can see why", code="internal_error")
+
+
+def no_room() -> Refused:
+    return Refused(507, "there is no room for the result", headers={"retry-after": "60"})
 
 
 def report(error: BaseException) -> None:
