@@ -261,7 +261,7 @@ def test_pieces_become_words_and_rows_are_read_by_their_convention():
         assert (found.source, found.target) == (("the", "cat"), ("chat", "le"))
         assert found.by_target == [("chat", "cat"), ("le", "the")]
         assert (found.choice.heads, found.convention) == (stored.heads, convention)
-        assert found.choice.said == f"{stored.heads} (stored)"
+        assert found.choice.description == f"{stored.heads} (stored)"
         assert found.order[0] == HeadId("cross", 0, head)
 
 
@@ -273,7 +273,7 @@ def test_without_stored_heads_the_mean_of_the_last_layers_is_read_however_sure_a
     )
     found = align_words(Tokenizer, maps, default_of(maps))
     assert (found.choice.heads, found.convention) == ("cross.2-3", "naive")
-    assert found.choice.said == "mean of cross.2-3 (not measured)"
+    assert found.choice.description == "mean of cross.2-3 (not measured)"
     assert found.by_target == [("chat", "cat"), ("le", "the")]
     # one of the mean that agrees with it comes first, what is of no part in it last
     assert found.order[0] in (HeadId("cross", 2, 0), HeadId("cross", 3, 0), HeadId("cross", 3, 1))

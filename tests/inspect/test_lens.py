@@ -73,7 +73,7 @@ def test_a_map_is_the_regression_worked_by_hand():
     moments = lenses._Moments(6)
     for part in (x[:200], x[200:]):  # in batches as at once
         moments.add(part, part + part @ weight.T + bias)
-    found = moments.solved()
+    found = moments.solve()
     centered = x - x.mean(dim=0)
     covariance = centered.T @ centered / 500
     ridge = lenses.RIDGE * covariance.diagonal().mean() * torch.eye(6)
@@ -87,7 +87,7 @@ def test_the_map_of_the_last_layer_is_the_identity():
     moments = lenses._Moments(4)
     x = torch.randn(50, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     moments.add(x, x)
-    assert not any(part.any() for part in moments.solved())
+    assert not any(part.any() for part in moments.solve())
 
 
 def pairs_of(n):

@@ -108,7 +108,7 @@ def test_slopes_are_finite_differences(one_thread):
     slopes, step = slopes_of(probe), 1e-6
     for place in (("enc", 0), ("dec", 1), ("cross", 0)):
         new = probe.values.context(place) * (1 - step)
-        (found,) = probe.replaced(place, [(1, EVERYWHERE, new)]).tolist()
+        (found,) = probe.replace_heads(place, [(1, EVERYWHERE, new)]).tolist()
         estimate = slopes.of_change(probe, place, None).sum(dim=1)[1].item()
         assert found / step == pytest.approx(estimate, rel=1e-3)
         # All weights of a head together are the head

@@ -199,7 +199,7 @@ def check_sets(ours, theirs, decisions, inputs):
     place, stack = (head.kind, head.layer), "enc" if head.kind == "enc" else "dec"
     change = head.head, EVERYWHERE, first.transplant(place, second, pairs[stack])
     mask[0, -1] = False
-    alone = found.first.d + found.first.replaced(place, [change])
+    alone = found.first.d + found.first.replace_heads(place, [change])
     assert found.d(mask).item() == pytest.approx(alone.item(), abs=1e-6)
 
 

@@ -87,7 +87,7 @@ def check_all(ours, theirs, decisions, inputs):
             own[:, i] = other[:, j]
         some = partners[len(partners) // 2][0]
         new = first.transplant(place, second, partners)
-        found = first.replaced(
+        found = first.replace_heads(
             place,
             [(head.head, EVERYWHERE, None), (head.head, EVERYWHERE, new), (head.head, [some], new)],
         )
@@ -112,7 +112,7 @@ def check_all(ours, theirs, decisions, inputs):
             return (new, *given[1:])
 
         expected = theirs.d(inputs[0], at[0], [(layer, True, change)]) - before
-        found = first.patched(kind, number, second, [(i, j)])
+        found = first.patch_states(kind, number, second, [(i, j)])
         assert found.item() == pytest.approx(expected, abs=1e-5)
 
 
@@ -188,7 +188,7 @@ def test_all_weights_of_a_head_knocked_out_are_the_head_switched_off(pair):  # n
         weights = probe.values.taps[kind, layer].weights()[0, head]
         cells = [(head, i, j) for i, j in weights.nonzero().tolist()]
         single, together = probe.without_edges((kind, layer), [cells[:1], cells]).tolist()
-        (off,) = probe.replaced((kind, layer), [(head, EVERYWHERE, None)]).tolist()
+        (off,) = probe.replace_heads((kind, layer), [(head, EVERYWHERE, None)]).tolist()
         assert together == pytest.approx(off, abs=1e-6)
         assert abs(single - off) > 1e-6
 
@@ -198,7 +198,8 @@ def test_effects_do_not_depend_on_how_many_rows_go_together(pair):  # noqa: F811
     chosen = decision([5, 9, 7, 3], [2, 20, 24], 2)
     changes = [(head, [place], None) for head in range(4) for place in range(3)]
     few, many = (
-        Probe(model, chosen, largest).replaced(("cross", 1), changes) for largest in (10, 1 << 13)
+        Probe(model, chosen, largest).replace_heads(("cross", 1), changes)
+        for largest in (10, 1 << 13)
     )
     assert torch.allclose(few, many, atol=1e-6)
     assert few.abs().max() > 1e-4

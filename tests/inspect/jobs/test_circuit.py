@@ -182,7 +182,7 @@ def test_repeats_decide_between_their_own_tokens(gpt2_directory, tmp_path):  # n
         both = side.encode_batch([pair.sentence, pair.other])
         differing = [ids for ids in zip(*both, strict=True) if ids[0] != ids[1]]
         records = decider.read((pair.sentence, pair.other))
-        probes, chosen, _ = decider.decided(records, pair.target, pair.foil)
+        probes, chosen, _ = decider.decide(records, pair.target, pair.foil)
         assert [chosen.ids] == differing
         assert {probe.decision.ids for probe in probes} == {chosen.ids}
 

@@ -166,18 +166,18 @@ def test_words_name_a_place_in_a_translation(zoo):
 
 
 def test_labels_and_their_words(zoo):
-    def decided(**words):
+    def decide(**words):
         settings = DecisionOptions(method=("zero",))
         return inspect_decision(zoo["classifier"], ("A good dog.",), settings=settings, **words)
 
-    own = decided()
+    own = decide()
     assert own.names[0] == own.sentences[0].target
     last = next(name for name in ("bad", "fair", "good") if name not in own.names)
-    assert decided(foil=last).names == (own.names[0], last)
-    turned = decided(target=last, foil=own.names[0])
-    assert turned.d[0] == pytest.approx(-decided(foil=last).d[0], abs=1e-6)
+    assert decide(foil=last).names == (own.names[0], last)
+    turned = decide(target=last, foil=own.names[0])
+    assert turned.d[0] == pytest.approx(-decide(foil=last).d[0], abs=1e-6)
     with pytest.raises(UsageError, match="is what is decided for"):
-        decided(foil=own.names[0])
+        decide(foil=own.names[0])
     with pytest.raises(UsageError, match="the labels are"):
         inspect_decision(zoo["classifier"], ("A good dog.",), foil="worst")
     tagger = zoo["tagger"]
