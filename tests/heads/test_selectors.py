@@ -112,10 +112,10 @@ METRICS = {head: {"entropy": 2.0, "confidence": 0.1} for head in LAYOUT} | {
     ],
 )
 def test_metrics_decide_where_a_selection_says_so(selection, expected):
-    found = HeadSelection([selection], LAYOUT)
-    assert found.needs_metrics
-    assert [str(head) for head in found.select(METRICS)] == expected
-    assert {head.kind for head in found.select(METRICS)} <= set(found.kinds)
+    heads = HeadSelection([selection], LAYOUT)
+    assert heads.needs_metrics
+    assert [str(head) for head in heads.select(METRICS)] == expected
+    assert {head.kind for head in heads.select(METRICS)} <= set(heads.kinds)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def frequencies(**rare):
 
 
 def test_the_two_rarest_tokens_are_found_wherever_they_stand():
-    found = frequencies(t550=2, t560=1).rare_tokens((7, 550, 8, 560, 9, 550, 570, EOS))
-    assert found == RareTokens(positions=(1, 3, 5))
+    rare = frequencies(t550=2, t560=1).rare_tokens((7, 550, 8, 560, 9, 550, 570, EOS))
+    assert rare == RareTokens(positions=(1, 3, 5))
 
 
 def test_of_tokens_as_rare_the_first_are_meant():
@@ -225,10 +225,10 @@ def test_a_sentence_that_tells_nothing_says_why(ids, reason):
 def test_a_gap_is_no_rare_token():
     counts = [1000] * FREQUENT + [10] * 100
     counts[5] = 0  # training texts have no gaps
-    found = TokenFrequencies(counts, mask_id=5)
-    assert found.rare_tokens((5, 7, 8, 550, 9, 10, EOS)).positions == (1, 3)
-    assert not found.rare_tokens((5, 7, 8, 9, 10, 11, EOS)).positions
-    assert not found.rare_tokens((5, 5, 5, 5, 5, 5, EOS)).positions
+    tokens = TokenFrequencies(counts, mask_id=5)
+    assert tokens.rare_tokens((5, 7, 8, 550, 9, 10, EOS)).positions == (1, 3)
+    assert not tokens.rare_tokens((5, 7, 8, 9, 10, 11, EOS)).positions
+    assert not tokens.rare_tokens((5, 5, 5, 5, 5, 5, EOS)).positions
 
 
 def test_tokens_are_counted():

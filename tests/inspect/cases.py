@@ -130,10 +130,10 @@ class Case(NamedTuple):
         """(P, V) log-probabilities by a pass of the model, and (P) what stands there."""
         model, maps = model or self.model, record.captured
         ids = torch.tensor([maps.source_ids or [EOS_ID]])
-        given = [ids, torch.ones_like(ids, dtype=torch.bool)]
-        given += [torch.tensor([maps.target_input_ids])] if self.kind == "dec" else []
+        inputs = [ids, torch.ones_like(ids, dtype=torch.bool)]
+        inputs += [torch.tensor([maps.target_input_ids])] if self.kind == "dec" else []
         with torch.inference_mode():
-            logits = model(*given)[0]
+            logits = model(*inputs)[0]
         if self.kind == "dec":
             chosen, rows = maps.target_ids, logits
         elif self.task == "masked":

@@ -138,35 +138,35 @@ def dictionary_model(looks_for):
     return model
 
 
-def check_maps(found, expected, atol=1e-6):
+def check_maps(maps, expected, atol=1e-6):
     """The maps of a pair are those found in another way, and exact."""
-    assert found.source_ids == expected.source_ids
-    assert found.target_input_ids == expected.target_input_ids
+    assert maps.source_ids == expected.source_ids
+    assert maps.target_input_ids == expected.target_input_ids
     for kind in KINDS:
-        assert len(found.layers(kind)) == len(expected.layers(kind)) > 0
-        for ours, theirs in zip(found.layers(kind), expected.layers(kind), strict=True):
+        assert len(maps.layers(kind)) == len(expected.layers(kind)) > 0
+        for ours, theirs in zip(maps.layers(kind), expected.layers(kind), strict=True):
             assert ours.dtype == theirs.dtype == np.float32
             np.testing.assert_allclose(ours, theirs, atol=atol, rtol=0)
-    assert found.residuals.keys() == expected.residuals.keys()
-    assert found.residual < 1e-5
+    assert maps.residuals.keys() == expected.residuals.keys()
+    assert maps.residual < 1e-5
 
 
 def check_losses(model, batch, expected, *, hits=None, measure=losses_and_hits, atol=1e-5):
     """Losses without heads are those of the model with these heads off."""
     heads = list(head_layout(model))
 
-    def of_rows(found):
-        return found.reshape(len(found), -1)[:, 0]
+    def of_rows(losses):
+        return losses.reshape(len(losses), -1)[:, 0]
 
-    def with_heads_off(some):
-        with heads_off(model, some), torch.inference_mode():
+    def with_heads_off(closed):
+        with heads_off(model, closed), torch.inference_mode():
             return sentence_losses(model, batch)
 
     whole, without = losses_without_each(model, batch, heads, measure=measure)
     assert of_rows(whole).tolist() == pytest.approx(expected, abs=atol)
     assert hits is None or whole[:, 1].tolist() == hits
-    for head, found in zip(heads, without, strict=True):
-        assert torch.allclose(of_rows(found), with_heads_off([head]), atol=atol)
+    for head, losses in zip(heads, without, strict=True):
+        assert torch.allclose(of_rows(losses), with_heads_off([head]), atol=atol)
     along = losses_along(model, batch, heads[:3], measure)
     assert torch.allclose(of_rows(along[3]), with_heads_off(heads[:3]), atol=atol)
 

@@ -124,14 +124,14 @@ def test_hand_made_directions(method, expected):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_lies_between_intersection_and_union(method):
-    found = symmetrize(method, FORWARD, REVERSE)
-    assert FORWARD & REVERSE <= found <= FORWARD | REVERSE
+    joined = symmetrize(method, FORWARD, REVERSE)
+    assert FORWARD & REVERSE <= joined <= FORWARD | REVERSE
     assert symmetrize(method, FORWARD, FORWARD) == FORWARD
 
 
 def test_final_and_takes_links_of_free_words_of_one_direction():
-    found = symmetrize("grow-diag-final-and", {(0, 0), (0, 1), (4, 4)}, set())
-    assert parse_links(format_links(found), "x").sure == {(0, 0), (4, 4)}
+    joined = symmetrize("grow-diag-final-and", {(0, 0), (0, 1), (4, 4)}, set())
+    assert parse_links(format_links(joined), "x").sure == {(0, 0), (4, 4)}
 
 
 TEXTS = ["A man  didn't sleep, été 日本 ?", " lead  x😀y ", "a\u00a0b\u2028c d"]
@@ -144,13 +144,13 @@ def tokenizer(request):
 
 @pytest.mark.parametrize("text", [*TEXTS, "", "unseen Ω words"])
 def test_every_token_of_letters_is_in_the_word_that_it_spells(tokenizer, text):
-    found = words_of_text(tokenizer, text)[0]
+    spelled = words_of_text(tokenizer, text)[0]
     words = text.encode().split()
-    assert list(found.ids) == tokenizer.encode(text)
-    assert found.n_words == len(words)
+    assert list(spelled.ids) == tokenizer.encode(text)
+    assert spelled.n_words == len(words)
     spans = tokenizer.encode_with_spans([text])[0][1]
-    pieces = tokenizer.pieces(found.ids)
-    for piece, share, (start, end) in zip(pieces, found.shares, spans, strict=True):
+    pieces = tokenizer.pieces(spelled.ids)
+    for piece, share, (start, end) in zip(pieces, spelled.shares, spans, strict=True):
         letters = [] if piece == "▁" else text[start:end].split()
         expected = [float(len(letters) > 0 and letters[0] in w.decode()) for w in words]
         if letters and sum(expected) == 1.0:
@@ -174,16 +174,16 @@ def test_broken_utf8_of_a_hypothesis_stays_in_its_word(tokenizer):
     if tokenizer.algorithm != "byte":
         pytest.skip("only bytes can be put together wrongly")
     ids = tokenizer.encode("é a 日")
-    found = words_of_ids(tokenizer, [*ids[:1], *ids[2:-1]])  # é and 日 without their last bytes
-    assert found.n_words == len(tokenizer.decode(found.ids).split()) == 3
-    assert found.shares.argmax(axis=1).tolist() == [0, 0, 1, 0, 2, 2]
+    spelled = words_of_ids(tokenizer, [*ids[:1], *ids[2:-1]])  # é and 日 without their last bytes
+    assert spelled.n_words == len(tokenizer.decode(spelled.ids).split()) == 3
+    assert spelled.shares.argmax(axis=1).tolist() == [0, 0, 1, 0, 2, 2]
 
 
 def test_given_words_share_a_token_by_its_letters():
     tokenizer = train_tokenizer(["didn't x"] * 9, TokenizerConfig(vocab_size=280))
-    found = words_of_text(tokenizer, "didn't x", words=["did", "n't", "x"])[0]
-    assert tokenizer.pieces(found.ids) == ["▁didn", "'t", "▁x"]
-    np.testing.assert_allclose(found.shares, [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 1]])
+    spelled = words_of_text(tokenizer, "didn't x", words=["did", "n't", "x"])[0]
+    assert tokenizer.pieces(spelled.ids) == ["▁didn", "'t", "▁x"]
+    np.testing.assert_allclose(spelled.shares, [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 1]])
     with pytest.raises(
         DataError, match=r'the line: the words spell "N\'tx", but the text has "n\'tx"; give'
     ):
@@ -257,12 +257,12 @@ def test_pieces_become_words_and_rows_are_read_by_their_convention():
     maps = maps_of([THE, C, AT], [CHAT, LE], [NAIVE, SHIFTED])
     for head, convention in ((0, "naive"), (1, "shift")):
         stored = AlignmentInfo(heads=f"cross.0.{head}", convention=convention)
-        found = align_words(Tokenizer, maps, choose_heads(HeadLayout((), (), (2,)), stored))
-        assert (found.source, found.target) == (("the", "cat"), ("chat", "le"))
-        assert found.by_target == [("chat", "cat"), ("le", "the")]
-        assert (found.choice.heads, found.convention) == (stored.heads, convention)
-        assert found.choice.said == f"{stored.heads} (stored)"
-        assert found.order[0] == HeadId("cross", 0, head)
+        aligned = align_words(Tokenizer, maps, choose_heads(HeadLayout((), (), (2,)), stored))
+        assert (aligned.source, aligned.target) == (("the", "cat"), ("chat", "le"))
+        assert aligned.by_target == [("chat", "cat"), ("le", "the")]
+        assert (aligned.choice.heads, aligned.convention) == (stored.heads, convention)
+        assert aligned.choice.description == f"{stored.heads} (stored)"
+        assert aligned.order[0] == HeadId("cross", 0, head)
 
 
 def test_without_stored_heads_the_mean_of_the_last_layers_is_read_however_sure_another_head_is():
@@ -271,21 +271,21 @@ def test_without_stored_heads_the_mean_of_the_last_layers_is_read_however_sure_a
     maps = replace(
         maps, cross=(np.round(maps.cross[0]), np.zeros((0, 3, 4), np.float32), *maps.cross[1:])
     )
-    found = align_words(Tokenizer, maps, default_of(maps))
-    assert (found.choice.heads, found.convention) == ("cross.2-3", "naive")
-    assert found.choice.said == "mean of cross.2-3 (not measured)"
-    assert found.by_target == [("chat", "cat"), ("le", "the")]
+    aligned = align_words(Tokenizer, maps, default_of(maps))
+    assert (aligned.choice.heads, aligned.convention) == ("cross.2-3", "naive")
+    assert aligned.choice.description == "mean of cross.2-3 (not measured)"
+    assert aligned.by_target == [("chat", "cat"), ("le", "the")]
     # one of the mean that agrees with it comes first, what is of no part in it last
-    assert found.order[0] in (HeadId("cross", 2, 0), HeadId("cross", 3, 0), HeadId("cross", 3, 1))
-    assert [head.layer for head in found.order[-2:]] == [0, 0]
+    assert aligned.order[0] in (HeadId("cross", 2, 0), HeadId("cross", 3, 0), HeadId("cross", 3, 1))
+    assert [head.layer for head in aligned.order[-2:]] == [0, 0]
 
 
 @pytest.mark.parametrize(("rows", "convention"), [([0, 1, 2, 3], "naive"), ([3, 0, 1, 2], "shift")])
 def test_tokens_that_stay_say_which_row_is_theirs(rows, convention):
     same = maps_of([THE, CHAT, AT], [LE, CHAT, AT], [[3, 3, 3, 3]], [rows])
-    found = align_words(Tokenizer, same, default_of(same))
-    assert found.convention == convention
-    assert found.links == {(0, 0), (1, 1)}
+    aligned = align_words(Tokenizer, same, default_of(same))
+    assert aligned.convention == convention
+    assert aligned.links == {(0, 0), (1, 1)}
     # nothing stays, or twice over: read as most models have to be
     for target in ([LE, LE, LE], [CHAT, CHAT, LE]):
         other = maps_of([THE, CHAT, AT], target, [rows])
@@ -309,5 +309,5 @@ def test_without_words_there_is_no_alignment(source, target):
 
 def test_bytes_that_are_no_text_are_shown_as_such():
     maps = maps_of([9], [LE], [[0, 0]])
-    found = align_words(Tokenizer, maps, default_of(maps))
-    assert found.source == ("\ufffd",)
+    aligned = align_words(Tokenizer, maps, default_of(maps))
+    assert aligned.source == ("\ufffd",)

@@ -53,7 +53,7 @@ def test_live_maps_of_a_beam(models):
     recording = RecordingModel(ours)
     config = DecodingConfig(beam_size=4, n_best=4, max_length=9)
     sources = [source for source, _ in PAIRS]
-    found = beam_search(recording, *source_batch(sources, 32, "cpu"), config)
-    for source, hypotheses in zip(sources, found, strict=True):
+    translations = beam_search(recording, *source_batch(sources, 32, "cpu"), config)
+    for source, hypotheses in zip(sources, translations, strict=True):
         for hypothesis in hypotheses:
             check_equals_marian(theirs, recording.maps_of(source, hypothesis.token_ids))

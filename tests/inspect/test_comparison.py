@@ -47,8 +47,8 @@ def matched(first, second, matching):
 
 
 def test_heads_are_paired_by_where_they_look():
-    found = matched([one_hot(0, 1, 2)], [one_hot(2, 0, 1)], "layer")
-    assert found == [
+    pairs = matched([one_hot(0, 1, 2)], [one_hot(2, 0, 1)], "layer")
+    assert pairs == [
         ("enc.0.0", "enc.0.1", 0.0),
         ("enc.0.1", "enc.0.2", 0.0),
         ("enc.0.2", "enc.0.0", 0.0),

@@ -30,13 +30,13 @@ from tformer_cli.search.translator import Doubt
 
 
 def part(**changes):
-    made = {
+    fields = {
         "steps": np.log([0.5, 0.25, 0.5]),
         "attention": np.array([[0.8, 0.1, 0.1], [0.6, 0.2, 0.2], [1.0, 0.0, 0.0]]),
         "source_ids": (5, 6), "target_ids": (7, 8),
         "source_words": ("Ada", "slept."), "target_words": ("Ada", "dort", "3"),
     }  # fmt: skip
-    return Part(**{**made, **changes})
+    return Part(**{**fields, **changes})
 
 
 def signals(given_part, *, masses=(), lengths=(), log_ratio=0.0, seen=None):
@@ -45,20 +45,20 @@ def signals(given_part, *, masses=(), lengths=(), log_ratio=0.0, seen=None):
 
 
 def test_signals_are_those_of_the_formulas():
-    found = signals(part(), seen={"slept"}, log_ratio=log(2))
-    assert found["probability"] == pytest.approx(log(0.5 * 0.25 * 0.5) / 3)
-    assert found["lowest"] == pytest.approx(log(0.25))
-    assert found["spread"] == pytest.approx(log(2) * 2**0.5 / 3)
+    values = signals(part(), seen={"slept"}, log_ratio=log(2))
+    assert values["probability"] == pytest.approx(log(0.5 * 0.25 * 0.5) / 3)
+    assert values["lowest"] == pytest.approx(log(0.25))
+    assert values["spread"] == pytest.approx(log(2) * 2**0.5 / 3)
     # Masses 0.8, 0.1, 0.1: half of |0.8 - 1/3| + 2 · |0.1 - 1/3|
-    assert found["wass-to-unif"] == pytest.approx(7 / 15)
-    assert found["ignored"] == 0
+    assert values["wass-to-unif"] == pytest.approx(7 / 15)
+    assert values["ignored"] == 0
     entropies = [-sum(p * log(p) for p in row if p) for row in part().attention.tolist()]
-    assert found["entropy"] == pytest.approx(np.mean(entropies))
-    assert found["length"] == pytest.approx(log(2))
-    assert found["unseen"] == 0.5
-    assert found["pieces"] == 0
-    assert found["copied"] == 0.5
-    assert found["repeated"] == 0
+    assert values["entropy"] == pytest.approx(np.mean(entropies))
+    assert values["length"] == pytest.approx(log(2))
+    assert values["unseen"] == 0.5
+    assert values["pieces"] == 0
+    assert values["copied"] == 0.5
+    assert values["repeated"] == 0
     looped = part(target_ids=(1, 2, 3, 4, 9, 1, 2, 3, 4, 1, 2, 3, 4))
     assert signals(looped)["repeated"] == 2
     assert signals(part(attention=np.array([[0.95, 0.05, 0.0]] * 3)))["ignored"] == 0.5
@@ -92,13 +92,13 @@ def test_wass_to_data_is_the_mean_distance_of_the_nearest_as_long():
 
 
 def test_probabilities_are_the_formula_and_odd_signals_are_cut(calibrated):
-    found = read_calibration(calibrated[0])
-    row = np.array(found.means) + 2 * np.array(found.deviations)
-    row[0] = found.means[0] + 99 * found.deviations[0]
+    stored = read_calibration(calibrated[0])
+    row = np.array(stored.means) + 2 * np.array(stored.deviations)
+    row[0] = stored.means[0] + 99 * stored.deviations[0]
     z = np.array([8.0, *[2.0] * (len(SIGNALS) - 1)])
     half = len(SIGNALS)
-    odds = found.weights[:half] @ z + found.weights[half:] @ z**2 + found.intercept
-    assert probabilities(found, [row]) == pytest.approx(1 / (1 + np.exp(-odds)))
+    odds = stored.weights[:half] @ z + stored.weights[half:] @ z**2 + stored.intercept
+    assert probabilities(stored, [row]) == pytest.approx(1 / (1 + np.exp(-odds)))
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +132,8 @@ def test_a_report_has_every_kind_and_every_number(calibrated):
     assert (report["lines"], report["wrong"], report["kinds"][0]["auroc"]) == (64, 0, None)
     assert all(0 <= kind["auroc"] <= 1 for kind in report["kinds"][1:])
     assert report["signals"].keys() == {signal.name for signal in SIGNALS}
-    found = read_calibration(path)
-    assert found.scores["auroc"] == pytest.approx(report["measures"]["auroc"]["doubt"], abs=1e-6)
+    stored = read_calibration(path)
+    assert stored.scores["auroc"] == pytest.approx(report["measures"]["auroc"]["doubt"], abs=1e-6)
     assert run("info", path).stdout.count("calibrated by 64 lines: AUROC") == 1
 
 
@@ -146,18 +146,18 @@ def test_the_same_text_and_seed_give_the_same_file(calibrated, texts, zoo, tmp_p
 
 
 def test_what_is_read_by_force_is_what_a_search_heard(zoo):
-    heads, given = [(0, 0), (0, 1)], {"device": "cpu", "split_sentences": "none"}
-    translator = open_model(zoo["translate"], **given).translator.listening(heads)
-    found = translator.translate(ENGLISH)
-    targets = [translation.hypotheses[0].token_ids for translation in found]
+    heads, options = [(0, 0), (0, 1)], {"device": "cpu", "split_sentences": "none"}
+    translator = open_model(zoo["translate"], **options).translator.listening(heads)
+    translations = translator.translate(ENGLISH)
+    targets = [translation.hypotheses[0].token_ids for translation in translations]
     for engine in ("tformer", "torch"):
-        same = open_model(zoo["translate"], engine=engine, **given).translator
-        forced = same.listening(heads).score([t.source_ids for t in found], targets)
-        for translation, other in zip(found, forced, strict=True):
+        same = open_model(zoo["translate"], engine=engine, **options).translator
+        forced = same.listening(heads).score([t.source_ids for t in translations], targets)
+        for translation, other in zip(translations, forced, strict=True):
             steps = translation.hypotheses[0].token_log_probabilities
             assert other.token_log_probabilities == pytest.approx(steps, abs=1e-4)
-            heard = translation.hypotheses[0].attention[0].weights
-            assert other.attention.weights == pytest.approx(heard, abs=1e-5)
+            weights = translation.hypotheses[0].attention[0].weights
+            assert other.attention.weights == pytest.approx(weights, abs=1e-5)
     assert same.score([(5, 6)], [(7,)])[0].attention is None
 
 
@@ -282,13 +282,13 @@ def test_an_adapter_is_another_model(calibrated, zoo, tmp_path):
     trained = run("train", recipe, "--from", calibrated[0], "-o", tmp_path / "run", "-q")
     assert trained.exit_code == 0, trained.stderr
     adapter = ("--adapter", tmp_path / "run")
-    said = "--adapter: --doubt is calibrated without it"
+    says = "--adapter: --doubt is calibrated without it"
     assert (
-        said in run("translate", calibrated[0], "a", "--format", "tsv", "--doubt", *adapter).stderr
+        says in run("translate", calibrated[0], "a", "--format", "tsv", "--doubt", *adapter).stderr
     )
     text = ("-i", zoo.inputs / "text.en", "--reference", zoo.inputs / "text.fr")
-    said = "--adapter: MODEL keeps the calibration, but not the adapter"
-    assert said in run("calibrate", calibrated[0], *text, *adapter).stderr
+    says = "--adapter: MODEL keeps the calibration, but not the adapter"
+    assert says in run("calibrate", calibrated[0], *text, *adapter).stderr
     for more, has_doubt in (((), True), (adapter, False)):
         out = tmp_path / f"int8-{has_doubt}"
         assert run("export", calibrated[0], "--format", "int8", "-o", out, *more).exit_code == 0
@@ -338,9 +338,9 @@ def test_the_list_of_a_document_needs_stdout_and_the_heads_of_its_alignment(cali
         (("-o", tmp_path / "out.html", "--summary", "-"), "summary", "--summary"),
         (("-o", tmp_path / "out.html", "--summary", "/dev/stdout"), "summary", "--summary"),
     ):
-        said = run(*words, *more)
-        assert (said.exit_code, said.stdout) == (2, "")
-        assert f"--doubt: stdout has the {what}; name a file for that with {option}" in said.stderr
+        done = run(*words, *more)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert f"--doubt: stdout has the {what}; name a file for that with {option}" in done.stderr
         assert not (tmp_path / "out.html").exists()
     shutil.copytree(calibrated[0], tmp_path / "m")
     file = tmp_path / "m" / "doubt.json"
@@ -369,20 +369,20 @@ def test_what_is_translated_in_pieces_has_the_doubt_of_the_worst():
 def test_python_gets_the_doubt_of_each_hypothesis(calibrated):
     lines = [*ENGLISH, ""]
     loaded = tformer_cli.load(calibrated[0], device="cpu")
-    found = loaded.translate(lines, n_best=2, doubt=True)
+    translations = loaded.translate(lines, n_best=2, doubt=True)
     stdin = "".join(f"{line}\n" for line in lines)
     done = run("translate", calibrated[0], "--format", "jsonl", "--n-best", 2, "--doubt", "-q",
                stdin=stdin)  # fmt: skip
-    for line, text in zip(found, done.stdout.splitlines(), strict=True):
+    for line, text in zip(translations, done.stdout.splitlines(), strict=True):
         record = json.loads(text)
         assert (line.text, line.doubt.probability) == (record["translation"], record["doubt"])
         assert [list(pair) for pair in line.doubt.words] == record["word_probabilities"]
         each = [other["doubt"] for other in record["hypotheses"]]
         assert [other.doubt.probability for other in line.hypotheses] == each
-    assert (found[-1].doubt, found[-1].doubt.is_likely) == (Doubt(0.0, (), ()), False)
+    assert (translations[-1].doubt, translations[-1].doubt.is_likely) == (Doubt(0.0, (), ()), False)
     # Read line by line it is the same, and nobody pays for it who does not ask
     again = loaded.translate(lines, n_best=2, doubt=True, buffer_lines=1)
-    assert [t.doubt for t in again] == [t.doubt for t in found]
+    assert [t.doubt for t in again] == [t.doubt for t in translations]
     assert loaded.translate(["A dog."])[0].doubt is None
 
 
@@ -406,22 +406,22 @@ def test_another_search_is_told_where_it_matters(calibrated, tmp_path):
     line = ["translate", calibrated[0], "A dog.", "--format", "tsv", "--doubt", "-q"]
     for same in (["--beam-size", 1], ["--length-penalty", 2], ["--precision", "int8"]):
         assert run(*line, *same).stderr == ""
-    said = (
+    message = (
         "warning: doubt was calibrated without sampling and the search is with sampling, so its "
         "probabilities do not hold; run `tformer calibrate` with the same options\n"
     )
-    assert run(*line, "--sampling").stderr == said
+    assert run(*line, "--sampling").stderr == message
     page = tmp_path / "page.html"
     page.write_text(PAGE)
     words = [calibrated[0], page, "-o", tmp_path / "out.html", "--doubt", "-q", "--sampling"]
-    assert run("translate", *words).stderr.startswith(said)
-    heard = []
-    loaded = tformer_cli.load(calibrated[0], tell=heard.append, device="cpu")
-    heard.clear()
+    assert run("translate", *words).stderr.startswith(message)
+    messages = []
+    loaded = tformer_cli.load(calibrated[0], tell=messages.append, device="cpu")
+    messages.clear()
     loaded.translate(["A dog."], doubt=True, beam_size=2)
-    assert heard == []
+    assert messages == []
     loaded.translate(["A dog."], doubt=True, sampling=True)
-    assert [option for option in heard if option in said] == [said[9:-1]]
+    assert [option for option in messages if option in message] == [message[9:-1]]
     # A calibration that does not say how it was fitted is believed
     shutil.copytree(calibrated[0], tmp_path / "m")
     file = tmp_path / "m" / "doubt.json"

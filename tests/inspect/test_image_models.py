@@ -70,7 +70,7 @@ def test_states_that_are_not_the_models_fail_the_last_step(case):
 def test_importance_is_the_change_by_a_little_less_of_a_head(case):
     model = case.model
     batch = batch_of(model, [(case.read().captured.source_tokens, (FIRST_LABEL + 1,))])
-    found = importance_sums(model, batch, "sentence")
+    importance = importance_sums(model, batch, "sentence")
     (_, _, attention), step = next(iter(attentions(model))), 0.02
     losses = []
     for gate in (1 - step, 1 + step):
@@ -79,7 +79,7 @@ def test_importance_is_the_change_by_a_little_less_of_a_head(case):
         with gated(model, {("enc", 0): gates}), torch.no_grad():
             losses.append(sentence_losses(model, batch).item())
     slope = (losses[1] - losses[0]) / (2 * step)
-    assert found[HeadId("enc", 0, 1)] == pytest.approx(abs(slope), rel=0.02, abs=1e-4)
+    assert importance[HeadId("enc", 0, 1)] == pytest.approx(abs(slope), rel=0.02, abs=1e-4)
 
 
 @of(*POOLINGS)
@@ -94,15 +94,15 @@ def test_accuracy_without_heads_is_measured_by_command(case, tmp_path):
     table = tmp_path / "images.csv"
     rows = [f"{pixels_of(n).replace(' ', ',')},{labels[n - 1]}\n" for n in (1, 2)]
     table.write_text("".join(rows))
-    given = ("inspect-ablate", path, "--format", "jsonl", "-q")
-    whole, *others = records_of(*given, "--images", table)
+    command = ("inspect-ablate", path, "--format", "jsonl", "-q")
+    whole, *others = records_of(*command, "--images", table)
     assert (whole["lines"], whole["tokens"], whole["scores"]) == (2, 2, {"accuracy": 100.0})
     assert sum(record["record"] == "head" for record in others) == 6
     assert all("accuracy" in record["scores"] for record in others)
     (tmp_path / "names").write_text(f"{pixels_of(1)}\n{pixels_of(2)}\n")
     (tmp_path / "labels").write_text("\n".join([*labels, ""]))
     files = ("-i", tmp_path / "names", "--reference", tmp_path / "labels")
-    assert records_of(*given, *files) == [whole, *others]
+    assert records_of(*command, *files) == [whole, *others]
     text = output_of("inspect-ablate", path, "--images", table, "--format", "text", "-q")
     assert "2 lines, 2 labels" in " ".join(text.split())
 
@@ -140,5 +140,5 @@ def test_images_are_captured_together(case):
     assert sizes == [8]
     (alone,) = inspect_heads(path, [pixels_of(5)])
     together = dict(capture_pairs(opened.directory.any_model, pairs))[5]
-    for rows, found in zip(alone.captured.enc, together.enc, strict=True):
-        np.testing.assert_allclose(rows, found, atol=1e-6)
+    for rows, batch_rows in zip(alone.captured.enc, together.enc, strict=True):
+        np.testing.assert_allclose(rows, batch_rows, atol=1e-6)

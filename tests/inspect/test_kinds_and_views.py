@@ -77,14 +77,14 @@ def test_records_are_of_the_text_and_what_was_found(case):
         end = EOS_ID if case.model.config.target_eos else int(rows[-1].argmax())
         assert first.captured.next_id == end
     elif case.task == "masked":
-        (found,) = GapFiller(open_model(case.path, "fill", device="cpu")).fill(case.items[:1])
-        assert first.target == found.filled
-        assert [gap.piece for gap in first.gaps] == [gap[0].piece for gap in found.gaps]
+        (result,) = GapFiller(open_model(case.path, "fill", device="cpu")).fill(case.items[:1])
+        assert first.target == result.filled
+        assert [gap.piece for gap in first.gaps] == [gap[0].piece for gap in result.gaps]
     elif case.task != "embed":
         model = open_model(case.path, "classify", device="cpu")
-        (found,) = label_texts(model, case.items[:1])
-        assert first.target == found.label
-        assert first.probability == pytest.approx(found.labels[0][1], abs=5e-6)
+        (result,) = label_texts(model, case.items[:1])
+        assert first.target == result.label
+        assert first.probability == pytest.approx(result.labels[0][1], abs=5e-6)
         assert [name for name, _ in first.texts][1] == "label"
         assert (first.target_pieces, first.is_forced) == ((), False)
 
@@ -245,9 +245,9 @@ def test_losses_without_heads_are_those_of_the_model_without_them(case):
         batch = batch_of(case.model, [((), tokens) for tokens in both])
         expected = [-sum(steps) for steps in scored]
         check_losses(case.model, batch, expected, measure=losses_of, atol=1e-4)
-        found = [position.log_probability for position in case.read("logits").positions]
-        assert found[: len(scored[0])] == pytest.approx(scored[0], abs=1e-5)
-        assert len(found) == len(scored[0]) + (not case.model.config.target_eos)
+        values = [position.log_probability for position in case.read("logits").positions]
+        assert values[: len(scored[0])] == pytest.approx(scored[0], abs=1e-5)
+        assert len(values) == len(scored[0]) + (not case.model.config.target_eos)
         return
     records = list(inspect_heads(case.path, case.items))
     if case.task == "masked":
@@ -257,14 +257,14 @@ def test_losses_without_heads_are_those_of_the_model_without_them(case):
         expected = [-sum(row[token].item() for row, token in zip(rows, chosen, strict=True))]
         hits = [sum(int(row.argmax()) == token for row, token in zip(rows, chosen, strict=True))]
     else:  # the right labels need not be those that are given
-        found, right = [case.rows(record)[0][0] for record in records], [1, 0]
+        values, right = [case.rows(record)[0][0] for record in records], [1, 0]
         pairs = [
             (record.captured.source_tokens, (FIRST_LABEL + at,))
             for record, at in zip(records, right, strict=True)
         ]
         batch = batch_of(case.model, pairs)
-        expected = [-row[at].item() for row, at in zip(found, right, strict=True)]
-        hits = [float(int(row.argmax()) == at) for row, at in zip(found, right, strict=True)]
+        expected = [-row[at].item() for row, at in zip(values, right, strict=True)]
+        hits = [float(int(row.argmax()) == at) for row, at in zip(values, right, strict=True)]
     check_losses(case.model, batch, expected, hits=hits, measure=losses_and_hits)
 
 
@@ -352,9 +352,9 @@ def test_what_is_of_translations_is_one_line(case, options, message):
 @of("language_model", "encoder")
 def test_other_views_name_the_right_command(case):
     if case.task == "embed":
-        for name, given in (("logits", [TEXT]), ("ablate", ["-i", case.path / "config.json"])):
+        for name, arguments in (("logits", [TEXT]), ("ablate", ["-i", case.path / "config.json"])):
             says = "is an encoder, which turns texts into vectors"
-            refused(f"inspect-{name}", case.path, *given, "-q", says=says)
+            refused(f"inspect-{name}", case.path, *arguments, "-q", says=says)
         return
     says = "is a language model, which continues texts; use `tformer generate`"
     assert says in run("inspect-align", case.path, TEXT).stderr

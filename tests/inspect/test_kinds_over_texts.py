@@ -59,9 +59,9 @@ def mean_of(records, head, name):
 
 @of(*ONE_A_KIND)
 def test_a_corpus_is_summed_up_as_its_texts_one_by_one(case, texts):
-    given = ("--corpus", "-i", texts, "--format", "jsonl", "-q")
+    options = ("--corpus", "-i", texts, "--format", "jsonl", "-q")
     records = written(case)
-    summaries = records_of("inspect-heads", case.path, *given)
+    summaries = records_of("inspect-heads", case.path, *options)
     assert [line["id"] for line in summaries] == [str(head) for head in records[0].heads]
     for summary, head in zip(summaries, records[0].heads, strict=True):
         for name in ("entropy", "confidence", "self"):
@@ -86,8 +86,8 @@ def test_a_dump_holds_the_maps_of_every_text(case, texts, tmp_path):
     for place, record in enumerate(records):
         start, stop = arrays[f"{case.kind}.off"][place : place + 2]
         for layer, rows in enumerate(record.captured.layers(case.kind)):
-            found = arrays[f"{case.kind}.{layer}.w"][:, start:stop].reshape(rows.shape)
-            assert np.allclose(found, rows, atol=1e-3)
+            weights = arrays[f"{case.kind}.{layer}.w"][:, start:stop].reshape(rows.shape)
+            assert np.allclose(weights, rows, atol=1e-3)
     maps = records[0].captured
     if case.task == "image":
         n = case.model.config.n_positions
@@ -106,13 +106,13 @@ def test_a_dump_holds_the_maps_of_every_text(case, texts, tmp_path):
 
 @of(*ONE_A_KIND)
 def test_models_of_one_kind_are_compared(case, texts, tmp_path, language_model, classifier):
-    given = ("inspect-diff", case.path, case.path, "-i", texts, "-q", "--format")
-    pairs = records_of(*given, "jsonl", "--maps")
+    command = ("inspect-diff", case.path, case.path, "-i", texts, "-q", "--format")
+    pairs = records_of(*command, "jsonl", "--maps")
     assert all(pair["a"] == pair["b"] and pair["divergence"] == 0.0 for pair in pairs)
     assert len(pairs) == len(written(case)[0].heads)
-    shown = output_of(*given, "text")
+    shown = output_of(*command, "text")
     assert {"image": "2,1", "masked": "[MASK]"}.get(case.task, "dogs") in shown
-    assert output_of(*given, "svg")
+    assert output_of(*command, "svg")
     other = classifier if case.path == language_model else language_model
     says = "compare models of one kind"
     refused("inspect-diff", case.path, other, "-i", texts, "-q", says=says)
@@ -141,10 +141,10 @@ def test_a_stream_is_followed_in_blocks(case):
     directory, config = case.directory, replace(case.model.config, target_eos=False)
     pairs = [SentencePair("", line) for line in LINES * 80]
     side = directory.tokenizer.target
-    found = probe_pairs(pairs, directory.tokenizer, config)
-    assert len(found) == 32
-    assert {len(ids) for _, _, (_, ids) in found} == {39}  # as the model takes: `<s>` is the 40th
-    text = "".join(pair.target for _, pair, _ in found)
+    probes = probe_pairs(pairs, directory.tokenizer, config)
+    assert len(probes) == 32
+    assert {len(ids) for _, _, (_, ids) in probes} == {39}  # as the model takes: `<s>` is the 40th
+    text = "".join(pair.target for _, pair, _ in probes)
     assert text.split()[:20] == " ".join(f"{line}\n" for line in LINES * 80).split()[:20]
     short = probe_pairs(pairs[:1], directory.tokenizer, config)
     assert [ids for _, _, (_, ids) in short] == side.encode_batch([f"{LINES[0]}\n"])
@@ -168,13 +168,13 @@ def test_the_loss_of_a_text_is_the_one_that_evaluate_tells(language_model, tmp_p
     lines = [*TEXTS, " ".join(LINES * 3)]  # the last is longer than the model takes
     expected = evaluate_texts(open_model(path, "generate", device="cpu"), lines)
     assert expected.kind == kind
-    found = ablated(path, lines)
-    assert found.n_tokens == expected.scores.n_tokens
-    assert found.loss == pytest.approx(expected.scores.loss, abs=1e-5)
-    assert found.perplexity == pytest.approx(expected.scores.perplexity, rel=1e-4)
-    assert [point.n_removed for point in found.curve] == [0, 1, 2, 3, 4]
-    assert found.curve[0].loss == pytest.approx(found.loss)
-    worst = found.by_loss[0]
+    ablation = ablated(path, lines)
+    assert ablation.n_tokens == expected.scores.n_tokens
+    assert ablation.loss == pytest.approx(expected.scores.loss, abs=1e-5)
+    assert ablation.perplexity == pytest.approx(expected.scores.perplexity, rel=1e-4)
+    assert [point.n_removed for point in ablation.curve] == [0, 1, 2, 3, 4]
+    assert ablation.curve[0].loss == pytest.approx(ablation.loss)
+    worst = ablation.by_loss[0]
     assert worst.loss.low <= worst.loss.difference <= worst.loss.high
 
 
@@ -185,21 +185,21 @@ def test_accuracy_is_measured_without_each_head(classifier, tmp_path):
         text.label for text in label_texts(open_model(classifier, "classify", device="cpu"), lines)
     ]
     expected = 100.0 * score_labels(labeled, labels, LABELS).accuracy
-    found = ablated(classifier, [*lines, ""], [[*labels, "fair"]])
-    assert found.n_tokens == len(lines)  # blank texts are left out
-    assert found.scores == {"accuracy": pytest.approx(expected)}
-    assert found.curve[0].scores[0].value == pytest.approx(expected)
-    for effect in found.effects:
+    ablation = ablated(classifier, [*lines, ""], [[*labels, "fair"]])
+    assert ablation.n_tokens == len(lines)  # blank texts are left out
+    assert ablation.scores == {"accuracy": pytest.approx(expected)}
+    assert ablation.curve[0].scores[0].value == pytest.approx(expected)
+    for effect in ablation.effects:
         (accuracy,) = effect.scores
         assert accuracy.baseline == pytest.approx(expected)
         assert accuracy.low <= accuracy.difference <= accuracy.high
     for name, content in (("texts", lines), ("labels", labels)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in content))
-    given = ("-i", tmp_path / "texts", "--reference", tmp_path / "labels", "-q")
-    shown = output_of("inspect-ablate", classifier, *given, "--format", "text")
+    options = ("-i", tmp_path / "texts", "--reference", tmp_path / "labels", "-q")
+    shown = output_of("inspect-ablate", classifier, *options, "--format", "text")
     assert "Δaccuracy" in shown
     assert "change of the loss per label" in " ".join(shown.split())
-    (first, *_) = records_of("inspect-ablate", classifier, *given, "--format", "jsonl")
+    (first, *_) = records_of("inspect-ablate", classifier, *options, "--format", "jsonl")
     assert first["scores"] == {"accuracy": pytest.approx(expected, rel=1e-4)}
 
 
@@ -207,15 +207,15 @@ def test_accuracy_is_measured_without_each_head(classifier, tmp_path):
 def test_hidden_tokens_are_measured_as_evaluate_measures_them(case, tmp_path):
     lines = [*LINES, "", *LINES]
     scores = evaluate_masked(open_model(case.path, "fill", device="cpu"), lines).scores
-    found = ablated(case.path, lines)
-    assert found.n_tokens == scores.n_tokens
-    assert found.loss == pytest.approx(scores.loss, abs=1e-5)
-    assert found.scores["accuracy"] == pytest.approx(scores.accuracy)
-    assert len(found.effects) == 8
-    assert found.curve[0].loss == pytest.approx(found.loss, abs=1e-6)
+    ablation = ablated(case.path, lines)
+    assert ablation.n_tokens == scores.n_tokens
+    assert ablation.loss == pytest.approx(scores.loss, abs=1e-5)
+    assert ablation.scores["accuracy"] == pytest.approx(scores.accuracy)
+    assert len(ablation.effects) == 8
+    assert ablation.curve[0].loss == pytest.approx(ablation.loss, abs=1e-6)
     (tmp_path / "a.txt").write_text("\n".join(LINES) + "\n")
-    given = ("inspect-ablate", case.path, "-i", tmp_path / "a.txt", "-q", "--format", "text")
-    shown = " ".join(output_of(*given).split())
+    command = ("inspect-ablate", case.path, "-i", tmp_path / "a.txt", "-q", "--format", "text")
+    shown = " ".join(output_of(*command).split())
     assert all(word in shown for word in ("nats per token", "perplexity", "accuracy"))
 
 
@@ -258,13 +258,13 @@ def test_a_head_that_reads_one_word_is_found(tmp_path):
         attention.in_projection.weight[64 + 32, dogs] = 10.0  # k of head 1
         attention.in_projection.weight[128:] = torch.eye(64)
         attention.in_projection.bias[128:] = 1.0
-    made = stored_model(tmp_path / "made", model, opened.tokenizer, labels=LABELS)
-    (record,) = inspect_view("flow", made, TEXTS[:1])
+    model_path = stored_model(tmp_path / "made", model, opened.tokenizer, labels=LABELS)
+    (record,) = inspect_view("flow", model_path, TEXTS[:1])
     even, reads = record.readings
     place = record.sentence.captured.source_ids.index(dogs)
     assert reads.first == place
     assert reads.shares[place].item() == pytest.approx(1.0, abs=1e-4)
     assert even.shares.std() < 0.05
-    shown = output_of("inspect-flow", made, TEXTS[0], "--format", "text", "-q")
+    shown = output_of("inspect-flow", model_path, TEXTS[0], "--format", "text", "-q")
     assert "enc.0.1" in shown.splitlines()[-1]
     assert "dogs" in shown.splitlines()[-1]

@@ -39,14 +39,14 @@ def test_the_decoder_reads_a_layer_as_marian_does(pair):  # noqa: F811
     _, layers = read_layers(ours, single(ours, SOURCE, TARGET_INPUT), "enc")
     final_norm = getattr(theirs.get_encoder(), "layer_norm", torch.nn.Identity())
     assert len(layers) == 2
-    for layer, found in enumerate(layers):
+    for layer, logits in enumerate(layers):
         memory = encoded.last_hidden_state
         if layer < 1:
             memory = final_norm(encoded.hidden_states[layer + 1])
         expected = theirs(
             encoder_outputs=BaseModelOutput(last_hidden_state=memory), decoder_input_ids=target
         )
-        torch.testing.assert_close(found, expected.logits, atol=1e-5, rtol=0)
+        torch.testing.assert_close(logits, expected.logits, atol=1e-5, rtol=0)
 
 
 def test_the_last_layer_is_the_model_bit_for_bit(pair):  # noqa: F811
@@ -73,21 +73,21 @@ def test_a_map_is_the_regression_worked_by_hand():
     moments = lenses._Moments(6)
     for part in (x[:200], x[200:]):  # in batches as at once
         moments.add(part, part + part @ weight.T + bias)
-    found = moments.solved()
+    solution = moments.solve()
     centered = x - x.mean(dim=0)
     covariance = centered.T @ centered / 500
     ridge = lenses.RIDGE * covariance.diagonal().mean() * torch.eye(6)
     expected = torch.linalg.inv(covariance + ridge) @ covariance @ weight.T
-    torch.testing.assert_close(found[0].double(), expected.T, atol=1e-6, rtol=0)
-    torch.testing.assert_close(found[0].double(), weight, atol=0.02, rtol=0)
-    torch.testing.assert_close(found[1].double(), bias, atol=0.02, rtol=0)
+    torch.testing.assert_close(solution[0].double(), expected.T, atol=1e-6, rtol=0)
+    torch.testing.assert_close(solution[0].double(), weight, atol=0.02, rtol=0)
+    torch.testing.assert_close(solution[1].double(), bias, atol=0.02, rtol=0)
 
 
 def test_the_map_of_the_last_layer_is_the_identity():
     moments = lenses._Moments(4)
     x = torch.randn(50, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     moments.add(x, x)
-    assert not any(part.any() for part in moments.solved())
+    assert not any(part.any() for part in moments.solve())
 
 
 def pairs_of(n):
@@ -160,14 +160,14 @@ def test_layers_are_read_by_a_command(zoo, tmp_path):
     shown = output_of("inspect-layers", zoo["translate"], sentence, "--format", "text", "-q")
     assert "layer 0" in shown
     assert "as it is, then by the encoder's final norm" in shown.replace("\n", " ")
-    found, blank = records_of("inspect-layers", zoo["translate"], sentence, " ", "-q")
-    last = found["layers"][-1]
+    record, blank = records_of("inspect-layers", zoo["translate"], sentence, " ", "-q")
+    last = record["layers"][-1]
     assert (last["chrf"], last["agreement"]) == (100, 1)
-    assert last["text"] == found["target"]["text"]
+    assert last["text"] == record["target"]["text"]
     logits = record_of("inspect-logits", zoo["translate"], sentence, "-q", "--format", "jsonl")
     mean = sum(place["log_probability"] for place in logits["positions"]) / len(logits["positions"])
     assert last["log_probability"] == pytest.approx(mean, abs=1e-5)
-    assert [place["piece"] for place in found["positions"]] == found["target"]["pieces"]
+    assert [place["piece"] for place in record["positions"]] == record["target"]["pieces"]
     assert blank["layers"] == []
     forced = record_of("inspect-layers", zoo["translate"], sentence, "--target", "La rue.", "-q")
     assert forced["target"]["is_forced"]
@@ -193,7 +193,7 @@ def test_maps_are_stored_and_used(copied):
     fitted = [json.loads(line) for line in done.stdout.splitlines()]
     assert [layer["id"] for layer in fitted] == ["enc.0", "dec.0"]
     stored = read_maps(model)
-    assert {name: found["tuned"] for name, found in stored.agreement.items()} == {
+    assert {name: shares["tuned"] for name, shares in stored.agreement.items()} == {
         layer["id"]: pytest.approx(layer["tuned"], abs=1e-6) for layer in fitted
     }
     layers, logits = both()
@@ -210,8 +210,8 @@ def test_a_line_is_fitted_to_once(copied):
     model = copied()
     once, twice = model.parent / "text", model.parent / "twice"
     twice.write_text("\n".join([*TEXTS[:7], *TEXTS]))
-    found = [records_of("inspect-layers", model, "--tune", file, "-q") for file in (once, twice)]
-    assert found[0] == found[1]
+    tables = [records_of("inspect-layers", model, "--tune", file, "-q") for file in (once, twice)]
+    assert tables[0] == tables[1]
 
 
 def test_a_corpus_is_read_up_to_the_most_lines(copied, monkeypatch):
@@ -235,8 +235,8 @@ def sentence_by_sentence(opened, lens):
         read = ids_read(model.config, *ids)
         with torch.inference_mode():
             logits, layers = read_layers(model, single(model, *read), kind, lens)
-        given = logits[0].argmax(1)
-        alike += torch.stack([states[0].argmax(1) == given for states in layers[:-1]], 1).tolist()
+        final = logits[0].argmax(1)
+        alike += torch.stack([states[0].argmax(1) == final for states in layers[:-1]], 1).tolist()
     return torch.tensor(alike).double().mean(0).tolist()
 
 
@@ -247,12 +247,12 @@ def test_every_model_that_predicts_has_maps(copied, kind):
                         "--format", "jsonl")  # fmt: skip
     # What is said is what a lens does: one text at a time, without padding
     opened = open_for_inspection(model, tasks=WITH_OUTPUT)
-    found = [sentence_by_sentence(opened, lens) for lens in (UNTUNED, Lens(read_maps(model).maps))]
-    for layer, untuned, tuned in zip(fitted, *found, strict=True):
+    rates = [sentence_by_sentence(opened, lens) for lens in (UNTUNED, Lens(read_maps(model).maps))]
+    for layer, untuned, tuned in zip(fitted, *rates, strict=True):
         assert (layer["untuned"], layer["tuned"]) == pytest.approx((untuned, tuned), abs=1e-6)
     text = "A <mask> dog." if kind == "masked" else "A dog."
-    found = record_of("inspect-logits", model, text, "--lens", "-q", "--format", "jsonl")
-    assert found["lens"] == "tuned"
+    record = record_of("inspect-logits", model, text, "--lens", "-q", "--format", "jsonl")
+    assert record["lens"] == "tuned"
 
 
 def test_maps_of_other_weights_are_refused(copied, zoo):
@@ -272,8 +272,8 @@ def test_weights_are_hashed_once_for_all_sentences(copied, monkeypatch, more):
     model = copied()
     output_of("inspect-layers", model, "--tune", model.parent / "text", "-q")
     hashed = []
-    found = lenses.weights_hash
-    monkeypatch.setattr(lenses, "weights_hash", lambda m: hashed.append(m) or found(m))
+    hash_weights = lenses.weights_hash
+    monkeypatch.setattr(lenses, "weights_hash", lambda m: hashed.append(m) or hash_weights(m))
     three = records_of("inspect-logits", model, *TEXTS[:3], "--lens", *more, "-q")
     assert ["lens" in record for record in three] == [not more] * 3
     assert len(hashed) == 1

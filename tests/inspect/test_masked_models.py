@@ -41,15 +41,15 @@ def imported(folder, kind, head):
 def test_gaps_are_filled_as_by_fill(masked):
     path, _, _ = masked
     (record,) = inspect_heads(path, [TEXT])
-    found = GapFiller(open_model(path, "fill", device="cpu")).fill([TEXT])[0]
-    assert record.target == found.filled
-    assert [gap.piece for gap in record.gaps] == [gap[0].piece for gap in found.gaps]
+    result = GapFiller(open_model(path, "fill", device="cpu")).fill([TEXT])[0]
+    assert record.target == result.filled
+    assert [gap.piece for gap in record.gaps] == [gap[0].piece for gap in result.gaps]
     for gap in record.gaps:
         assert record.source_pieces[gap.position] in ("[MASK]", "<mask>")
     assert record.captured.residual < 1e-5
     data = json.loads(run("inspect-heads", path, TEXT, "--format", "jsonl", "-q").stdout)
     assert data["gaps"][0]["piece"] == record.gaps[0].piece
-    assert data["target"]["text"] == found.filled
+    assert data["target"]["text"] == result.filled
     assert "label" not in data
     shown = run("inspect-heads", path, TEXT, "--format", "text", "-q").stdout
     assert "filled" in shown
@@ -130,11 +130,11 @@ def test_losses_and_the_report_are_of_the_gaps(masked):
 
 @of("masked")
 def test_the_kernels_get_the_threads_that_were_asked_for(case, monkeypatch):
-    asked = []
+    threads = []
     monkeypatch.setattr(
         "tformer_cli.fast.native_encoder.compiled_encoder",
-        lambda model, tell=None, n_threads=0: asked.append(n_threads) or "not now",
+        lambda model, tell=None, n_threads=0: threads.append(n_threads) or "not now",
     )
     run("fill", case.path, TEXT, "--threads", 3, "-q")
     tformer_cli.load(case.path, device="cpu", threads=2)
-    assert asked == [3, 2]
+    assert threads == [3, 2]

@@ -68,9 +68,9 @@ def test_what_is_known_by_the_word_has_no_selectivity():
     random = np.random.default_rng(4)
     types = random.integers(D, size=N)
     states = torch.nn.functional.one_hot(torch.from_numpy(types), D).double()
-    found = probe([states], task(types % 3, types), seed=1).layers[0]
-    assert found.accuracy == found.control == 1
-    assert found.selectivity == 0
+    layer = probe([states], task(types % 3, types), seed=1).layers[0]
+    assert layer.accuracy == layer.control == 1
+    assert layer.selectivity == 0
 
 
 @pytest.mark.parametrize(("n", "width", "n_labels"), [(200, 5, 3), (1600, 256, 32)])
@@ -81,14 +81,14 @@ def test_a_probe_ends_at_its_only_minimum(n, width, n_labels):
     x = random.normal(size=(n, width)) * np.linspace(0.05, 3, width)
     states = torch.from_numpy(x + random.normal(size=(n_labels, width))[y])
     white, labels = whiten_states(states, states), torch.from_numpy(y)
-    found = fit_probe(white, labels, n_labels)
-    x, weight, bias = (tensor.numpy() for tensor in (white, *found))
+    fitted = fit_probe(white, labels, n_labels)
+    x, weight, bias = (tensor.numpy() for tensor in (white, *fitted))
     logits = x @ weight.T + bias
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     slope = shares - np.eye(n_labels)[y]  # of the mean cross-entropy, by the formula
     assert np.abs(slope.T @ x / n + L2 * weight).max() < 1e-5
     assert np.abs(slope.mean(axis=0)).max() < 1e-5
-    assert all(map(torch.equal, found, fit_probe(white, labels, n_labels)))
+    assert all(map(torch.equal, fitted, fit_probe(white, labels, n_labels)))
 
 
 def test_whitened_states_have_a_unit_covariance():
@@ -122,15 +122,15 @@ def test_properties_of_tokens():
         TokenRow(sentence=4, position=3, id=7, previous=8, next=8, word="cat"),
         TokenRow(sentence=1, position=30, id=9, previous=8, next=-1, label="D"),
     ]
-    found = {row.name: row for row in tasks_of("enc", tokens, ["position", "previous", "next",
+    tasks = {row.name: row for row in tasks_of("enc", tokens, ["position", "previous", "next",
                                                                "length", "label"])}  # fmt: skip
-    assert {name: row.rows.tolist() for name, row in found.items()} == {
+    assert {name: row.rows.tolist() for name, row in tasks.items()} == {
         "position": [0, 1, 3], "previous": [1, 2, 3, 4], "next": [0, 1, 3], "length": [0, 1, 3],
         "label": [0, 2, 4],
     }  # fmt: skip
-    assert found["previous"].types.tolist() == [8, 9, 7, 9]
-    assert found["length"].labels.tolist() == [1, 2, 0]
-    assert found["label"].sentences.tolist() == [0, 4, 1]
+    assert tasks["previous"].types.tolist() == [8, 9, 7, 9]
+    assert tasks["length"].labels.tolist() == [1, 2, 0]
+    assert tasks["label"].sentences.tolist() == [0, 4, 1]
     assert not [*tasks_of("dec", tokens[:1], ["position", "label"])]  # one label says nothing
 
 
@@ -173,11 +173,11 @@ def test_every_kind_is_probed(zoo, kind):
 def test_a_word_has_its_label_where_it_was_read(zoo):
     lines = [*sentences(), "a"]
     settings = ProbeOptions(property=("label",))
-    found = {}
+    n_labeled = {}
     for kind in ("language_model", "memory", "tagger"):  # a text of `memory` has no end
         (result,) = inspect_probe(zoo[kind], lines, labels=tags(lines), settings=settings).results
-        found[kind] = result.n_fitted + result.n_held_out
-    assert found == dict.fromkeys(found, 201)  # once a word
+        n_labeled[kind] = result.n_fitted + result.n_held_out
+    assert n_labeled == dict.fromkeys(n_labeled, 201)  # once a word
 
 
 def test_the_command_says_what_the_function_says(zoo, tmp_path):
@@ -185,11 +185,11 @@ def test_the_command_says_what_the_function_says(zoo, tmp_path):
     text, labels = tmp_path / "text", tmp_path / "tags"
     text.write_text("\n".join(lines))
     labels.write_text("\n".join(tags(lines)))
-    given = ["inspect-probe", zoo["tagger"], "-i", text, "--labels", labels, "-q", "--property"]
-    shown = output_of(*given, "label", "--format", "text")
+    command = ["inspect-probe", zoo["tagger"], "-i", text, "--labels", labels, "-q", "--property"]
+    shown = output_of(*command, "label", "--format", "text")
     assert "40 different sentences, every fifth held out" in shown
     assert "the draw of random labels is not in them" in " ".join(shown.split())
-    (first, *rest) = records_of(*given, "label")
+    (first, *rest) = records_of(*command, "label")
     assert (first["layer"], first["property"], first["kind"]) == (-1, "label", "enc")
     assert len(rest) == 1 + max(layer["layer"] for layer in rest)
     assert f"{100 * first['accuracy']:.1f}" in shown

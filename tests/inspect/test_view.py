@@ -86,15 +86,15 @@ def test_weights_keep_six_digits_and_exact_zeros(record):
     data = json.loads(render_json(record, with_weights=True))
     for head in data["heads"]:
         expected = record.maps.weights(HeadId(head["kind"], head["layer"], head["head"]))
-        found = np.array(head["weights"])
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=0)
-        np.testing.assert_array_equal(found == 0, expected == 0)
+        weights = np.array(head["weights"])
+        np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=0)
+        np.testing.assert_array_equal(weights == 0, expected == 0)
 
 
 def test_a_line_of_names_makes_data_of_attributes(record):
-    found = to_json(record, "index n=model.n_heads *model score")
-    assert list(found)[:4] == ["index", "n", "name", "n_encoder_layers"]
-    assert (found["n"], found["name"], found["score"]) == (2, "m", -1.23457)
+    fields = to_json(record, "index n=model.n_heads *model score")
+    assert list(fields)[:4] == ["index", "n", "name", "n_encoder_layers"]
+    assert (fields["n"], fields["name"], fields["score"]) == (2, "m", -1.23457)
     with pytest.raises(AttributeError, match="rnk"):
         to_json(record, "index rnk")
 
@@ -122,16 +122,16 @@ def test_packed_data_come_back_within_half_a_step(bits):
     }
     small = pack_for_page(data, bits)
     assert len(json.dumps(small)) < len(json.dumps(data))
-    found = unpacked(json.loads(json.dumps(small)))
-    assert [found[name] for name in ("ids", "few", "other")] == [
+    values = unpacked(json.loads(json.dumps(small)))
+    assert [values[name] for name in ("ids", "few", "other")] == [
         data[name] for name in ("ids", "few", "other")
     ]
-    assert [row["id"] for row in found["rows"]] == list(range(20))
-    assert [row["p"] for row in found["rows"]] == pytest.approx(
+    assert [row["id"] for row in values["rows"]] == list(range(20))
+    assert [row["p"] for row in values["rows"]] == pytest.approx(
         [row["p"] for row in data["rows"]], abs=20 / 7 / 65534
     )
-    assert [len(row["more"][0]["b"]) for row in found["rows"]] == list(range(20))
-    for row, expected in zip(found["table"], data["table"], strict=True):
+    assert [len(row["more"][0]["b"]) for row in values["rows"]] == list(range(20))
+    for row, expected in zip(values["table"], data["table"], strict=True):
         assert row == pytest.approx(expected, abs=7 / (2**bits - 2) + 1e-9)
 
 
@@ -176,12 +176,12 @@ class LengthView(SentenceView[Lengths]):
 
 @pytest.fixture
 def view(monkeypatch):
-    made = LengthView()
-    known = views.all_views() | {made.name: made}
+    lengths = LengthView()
+    known = views.all_views() | {lengths.name: lengths}
     for module in ("pages", "views"):
         monkeypatch.setattr(f"tformer_cli.inspect.{module}.all_views", lambda: known)
     monkeypatch.setattr("tformer_cli.inspect.jobs.report.all_views", lambda: known)
-    return made
+    return lengths
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def run(view, model):
     app = typer.Typer()
     app.command("inspect-lengths")(view_command(view))
     app.command("other")(lambda: None)
-    return lambda *given: CliRunner().invoke(app, ["inspect-lengths", str(model), *given, "-q"])
+    return lambda *options: CliRunner().invoke(app, ["inspect-lengths", str(model), *options, "-q"])
 
 
 def test_its_command_has_its_options_and_all_formats(run, tmp_path):

@@ -140,11 +140,11 @@ def losses_of(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor
 def losses_and_hits(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor:
     """Computes (R, 2) the loss of each row, and how many of its tokens are the most probable."""
 
-    def measured(logits: Tensor, targets: Tensor) -> Tensor:
+    def measure(logits: Tensor, targets: Tensor) -> Tensor:
         is_hit = (logits.argmax(dim=1) == targets).double()
         return torch.cat((_losses(logits, targets), is_hit[:, None]), dim=1)
 
-    return _sums_over_rows(model, hidden, target_output, measured)
+    return _sums_over_rows(model, hidden, target_output, measure)
 
 
 def _losses(logits: Tensor, targets: Tensor) -> Tensor:
@@ -219,11 +219,11 @@ class SharedStates:
         """Runs the model once, all heads on, and records what enters each layer."""
         with ExitStack() as hooks:
 
-            def recorded(stack: str) -> list[ModuleRecord]:
+            def record_layers(stack: str) -> list[ModuleRecord]:
                 layers = getattr(model, stack).layers if hasattr(model, stack) else ()
                 return [record_module(hooks, layer) for layer in layers]
 
-            encoder, decoder = recorded("encoder"), recorded("decoder")
+            encoder, decoder = record_layers("encoder"), record_layers("decoder")
             memory = model.encode(batch.source, batch.source_mask)
             if isinstance(model, EncoderOnly):
                 last = model.predicting(memory, batch.source_mask)

@@ -364,7 +364,7 @@ class HeadChoice:
         return f"{self.heads} ({', '.join(filter(None, (self.convention, self.reason)))})"
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """The heads in words, for people who look at one sentence."""
         name = f"mean of {self.heads}" if len(self.members) > 1 else self.heads
         return f"{name} ({'stored' if self.is_stored else 'not measured'})"

@@ -59,11 +59,11 @@ class Lens:
 
     def read(self, model: Inspected, kind: Kind, layer: int, states: Tensor) -> Tensor:
         """Turns states (B, T, D) behind a layer into what the last layer would hand on."""
-        mapped = self.mapped(f"{kind}.{layer}", states)
+        mapped = self.map_states(f"{kind}.{layer}", states)
         read: Tensor = stacks_of(model)[kind].final_norm(mapped)
         return read
 
-    def mapped(self, name: str, states: Tensor) -> Tensor:
+    def map_states(self, name: str, states: Tensor) -> Tensor:
         """Adds to states (…, D) what the map of a layer does; a layer without one stays."""
         if name not in self.maps:
             return states
@@ -201,7 +201,7 @@ def fit_lens(
             moments[name].add(earlier.double().cpu(), last.double().cpu())
         done += len(numbers)
         progress(done)
-    maps = {name: sums.solved() for name, sums in moments.items()}
+    maps = {name: sums.solve() for name, sums in moments.items()}
     measured = _measure_layers(model, held, Lens(maps), lambda n: progress(done + n))
     return Lens(maps, {layer.name: layer.tuned for layer in measured}), measured
 
@@ -233,7 +233,7 @@ class _Moments:
         self._right += with_one.T @ (y - x)
         self._n += len(x)
 
-    def solved(self) -> tuple[Tensor, Tensor]:
+    def solve(self) -> tuple[Tensor, Tensor]:
         """Solves min Σ |y - x - W·x - b|² + λ·|W|²; where y is x, W and b are exactly 0."""
         n = max(self._n, 1)
         mean, gap = self._left[-1, :-1] / n, self._right[-1] / n
@@ -291,7 +291,7 @@ def _measure_layers(
                 read = layer_lens.hidden(model, batch, kind, layer, states[kind][layer + 1])
                 alike.append((_predict_tokens(model, read) == predicted)[is_token])
             scores[name].add_predictions(alike)
-            scores[name].add_states(lens.mapped(name, earlier), last)
+            scores[name].add_states(lens.map_states(name, earlier), last)
         done += len(numbers)
         progress(done)
     return [score.layer(name) for name, score in scores.items()]

@@ -59,12 +59,12 @@ def test_a_map_that_is_not_the_models_shows_in_the_residual(model, monkeypatch):
     attend = MultiHeadAttention.attend
 
     def attend_elsewhere(self, query, key, value, mask, bias=None):
-        heard = list(self._listeners)
-        self._listeners[:] = [lambda tap, f=f: f(tap._replace(query=-tap.query)) for f in heard]
+        listeners = list(self._listeners)
+        self._listeners[:] = [lambda tap, f=f: f(tap._replace(query=-tap.query)) for f in listeners]
         try:
             return attend(self, query, key, value, mask)
         finally:
-            self._listeners[:] = heard
+            self._listeners[:] = listeners
 
     monkeypatch.setattr(MultiHeadAttention, "attend", attend_elsewhere)
     assert capture_maps(model, SOURCE, TARGET).residual > 1e-2
@@ -205,16 +205,16 @@ def pairs():
 
 
 def test_every_pair_of_a_batch_has_the_maps_it_has_alone(model_batches, pairs):
-    for pair, found in zip(pairs, capture_batch(model_batches, pairs).maps(), strict=True):
-        check_maps(found, capture_maps(model_batches, *pair))
+    for pair, batch_maps in zip(pairs, capture_batch(model_batches, pairs).maps(), strict=True):
+        check_maps(batch_maps, capture_maps(model_batches, *pair))
 
 
 def test_batches_of_any_size_give_every_pair_once(model_batches, pairs, monkeypatch):
     for most_cells in (1, 3000, 10**9):
         monkeypatch.setattr("tformer_cli.inspect.capture.forced.MOST_CELLS", most_cells)
-        found = dict(capture_pairs(model_batches, pairs))
-        assert sorted(found) == list(range(len(pairs)))
-        for index, maps in found.items():
+        maps_of = dict(capture_pairs(model_batches, pairs))
+        assert sorted(maps_of) == list(range(len(pairs)))
+        for index, maps in maps_of.items():
             check_maps(maps, capture_maps(model_batches, *pairs[index]))
 
 

@@ -42,9 +42,9 @@ def batch_of(model, sources=SOURCES):
     return source_batch(sources, model.config.max_positions, "cpu")
 
 
-def check_search(model, recording, found, sources=SOURCES):
-    assert len(found) == len(sources)
-    for source, hypotheses in zip(sources, found, strict=True):
+def check_search(model, recording, translations, sources=SOURCES):
+    assert len(translations) == len(sources)
+    for source, hypotheses in zip(sources, translations, strict=True):
         for hypothesis in hypotheses:
             forced = capture_maps(model, source, hypothesis.token_ids)
             check_maps(recording.maps_of(source, hypothesis.token_ids), forced, atol=1e-5)
@@ -52,19 +52,19 @@ def check_search(model, recording, found, sources=SOURCES):
 
 def test_greedy_search(model):
     recording = RecordingModel(model)
-    found = greedy_search(recording, *batch_of(model), CONFIG)
-    assert found == greedy_search(model, *batch_of(model), CONFIG)  # to the last bit of a score
-    check_search(model, recording, found)
+    results = greedy_search(recording, *batch_of(model), CONFIG)
+    assert results == greedy_search(model, *batch_of(model), CONFIG)  # to the last bit of a score
+    check_search(model, recording, results)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4, 8])
 def test_every_hypothesis_of_a_beam(model, beam_size):
     config = replace(CONFIG, beam_size=beam_size, n_best=beam_size)
     recording = RecordingModel(model)
-    found = beam_search(recording, *batch_of(model), config)
-    assert found == beam_search(model, *batch_of(model), config)
-    assert [len(hypotheses) for hypotheses in found] == [beam_size] * len(SOURCES)
-    check_search(model, recording, found)
+    translations = beam_search(recording, *batch_of(model), config)
+    assert translations == beam_search(model, *batch_of(model), config)
+    assert [len(hypotheses) for hypotheses in translations] == [beam_size] * len(SOURCES)
+    check_search(model, recording, translations)
 
 
 class EndsAt:
@@ -95,10 +95,10 @@ def test_sentences_that_leave_the_batch_early_and_beams_that_shrink(one_thread):
 
 def test_a_sentence_alone_has_the_maps_it_has_in_a_batch(model):
     in_batch, alone = RecordingModel(model), RecordingModel(model)
-    found = beam_search(in_batch, *batch_of(model), CONFIG)
+    translations = beam_search(in_batch, *batch_of(model), CONFIG)
     by_itself = beam_search(alone, *batch_of(model, SOURCES[1:2]), CONFIG)
     target = by_itself[0][0].token_ids
-    assert target == found[1][0].token_ids
+    assert target == translations[1][0].token_ids
     ours, theirs = (recording.maps_of(SOURCES[1], target) for recording in (in_batch, alone))
     check_maps(ours, theirs, atol=1e-5)
 
@@ -106,11 +106,11 @@ def test_a_sentence_alone_has_the_maps_it_has_in_a_batch(model):
 def test_layers_with_fewer_heads_or_none(one_thread):
     model = searched_model(encoder_heads=(4, 1, 0), decoder_heads=(3, 2), cross_heads=(0, 4))
     recording = RecordingModel(model)
-    found = beam_search(recording, *batch_of(model), CONFIG)
-    maps = recording.maps_of(SOURCES[0], found[0][0].token_ids)
+    translations = beam_search(recording, *batch_of(model), CONFIG)
+    maps = recording.maps_of(SOURCES[0], translations[0][0].token_ids)
     assert [len(layer) for layer in maps.cross] == [0, 4]
     assert set(maps.residuals) == set(head_layout(model))
-    check_search(model, recording, found)
+    check_search(model, recording, translations)
 
 
 @pytest.mark.parametrize(
@@ -127,17 +127,17 @@ def test_other_ways_to_search(one_thread, settings):
     config = replace(CONFIG, **settings)
     sentences = [Sentence(tokens=source, key=7) for source in SOURCES]
     recording = RecordingModel(model)
-    found = search(recording, sentences, *batch_of(model), config)
-    assert found == search(model, sentences, *batch_of(model), config)
-    check_search(model, recording, found)
+    translations = search(recording, sentences, *batch_of(model), config)
+    assert translations == search(model, sentences, *batch_of(model), config)
+    check_search(model, recording, translations)
 
 
 def test_a_row_of_another_hypothesis_shows(one_thread):
     model = searched_model()
     recording = RecordingModel(model)
     config = replace(CONFIG, n_best=4)
-    found = beam_search(recording, *batch_of(model), config)
-    best, other = (h.token_ids for h in found[0][:2])
+    translations = beam_search(recording, *batch_of(model), config)
+    best, other = (h.token_ids for h in translations[0][:2])
     assert best != other
     maps = recording.maps_of(SOURCES[0], best)
     forced = capture_maps(model, SOURCES[0], other)
@@ -151,29 +151,29 @@ def test_the_residual_measures_the_rows_of_the_search(one_thread, monkeypatch):
     attend = MultiHeadAttention.attend
 
     def attend_elsewhere(self, query, key, value, mask, bias=None):
-        heard = list(self._listeners)
+        listeners = list(self._listeners)
         is_step = query.shape[-2] != key.shape[-2]
         sign = -1 if is_step else 1
         self._listeners[:] = [
-            lambda tap, f=f: f(tap._replace(query=sign * tap.query)) for f in heard
+            lambda tap, f=f: f(tap._replace(query=sign * tap.query)) for f in listeners
         ]
         try:
             return attend(self, query, key, value, mask)
         finally:
-            self._listeners[:] = heard
+            self._listeners[:] = listeners
 
     monkeypatch.setattr(MultiHeadAttention, "attend", attend_elsewhere)
     recording = RecordingModel(model)
-    found = beam_search(recording, *batch_of(model), CONFIG)
-    maps = recording.maps_of(SOURCES[1], found[1][0].token_ids)
+    translations = beam_search(recording, *batch_of(model), CONFIG)
+    maps = recording.maps_of(SOURCES[1], translations[1][0].token_ids)
     assert maps.residuals[HeadId("cross", 1, 0)] > 1e-3
     assert maps.residuals[HeadId("enc", 1, 0)] < 1e-5
 
 
 def test_what_no_search_went_through_is_an_error_and_nothing_stays_attached(model):
     recording = RecordingModel(model)
-    found = beam_search(recording, *batch_of(model), CONFIG)
-    target = found[0][0].token_ids
+    translations = beam_search(recording, *batch_of(model), CONFIG)
+    target = translations[0][0].token_ids
     for source, hypothesis in [
         (SOURCES[0], (*target, 5, 5)),
         (SOURCES[0], (*target[:-1], 1)),
@@ -213,8 +213,8 @@ def tokens_of(tree, number):
 @pytest.mark.parametrize("beam_size", [2, 4, 8])
 def test_a_tree_finishes_what_the_search_found(model_search_tree, beam_size):
     config = replace(CONFIG_SEARCH_TREE, beam_size=beam_size, n_best=beam_size)
-    recording, found = recorded_search(model_search_tree, config)
-    for source, hypotheses in zip(SOURCES, found, strict=True):
+    recording, translations = recorded_search(model_search_tree, config)
+    for source, hypotheses in zip(SOURCES, translations, strict=True):
         tree = recording.tree_of(source, hypotheses[0].token_ids, config)
         finished = {
             tokens_of(tree, number)[:-1]: node
@@ -230,8 +230,8 @@ def test_a_tree_finishes_what_the_search_found(model_search_tree, beam_size):
 
 
 def test_the_path_is_the_hypothesis_and_no_step_keeps_more_than_the_beam(model_search_tree):
-    recording, found = recorded_search(model_search_tree, CONFIG_SEARCH_TREE)
-    for source, hypotheses in zip(SOURCES, found, strict=True):
+    recording, translations = recorded_search(model_search_tree, CONFIG_SEARCH_TREE)
+    for source, hypotheses in zip(SOURCES, translations, strict=True):
         for hypothesis in hypotheses:
             tree = recording.tree_of(source, hypothesis.token_ids, CONFIG_SEARCH_TREE)
             assert (tree.path[0], tree.beam_size, tree.length_penalty) == (0, 4, 0.6)
@@ -251,8 +251,8 @@ def test_a_greedy_search_has_a_tree_of_one_branch(model_search_tree):
     config = replace(CONFIG_SEARCH_TREE, beam_size=1, n_best=1)
     recording = RecordingModel(model_search_tree, n_candidates(config))
     batch = source_batch(SOURCES, model_search_tree.config.max_positions, "cpu")
-    found = greedy_search(recording, *batch, config)
-    for source, hypotheses in zip(SOURCES, found, strict=True):
+    translations = greedy_search(recording, *batch, config)
+    for source, hypotheses in zip(SOURCES, translations, strict=True):
         tree = recording.tree_of(source, hypotheses[0].token_ids, config)
         lived = [n for n, node in enumerate(tree.nodes) if node.state != "dropped"]
         assert tuple(lived) == tree.path

@@ -88,19 +88,19 @@ PROBES = [{"norm": "pre"}, {"norm": "post", "tied_embeddings": "inputs"}, "class
 @pytest.mark.parametrize("made", PROBES, ids=str)
 def test_integrated_gradients_add_up_to_the_change_from_average_tokens(one_thread, made):
     probe = of_alone(made) if isinstance(made, str) else of_pair(**made)
-    found, bare, model = integrate_gradients(probe), {}, probe.model
+    whole, bare, model = integrate_gradients(probe), {}, probe.model
     for kind in stacks_of(model):
         is_source = kind == "enc"
         inputs = model.encoder_input if is_source else model.decoder_input
         matrix = model.source_embedding.weight if is_source else model.target_matrix
-        n_tokens, mean = len(found.tokens[kind]), 32**0.5 * matrix.mean(dim=0)
+        n_tokens, mean = len(whole.tokens[kind]), 32**0.5 * matrix.mean(dim=0)
         bare[kind] = inputs.placed(mean.expand(1, n_tokens, 32)).detach()
     with torch.no_grad():
         hidden = probe.states.rest(model, "enc", 0, bare["enc"], bare.get("dec"))
         change = probe.d - probe.decision.of(model, hidden).item()
-    total = sum(values.sum().item() for values in found.tokens.values())
+    total = sum(values.sum().item() for values in whole.tokens.values())
     assert abs(total - change) <= 0.01 * abs(change)
-    assert found.missing == pytest.approx(abs(total - change) / abs(change), abs=1e-4)
+    assert whole.missing == pytest.approx(abs(total - change) / abs(change), abs=1e-4)
 
 
 def test_slopes_are_finite_differences(one_thread):
@@ -108,9 +108,9 @@ def test_slopes_are_finite_differences(one_thread):
     slopes, step = slopes_of(probe), 1e-6
     for place in (("enc", 0), ("dec", 1), ("cross", 0)):
         new = probe.values.context(place) * (1 - step)
-        (found,) = probe.replaced(place, [(1, EVERYWHERE, new)]).tolist()
+        (change,) = probe.replace_heads(place, [(1, EVERYWHERE, new)]).tolist()
         estimate = slopes.of_change(probe, place, None).sum(dim=1)[1].item()
-        assert found / step == pytest.approx(estimate, rel=1e-3)
+        assert change / step == pytest.approx(estimate, rel=1e-3)
         # All weights of a head together are the head
         edges = slopes.of_edges(probe, place).sum(dim=(1, 2))[1].item()
         assert edges == pytest.approx(estimate, rel=1e-6)

@@ -48,10 +48,10 @@ def copying_pairs():
 
 def test_a_model_that_copies_has_the_circuit_that_was_built(one_thread):
     pairs = copying_pairs()
-    found = find_circuit(pairs[:2], 0.9)
-    assert names_of(pairs, found.kept) == {"cross.0.1"}
-    assert found.curve[0] == pytest.approx(1.0, abs=1e-6)
-    verdict = judge_circuit(pairs[2:], found.kept, seed=1)
+    circuit = find_circuit(pairs[:2], 0.9)
+    assert names_of(pairs, circuit.kept) == {"cross.0.1"}
+    assert circuit.curve[0] == pytest.approx(1.0, abs=1e-6)
+    verdict = judge_circuit(pairs[2:], circuit.kept, seed=1)
     for share, expected in ((verdict.faithfulness, 1.0), (verdict.completeness, 0.0)):
         assert share.value == pytest.approx(expected, abs=1e-6)
         assert (share.low, share.high) == pytest.approx((expected, expected), abs=1e-6)
@@ -96,9 +96,9 @@ def test_an_induction_model_has_the_circuit_that_was_built(one_thread, other, fo
         patched(model, [[], []], both, 6, ids)
         for both, ids in (([text, other], (6, foil)), ([other, text], (foil, 6)))
     ]
-    found = find_circuit(pairs, 0.9)
-    assert names_of(pairs, found.kept) == heads
-    verdict = judge_circuit(pairs, found.kept, seed=1)
+    circuit = find_circuit(pairs, 0.9)
+    assert names_of(pairs, circuit.kept) == heads
+    verdict = judge_circuit(pairs, circuit.kept, seed=1)
     assert verdict.faithfulness.value == pytest.approx(1.0, abs=1e-3)
     assert verdict.completeness.value == pytest.approx(0.0, abs=1e-3)
     assert verdict.d[0] > 1 > -1 > verdict.d[1]
@@ -136,9 +136,9 @@ class Sum:
         self.heads = [HeadId("dec", 0, number) for number in range(len(parts))]
 
     def d(self, kept):
-        found = (kept * self.parts).sum(dim=1)
+        values = (kept * self.parts).sum(dim=1)
         # Rows of one layer's heads differ a little from the same ones among more rows
-        return found - self.beside * (len(kept) <= len(self.parts))
+        return values - self.beside * (len(kept) <= len(self.parts))
 
 
 @pytest.mark.parametrize(
@@ -174,13 +174,13 @@ def test_what_no_set_reaches_takes_all_heads():
 def check_sets(ours, theirs, decisions, inputs):
     """Compares random sets of kept heads with as many hooks at once."""
     first, second = (Probe(ours, choice) for choice in decisions)
-    found, pairs = PatchedPair(first, second), pairs_of(first, second)
+    both, pairs = PatchedPair(first, second), pairs_of(first, second)
     torch.manual_seed(2)
-    sets = torch.rand(6, len(found.heads)) < torch.tensor([0.0, 0.2, 0.5, 0.5, 0.8, 1.1])[:, None]
+    sets = torch.rand(6, len(both.heads)) < torch.tensor([0.0, 0.2, 0.5, 0.5, 0.8, 1.1])[:, None]
     expected = []
     for kept in sets:
         edits = []
-        for head, is_kept in zip(found.heads, kept.tolist(), strict=True):
+        for head, is_kept in zip(both.heads, kept.tolist(), strict=True):
             module = theirs.places[head.kind, head.layer]
             new, other = (theirs.record(batch, module, before=True) for batch in inputs)
             partners = pairs["enc" if head.kind == "enc" else "dec"]
@@ -189,18 +189,18 @@ def check_sets(ours, theirs, decisions, inputs):
             places = [i for i, _ in partners]
             edits += [] if is_kept else [theirs.in_head(head, new, places)]
         expected.append(theirs.d(inputs[0], decisions[0].position, edits))
-    assert found.d(sets).tolist() == pytest.approx(expected, abs=1e-5)
+    assert both.d(sets).tolist() == pytest.approx(expected, abs=1e-5)
     assert len({round(value, 4) for value in expected}) > 4
     # All rows together or one at a time
-    found.first.rows_per_pass = 1
-    assert found.d(sets).tolist() == pytest.approx(expected, abs=1e-5)
+    both.first.rows_per_pass = 1
+    assert both.d(sets).tolist() == pytest.approx(expected, abs=1e-5)
     # A single head is patched as `Probe` patches it
-    head, mask = found.heads[-1], torch.ones(1, len(found.heads), dtype=torch.bool)
+    head, mask = both.heads[-1], torch.ones(1, len(both.heads), dtype=torch.bool)
     place, stack = (head.kind, head.layer), "enc" if head.kind == "enc" else "dec"
     change = head.head, EVERYWHERE, first.transplant(place, second, pairs[stack])
     mask[0, -1] = False
-    alone = found.first.d + found.first.replaced(place, [change])
-    assert found.d(mask).item() == pytest.approx(alone.item(), abs=1e-6)
+    alone = both.first.d + both.first.replace_heads(place, [change])
+    assert both.d(mask).item() == pytest.approx(alone.item(), abs=1e-6)
 
 
 def test_sets_of_heads_of_marian(pair):  # noqa: F811
@@ -230,10 +230,10 @@ def test_sets_of_heads_of_gpt2_texts_of_two_lengths(gpt2_directory, tmp_path):  
     from tests.foreign.test_gpt2 import imported
 
     path, theirs, _ = gpt2_directory()
-    found, directory = imported(path, tmp_path)
+    gpt2, directory = imported(path, tmp_path)
     texts = [[8, 40, 21, 33, 9], [8, 40, 50, 21, 33, 9]]
     places = {("dec", n): block.attn.c_proj for n, block in enumerate(theirs.transformer.h)}
-    parts = Theirs(theirs, [found.ids[word] for word in CHOICE], places, {}, {}, 4)
-    inputs = [{"input_ids": torch.tensor([[found.ids[word] for word in ids]])} for ids in texts]
+    parts = Theirs(theirs, [gpt2.ids[word] for word in CHOICE], places, {}, {}, 4)
+    inputs = [{"input_ids": torch.tensor([[gpt2.ids[word] for word in ids]])} for ids in texts]
     decisions = [decision([], ids, len(ids) - 1) for ids in texts]
     check_sets(directory.model, parts, decisions, inputs)

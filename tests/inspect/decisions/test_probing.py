@@ -45,14 +45,14 @@ class Theirs:
         return (logits[first] - logits[second]).item()
 
     def record(self, inputs, module, *, before):
-        found = []
+        values = []
 
         def keep(module, given, output=None):
             value = given[0] if before else output
-            found.append(value[0] if isinstance(value, tuple) else value)
+            values.append(value[0] if isinstance(value, tuple) else value)
 
         self.d(inputs, 0, [(module, before, keep)])
-        return found[-1].clone()
+        return values[-1].clone()
 
     def in_head(self, head, new, positions=EVERYWHERE):
         """Replaces what a head hands to its output projection, (B, Q, H·E)."""
@@ -85,19 +85,19 @@ def check_all(ours, theirs, decisions, inputs):
         other = theirs.record(inputs[1], theirs.places[place], before=True)
         for i, j in partners:
             own[:, i] = other[:, j]
-        some = partners[len(partners) // 2][0]
+        spot = partners[len(partners) // 2][0]
         new = first.transplant(place, second, partners)
-        found = first.replaced(
+        effects = first.replace_heads(
             place,
-            [(head.head, EVERYWHERE, None), (head.head, EVERYWHERE, new), (head.head, [some], new)],
+            [(head.head, EVERYWHERE, None), (head.head, EVERYWHERE, new), (head.head, [spot], new)],
         )
         edits = [
             theirs.in_head(head, None),
             theirs.in_head(head, own),
-            theirs.in_head(head, own, [some]),
+            theirs.in_head(head, own, [spot]),
         ]
         expected = [theirs.d(inputs[0], at[0], [edit]) - before for edit in edits]
-        assert found.tolist() == pytest.approx(expected, abs=1e-5)
+        assert effects.tolist() == pytest.approx(expected, abs=1e-5)
     for place, module in theirs.feeds.items():
         zero = torch.zeros_like(first.values.fed(place))[None]
         hook = partial(replaced_output, zero)
@@ -112,8 +112,8 @@ def check_all(ours, theirs, decisions, inputs):
             return (new, *given[1:])
 
         expected = theirs.d(inputs[0], at[0], [(layer, True, change)]) - before
-        found = first.patched(kind, number, second, [(i, j)])
-        assert found.item() == pytest.approx(expected, abs=1e-5)
+        effects = first.patch_states(kind, number, second, [(i, j)])
+        assert effects.item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_marian_and_m2m(pair):  # noqa: F811
@@ -144,19 +144,19 @@ def test_marian_and_m2m(pair):  # noqa: F811
 
 def test_gpt2(gpt2_directory, tmp_path):  # noqa: F811
     path, theirs, _ = gpt2_directory()
-    found, directory = imported_gpt2(path, tmp_path)
+    gpt2, directory = imported_gpt2(path, tmp_path)
     ours = directory.model
     texts = [[8, 40, 21, 33, 9], [8, 40, 50, 21, 33, 9]]
     blocks = theirs.transformer.h
     parts = Theirs(
         theirs,
-        [found.ids[word] for word in CHOICE],
+        [gpt2.ids[word] for word in CHOICE],
         {("dec", n): block.attn.c_proj for n, block in enumerate(blocks)},
         {("dec", n): block.mlp for n, block in enumerate(blocks)},
         {("dec", n): block for n, block in enumerate(blocks)},
         4,
     )
-    inputs = [{"input_ids": torch.tensor([[found.ids[word] for word in ids]])} for ids in texts]
+    inputs = [{"input_ids": torch.tensor([[gpt2.ids[word] for word in ids]])} for ids in texts]
     decisions = [decision([], ids, len(ids) - 1) for ids in texts]
     check_all(ours, parts, decisions, inputs)
 
@@ -164,19 +164,19 @@ def test_gpt2(gpt2_directory, tmp_path):  # noqa: F811
 def test_bert(tmp_path):
     path = tmp_path / "theirs"
     theirs, _ = encoders.write_directory(path, "bert", "ForMaskedLM")
-    found, directory = imported_bert(path, tmp_path)
+    bert, directory = imported_bert(path, tmp_path)
     ours = directory.masked_model
     texts = [[2, 20, 31, 22, 23, 3], [2, 20, 32, 22, 23, 3]]
     layers = theirs.bert.encoder.layer
     parts = Theirs(
         theirs,
-        [found.ids[word] for word in CHOICE],
+        [bert.ids[word] for word in CHOICE],
         {("enc", n): layer.attention.output.dense for n, layer in enumerate(layers)},
         {("enc", n): layer.output.dense for n, layer in enumerate(layers)},
         {("enc", n): layer for n, layer in enumerate(layers)},
         4,
     )
-    inputs = [{"input_ids": torch.tensor([[found.ids[word] for word in ids]])} for ids in texts]
+    inputs = [{"input_ids": torch.tensor([[bert.ids[word] for word in ids]])} for ids in texts]
     check_all(ours, parts, [decision(ids, ids, 3) for ids in texts], inputs)
 
 
@@ -188,7 +188,7 @@ def test_all_weights_of_a_head_knocked_out_are_the_head_switched_off(pair):  # n
         weights = probe.values.taps[kind, layer].weights()[0, head]
         cells = [(head, i, j) for i, j in weights.nonzero().tolist()]
         single, together = probe.without_edges((kind, layer), [cells[:1], cells]).tolist()
-        (off,) = probe.replaced((kind, layer), [(head, EVERYWHERE, None)]).tolist()
+        (off,) = probe.replace_heads((kind, layer), [(head, EVERYWHERE, None)]).tolist()
         assert together == pytest.approx(off, abs=1e-6)
         assert abs(single - off) > 1e-6
 
@@ -198,7 +198,8 @@ def test_effects_do_not_depend_on_how_many_rows_go_together(pair):  # noqa: F811
     chosen = decision([5, 9, 7, 3], [2, 20, 24], 2)
     changes = [(head, [place], None) for head in range(4) for place in range(3)]
     few, many = (
-        Probe(model, chosen, largest).replaced(("cross", 1), changes) for largest in (10, 1 << 13)
+        Probe(model, chosen, largest).replace_heads(("cross", 1), changes)
+        for largest in (10, 1 << 13)
     )
     assert torch.allclose(few, many, atol=1e-6)
     assert few.abs().max() > 1e-4

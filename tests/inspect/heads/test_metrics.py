@@ -129,8 +129,8 @@ def test_diagonality_is_1_along_the_diagonal_and_0_where_rows_do_not_differ(n_ro
 def test_monotonicity_counts_the_steps_that_do_not_go_back():
     keys = torch.tensor([[0, 1, 1, 3], [3, 2, 1, 0], [0, 3, 1, 2]])
     weights = torch.nn.functional.one_hot(keys, 5).float().numpy()
-    found = [metrics["monotonicity"] for metrics in head_metrics(weights, "cross")]
-    assert found == pytest.approx([1.0, 0.0, 2 / 3])
+    values = [metrics["monotonicity"] for metrics in head_metrics(weights, "cross")]
+    assert values == pytest.approx([1.0, 0.0, 2 / 3])
     assert "monotonicity" not in head_metrics(weights, "enc")[0]
     assert "monotonicity" not in head_metrics(weights[:, :1], "cross")[0]
 
@@ -272,14 +272,14 @@ def test_intervals_are_those_of_a_normal_mean_and_follow_the_seed():
     # the source's length decides an even head's confidence, and is the same for all its rows
     lengths = np.random.default_rng(4).integers(3, 8, 400)
     sentences = [(i, made_maps(int(n), 4)) for i, n in enumerate(lengths)]
-    found = {s.head: s for s in summed_up(sentences)}[HeadId("cross", 0, 0)]
+    summary = {s.head: s for s in summed_up(sentences)}[HeadId("cross", 0, 0)]
     by_length = {
         n: head_metrics(made_maps(n, 4).cross[0], "cross")[0]["confidence"] for n in range(3, 8)
     }
     values = [by_length[int(n)] for n in lengths]
-    low, high = found.intervals["confidence"]
+    low, high = summary.intervals["confidence"]
     half = 1.96 * np.std(values) / np.sqrt(len(values))
-    assert low < found.metrics["confidence"] < high
+    assert low < summary.metrics["confidence"] < high
     assert (high - low) / 2 == pytest.approx(half, rel=0.15)
     again, other = summed_up(sentences[:9], seed=1), summed_up(sentences[:9], seed=2)
     assert again == summed_up(sentences[:9], seed=1)
@@ -291,8 +291,8 @@ def test_memory_does_not_grow_with_the_sentences():
     """One batch again and again: a new one leaves free lists behind that grow, too."""
     single, n = batch_of(made_maps(7, 4)), 64
     tapped = {
-        place: TappedAttention(*(np.repeat(values, n, axis=0) for values in found))
-        for place, found in single.tapped.items()
+        place: TappedAttention(*(np.repeat(values, n, axis=0) for values in arrays))
+        for place, arrays in single.tapped.items()
     }
     batch = CapturedBatch(single.sources * n, single.targets * n, single.next_ids * n, tapped)
     statistics = HeadStatistics(LAYOUT, KINDS, resamples=50)
@@ -316,4 +316,4 @@ def test_a_layer_without_heads_has_no_numbers(kind):
     sums = batch_metric_sums(
         np.zeros((2, 0, 4, 4), np.float32), *lengths, kind, has_eos=np.array([True, True])
     )
-    assert {found.totals.shape for found in sums.values()} == {(2, 0)}
+    assert {metric.totals.shape for metric in sums.values()} == {(2, 0)}

@@ -45,11 +45,11 @@ def test_patterns_have_their_own_score_alone(n_before):
         "first": lambda row: 0,
     }
     weights = torch.stack([pattern(n_rows, keys[name]) for name in SCORES])
-    found = repeat_scores(weights[None], length)[0]
+    scores = repeat_scores(weights[None], length)[0]
     expected = torch.eye(4).double()
     if not n_before:  # the earlier occurrence of the first token is at the first position
         expected[1, 3] = expected[3, 1] = 1 / length
-    assert torch.allclose(found, expected)
+    assert torch.allclose(scores, expected)
     even = torch.ones(n_rows, n_rows).tril() / torch.arange(1, n_rows + 1)[:, None]
     rows = torch.arange(n_rows - length + 1, n_rows + 1)
     assert torch.allclose(repeat_scores(even[None, None], length)[0, 0], (1 / rows).mean().double())
@@ -98,10 +98,10 @@ def induction_model() -> Transformer:
 @pytest.fixture
 def measured():
     model = induction_model()
-    *done, found = measure_repeats(model, "made", list(head_layout(model)), 12, 3)
+    *done, repeats = measure_repeats(model, "made", list(head_layout(model)), 12, 3)
     assert done == [8, 12]
-    assert isinstance(found, Repeats)
-    return found
+    assert isinstance(repeats, Repeats)
+    return repeats
 
 
 def test_an_induction_pair_is_found(measured):
@@ -150,7 +150,7 @@ def test_intervals_are_those_of_a_mean(language_model):
 
     model = load_model_directory(language_model, tasks=("language-model",)).model
     heads = list(head_layout(model))[:1]
-    *_, found = measure_repeats(model, "m", heads, 64, 1)
+    *_, repeats = measure_repeats(model, "m", heads, 64, 1)
     length = block_length(model)
     from tformer_cli.inspect.capture.forced import capture_maps
 
@@ -161,7 +161,7 @@ def test_intervals_are_those_of_a_mean(language_model):
         for row in repeated_blocks(model, 64, length, 1)
     ]
     values = torch.tensor(singles, dtype=torch.float64)
-    (head,) = found.heads
+    (head,) = repeats.heads
     assert head.scores["previous"] == pytest.approx(values.mean().item(), abs=1e-6)
     low, high = head.intervals["previous"]
     error = values.std(correction=0).item() / 8
@@ -174,12 +174,12 @@ def test_the_command_writes_a_table_and_lines(tmp_path, one_thread):
     if tokenizer.vocab_size != N_TOKENS:
         pytest.skip("the vocabulary has another size")
     stored_model(tmp_path / "m", model, tokenizer, DecodingConfig(sampling=True))
-    given = ("inspect-heads", tmp_path / "m", "--repeats", "8", "-q")
-    shown = output_of(*given, "--format", "text")
+    command = ("inspect-heads", tmp_path / "m", "--repeats", "8", "-q")
+    shown = output_of(*command, "--format", "text")
     assert "8 blocks of 16 random tokens, twice" in " ".join(shown.split())
-    first, _ = records_of(*given, "--heads", "dec.1")
-    found = first["schema"], first["id"], first["role"]
-    assert found == ("tformer.repeats/1", "dec.1.0", "induction")
+    first, _ = records_of(*command, "--heads", "dec.1")
+    fields = first["schema"], first["id"], first["role"]
+    assert fields == ("tformer.repeats/1", "dec.1.0", "induction")
     assert first["ci95"]["induction"][0] > 0.99
 
 

@@ -58,9 +58,9 @@ def test_roles_are_read_back_by_head_and_step(run):
 
 def test_when_roles_appear_and_change_last(run):
     timeline = read_timeline(run)
-    described = {found["id"]: found for found in map(timeline.describe, timeline.courses)}
-    told = {name: (d["role"], d["last_change"], d["first_steps"]) for name, d in described.items()}
-    assert told == {
+    described = {course["id"]: course for course in map(timeline.describe, timeline.courses)}
+    roles = {name: (d["role"], d["last_change"], d["first_steps"]) for name, d in described.items()}
+    assert roles == {
         "enc.0.0": ("previous", 10, {"broad": 0, "previous": 10}),
         "enc.1.0": ("other", 30, {"broad": 0, "other": 10, "previous": 20}),
         "cross.0.0": ("broad", None, {"broad": 0}),
@@ -147,6 +147,6 @@ def test_the_picture_grows_with_the_heads_and_is_the_same_every_time(run):
 
 
 def test_what_is_no_ordinary_file_is_not_read(tmp_path, spoil):
-    said = spoil(tmp_path / "heads.jsonl")
-    with pytest.raises(DataError, match=f"cannot be read .{said}.; name"):
+    named = spoil(tmp_path / "heads.jsonl")
+    with pytest.raises(DataError, match=f"cannot be read .{named}.; name"):
         read_timeline(tmp_path)

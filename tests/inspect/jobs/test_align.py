@@ -46,15 +46,15 @@ def deaf(translations):
 @pytest.fixture
 def passes(monkeypatch):
     """Counts the pairs that forced passes take."""
-    found = []
+    pairs_forced = []
     plain = forced.capture_pairs
 
     def counted(model, pairs, *rest):
-        found.extend(pairs)
+        pairs_forced.extend(pairs)
         return plain(model, pairs, *rest)
 
     monkeypatch.setattr(forced, "capture_pairs", counted)
-    return found
+    return pairs_forced
 
 
 def check_same(ours, theirs, tolerance):
@@ -79,22 +79,22 @@ def test_what_was_heard_aligns_as_a_forced_pass_does(model, passes, heads, conve
     assert [len(t.hypotheses[0].attention) for t in translations] == [
         t.n_parts for t in translations
     ]
-    heard = alignments(aligner, translations)
+    aligned = alignments(aligner, translations)
     assert passes == []
     # Four decimals are written, and rounding may send them to either side
-    check_same(heard, alignments(aligner, deaf(translations)), 1.1e-4)
+    check_same(aligned, alignments(aligner, deaf(translations)), 1.1e-4)
     assert len(passes) > len(LINES)
 
 
 def test_torch_gives_the_same_alignments(model, passes):
-    found = []
+    aligned = []
     # Between combinations of equal parts, which tie, the last bits decide
     lines = [line for line in LINES if line.count("long") < 2]
     for engine in ("compiled", "torch"):
         opened = open_model(model, device="cpu", engine=engine, n_best=2, beam_size=3)
         aligner = Aligner(opened.directory)
-        found.append(alignments(aligner, aligner.listening(opened.translator).translate(lines)))
-    check_same(*found, 1.1e-4)
+        aligned.append(alignments(aligner, aligner.listening(opened.translator).translate(lines)))
+    check_same(*aligned, 1.1e-4)
     assert passes == []
 
 
@@ -104,9 +104,9 @@ def test_demands_on_lines_are_listened_to(model, passes):
     demands = [LineConstraints("Un", ("homme",), ("la",)), LineConstraints("", ("neige",), ())]
     translations = aligner.listening(opened.translator).translate(LINES[:2], 0, demands)
     assert translations == opened.translator.translate(LINES[:2], 0, demands)
-    heard = alignments(aligner, translations)
+    aligned = alignments(aligner, translations)
     assert passes == []
-    check_same(heard, alignments(aligner, deaf(translations)), 1.1e-4)
+    check_same(aligned, alignments(aligner, deaf(translations)), 1.1e-4)
 
 
 def test_other_heads_and_several_models_are_aligned_by_a_forced_pass(model, passes):
@@ -140,8 +140,8 @@ def test_stored_heads_are_what_the_search_listens_to(model, tmp_path, convention
     aligner = Aligner(opened.directory)
     assert (aligner.heads, aligner.choice.reason) == (((0, 1),), "stored")
     (translation,) = aligner.listening(opened.translator).translate(LINES[:1])
-    (heard,) = translation.hypotheses[0].attention
-    assert heard.heads == ((0, 1),)
+    (attention,) = translation.hypotheses[0].attention
+    assert attention.heads == ((0, 1),)
     assert not opened.directory.has_model, "no second pass has made the model in torch"
     check_same(
         alignments(aligner, [translation]),

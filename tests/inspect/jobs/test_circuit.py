@@ -32,13 +32,13 @@ KINDS = ["translate", "opus", "language_model", "memory", "bert_classifier"]
 
 
 @pytest.fixture(scope="module")
-def found(zoo, request):
+def circuits(zoo, request):
     return inspect_circuit([zoo[request.param]], PAIRS, name="table")
 
 
-@pytest.mark.parametrize("found", KINDS, indirect=True)
-def test_every_kind_has_a_circuit(found):
-    (model,) = found.models
+@pytest.mark.parametrize("circuits", KINDS, indirect=True)
+def test_every_kind_has_a_circuit(circuits):
+    (model,) = circuits.models
     verdict = model.verdict
     assert 10 <= model.n_chosen + model.n_judged <= model.n_given == len(PAIRS)
     assert 0 <= model.n_chosen - model.n_judged <= 1
@@ -52,14 +52,14 @@ def test_every_kind_has_a_circuit(found):
         assert share.low is None or share.low <= share.high
     assert 0 <= verdict.decides <= 1
     assert {f"{head.kind}.{head.layer}" for head in model.heads} == verdict.without_layer.keys()
-    line = json.loads(json.dumps(VIEW.line(found)))
+    line = json.loads(json.dumps(VIEW.line(circuits)))
     assert line["schema"] == "tformer.circuit/1"
     assert line["models"][0]["circuit"] == [head.id for head in model.circuit]
 
 
-@pytest.mark.parametrize("found", KINDS[:1], indirect=True)
-def test_all_of_an_encoder_and_decoder_is_carried_by_heads(found):
-    verdict = found.models[0].verdict
+@pytest.mark.parametrize("circuits", KINDS[:1], indirect=True)
+def test_all_of_an_encoder_and_decoder_is_carried_by_heads(circuits):
+    verdict = circuits.models[0].verdict
     assert verdict.carried == pytest.approx(1.0, abs=1e-5)
     assert verdict.d[0] > 0 > verdict.d[2]
 
@@ -101,23 +101,23 @@ def test_a_model_without_a_circuit_is_a_row(zoo):
     # One of labels has no French word to decide for
     named = [replace(pair, target="good", foil="bad", line=n) for n, pair in enumerate(PAIRS, 1)]
     bad = replace(named[0], target="godo", line=99)
-    given = [bad, *named, *(replace(pair.turned(), target="good", foil="bad") for pair in named)]
+    pairs = [bad, *named, *(replace(pair.turned(), target="good", foil="bad") for pair in named)]
     settings = CircuitOptions(draw=99)
     models = [zoo["translate"], zoo["bert_classifier"]]
-    record = inspect_circuit(models, given, name="table", settings=settings)
-    (failed,), (found,) = record.failed, record.models
-    assert (failed.model.name, found.model.name) == ("translate", "bert_classifier")
+    record = inspect_circuit(models, pairs, name="table", settings=settings)
+    (failed,), (refusing,) = record.failed, record.models
+    assert (failed.model.name, refusing.model.name) == ("translate", "bert_classifier")
     assert re.match(
         r"PAIRS: of 49 pairs translate decides 0 as they say, but a circuit needs 10 "
         r"\(0 decided alike or otherwise, 49 refused, such as line 99: TARGET: \"godo\" is not in",
         failed.reason,
     )
-    assert [s[:42] for s in found.refused] == ['line 99: TARGET: "godo" is not a label; th']
+    assert [s[:42] for s in refusing.refused] == ['line 99: TARGET: "godo" is not a label; th']
     shown = list(VIEW.blocks(record, settings, Room(width=80)))
     assert text(f"translate: {failed.reason}") in shown
     assert VIEW.line(record)["failed"][0]["reason"] == failed.reason
     with pytest.raises(DataError, match="of 49 pairs translate decides 0"):
-        inspect_circuit([models[0]] * 2, given, name="table", settings=settings)
+        inspect_circuit([models[0]] * 2, pairs, name="table", settings=settings)
 
 
 def test_of_many_pairs_some_are_drawn(zoo):
@@ -182,7 +182,7 @@ def test_repeats_decide_between_their_own_tokens(gpt2_directory, tmp_path):  # n
         both = side.encode_batch([pair.sentence, pair.other])
         differing = [ids for ids in zip(*both, strict=True) if ids[0] != ids[1]]
         records = decider.read((pair.sentence, pair.other))
-        probes, chosen, _ = decider.decided(records, pair.target, pair.foil)
+        probes, chosen, _ = decider.decide(records, pair.target, pair.foil)
         assert [chosen.ids] == differing
         assert {probe.decision.ids for probe in probes} == {chosen.ids}
 
@@ -208,8 +208,8 @@ def test_two_sentences_are_a_pair_once():
 
 
 def test_a_table_is_read():
-    found = list(read_pairs(["a\tb", "", "c\td\tx", "e\tf\tx\ty "], "t"))
-    assert [(pair.sentence, pair.other, pair.target, pair.foil) for pair in found] == [
+    pairs = list(read_pairs(["a\tb", "", "c\td\tx", "e\tf\tx\ty "], "t"))
+    assert [(pair.sentence, pair.other, pair.target, pair.foil) for pair in pairs] == [
         ("a", "b", "", ""), ("c", "d", "x", ""), ("e", "f", "x", "y"),
     ]  # fmt: skip
     for line in ("one", "a\t", "a\tb\tc\td\te"):
@@ -225,16 +225,16 @@ def test_a_table_is_read():
 def test_the_command(zoo, tmp_path):
     table = tmp_path / "pairs.tsv"
     table.write_text("".join(f"{first}\t{second}\n" for first, second in TABLE), encoding="utf-8")
-    given = ["inspect-circuit", zoo["translate"], table]
-    shown = output_of(*given, "--models", zoo["variant"], "--format", "text", "-q")
+    command = ["inspect-circuit", zoo["translate"], table]
+    shown = output_of(*command, "--models", zoo["variant"], "--format", "text", "-q")
     assert "layers of each model" in shown
     assert "it may belong to the task" in shown or "no layer that all 2 models need" in shown
-    found = record_of(*given, "--seed", "1", "-q")
-    assert found == record_of(*given, "-q")
-    assert found["pairs"] == str(table)
-    assert len(found["models"]) == 1
+    record = record_of(*command, "--seed", "1", "-q")
+    assert record == record_of(*command, "-q")
+    assert record["pairs"] == str(table)
+    assert len(record["models"]) == 1
     text = output_of(
-        *given[:2], "-", "--top", "1", "--format", "text", "-q", stdin=table.read_text()
+        *command[:2], "-", "--top", "1", "--format", "text", "-q", stdin=table.read_text()
     )
     assert "heads by cause" in text
     assert "layers of each model" not in text
@@ -259,7 +259,7 @@ def test_pairs_from_a_pipe_and_none_at_all(zoo, tmp_path):
 def test_a_typo_in_a_table_is_told(zoo):
     lines = [f"{first}\t{second}\n" for first, second in TABLE]
     lines[2] = lines[2].strip() + "\tgodo\tbad\n"
-    given = "inspect-circuit", zoo["bert_classifier"], "-"
-    said = 'bert_classifier refused 1 pair, such as line 3: TARGET: "godo" is not a label'
-    assert said in run(*given, stdin="".join(lines)).stderr
-    assert said not in run(*given, "-q", stdin="".join(lines)).stderr
+    command = "inspect-circuit", zoo["bert_classifier"], "-"
+    message = 'bert_classifier refused 1 pair, such as line 3: TARGET: "godo" is not a label'
+    assert message in run(*command, stdin="".join(lines)).stderr
+    assert message not in run(*command, "-q", stdin="".join(lines)).stderr

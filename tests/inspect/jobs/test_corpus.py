@@ -93,9 +93,9 @@ def test_one_batch_is_held_at_a_time_and_no_product_is_kept(opened, monkeypatch)
             assert all(reference() is None for reference in held), "the one before is still held"
             held[:] = [weakref.ref(batch)]
             settings.append(torch.backends.mkldnn.matmul.fp32_precision)
-            given = [(numbers, batch)]
+            batches = [(numbers, batch)]
             del batch
-            yield given.pop()
+            yield batches.pop()
 
     monkeypatch.setattr(forced, "capture_batches", watched)
     before = torch.backends.mkldnn.matmul.fp32_precision

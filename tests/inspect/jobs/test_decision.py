@@ -28,7 +28,7 @@ ONE = {
 
 
 @pytest.fixture(scope="module")
-def found(zoo, request):
+def record(zoo, request):
     return inspect_decision(zoo[request.param], ONE[request.param])
 
 
@@ -43,15 +43,15 @@ def check(record):
     return line
 
 
-@pytest.mark.parametrize("found", [*ONE], indirect=True)
-def test_every_kind_decides_for_what_it_gives(found):
-    line = check(found)
-    if not found.sentences[0].has_both_sides:  # A beam may write what is not the most probable
-        assert found.d[0] > 0
-    assert {"zero", "mean", "resample"} < found.heads[0].effects.keys()
+@pytest.mark.parametrize("record", [*ONE], indirect=True)
+def test_every_kind_decides_for_what_it_gives(record):
+    line = check(record)
+    if not record.sentences[0].has_both_sides:  # A beam may write what is not the most probable
+        assert record.d[0] > 0
+    assert {"zero", "mean", "resample"} < record.heads[0].effects.keys()
     assert len(line["sentences"]) == 1
-    assert len(found.edges) == 10
-    for token in found.tokens:
+    assert len(record.edges) == 10
+    for token in record.tokens:
         assert token.alti is None or 0 <= token.alti <= 1
 
 
@@ -166,18 +166,18 @@ def test_words_name_a_place_in_a_translation(zoo):
 
 
 def test_labels_and_their_words(zoo):
-    def decided(**words):
+    def decide(**words):
         settings = DecisionOptions(method=("zero",))
         return inspect_decision(zoo["classifier"], ("A good dog.",), settings=settings, **words)
 
-    own = decided()
+    own = decide()
     assert own.names[0] == own.sentences[0].target
     last = next(name for name in ("bad", "fair", "good") if name not in own.names)
-    assert decided(foil=last).names == (own.names[0], last)
-    turned = decided(target=last, foil=own.names[0])
-    assert turned.d[0] == pytest.approx(-decided(foil=last).d[0], abs=1e-6)
+    assert decide(foil=last).names == (own.names[0], last)
+    turned = decide(target=last, foil=own.names[0])
+    assert turned.d[0] == pytest.approx(-decide(foil=last).d[0], abs=1e-6)
     with pytest.raises(UsageError, match="is what is decided for"):
-        decided(foil=own.names[0])
+        decide(foil=own.names[0])
     with pytest.raises(UsageError, match="the labels are"):
         inspect_decision(zoo["classifier"], ("A good dog.",), foil="worst")
     tagger = zoo["tagger"]
@@ -190,10 +190,10 @@ def test_labels_and_their_words(zoo):
 
 def test_a_corpus_and_a_seed_decide_what_is_drawn(zoo, tmp_path):
     (tmp_path / "text").write_text("A man sleeps.\nTwo dogs run in the snow.\n")
-    given = ["inspect-decision", zoo["translate"], "A dog.", "--method", "resample"]
-    given += ["--method", "mean", "--heads", "cross", "--format", "jsonl", "-q"]
+    command = ["inspect-decision", zoo["translate"], "A dog.", "--method", "resample"]
+    command += ["--method", "mean", "--heads", "cross", "--format", "jsonl", "-q"]
     own, drawn, again, other = (
-        record_of(*given, *more)
+        record_of(*command, *more)
         for more in (
             [],
             ["--corpus", tmp_path / "text"],

@@ -43,25 +43,25 @@ def corpus(lines=LINES, targets=None, origin="a"):
     )
 
 
-def write(opened, path, given, **settings):
+def write(opened, path, dumped, **settings):
     dumper = HeadDumper(opened, DumpSettings(**settings))
-    seen = list(dumper.write(given, path))
+    seen = list(dumper.write(dumped, path))
     return dumper.report, seen
 
 
 def read(path):
     """All shards as one list of (line, arrays, number in the shard)."""
     manifest = json.loads((path / "manifest.json").read_text())
-    found = []
+    entries = []
     for shard in manifest["shards"]:
         file = path / shard["file"]
         assert sha256(file.read_bytes()).hexdigest() == shard["sha256"]
         assert file.stat().st_size == shard["bytes"]
         arrays = load_file(file)
         assert len(arrays["index"]) == shard["pairs"]
-        found += [(int(line), arrays, n) for n, line in enumerate(arrays["index"])]
+        entries += [(int(line), arrays, n) for n, line in enumerate(arrays["index"])]
     assert len(list(path.iterdir())) == len(manifest["shards"]) + 2
-    return manifest, found
+    return manifest, entries
 
 
 def test_two_vocabularies_are_both_written(opened, foreign, tmp_path):
@@ -79,7 +79,7 @@ def test_two_vocabularies_are_both_written(opened, foreign, tmp_path):
     files = ("source-vocabulary.json", "vocabulary.json")
     labels = [json.loads((tmp_path / "two" / file).read_text()) for file in files]
     sizes = [side.vocab_size for side in (sides.source, sides.target)]
-    assert [len(some) for some in labels] == sizes
+    assert [len(column) for column in labels] == sizes
     arrays = load_file(tmp_path / "two" / "part-00000.safetensors")
     expected = [*sides.source.encode("A man sees the house."), EOS_ID]
     assert [labels[0][i] for i in arrays["src_ids"]] == sides.source.pieces(expected)
@@ -87,8 +87,8 @@ def test_two_vocabularies_are_both_written(opened, foreign, tmp_path):
 
 def test_a_dump_holds_the_maps_of_inspect_heads(opened, model, tmp_path):
     report, seen = write(opened, tmp_path / "d", corpus(), shard_pairs=4)
-    manifest, found = read(tmp_path / "d")
-    assert [line for line, _, _ in found] == [0, 2, 4, 5, 7, 9, 10, 12, 14]
+    manifest, entries = read(tmp_path / "d")
+    assert [line for line, _, _ in entries] == [0, 2, 4, 5, 7, 9, 10, 12, 14]
     assert (report.pairs, report.too_long, report.shards) == (9, 3, 3)
     assert seen[-1] == report.lines == manifest["items"] == 15
     assert manifest["is_complete"]
@@ -99,7 +99,7 @@ def test_a_dump_holds_the_maps_of_inspect_heads(opened, model, tmp_path):
         "cross.0": [0, 1],
     }
     labels = json.loads((tmp_path / "d" / "vocabulary.json").read_text())
-    for line, arrays, n in found[:3]:
+    for line, arrays, n in entries[:3]:
         record = next(inspect_heads(model, [LINES[line]]))
         maps = record.captured
         n_source, n_target = int(arrays["src_len"][n]), int(arrays["tgt_len"][n])
@@ -115,10 +115,10 @@ def test_a_dump_holds_the_maps_of_inspect_heads(opened, model, tmp_path):
 
 def test_given_targets_and_chosen_heads_and_top_k(opened, tmp_path):
     report, _ = write(opened, tmp_path / "d", corpus(targets=TARGETS), top_k=2, heads=["cross.0.1"])
-    manifest, found = read(tmp_path / "d")
-    assert [line for line, _, _ in found] == [0, 2, 5, 7, 10, 12]  # a blank target is no pair
+    manifest, entries = read(tmp_path / "d")
+    assert [line for line, _, _ in entries] == [0, 2, 5, 7, 10, 12]  # a blank target is no pair
     assert (manifest["top_k"], manifest["heads"]) == (2, {"cross.0": [1]})
-    _, arrays, _ = found[0]
+    _, arrays, _ = entries[0]
     assert arrays["cross.0.idx"].shape == arrays["cross.0.w"].shape
     n_rows = int(arrays["tgt_len"].sum())
     assert arrays["cross.0.w"].shape == (1, n_rows, 2)
@@ -134,8 +134,8 @@ def test_the_estimate_is_exact_for_given_targets(opened, tmp_path):
         estimate = dumper.estimate(corpus(targets=TARGETS))
         path = tmp_path / str(len(settings) + bool(settings.get("top_k")))
         write(opened, path, corpus(targets=TARGETS), **settings)
-        _, found = read(path)
-        arrays = found[0][1]
+        _, entries = read(path)
+        arrays = entries[0][1]
         n_bytes = sum(array.nbytes for array in arrays.values())
         assert estimate.is_exact
         assert (estimate.lines, estimate.pairs) == (15, 6)
@@ -206,12 +206,12 @@ def test_the_limit_stops_the_dump_and_a_larger_one_resumes_it(opened, tmp_path):
 def test_shards_are_cut_by_bytes_too(opened, tmp_path, monkeypatch):
     monkeypatch.setattr(dump_heads, "SHARD_BYTES", 1000)
     write(opened, tmp_path / "d", corpus(targets=TARGETS))
-    manifest, found = read(tmp_path / "d")
+    manifest, entries = read(tmp_path / "d")
     assert len(manifest["shards"]) > 2
-    for _, arrays, _ in found:
+    for _, arrays, _ in entries:
         n_bytes = sum(array.nbytes for array in arrays.values())
         assert n_bytes <= 1000 + 24 or len(arrays["index"]) == 1
-    assert [line for line, _, _ in found] == [0, 2, 5, 7, 10, 12]
+    assert [line for line, _, _ in entries] == [0, 2, 5, 7, 10, 12]
 
 
 def test_the_tolerance_is_checked_before_a_shard_is_written(opened, tmp_path, monkeypatch):
@@ -264,9 +264,9 @@ def test_dense_maps_come_back_in_half_precision(all_maps):
             (HEADS[3], 1, (n_target, n_source)),
         ]:
             start, stop = arrays[f"{head.kind}.off"][number : number + 2]
-            found = arrays[f"{head.kind}.{head.layer}.w"][place, start:stop].reshape(shape)
-            assert found.dtype == np.float16
-            assert_allclose(found, maps.weights(head), atol=2**-12, rtol=0)
+            weights = arrays[f"{head.kind}.{head.layer}.w"][place, start:stop].reshape(shape)
+            assert weights.dtype == np.float16
+            assert_allclose(weights, maps.weights(head), atol=2**-12, rtol=0)
         assert arrays["residual"][number] == np.float32(maps.residual)
     tokens = [token for maps in all_maps for token in maps.target_ids]
     assert arrays["tgt_ids"].tolist() == tokens

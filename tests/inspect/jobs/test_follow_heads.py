@@ -109,8 +109,8 @@ def test_the_pairs_are_the_first_that_fit_and_are_named(whole):
     assert {entry["schema"] for entry in named} == {"tformer.headprobe/1"}
     tokenizer = read_tokenizer(whole / "tokenizer.json")
     pairs = [SentencePair(line, line) for line in LINES]
-    found = probe_pairs(pairs, tokenizer, CONFIG)
-    assert [index for index, _, _ in found] == list(range(N_PAIRS))
+    probes = probe_pairs(pairs, tokenizer, CONFIG)
+    assert [index for index, _, _ in probes] == list(range(N_PAIRS))
     longest = max(len(ids) for ids in tokenizer.encode_batch(LINES))
     short = replace(CONFIG, max_positions=longest)
     assert [index for index, _, _ in probe_pairs(pairs, tokenizer, short)] != list(range(N_PAIRS))
@@ -234,8 +234,8 @@ def test_rare_words_are_those_of_the_training_corpus(recipe, tmp_path, monkeypat
     pairs = [tuple(opened.tokenizer.encode_batch([line, f"{line} t"])) for line in LINES[:3]]
     counts = opened.tokenizer.encode_batch(LINES)
     frequencies = TokenFrequencies(count_tokens(counts, opened.tokenizer.vocab_size))
-    found = measure_heads(opened.model, pairs, 3, frequencies)
-    assert found == [line for line in lines if line["step"] == 3]
+    records = measure_heads(opened.model, pairs, 3, frequencies)
+    assert records == [line for line in lines if line["step"] == 3]
 
 
 def test_the_mode_of_the_model_is_left_as_it_was(whole):
@@ -272,8 +272,8 @@ def test_the_run_reports_its_heads(whole):
     ]
     lines = lines_of(whole)
     for course in timeline.courses:
-        told = [line["role"] for line in lines if line["id"] == str(course.head)]
-        assert list(course.roles) == told
+        names = [line["role"] for line in lines if line["id"] == str(course.head)]
+        assert list(course.roles) == names
     broad = heads_over_time(whole, ["@entropy_norm>0.9"])
     last = {line["id"]: line["metrics"] for line in lines if line["step"] == 12}
     assert [str(course.head) for course in broad.courses] == [

@@ -36,8 +36,8 @@ def test_a_line_that_is_translated_sentence_by_sentence_is_shown_so(model, sever
     assert [record.source for record in records] == [LINES[0], LINES[1], "", LINES[3]]
     translations = list(translate_lines(model, lines, device="cpu"))
     assert [f"{first}  {second}", *others] == [t.text for t in translations]
-    given = list(inspect_heads(model, lines, targets=["a b", "", "c"], device="cpu"))
-    assert [record.source for record in given] == lines
+    with_targets = list(inspect_heads(model, lines, targets=["a b", "", "c"], device="cpu"))
+    assert [record.source for record in with_targets] == lines
 
 
 def test_settings_of_the_search_are_passed_on(model):
@@ -62,7 +62,7 @@ def test_live_maps_are_those_of_a_forced_pass(model, settings):
 
 
 def test_a_translation_that_torch_would_not_find_is_shown_all_the_same(model, monkeypatch):
-    found = Hypothesis((10, 11, 12), -3.0, -2.0, (-1.0, -1.0, -0.5, -0.5), is_finished=True)
+    hypothesis = Hypothesis((10, 11, 12), -3.0, -2.0, (-1.0, -1.0, -0.5, -0.5), is_finished=True)
 
     class OtherEngine(CompiledEngine):
         """Finds what torch does not; cannot search with a model that is recorded."""
@@ -74,7 +74,7 @@ def test_a_translation_that_torch_would_not_find_is_shown_all_the_same(model, mo
             return self
 
         def search(self, sentences, config, before_batch):
-            return [[found]] * len(sentences)
+            return [[hypothesis]] * len(sentences)
 
     monkeypatch.setattr(native_search, "CompiledEngine", OtherEngine)
     text = next(translate_lines(model, LINES[:1], device="cpu")).text
@@ -98,8 +98,8 @@ def test_any_translation_of_the_search_can_be_looked_at(model, mode):
 
 
 def test_a_rank_beyond_the_beam_raises_the_beam(model):
-    told = inspect_heads(model, LINES[:1], rank=4)
-    assert next(told).maps is not None
+    records = inspect_heads(model, LINES[:1], rank=4)
+    assert next(records).maps is not None
 
 
 def test_given_targets_are_not_captured_live(model):
@@ -125,12 +125,12 @@ def test_a_given_target_is_looked_at_instead(model):
 
 
 def test_a_translation_given_back_as_target_has_the_same_maps(model):
-    found = next(inspect_heads(model, LINES[:1]))
-    ids = found.maps.target_input_ids
-    forced = next(inspect_heads(model, LINES[:1], targets=[found.target]))
+    record = next(inspect_heads(model, LINES[:1]))
+    ids = record.maps.target_input_ids
+    forced = next(inspect_heads(model, LINES[:1], targets=[record.target]))
     if forced.maps.target_input_ids == ids:  # other pieces may spell the same text
-        assert np.array_equal(found.maps.cross[0], forced.maps.cross[0])
-    assert np.array_equal(found.maps.enc[1], forced.maps.enc[1])
+        assert np.array_equal(record.maps.cross[0], forced.maps.cross[0])
+    assert np.array_equal(record.maps.enc[1], forced.maps.enc[1])
 
 
 def test_a_sentence_has_the_same_maps_whatever_is_beside_it(model):

@@ -43,11 +43,11 @@ def test_a_report_holds_the_results_of_the_single_inspections(model):
 
 def test_a_report_has_the_decision_between_two_sentences_or_of_each(model):
     report = inspect_report(model, [LINE, "Two dogs."], device="cpu")
-    found = report.views["decision"]
+    decision = report.views["decision"]
     expected = inspect_decision(model, [LINE, "Two dogs."], device="cpu")
-    assert (found.names, found.d) == (expected.names, expected.d)
+    assert (decision.names, decision.d) == (expected.names, expected.d)
     causes = {part.id: part.effects["patch"] for part in expected.heads}
-    assert {part.id: part.effects["patch"] for part in found.heads} == pytest.approx(
+    assert {part.id: part.effects["patch"] for part in decision.heads} == pytest.approx(
         causes, abs=1e-5
     )
     for lines in ([LINE], [LINE, LINE], [LINE, "Two dogs.", LINE]):
@@ -140,10 +140,10 @@ def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, rank):
     ],
 )
 def test_omitted_parts_are_reported(model, options, error, message):
-    given = {name: options[name] for name in ("lines", "targets") if name in options}
-    asked = ReportOptions(**{name: options[name] for name in options.keys() - given.keys()})
+    texts = {name: options[name] for name in ("lines", "targets") if name in options}
+    settings = ReportOptions(**{name: options[name] for name in options.keys() - texts.keys()})
     with pytest.raises(error, match=message):
-        inspect_report(model, **{"lines": [LINE], "device": "cpu", "options": asked} | given)
+        inspect_report(model, **{"lines": [LINE], "device": "cpu", "options": settings} | texts)
 
 
 def test_a_telling_row_has_one_clear_key_that_is_a_word(model):

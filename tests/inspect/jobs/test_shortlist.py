@@ -29,7 +29,7 @@ def opened(model):
 def test_each_target_token_is_linked_with_the_source_token_it_attends_to_most(opened):
     report = AlignmentReport()
     aligner = Aligner(opened.directory, ["cross.0.1"])
-    found = list(workflow.linked_by_model(aligner, read_pairs(SOURCES, TARGETS), report))
+    links_of_pairs = list(workflow.linked_by_model(aligner, read_pairs(SOURCES, TARGETS), report))
     assert (report.lines, report.truncated) == (5, 1)
     side = opened.directory.tokenizer.source
     expected = []
@@ -39,7 +39,7 @@ def test_each_target_token_is_linked_with_the_source_token_it_attends_to_most(op
         on_source = maps.weights(aligner.choice.members[0])[: len(target), : len(source)]
         links = {(s, t) for t, s in enumerate(on_source.argmax(axis=1).tolist())}
         expected.append((tuple(source), tuple(target), links))
-    assert found == expected
+    assert links_of_pairs == expected
 
 
 def test_translations_take_the_place_of_missing_targets(opened):
@@ -51,12 +51,12 @@ def test_translations_take_the_place_of_missing_targets(opened):
 
 def linked(opened, pair, links, units="words"):
     report = AlignmentReport()
-    given = [GoldLinks(frozenset(), frozenset(links))]
-    ((source, target, found),) = workflow.linked_as_given(
-        opened.directory, [pair], given, units, report
+    gold = [GoldLinks(frozenset(), frozenset(links))]
+    ((source, target, token_links),) = workflow.linked_as_given(
+        opened.directory, [pair], gold, units, report
     )
     side = opened.directory.tokenizer.source
-    return {(side.decode([source[s]]), side.decode([target[t]])) for s, t in found}
+    return {(side.decode([source[s]]), side.decode([target[t]])) for s, t in token_links}
 
 
 def test_words_that_are_linked_link_their_tokens(opened):
@@ -92,9 +92,9 @@ def test_long_and_blank_pairs_are_skipped(opened):
     links = [GoldLinks(frozenset(), frozenset({(0, 0)}))] * 5
     pairs = read_pairs(SOURCES, TARGETS)
     for units in ("words", "pieces"):
-        found = list(workflow.linked_as_given(opened.directory, pairs, links, units, report))
+        pairs_linked = list(workflow.linked_as_given(opened.directory, pairs, links, units, report))
         pairs = read_pairs(SOURCES, TARGETS)
-        assert len(found) == 3
+        assert len(pairs_linked) == 3
     assert (report.lines, report.truncated) == (10, 2)
 
 
@@ -122,8 +122,8 @@ def counted(request, monkeypatch):
 
 
 def best_of(counts, source, n):
-    found = [(-count, t) for (s, t), count in counts.items() if s == source]
-    return [t for _, t in sorted(found)[:n]]
+    ranked = [(-count, t) for (s, t), count in counts.items() if s == source]
+    return [t for _, t in sorted(ranked)[:n]]
 
 
 @pytest.mark.parametrize("n_best", [None, 1, 3])

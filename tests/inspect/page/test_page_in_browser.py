@@ -80,39 +80,39 @@ def hostile_report(model):
 
 def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     visited = visit(render_report(hostile_report), script=SELFTEST)
-    found = visited.selftest
+    page = visited.selftest
     assert visited.console == []
-    assert found["errors"] == []
-    assert (found["alerts"], found["injected"], found["scripts"]) == (0, 0, 2)
+    assert page["errors"] == []
+    assert (page["alerts"], page["injected"], page["scripts"]) == (0, 0, 2)
 
     record = hostile_report.sentences[0].heads
-    assert found["chips"][0] == list(record.source_pieces)
-    assert found["chips"][1] == [*record.input_pieces, record.target_pieces[-1]]
+    assert page["chips"][0] == list(record.source_pieces)
+    assert page["chips"][1] == [*record.input_pieces, record.target_pieces[-1]]
     # By cause, where a decision is known
     causes = hostile_report.views["decision"].heads
-    assert found["first"]["head"] == causes[0].id
-    assert len(found["first"]["tabs"]) == 8
+    assert page["first"]["head"] == causes[0].id
+    assert len(page["first"]["tabs"]) == 8
     for head in record.heads:
         np.testing.assert_allclose(
-            found["weights"][str(head)],
+            page["weights"][str(head)],
             record.captured.weights(head).flatten(),
             atol=0.5 / 65535 + 1e-7,
         )
 
-    assert found["select"]["isOther"]
-    assert found["select"]["shown"] == found["select"]["to"]
-    assert found["select"]["said"].startswith(found["select"]["to"] + ", encoder self-attention")
-    assert f"head={found['select']['to']}" in found["select"]["hash"]
-    assert found["lines"]["isOther"]
-    assert found["lines"]["all"] > found["lines"]["paths"] > len(record.source_pieces)
-    assert found["scope"] == {"isOther": True, "hues": 2}  # two encoder layers, a color each
-    assert found["legend"] == {"isOther": True, "pressed": "false"}
-    assert found["hover"] == {"marks": 1, "queries": 1}
-    assert found["unhovered"] == 0
-    assert "row=0" in found["pinned"]["hash"]
-    assert found["pinned"]["marks"] == 1
+    assert page["select"]["isOther"]
+    assert page["select"]["shown"] == page["select"]["to"]
+    assert page["select"]["said"].startswith(page["select"]["to"] + ", encoder self-attention")
+    assert f"head={page['select']['to']}" in page["select"]["hash"]
+    assert page["lines"]["isOther"]
+    assert page["lines"]["all"] > page["lines"]["paths"] > len(record.source_pieces)
+    assert page["scope"] == {"isOther": True, "hues": 2}  # two encoder layers, a color each
+    assert page["legend"] == {"isOther": True, "pressed": "false"}
+    assert page["hover"] == {"marks": 1, "queries": 1}
+    assert page["unhovered"] == 0
+    assert "row=0" in page["pinned"]["hash"]
+    assert page["pinned"]["marks"] == 1
 
-    assert found["keys"] == {
+    assert page["keys"] == {
         "1": "0 enc.0.0",
         "l": "0 enc.0.1",
         "h": "0 enc.0.0",
@@ -122,41 +122,39 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
         "]": "1 cross.0.0",
         "[": "0 cross.0.0",
     }
-    assert found["focus"] == "filter"
-    assert found["filter"] == {"count": "4 of 8", "out": 4}
+    assert page["focus"] == "filter"
+    assert page["filter"] == {"count": "4 of 8", "out": 4}
     n_rows, n_columns = len(record.target_pieces), len(record.source_pieces)
-    assert found["table"]["size"] == [n_rows + 1, n_columns + 1]
+    assert page["table"]["size"] == [n_rows + 1, n_columns + 1]
     weight = record.captured.weights(HeadId("cross", 0, 0))[0, 0].item()
-    assert float(found["table"]["first"]) == pytest.approx(weight, abs=6e-4)
-    theme = found["theme"]
+    assert float(page["table"]["first"]) == pytest.approx(weight, abs=6e-4)
+    theme = page["theme"]
     assert theme["onPaper"] == theme["onLight"] != theme["onDark"]
     tabs = {"heads", "decision", "search", "steps", "logits", "flow", "positions", "ablation"}
-    assert set(found["tabs"]) == tabs
-    assert min(found["tabs"].values()) > 150
+    assert set(page["tabs"]) == tabs
+    assert min(page["tabs"].values()) > 150
 
-    assert found["nameless"] == []
-    check_words(found, record, causes)
-    check_products(found)
-    check_paper(found, tabs)
-    check_tree(found, record)
-    check_saved(found, record)
+    assert page["nameless"] == []
+    check_words(page, record, causes)
+    check_products(page)
+    check_paper(page, tabs)
+    check_tree(page, record)
+    check_saved(page, record)
 
 
-def check_words(found, record, causes):
-    assert found["texts"] == [
-        CONTROL.sub("\ufffd", text) for text in (record.source, record.target)
-    ]
-    says, does = found["guide"]["says"]
+def check_words(page, record, causes):
+    assert page["texts"] == [CONTROL.sub("\ufffd", text) for text in (record.source, record.target)]
+    says, does = page["guide"]["says"]
     part = next(head for head in causes if head.id == "cross.0.0")
     assert says.startswith("With its values of the other sentence, cross.0.0 ")
     assert says.endswith(f"Number {causes.index(part) + 1} of {len(causes)} by cause.")
     assert does.startswith("In the map that is row ")
-    of_row = found["guide"]["ofRow"]
+    of_row = page["guide"]["ofRow"]
     assert of_row["says"][0].startswith(f"When the model writes {of_row['word']}, head cross.0.0 ")
-    assert found["guide"]["isFolded"]
-    assert "SHA-256" in found["guide"]["about"]
+    assert page["guide"]["isFolded"]
+    assert "SHA-256" in page["guide"]["about"]
     measure = METRICS["entropy"]
-    assert found["term"] == {
+    assert page["term"] == {
         "name": measure.label,
         "code": "entropy",
         "tip": f"{measure.meaning}.In the filter: entropy",
@@ -165,37 +163,37 @@ def check_words(found, record, causes):
     }
 
 
-def check_products(found):
-    assert [product["id"] for product in found["products"]] == list(found["weights"])
-    assert max(product["error"] for product in found["products"]) < 2e-3  # float16
-    pair = found["pair"]
+def check_products(page):
+    assert [product["id"] for product in page["products"]] == list(page["weights"])
+    assert max(product["error"] for product in page["products"]) < 2e-3  # float16
+    pair = page["pair"]
     assert "row=1&key=2" in pair["hash"]
-    assert "row" not in found["released"]
+    assert "row" not in page["released"]
     assert pair["bars"] == pair["width"] == len(pair["products"]) == 32
     assert pair["marks"] == 3  # the row, the column and the cell
     total = sum(pair["products"])
     for number in (total, total / math.sqrt(32)):
         assert f"{number:.2f}".replace("-", "−") in pair["says"]
-    least = found["least"]
+    least = page["least"]
     assert least["fewer"] < least["byItself"] <= least["most"]
     assert least["shown"] == "0.90"
 
 
-def check_paper(found, tabs):
-    assert found["onScreen"] == found["afterPaper"] == ["panel-heads"]
-    assert set(found["onPaper"]) == {f"panel-{name}" for name in tabs}
-    assert len(found["paperTitles"]) == len(tabs)
+def check_paper(page, tabs):
+    assert page["onScreen"] == page["afterPaper"] == ["panel-heads"]
+    assert set(page["onPaper"]) == {f"panel-{name}" for name in tabs}
+    assert len(page["paperTitles"]) == len(tabs)
     # and every sentence, the views of the model once
-    assert [copy["source"] for copy in found["printed"]] == SHOWN
-    first, second = found["printed"]
-    assert set(first["panels"]) == set(found["onPaper"])
-    assert set(second["panels"]) == set(found["onPaper"]) - {"panel-positions", "panel-decision"}
-    assert min(copy["thumbs"] for copy in found["printed"]) > 0
-    assert (found["isCopied"], found["leftOver"]) == (True, 0)
+    assert [copy["source"] for copy in page["printed"]] == SHOWN
+    first, second = page["printed"]
+    assert set(first["panels"]) == set(page["onPaper"])
+    assert set(second["panels"]) == set(page["onPaper"]) - {"panel-positions", "panel-decision"}
+    assert min(copy["thumbs"] for copy in page["printed"]) > 0
+    assert (page["isCopied"], page["leftOver"]) == (True, 0)
 
 
-def check_tree(found, record):
-    tree, seen = record.extras.search, found["search"]
+def check_tree(page, record):
+    tree, seen = record.extras.search, page["search"]
     n_finished = sum(node.state == "finished" for node in tree.nodes)
     n_dropped = sum(node.state == "dropped" for node in tree.nodes)
     assert seen["withAll"] == len(tree.nodes) + n_finished  # a second frame
@@ -204,37 +202,37 @@ def check_tree(found, record):
     assert seen["finished"] == n_finished
     pieces = "".join(record.target_pieces[:-1]).replace("▁", " ")
     assert seen["best"] == CONTROL.sub("\ufffd", pieces.strip())
-    assert found["index"]["entries"] == found["index"]["cards"] > 5
-    assert found["index"]["to"] == found["index"]["name"]
+    assert page["index"]["entries"] == page["index"]["cards"] > 5
+    assert page["index"]["to"] == page["index"]["name"]
 
 
-def check_saved(found, record):
+def check_saved(page, record):
     cross = HeadId("cross", 0, 0)
     weights = record.captured.weights(cross)
-    for text in found["svg"]:
+    for text in page["svg"]:
         root = ET.fromstring(text.encode())  # noqa: S314 - our own page wrote it
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert not [tag for tag in root.iter() if tag.tag.rsplit("}")[-1] in ("script", "image")]
         labels = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
         assert "漢字" in labels or "שלום!" in labels
-    (head, *columns), *lines = csv.reader(io.StringIO(found["csv"][0], newline=""))
+    (head, *columns), *lines = csv.reader(io.StringIO(page["csv"][0], newline=""))
     assert head == "cross.0.0"
     assert columns == list(record.source_pieces)
     assert [line[0] for line in lines] == list(record.target_pieces)
     np.testing.assert_allclose(
         np.array([line[1:] for line in lines], dtype=float), weights, atol=2e-5
     )
-    names, *long_lines = csv.reader(io.StringIO(found["csv"][1], newline=""))
+    names, *long_lines = csv.reader(io.StringIO(page["csv"][1], newline=""))
     assert names == ["head", "row", "column", "query", "key", "weight"]
     assert len(long_lines) == 2 * weights.size  # both heads of the layer
-    assert found["downloads"] == [
+    assert page["downloads"] == [
         ["model-cross.0.0.svg", "blob"],
         ["model-cross.0.0.png", "blob"],
         ["model-cross.0.all.csv", "blob"],
     ]
-    assert found["png"]["type"] == "image/png"
-    assert bytes(found["png"]["start"][:8]) == b"\x89PNG\r\n\x1a\n"
-    assert int.from_bytes(bytes(found["png"]["start"][16:20])) > 400  # pixels wide
+    assert page["png"]["type"] == "image/png"
+    assert bytes(page["png"]["start"][:8]) == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(bytes(page["png"]["start"][16:20])) > 400  # pixels wide
 
 
 @pytest.mark.long
@@ -362,12 +360,12 @@ def alone(view, records, options, visit):
     """What a browser has seen of the page of one view."""
     visited = visit(render_view(view, records, options), script=ALONE)
     assert visited.console == []
-    found = visited.selftest
-    assert found["seen"] == found["printed"]
-    assert (found["tabs"], found["injected"], found["scripts"]) == (True, 0, 2)
-    assert found["wide"] <= 0
-    assert found["length"] > 150
-    return found
+    page = visited.selftest
+    assert page["seen"] == page["printed"]
+    assert (page["tabs"], page["injected"], page["scripts"]) == (True, 0, 2)
+    assert page["wide"] <= 0
+    assert page["length"] > 150
+    return page
 
 
 @pytest.mark.parametrize("name", ["logits", "flow", "step"])
@@ -378,19 +376,19 @@ def test_a_view_of_a_sentence_is_a_page_of_its_own(hostile_report, visit, name):
         (record, *_), *_ = records
         records = [replace(record, quiz=make_quiz(record, 1))]
     options = None if name == "step" else view.Options()
-    found = alone(view, records, options, visit)
-    assert found["seen"] == [f"panel-{'steps' if name == 'step' else name}"]
-    assert (found["blanks"] > 5) == found["answers"] == (name == "step")
+    page = alone(view, records, options, visit)
+    assert page["seen"] == [f"panel-{'steps' if name == 'step' else name}"]
+    assert (page["blanks"] > 5) == page["answers"] == (name == "step")
 
 
 def test_views_of_models_are_pages_of_their_own(model, hostile_report, visit):
-    found = alone(
+    page = alone(
         all_views()["positions"], [hostile_report.views["positions"]], PositionsOptions(), visit
     )
-    assert found["seen"] == ["panel-positions"]
+    assert page["seen"] == ["panel-positions"]
     diff = inspect_diff(model, model, ["A man <b>sleeps</b>."], device="cpu")
-    found = alone(all_views()["diff"], [diff], DiffOptions(), visit)
-    assert found["seen"] == ["panel-diff"]
+    page = alone(all_views()["diff"], [diff], DiffOptions(), visit)
+    assert page["seen"] == ["panel-diff"]
     head = HeadCourse(head=HeadId("enc", 0, 0), roles=("other", "self"), metrics={})
     run = HeadTimeline(run="<img src=x>", steps=(0, 10), n_sentences=3, courses=(head,))
     assert alone(all_views()["timeline"], [run], None, visit)["seen"] == ["panel-timeline"]
@@ -420,26 +418,26 @@ def test_a_decision_is_a_page_that_leads_from_causes_to_maps(zoo, visit):
     record = inspect_decision(zoo["translate"], ["The old house.", "A dog."])
     visited = visit(render_view(DECISION_VIEW, [record], DecisionOptions()), script=DECISION)
     assert visited.console == []
-    found = visited.selftest
-    assert found["isOpen"]
+    page = visited.selftest
+    assert page["isOpen"]
     plain = [name.replace("▁", " ") for name in record.names]
-    assert [mark for mark in found["marks"] if mark in plain] == plain
+    assert [mark for mark in page["marks"] if mark in plain] == plain
     parts = [part.id for part in record.heads]
-    assert [row for row in found["rows"] if row in parts][: len(parts)] == parts
-    assert {"Heads by cause", "Single attention weights", "Layers"} < set(found["titles"])
+    assert [row for row in page["rows"] if row in parts][: len(parts)] == parts
+    assert {"Heads by cause", "Single attention weights", "Layers"} < set(page["titles"])
     directions = {
         way: sum(each.direction == way for each in record.maps) for way in ("patch", "back")
     }
-    assert (found["grids"], found["turned"]) == (directions["patch"], directions["back"])
+    assert (page["grids"], page["turned"]) == (directions["patch"], directions["back"])
     strongest = record.heads[0]
-    assert (found["head"], found["tab"]) == (strongest.id, "heads")
-    assert found["row"] == str(strongest.row)
-    assert f"{strongest.id} " in found["other"]
+    assert (page["head"], page["tab"]) == (strongest.id, "heads")
+    assert page["row"] == str(strongest.row)
+    assert f"{strongest.id} " in page["other"]
     back = record.d[1] + strongest.effects["back"]
-    assert f"{back:+.2f}".replace("-", "−") in found["other"]
+    assert f"{back:+.2f}".replace("-", "−") in page["other"]
     # The same number is another row there, of which the guide says what it is, and no cause
-    assert found["otherRow"].startswith("When the model ")
-    assert found["sentence"] == "0"
+    assert page["otherRow"].startswith("When the model ")
+    assert page["sentence"] == "0"
 
 
 @pytest.mark.parametrize(
@@ -456,11 +454,11 @@ def test_a_decision_of_every_kind_is_a_page(zoo, visit, name, text):
     record = inspect_decision(zoo[name], [text or str(next(zoo.inputs.rglob("*.png")))])
     visited = visit(render_view(DECISION_VIEW, [record], DecisionOptions()), script=DECISION)
     assert visited.console == []
-    found = visited.selftest
-    assert len([row for row in found["rows"] if row == record.heads[0].id]) >= 1
-    assert found["head"] == record.heads[0].id
-    assert record.place in found["says"]
-    assert len(found["marks"]) == (record.written_at != (None,))
+    page = visited.selftest
+    assert len([row for row in page["rows"] if row == record.heads[0].id]) >= 1
+    assert page["head"] == record.heads[0].id
+    assert record.place in page["says"]
+    assert len(page["marks"]) == (record.written_at != (None,))
 
 
 def test_the_page_of_a_decision_says_what_an_estimate_is_of(zoo, visit):
@@ -506,10 +504,10 @@ document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.str
 
 def test_the_page_of_a_classifier_has_no_words_of_a_translation(classifier, visit):
     (record,) = inspect_heads(classifier, ["A man sleeps."], device="cpu", for_page=True)
-    found = visit(render_html([record]), script=READ_BY_AN_ENCODER).selftest
-    assert "query: token." in found["says"]
-    assert "source token" not in found["says"]
-    assert "cross" not in found["hint"]
+    page = visit(render_html([record]), script=READ_BY_AN_ENCODER).selftest
+    assert "query: token." in page["says"]
+    assert "source token" not in page["says"]
+    assert "cross" not in page["hint"]
 
 
 ABLATION = """
@@ -523,9 +521,9 @@ def test_effects_that_round_to_nothing_look_like_nothing(classifier, visit):
     report = inspect_report(classifier, ["A man sleeps."], device="cpu")
     effects = report.sentences[0].views["ablation"].effects
     effects.update({head: 4e-4 for head in effects})
-    found = visit(render_report(report), script=ABLATION).selftest
-    assert "the strongest color is 0.010 nats" in found
-    assert "No single head matters" in found
+    words = visit(render_report(report), script=ABLATION).selftest
+    assert "the strongest color is 0.010 nats" in words
+    assert "No single head matters" in words
 
 
 APART = """
@@ -540,10 +538,10 @@ def test_of_two_sentences_alike_the_page_knows_the_words_that_differ(model, visi
     records = list(
         inspect_heads(model, ["Two dogs run."] * 2, targets=targets, device="cpu", for_page=True)
     )
-    found = visit(render_html(records), script=APART).selftest
-    assert found["apart"] == ["Hunde"]
-    assert found["links"] == [list(link) for link in sorted(records[0].aligned.links)]
-    assert found["links"]
+    page = visit(render_html(records), script=APART).selftest
+    assert page["apart"] == ["Hunde"]
+    assert page["links"] == [list(link) for link in sorted(records[0].aligned.links)]
+    assert page["links"]
 
 
 NAMES = """
@@ -556,9 +554,9 @@ document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.str
 
 def test_captions_keep_the_apostrophe_of_a_piece(model, visit):
     records = list(inspect_heads(model, ["Two dogs run."], device="cpu", for_page=True))
-    found = visit(render_html(records), script=NAMES).selftest
-    assert found["words"] == ["'t", "’re", "animal", "tis", "old", "dog", "'"]
-    assert found["pieces"] == ["didn", "'t", "(a", "▁"]
+    page = visit(render_html(records), script=NAMES).selftest
+    assert page["words"] == ["'t", "’re", "animal", "tis", "old", "dog", "'"]
+    assert page["pieces"] == ["didn", "'t", "(a", "▁"]
 
 
 LOOK = """
@@ -598,10 +596,10 @@ def test_the_page_shows_the_numbers_of_the_weighting(model, visit, weighting):
 
     rows = list(csv.reader(io.StringIO(seen["csv"])))
     assert rows[0] == [str(chosen), *record.source_pieces]
-    found = np.array([row[1:] for row in rows[1:]], dtype=float)
+    weights = np.array([row[1:] for row in rows[1:]], dtype=float)
     expected = record.captured.weights(chosen)
     # 16 bits of the largest, and five digits of the file
-    np.testing.assert_allclose(found, expected, atol=0.5 / 65535 * record.largest + 6e-6)
+    np.testing.assert_allclose(weights, expected, atol=0.5 / 65535 * record.largest + 6e-6)
     strongest = [float(text) for text in seen["links"]]
     np.testing.assert_allclose(strongest, expected.max(axis=1), rtol=0.01, atol=6e-4)
     first = float(expected[0, 0])
@@ -647,20 +645,20 @@ def test_a_report_shows_maps_over_the_image(tmp_path, visit, has_class):
     report = inspect_report(path, [pixels_of(1)], device="cpu", options=options)
     visited = visit(render_report(report), script=SELFTEST_IMAGE_TAB)
     assert visited.console == []
-    found = visited.selftest
+    page = visited.selftest
     looked = report.sentences[0].views["image"].looked
-    guide, *labels = found["texts"]
+    guide, *labels = page["texts"]
     assert labels == ["Image", "Patches"]
     ways = ["the image", "attention rollout", "ALTI"]
-    assert found["names"] == [*ways, *(layer.name for layer in looked[:-2])]
+    assert page["names"] == [*ways, *(layer.name for layer in looked[:-2])]
     ordered = [*looked[-2:], *looked[:-2]]
     expected = ["{}: most at row {}, column {}".format(row.label, *row.peak) for row in ordered]
-    assert found["largest"] == expected
-    for given, layer in zip(found["given"], looked, strict=True):
-        assert torch.allclose(torch.tensor(given), layer.shares, atol=1 / 254 + 1e-6)
-    assert "head=enc.0.0" in found["hash"]
+    assert page["largest"] == expected
+    for shares, layer in zip(page["given"], looked, strict=True):
+        assert torch.allclose(torch.tensor(shares), layer.shares, atol=1 / 254 + 1e-6)
+    assert "head=enc.0.0" in page["hash"]
     assert re.match(r"When the model reads (patch \d,\d|class), head enc.0.0 ", guide)
-    assert found["flow"] == expected[1].replace("ALTI", "ALTI+")
+    assert page["flow"] == expected[1].replace("ALTI", "ALTI+")
 
 
 KINDS = {

@@ -116,8 +116,8 @@ def test_queries_and_keys_are_those_of_the_record(record):
             part[place][head.head]
             for part in (full.extras.vectors.queries, full.extras.vectors.keys)
         ]
-        found = unpacked_vectors(sentence["vectors"][str(head)], len(expected[0]))
-        for ours, theirs in zip(found, expected, strict=True):
+        vectors = unpacked_vectors(sentence["vectors"][str(head)], len(expected[0]))
+        for ours, theirs in zip(vectors, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
     assert sentence["sourceWords"] == {"texts": ["a", "b", "c", "d"], "ofToken": [0, 1, 2, 3]}
 
@@ -147,9 +147,9 @@ def test_a_search_is_a_tree_of_pieces_unless_it_is_too_large(record, monkeypatch
     nodes = (node(None, 0, 2, "kept"), node(0, 1, 7, "kept"), node(1, 2, 3, "finished", -0.5))
     tree = SearchTree(nodes=nodes, path=(0, 1, 2), beam_size=2, length_penalty=0.6)
     text = render_html([with_extras(record, tree)])
-    found = page_data(text)["sentences"][0]["search"]
-    assert [token["piece"] for token in found["nodes"]] == ["<s>", HOSTILE[0], "</s>"]
-    assert found["nodes"][2] == {
+    search = page_data(text)["sentences"][0]["search"]
+    assert [token["piece"] for token in search["nodes"]] == ["<s>", HOSTILE[0], "</s>"]
+    assert search["nodes"][2] == {
         "parent": 1,
         "step": 2,
         "piece": "</s>",
@@ -157,7 +157,7 @@ def test_a_search_is_a_tree_of_pieces_unless_it_is_too_large(record, monkeypatch
         "state": "finished",
         "score": -0.5,
     }
-    assert (found["path"], found["beamSize"]) == ([0, 1, 2], 2)
+    assert (search["path"], search["beamSize"]) == ([0, 1, 2], 2)
     monkeypatch.setattr(render_html_module, "MOST_NODES", 2)
     large = page_data(render_html([with_extras(record, tree)]))["sentences"][0]["search"]
     assert large == {"beamSize": 2, "lengthPenalty": 0.6, "count": 3}
@@ -168,8 +168,8 @@ def test_every_measure_has_a_plain_name_and_says_what_it_is(record):
     assert list(data["metrics"]) == list(METRICS)
     for head in data["sentences"][0]["heads"]:
         metrics = record.metrics[named(head)]
-        found = dict(zip(METRICS, head["metrics"], strict=True))
-        assert {name: value for name, value in found.items() if value is not None} == {
+        measures = dict(zip(METRICS, head["metrics"], strict=True))
+        assert {name: value for name, value in measures.items() if value is not None} == {
             name: pytest.approx(value, rel=1e-3) for name, value in metrics.items()
         }
     labels = [measure["label"] for measure in data["metrics"].values()]
@@ -280,9 +280,9 @@ def test_every_part_is_on_the_page_once_and_only_the_slot_for_data_is_left():
 def test_data_cannot_end_their_element_nor_stand_in_for_a_slot():
     hostile = {"text": "</script><!--{{data}}{{script}}&\u2028\u2029\udc80"}
     text = fill_page("t", hostile)
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1]
-    assert json.loads(found)["text"] == "</script><!--{{data}}{{script}}&\u2028\u2029?"
-    assert not re.search("[<>&\u2028\u2029]", found)
+    content = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1]
+    assert json.loads(content)["text"] == "</script><!--{{data}}{{script}}&\u2028\u2029?"
+    assert not re.search("[<>&\u2028\u2029]", content)
 
 
 def test_ids_are_unique_and_those_that_the_script_asks_for_are_there():
@@ -340,19 +340,19 @@ def test_walk_throughs_keep_the_first_components_and_all_words(report, data):
             for table, kept in zip(tables, shown["tables"], strict=True):
                 width = table.values.shape[1] if table.columns else COMPONENTS
                 expected = table.values[:, :width].numpy()
-                found = np.array(
+                values = np.array(
                     [[-np.inf if v is None else v for v in row] for row in kept["values"]]
                 )
-                np.testing.assert_allclose(found, expected, atol=6e-5)
+                np.testing.assert_allclose(values, expected, atol=6e-5)
                 # Examples in words have three places, of the numbers as they are
-                pairs = zip(found.flat, expected.flat, strict=True)
+                pairs = zip(values.flat, expected.flat, strict=True)
                 assert all(f"{a:.3f}".strip("-") == f"{b:.3f}".strip("-") for a, b in pairs)
                 assert kept["width"] == table.values.shape[1]
 
 
 def test_logits_are_those_of_the_record(report, data):
-    found = data["sentences"][0]["views"]["logits"]["positions"]
-    for position, shown in zip(report.sentences[0].views["logits"].positions, found, strict=True):
+    places = data["sentences"][0]["views"]["logits"]["positions"]
+    for position, shown in zip(report.sentences[0].views["logits"].positions, places, strict=True):
         assert shown["probability"] == pytest.approx(position.chosen.probability, abs=6e-5)
         assert shown["rank"] == position.rank
         assert [top["piece"] for top in shown["top"]] == [top.piece for top in position.top]

@@ -122,8 +122,8 @@ def test_encoders_of_texts_have_no_images(tmp_path, model):
 
 def test_every_format_is_written(tmp_path, photo):
     path, _ = directory(tmp_path / "m")
-    given = ("--format", "jsonl", "-q", "--heads", "enc.1")
-    record = record_of("inspect-image", path, photo[0], *given)
+    options = ("--format", "jsonl", "-q", "--heads", "enc.1")
+    record = record_of("inspect-image", path, photo[0], *options)
     assert record["schema"] == "tformer.image/1"
     assert record["source"]["pieces"][:3] == ["[class]", "0,0", "0,1"]
     assert [map_data["id"] for map_data in record["maps"]] == [
@@ -155,10 +155,10 @@ def test_every_format_is_written(tmp_path, photo):
 
 def test_the_largest_share_is_orange_and_none_shows_the_image():
     pixels = np.full((4, 4, 1), 100, np.uint8)
-    found = over_image(pixels, np.array([[1.0, 0.0], [0.5, 0.0]]))
-    assert found.shape == (144, 144, 3)
-    assert found[0, 0].tolist() == [208, 88, 16]
-    assert found[0, 100].tolist() == [65, 65, 65]
+    pixels_shown = over_image(pixels, np.array([[1.0, 0.0], [0.5, 0.0]]))
+    assert pixels_shown.shape == (144, 144, 3)
+    assert pixels_shown[0, 0].tolist() == [208, 88, 16]
+    assert pixels_shown[0, 100].tolist() == [65, 65, 65]
 
 
 def test_one_picture_a_sheet(tmp_path, photo):

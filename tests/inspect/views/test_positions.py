@@ -127,14 +127,14 @@ def test_scores_of_rotary_positions_are_measured_by_offset():
     encoder, decoder = record.scores
     assert (encoder.name, decoder.name) == ("encoder, layer 0", "decoder, layer 0")
     assert (encoder.offsets, decoder.offsets) == (tuple(range(-19, 20)), tuple(range(-19, 1)))
-    for found in (encoder, decoder):
-        (a, b), (c, d) = (drawn[found.stack][part].unbind(1) for part in (0, 1))
-        angles = torch.tensor(found.offsets, dtype=torch.float64)[:, None, None] * frequencies
+    for side in (encoder, decoder):
+        (a, b), (c, d) = (drawn[side.stack][part].unbind(1) for part in (0, 1))
+        angles = torch.tensor(side.offsets, dtype=torch.float64)[:, None, None] * frequencies
         # |q||k|·cos of pairs whose angle is that of the offset: Re of q*·k·e^(i·angle)
         expected = (a * c + b * d) * angles.cos() + (b * c - a * d) * angles.sin()
         expected = expected.sum(dim=-1).T / 32**0.5
         expected -= expected.mean(dim=1, keepdim=True)
-        assert torch.allclose(found.biases, expected, atol=1e-5)
+        assert torch.allclose(side.biases, expected, atol=1e-5)
     data = VIEW.json(record)
     assert [(scores["stack"], scores["layer"]) for scores in data["scores"]] == [
         ("encoder", 0),

@@ -325,7 +325,7 @@ def test_of_keys_as_heavy_the_first_is_worked_out_and_any_seen_one_can_be_named(
 @pytest.mark.parametrize("key", [None, 0, 3])
 def test_no_blank_is_a_number_that_an_example_tells(model, key):
     record = walk_through(model, replace(subject_of(model, HEADS[1], 2), key=key))
-    told = {
+    numbers = {
         float(number) for step in record.steps for number in re.findall(r"\d\.\d+", step.worked)
     }
     for seed in range(20):
@@ -333,7 +333,7 @@ def test_no_blank_is_a_number_that_an_example_tells(model, key):
             row = record.table("weighted").rows[record.key]
             assert not (blank.step in (3, 4, 5) and f": {row}, " in blank.what)
             if blank.step in (3, 4):
-                assert round(abs(blank.value), 3) not in told
+                assert round(abs(blank.value), 3) not in numbers
 
 
 def test_a_worksheet_hides_its_blanks_everywhere_and_the_same_seed_the_same_ones(model):
@@ -410,10 +410,10 @@ def test_a_page_of_its_own_has_every_component_and_details(model):
     weight = record.sentence.captured.weights(record.head)[record.row, record.key].item()
     assert walk["weight"] == pytest.approx(weight, rel=1e-5)
     for step, shown in zip(record.steps, walk["steps"], strict=True):
-        for table, found in zip(step.tables, shown["tables"], strict=True):
-            assert len(found["values"]) == len(table.rows)
-            assert {len(row) for row in found["values"]} == {table.values.shape[1]}
-            assert found["is_detail"] == table.is_detail
+        for table, table_data in zip(step.tables, shown["tables"], strict=True):
+            assert len(table_data["values"]) == len(table.rows)
+            assert {len(row) for row in table_data["values"]} == {table.values.shape[1]}
+            assert table_data["is_detail"] == table.is_detail
 
 
 PIECES = (

@@ -50,13 +50,13 @@ class _Linear:
         self.leaves[name] = value.clone().requires_grad_()
         return self.leaves[name]
 
-    def normed(self, norm: nn.Module, rows: Tensor) -> Tensor:
+    def normalize(self, norm: nn.Module, rows: Tensor) -> Tensor:
         if isinstance(norm, nn.Identity):
             return rows
         linear = LinearNorm.of(norm, rows.detach())  # type: ignore[arg-type]
         return linear.apply(rows) + self.leaf("bias", linear.shift)
 
-    def activated(
+    def activate(
         self, layer: Linear, rows: Tensor, activation: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """The activation of a product, by its factor f(z)/z at the actual z."""
@@ -77,8 +77,8 @@ def direct_terms(probe: Probe) -> dict[str, float]:
         for number, layer in enumerate(stack.layers):
             for norm, parts in _sublayers(probe, kind, number):
                 rows = rows + sum(linear.leaf(name, value) for name, value in parts.items())
-                rows = rows if layer.is_pre_norm else linear.normed(norm, rows)
-        rows = linear.normed(stack.final_norm, rows)
+                rows = rows if layer.is_pre_norm else linear.normalize(norm, rows)
+        rows = linear.normalize(stack.final_norm, rows)
         chosen = _on_top(model, linear, rows, probe)
         first, second = probe.decision.ids
         matrix, bias = model.output_matrix, model.output_bias
@@ -99,13 +99,13 @@ def _on_top(model: Inspected, linear: _Linear, rows: Tensor, probe: Probe) -> Te
     """Gives the vector that rows of the output are compared with, from the last states (T, D)."""
     if isinstance(model, MaskedLanguageModel):
         activation = ACTIVATIONS[model.config.activation]
-        rows = linear.activated(model.transform, rows, activation)
-        rows = linear.normed(model.transform_norm, rows)
+        rows = linear.activate(model.transform, rows, activation)
+        rows = linear.normalize(model.transform_norm, rows)
     if not isinstance(model, Classifier):
         return rows[probe.decision.position]
     pooled: Tensor = model.pool(rows[None], probe.decision.batch.source_mask.cpu())
     if model.pooler is not None and model.config.pooler != "none":
-        pooled = linear.activated(model.pooler, pooled, POOLERS[model.config.pooler])
+        pooled = linear.activate(model.pooler, pooled, POOLERS[model.config.pooler])
     return pooled[0]
 
 

@@ -78,7 +78,7 @@ class Causes:
     def patches(self) -> bool:
         return self.other is not None and "patch" in self.methods
 
-    def unmatched(self) -> Iterator[str]:
+    def list_unmatched(self) -> Iterator[str]:
         """Tells which tokens have no partner in the other text, and so are not patched."""
         for kind, pairs in self.pairs.items():
             for side, name in enumerate(("SENTENCE", "OTHER")):
@@ -137,11 +137,11 @@ class Causes:
         changes = [
             (head, EVERYWHERE, row) for values in new.values() for row in values for head in heads
         ]
-        changed = self.probe.replaced(place, changes).view(-1, len(heads))
+        changed = self.probe.replace_heads(place, changes).view(-1, len(heads))
         effects = _means(new, changed)
         if self.other is not None and patch is not None:
             back = self.other.transplant(place, self.probe, self._pairs_back(place[0]))
-            effects["back"] = self.other.replaced(
+            effects["back"] = self.other.replace_heads(
                 place, [(head, EVERYWHERE, back) for head in heads]
             )
         return effects
@@ -231,7 +231,7 @@ class Causes:
                     continue
                 new = self._transplant(place)
                 changes = [(number, [position], new) for number in numbers for position in places]
-                changed = self.probe.replaced(place, changes)
+                changed = self.probe.replace_heads(place, changes)
                 names += [str(HeadId(*place, number)) for number in numbers]
                 values += changed.view(len(numbers), -1).tolist()
             if names:
@@ -290,7 +290,9 @@ def _stream_map(
     direction: str, kind: Kind, into: Probe, source: Probe, pairs: Pairs, labels: Sequence[str]
 ) -> EffectMap:
     n_layers = len(stacks_of(into.model)[kind].layers)
-    values = [into.patched(kind, layer, source, pairs).tolist() for layer in range(n_layers + 1)]
+    values = [
+        into.patch_states(kind, layer, source, pairs).tolist() for layer in range(n_layers + 1)
+    ]
     return EffectMap(
         name=f"{direction}: residual stream of {kind} at one position",
         direction=direction,

@@ -133,7 +133,7 @@ class Words:
         before = self._written[:number] if self._sentence.has_both_sides else ()
         first = (chosen,) if target is None else self._ids(target, chosen, before)
         second = None if foil is None else self._ids(foil, chosen, before)
-        return self._parted(number, first, second)
+        return self._first_difference(number, first, second)
 
     def _margin(self, number: int) -> float:
         """How much more probable what stands at a place is than anything else."""
@@ -150,7 +150,7 @@ class Words:
         if target is not None and names_label:
             chosen = self._label(target, "--target")
         second = None if foil is None else (self._label(foil, "--foil"),)
-        return self._parted(number, (chosen,), second)
+        return self._first_difference(number, (chosen,), second)
 
     def _label(self, name: str, option: str) -> int:
         if name in self._labels:
@@ -176,8 +176,8 @@ class Words:
             written, before = self._written[slice(*span)], self._written[: span[0]]
             rival = None if other is None else self._ids(other, written[0], before)
             if word == target or rival is None:
-                return self._parted(span[0], written, rival)
-            return self._parted(span[0], rival, written)
+                return self._first_difference(span[0], written, rival)
+            return self._first_difference(span[0], rival, written)
         raise UsageError(
             f'--target: "{target}" is not in "{self._sentence.target}"; name a word or a piece of '
             "it, or a --foil that is"
@@ -214,7 +214,7 @@ class Words:
             raise UsageError(f'"{word}": the tokenizer has nothing for it; name another word')
         return tuple(ids[len(own) :])
 
-    def _parted(self, number: int, first: Ids, second: Ids | None) -> Chosen:
+    def _first_difference(self, number: int, first: Ids, second: Ids | None) -> Chosen:
         """Goes to the first piece at which two words differ."""
         if second is None:
             rival = rival_of(self._record.positions[number], first[0])

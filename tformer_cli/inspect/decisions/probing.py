@@ -112,7 +112,7 @@ class Probe:
             yield range(start, min(start + self.rows_per_pass, n_rows))
 
     @torch.no_grad()
-    def edited(
+    def run_edited(
         self, place: Place, n_rows: int, edit: Callable[[range], tuple[Tensor | None, Tensor]]
     ) -> Tensor:
         """Computes (R) effects of gates and shifts, which `edit` makes of some rows at a time."""
@@ -125,7 +125,7 @@ class Probe:
             changes.append(self.decision.of(self.model, hidden) - self.d)
         return torch.cat(changes).cpu() if changes else torch.empty(0, dtype=torch.float64)
 
-    def replaced(self, place: Place, changes: Sequence[Change]) -> Tensor:
+    def replace_heads(self, place: Place, changes: Sequence[Change]) -> Tensor:
         """Computes (R) effects of changes of a layer's heads, one at a time."""
         context = self.values.context(place)
 
@@ -140,7 +140,7 @@ class Probe:
                     shift[row, heads][:, positions] = new[heads][:, positions]
             return gate, shift
 
-        return self.edited(place, len(changes), edit)
+        return self.run_edited(place, len(changes), edit)
 
     def without_edges(
         self, place: Place, edges: Sequence[Sequence[tuple[int, int, int]]]
@@ -156,7 +156,7 @@ class Probe:
                     shift[number, head, i] -= weights[head, i, j] * tap.value[0, head, j]
             return None, shift
 
-        return self.edited(place, len(edges), edit)
+        return self.run_edited(place, len(edges), edit)
 
     @torch.no_grad()
     def with_states(self, kind: Kind, layer: int, states: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ class Probe:
             states = layer.feed_forward_norm(self.values.feed_forwards[place].inputs[0] + new)
         return self.with_states(kind, number + 1, states)
 
-    def patched(self, kind: Kind, layer: int, other: "Probe", pairs: Pairs) -> Tensor:
+    def patch_states(self, kind: Kind, layer: int, other: "Probe", pairs: Pairs) -> Tensor:
         """Computes (P) effects of the other text's state at one position each, by pairs."""
         own, theirs = (probe.states.entering(kind, layer) for probe in (self, other))
         effects = torch.zeros(len(pairs), dtype=torch.float64)

@@ -141,7 +141,7 @@ class Aligner:
                 attentions += hypothesis.attention or [None] * len(parts)
                 n_parts.append(len(parts))
         weights = iter(self.heard_weights(pairs, attentions))
-        aligned = (self._joined([next(weights) for _ in range(n)]) for n in n_parts)
+        aligned = (self._join_parts([next(weights) for _ in range(n)]) for n in n_parts)
         return [[next(aligned) for _ in t.hypotheses] for t in translations]
 
     def heard_weights(
@@ -177,7 +177,7 @@ class Aligner:
         return weights_of
 
     def align_pairs(self, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> list[WordAlignment]:
-        return [self._joined([weights]) for weights in self.word_weights(pairs)]
+        return [self._join_parts([weights]) for weights in self.word_weights(pairs)]
 
     def word_weights(self, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> list[Numbers]:
         """For each pair the (target words, source words + 1) weights of the chosen heads."""
@@ -191,7 +191,7 @@ class Aligner:
             by_pair[index] = word_weights(weights, *pairs[index], convention)
         return by_pair
 
-    def _joined(self, parts: Sequence[Numbers]) -> WordAlignment:
+    def _join_parts(self, parts: Sequence[Numbers]) -> WordAlignment:
         """Puts the parts of a line below each other: their columns are all the line's words."""
         if not parts:
             return WordAlignment(np.zeros((0, 1)), frozenset())
@@ -238,7 +238,7 @@ class Bidirectional:
     reverse: Aligner  # Aligner of a model that translates the other way
     method: Symmetrization = "grow-diag"  # Joins the links of both directions
 
-    def joined(
+    def join_links(
         self, forward: list[set[Link]], pairs: Sequence[PairTexts], report: AlignmentReport
     ) -> list[set[Link]]:
         """Joins the links of pairs with those of the reverse direction."""
@@ -336,7 +336,7 @@ def align_pairs(
     for buffer in buffers(pairs, buffer_lines):
         links = directed_links(aligner, buffer, report, is_reverse=False)
         if bidirectional is not None:
-            links = bidirectional.joined(links, buffer, report)
+            links = bidirectional.join_links(links, buffer, report)
         report.lines += len(buffer)
         yield from links
 
@@ -355,7 +355,7 @@ def align_translations(
         links: list[set[Link]] = [set(alignments[0].links) for alignments in aligned]
         if bidirectional is not None:
             pairs = [PairTexts(t.index, t.source, t.text) for t in buffer]
-            links = bidirectional.joined(links, pairs, report)
+            links = bidirectional.join_links(links, pairs, report)
         report.lines += len(buffer)
         report.truncated += sum(translation.is_truncated for translation in buffer)
         yield from links

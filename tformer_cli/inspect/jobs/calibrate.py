@@ -413,16 +413,16 @@ def _report(
             )
         )
 
-    def measured(measure: Callable[[Numbers], float]) -> tuple[float, float]:
+    def compare(measure: Callable[[Numbers], float]) -> tuple[float, float]:
         first, second = map(measure, both)
         return first, second
 
     measures = {
-        "auroc": measured(lambda p: auroc(p, y, weights)),
-        "calibration_error": measured(lambda p: calibration_error(p, y, weights)),
-        "calibration_error_given": measured(lambda p: calibration_error(p[is_given], y[is_given])),
+        "auroc": compare(lambda p: auroc(p, y, weights)),
+        "calibration_error": compare(lambda p: calibration_error(p, y, weights)),
+        "calibration_error_given": compare(lambda p: calibration_error(p[is_given], y[is_given])),
     } | {
-        f"error_at_{percent}": measured(
+        f"error_at_{percent}": compare(
             lambda p, share=percent / 100: error_at(share, p[is_given], y[is_given])  # type: ignore[misc]
         )
         for percent in COVERAGES

@@ -178,7 +178,7 @@ def _decide_pairs(
         try:
             words = pair.target or None, pair.foil or None
             records = decider.read((pair.sentence, pair.other))
-            (first, second), *_ = decider.decided(records, *words)
+            (first, second), *_ = decider.decide(records, *words)
         except DecidedAlike:
             continue
         except TformerError as error:  # Another word stands there, or one is misspelled

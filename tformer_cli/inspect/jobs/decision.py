@@ -72,7 +72,7 @@ def inspect_decision(
     inspector = HeadInspector(opened)  # Of all heads, whose maps a page shows
     records = [inspector.inspect_line(n, sentence) for n, sentence in enumerate(sentences)]
     finder = Finder(opened, settings, options.get("seed", 1), before_batch)
-    return finder.explained(records, target, foil, corpus)
+    return finder.explain(records, target, foil, corpus)
 
 
 class Decider:
@@ -89,7 +89,7 @@ class Decider:
     def read(self, sentences: Sequence[str]) -> list[HeadsRecord]:
         return [self._inspector.inspect_line(n, sentence) for n, sentence in enumerate(sentences)]
 
-    def decided(
+    def decide(
         self, records: Sequence[HeadsRecord], target: str | None, foil: str | None
     ) -> tuple[list[Probe], Chosen, list[LogitsRecord]]:
         for record in records:
@@ -153,18 +153,20 @@ class Finder:
         self._subject, self._model = self._decider.subject, self._decider.model
         self._selected = select_heads(settings.heads, head_layout(self._model))
 
-    def explained(
+    def explain(
         self,
         records: Sequence[HeadsRecord],
         target: str | None = None,
         foil: str | None = None,
         corpus: Iterable[str] | None = None,
     ) -> DecisionRecord:
-        probes, chosen, logits = self._decider.decided(records, target, foil)
+        probes, chosen, logits = self._decider.decide(records, target, foil)
         record = self._record(records, probes, chosen, corpus, logits[0])
-        return replace(record, notes=(*self._cut(records[0], chosen, target, foil), *record.notes))
+        return replace(
+            record, notes=(*self._cut_notes(records[0], chosen, target, foil), *record.notes)
+        )
 
-    def _cut(
+    def _cut_notes(
         self, record: HeadsRecord, chosen: Chosen, target: str | None, foil: str | None
     ) -> Iterator[str]:
         """Tells of which words only a piece is decided for: any text has pieces."""
@@ -198,7 +200,7 @@ class Finder:
             pool=pool,
             terms=terms,
         )
-        notes += causes.unmatched()
+        notes += causes.list_unmatched()
         heads = [
             part
             for place, numbers in by_layer(self._selected).items()

@@ -224,7 +224,7 @@ class ModelComparer:
             second=summary_of(self._directories[1]),
             matching=self._matching,
             n_sentences=self._n_sentences,
-            changes=tuple(self._chosen(changes, first)),
+            changes=tuple(self._select_changes(changes, first)),
             rare_reason=self._rare_reason(),
             shown=(self._record(self._shown, 0), self._record(self._shown, 1)),
         )
@@ -235,7 +235,7 @@ class ModelComparer:
             return f"no {FREQUENCIES} in A or B"
         return "" if self._has_rare else NO_RARE_SENTENCE
 
-    def _chosen(self, changes: list[HeadChange], means: Metrics) -> list[HeadChange]:
+    def _select_changes(self, changes: list[HeadChange], means: Metrics) -> list[HeadChange]:
         """The changes of the heads that are asked for, chosen by A's own means."""
         if not self._is_selected:
             return changes

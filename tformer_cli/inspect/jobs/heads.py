@@ -197,9 +197,9 @@ class HeadInspector:
         self._check_length(index, source_ids)
         self._check_length(index, target_ids)
         texts = ("" if self._is_of_texts else line, target)
-        return self._record(index, texts, self._captured(source_ids, target_ids))
+        return self._record(index, texts, self._capture_pass(source_ids, target_ids))
 
-    def _captured(self, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
+    def _capture_pass(self, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
         """Captures a forced pass: of the kernels where these compute the model, else of torch."""
         recorded = self._translator.record(source, target) if self._by_kernels else None
         if recorded is not None:
@@ -237,7 +237,7 @@ class HeadInspector:
         return self._record(
             index,
             (line, hypothesis.text),
-            self._captured(*ids) if live is None else live,
+            self._capture_pass(*ids) if live is None else live,
             score=hypothesis.score,
             rank=self._rank,
             mode="forced" if live is None else "live",
@@ -274,17 +274,17 @@ class HeadInspector:
             (ids,) = self._predictor.encode([line])
             self._check_length(index, ids)
             text, gaps = self._predictor.predicted(line, ids)
-            return self._record(index, (line, text), self._captured(ids, ()), gaps=gaps)
+            return self._record(index, (line, text), self._capture_pass(ids, ()), gaps=gaps)
         ids = self._tokenizer.source.encode(line)
         self._check_length(index, ids)
         if TASKS[self._summary.task].head != "labels":
-            return self._record(index, (line, ""), self._captured(ids, ()))
+            return self._record(index, (line, ""), self._capture_pass(ids, ()))
         from tformer_cli.search.encoding import label_probabilities
 
         probabilities = label_probabilities(cast("Classifier", self._model), [ids])[0]
         probability = max(probabilities)
         label = self._labels[probabilities.index(probability)]
-        maps = self._captured(ids, ())
+        maps = self._capture_pass(ids, ())
         return self._record(index, (line, label), maps, probability=probability)
 
     def _record(
@@ -326,7 +326,7 @@ class HeadInspector:
             target_pieces=tuple(self._tokenizer.target.pieces(maps.target_ids)),
             input_pieces=tuple(self._tokenizer.target.pieces(maps.target_input_ids)),
             maps=weighted,
-            heads=tuple(self._selected(weighted, rare)),
+            heads=tuple(self._select_heads(weighted, rare)),
             weighting=self._weighting,
             aligned=align_words(self._tokenizer, maps, self._aligning),
             rare=rare,
@@ -355,7 +355,7 @@ class HeadInspector:
             search_pieces=dict(zip(ids, self._tokenizer.target.pieces(ids), strict=True)),
         )
 
-    def _selected(self, maps: AttentionMaps, rare: RareTokens) -> list[HeadId]:
+    def _select_heads(self, maps: AttentionMaps, rare: RareTokens) -> list[HeadId]:
         if not self._selection.needs_metrics:
             return self._selection.select({})
         metrics = metrics_of(

@@ -94,7 +94,7 @@ def _decide(opened: Opened, sentences: list[SentenceReport], shared: dict[str, A
         # Their names, as metrics would select anew
         names = tuple(map(str, records[0].heads))
         settings = DecisionOptions(method=DECIDED_BY, heads=names)
-        return Finder(opened, settings, seed=1).explained(records)
+        return Finder(opened, settings, seed=1).explain(records)
 
     if len(sentences) == 2:
         with suppress(DataError):  # They do not part, or have no place in common

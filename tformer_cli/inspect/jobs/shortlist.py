@@ -109,7 +109,7 @@ def lexicon_lines(lexicon: Lexicon, tokenizer: Tokenizer, n_best: int) -> Iterat
 def _sides(
     tokenizer: Tokenizer, pair: PairTexts, units: Units, longest: int
 ) -> tuple[WordTokens, WordTokens]:
-    def encoded(
+    def encode(
         side: TokenizerSide, line: str, words: Sequence[str] | None, name: str
     ) -> WordTokens:
         if units == "words":
@@ -119,8 +119,8 @@ def _sides(
         return replace(_as_words(ids[:longest]), is_cut=len(ids) > longest)
 
     return (
-        encoded(tokenizer.source, pair.source, pair.source_words, "source"),
-        encoded(tokenizer.target, pair.target, pair.target_words, "target"),
+        encode(tokenizer.source, pair.source, pair.source_words, "source"),
+        encode(tokenizer.target, pair.target, pair.target_words, "target"),
     )
 
 

@@ -78,7 +78,7 @@ def _heading(record: HeadsRecord) -> Iterator[Block]:
 
 
 def _alignment(aligned: AlignedWords, room: Room) -> Text:
-    spans: list[Span] = [("words aligned by  ", "dim"), (aligned.choice.said, "bold")]
+    spans: list[Span] = [("words aligned by  ", "dim"), (aligned.choice.description, "bold")]
     arrow = "->" if room.is_ascii else "→"
     pairs = aligned.by_target
     for pair in pairs[:LINKS_SHOWN]:
