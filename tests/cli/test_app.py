@@ -131,8 +131,8 @@ def test_every_output_option_refuses_an_empty_name(tmp_path, monkeypatch):
     ]
     assert len(places) > 12
     for words, role, _ in places:
-        for given in (["-o", ""], ["--output="]):
-            result = CliRunner().invoke(app, [*words, *given])
+        for output in (["-o", ""], ["--output="]):
+            result = CliRunner().invoke(app, [*words, *output])
             assert result.exit_code == 2
             assert result.stderr == f"error: --output: is empty; name a {role.names}\n"
     assert not list(tmp_path.iterdir())
@@ -231,12 +231,12 @@ def test_what_messages_quote_is_cut_and_escaped(capsys, say):
     streams.stderr_console.cache_clear()
     say(f"model.bin: has no {HOSTILE}; download it again")
     streams.stderr_console.cache_clear()
-    said = capsys.readouterr().err
-    assert said.endswith("; download it again\n")
-    assert "model.bin: has no <0x1B>[31m<0x07><0xE2><0x80><0xAE><0xE2><0x81><0xA6>" in said
-    assert not set("\x1b\x07\u202e\u2066\x9b") & set(said)
-    assert len(said) < 2200
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.endswith("; download it again\n")
+    assert "model.bin: has no <0x1B>[31m<0x07><0xE2><0x80><0xAE><0xE2><0x81><0xA6>" in message
+    assert not set("\x1b\x07\u202e\u2066\x9b") & set(message)
+    assert len(message) < 2200
+    assert message.count("\n") == 1
 
 
 def test_tracebacks_come_only_with_debug():

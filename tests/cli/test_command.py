@@ -51,9 +51,9 @@ def with_role(command, is_output):
 
 DIRECTORIES = (PathRole.reads_directory, PathRole.reads_model)
 PAIRS = [
-    pytest.param(words, given, output, id=f"{'-'.join(words)}-{given[0].name}-{output[0].name}")
+    pytest.param(words, source, output, id=f"{'-'.join(words)}-{source[0].name}-{output[0].name}")
     for words, command in commands().items()
-    for given in with_role(command, is_output=False)
+    for source in with_role(command, is_output=False)
     for output in with_role(command, is_output=True)
 ]
 OUTPUTS = [
@@ -128,8 +128,8 @@ def test_an_output_that_is_an_input_is_refused(place, words, given, output):
         os.link("run/model.safetensors", "hard")
         places += ["hard", "run/model.safetensors", "link/checkpoints/step-000001/state.json"]
     for name in places:
-        said = refused(place, words, command, (given[0], source), (output[0], name))
-        assert "the input (" in said, said
+        message = refused(place, words, command, (given[0], source), (output[0], name))
+        assert "the input (" in message, message
 
 
 @pytest.mark.parametrize(("words", "output"), OUTPUTS)
@@ -139,8 +139,8 @@ def test_a_file_of_a_run_is_never_replaced(place, words, output):
     names = {*RUN_FILES, *LAYOUT} if is_file else {"checkpoints", "checkpoints/step-000009"}
     (place / "run" / "heads.jsonl").unlink()  # nor one that is missing now
     for name in names:
-        said = refused(place, words, command, (output[0], f"run/{name}"))
-        assert "belongs to the " in said, said
+        message = refused(place, words, command, (output[0], f"run/{name}"))
+        assert "belongs to the " in message, message
 
 
 def given_twice(words, command, parameter):
@@ -159,11 +159,11 @@ def test_an_option_of_which_only_the_last_file_would_count_is_refused():
                 continue
             if parameter.name not in path_roles(command.callback):
                 continue
-            said = given_twice(words, command, parameter)
+            message = given_twice(words, command, parameter)
             name = next(
                 (option for option in parameter.opts if option.startswith("--")), parameter.opts[0]
             )
-            assert said == f"{name}: is given twice, and takes one file; omit one", words
+            assert message == f"{name}: is given twice, and takes one file; omit one", words
             n_refused += 1
     assert n_refused > 100
 

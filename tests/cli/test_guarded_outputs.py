@@ -94,11 +94,11 @@ AS_FILES = {
 }
 """Models of one file that is named, with others beside it."""
 WRITERS = [
-    (words, given, output)
+    (words, source, output)
     for words, command in commands().items()
-    for given in with_role(command, is_output=False)
+    for source in with_role(command, is_output=False)
     for output in with_role(command, is_output=True)
-    if given[1] in (PathRole.reads_model, PathRole.reads_tokenizer)
+    if source[1] in (PathRole.reads_model, PathRole.reads_tokenizer)
     and output[1] is PathRole.writes_file
 ]
 
@@ -139,13 +139,13 @@ def test_no_file_of_another_tools_model_is_replaced(kind, tmp_path, monkeypatch)
         for writer, file in paired(WRITERS, inside if path.is_dir() else read & inside):
             words, given, output = writer
             for force in (False, True):
-                said = refusal(words, (given[0], path), (output[0], file), force=force)
-                told = "the input (" in said or (path.is_file() and "and holds" in said)
-                assert told, (words, file, said)
+                message = refusal(words, (given[0], path), (output[0], file), force=force)
+                told = "the input (" in message or (path.is_file() and "and holds" in message)
+                assert told, (words, file, message)
         link = tmp_path / f"link to {path.name}"
         link.symlink_to(max(inside if path.is_dir() else read & inside))
-        said = refusal(words, (given[0], path), (output[0], link.name), force=True)
-        assert "the input (" in said, (words, said)
+        message = refusal(words, (given[0], path), (output[0], link.name), force=True)
+        assert "the input (" in message, (words, message)
     assert {path: data for path, data in content(tmp_path).items() if path in before} == before
 
 
@@ -163,8 +163,8 @@ def test_no_file_of_a_model_that_is_not_named_is_replaced(kind, tmp_path, monkey
     before = content(tmp_path)
     writers = [writer.values for writer in OUTPUTS if writer.values[1][1] is PathRole.writes_file]
     for (words, output), file in paired(writers, [*inside, tmp_path / "link"]):
-        said = refusal(words, (output[0], file))
-        assert "add --force to replace it" in said or "belongs to the model" in said, said
+        message = refusal(words, (output[0], file))
+        assert "add --force to replace it" in message or "belongs to the model" in message, message
     assert content(tmp_path) == before
 
 
@@ -183,8 +183,8 @@ def test_no_file_in_the_cache_of_the_hub_is_replaced(tmp_path, monkeypatch):
     before = content(tmp_path)
     words, model, output = next(writer for writer in WRITERS if writer[0] == ("translate",))
     for file in (*snapshot.iterdir(), *blobs.iterdir()):
-        said = refusal(words, (model[0], "owner/name"), (output[0], file), force=True)
-        assert "the input (MODEL)" in said or "belongs to the model" in said, (file, said)
+        message = refusal(words, (model[0], "owner/name"), (output[0], file), force=True)
+        assert "the input (MODEL)" in message or "belongs to the model" in message, (file, message)
     assert content(tmp_path) == before
 
 

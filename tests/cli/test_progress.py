@@ -15,8 +15,8 @@ def test_items_are_counted_as_they_are_used_and_reported_unless_quiet(monkeypatc
         assert list(items) == ["a", "b"]
     stdout, stderr = capfd.readouterr()
     assert not stdout
-    told = [line.split(",")[0] for line in stderr.splitlines()]
-    assert told == ([] if quiet else ["inspecting: 1 line", "inspecting: 2 lines"])
+    lines = [line.split(",")[0] for line in stderr.splitlines()]
+    assert lines == ([] if quiet else ["inspecting: 1 line", "inspecting: 2 lines"])
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_the_last_line_reports_the_total_if_there_was_one(monkeypatch, capfd, pa
         for number, pause in enumerate(pauses, 1):
             now[0] += pause
             progress.update(number)
-    said = [line.removeprefix("reading: ") for line in capfd.readouterr().err.splitlines()]
-    assert [line.replace("0.2", "0.1") for line in said] == expected
+    lines = [line.removeprefix("reading: ") for line in capfd.readouterr().err.splitlines()]
+    assert [line.replace("0.2", "0.1") for line in lines] == expected
 
 
 def test_steps_are_counted_by_calls(monkeypatch, capfd):
@@ -43,8 +43,8 @@ def test_steps_are_counted_by_calls(monkeypatch, capfd):
     with module.counted_steps("explaining", quiet=False) as before_batch:
         before_batch()
         before_batch()
-    said = [line.partition(",")[0] for line in capfd.readouterr().err.splitlines()]
-    assert said == ["explaining: 1 step", "explaining: 2 steps"]
+    lines = [line.partition(",")[0] for line in capfd.readouterr().err.splitlines()]
+    assert lines == ["explaining: 1 step", "explaining: 2 steps"]
 
 
 def test_a_job_that_fails_does_not_say_that_it_is_done(monkeypatch, capfd):
@@ -94,8 +94,8 @@ def test_the_speed_is_of_this_run_and_a_detail_stands_behind_it(monkeypatch, cap
     with module.line_progress(100, "reading", quiet=False, begun=50) as progress:
         now[0] = 20
         progress.update(70, "worker 1: 1.0")
-    told = capfd.readouterr().err
-    assert told == "reading: 70 of 100 lines, 1.0 lines/s (worker 1: 1.0), 30 s left\n"
+    message = capfd.readouterr().err
+    assert message == "reading: 70 of 100 lines, 1.0 lines/s (worker 1: 1.0), 30 s left\n"
 
 
 def test_a_bar_shows_the_detail_below(monkeypatch):

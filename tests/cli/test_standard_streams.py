@@ -159,8 +159,8 @@ def test_a_terminal_is_prompted_once(model, typed, file, tmp_path, arguments):
 
 def test_decoding_awaits_pieces_or_ids(model, typed):
     ids = run("tokenize", "encode", model, "--ids").stdout
-    asked = run("tokenize", "decode", model, "--ids", stdin=ids)
-    assert (asked.stdout, asked.stderr) == ("A man\n", "type ids, one a line; Ctrl-D ends\n")
+    result = run("tokenize", "decode", model, "--ids", stdin=ids)
+    assert (result.stdout, result.stderr) == ("A man\n", "type ids, one a line; Ctrl-D ends\n")
     assert "type pieces, one a line;" in run("tokenize", "decode", model, stdin="A\n").stderr
 
 

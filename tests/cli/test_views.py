@@ -588,12 +588,12 @@ def test_the_measures_of_every_position_stand_below_each_other(draw, width):
     ends = {name: cell_len(lines[head].split(name)[0] + name) for name in (" p", "rank", "entropy")}
     shapes = {" p": r"\d\.\d{3}", "rank": r"\d+", "entropy": r"\d\.\d\d"}
     for row in rows:
-        found = re.search(r"  (\d\.\d{3}) +(\d+) +(\d\.\d\d)  \S", row)
-        assert found, row
+        match = re.search(r"  (\d\.\d{3}) +(\d+) +(\d\.\d\d)  \S", row)
+        assert match, row
         for group, (name, end) in enumerate(ends.items(), 1):
-            assert cell_len(row[: found.end(group)]) == end
-            assert re.fullmatch(shapes[name], found[group])
-        assert re.match(r"\S", row[found.end() - 1 :])
+            assert cell_len(row[: match.end(group)]) == end
+            assert re.fullmatch(shapes[name], match[group])
+        assert re.match(r"\S", row[match.end() - 1 :])
     assert "entropy in nats" in " ".join(" ".join(lines).split())
     lens = "\n".join(lines).split("logit lens")[1]
     assert all(f"layer {layer}" in lens for layer in range(2))

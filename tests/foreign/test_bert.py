@@ -24,8 +24,8 @@ from tests.foreign import encoders
 
 
 def imported(path, tmp_path):
-    found = import_model(str(path), tmp_path / "ours")
-    return found, load_model_directory(tmp_path / "ours", tasks=encoders.TASKS.values())
+    foreign = import_model(str(path), tmp_path / "ours")
+    return foreign, load_model_directory(tmp_path / "ours", tasks=encoders.TASKS.values())
 
 
 def batches(found, ours, tokenizer):
@@ -160,9 +160,9 @@ def test_labels_that_are_not_named_are_numbered(tmp_path):
     settings = json.loads((path / "config.json").read_text())
     settings["id2label"] = {"0": "a", "1": "b"}
     (path / "config.json").write_text(json.dumps(settings))
-    found = import_model(str(path), None)
-    assert found.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
-    assert "does not name its 3 labels" in " ".join(found.notes)
+    foreign = import_model(str(path), None)
+    assert foreign.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert "does not name its 3 labels" in " ".join(foreign.notes)
 
 
 def write_pipeline(path, *, pooling="pooling_mode_mean_tokens", modules=("Normalize",), **more):
@@ -261,8 +261,8 @@ def test_imported_pipelines_are_embedded_by_the_kernels_as_by_torch(tmp_path):
     if opened.compiled is None:
         pytest.skip("there are no compiled kernels")
     settings = {"pooling": "mean", "unit_length": True}
-    found = embed_texts(opened, encoders.SAMPLES, **settings)
+    vectors = embed_texts(opened, encoders.SAMPLES, **settings)
     expected = embed_texts(replace(opened, compiled=None), encoders.SAMPLES, **settings)
-    for result, wanted in zip(found, expected, strict=True):
+    for result, wanted in zip(vectors, expected, strict=True):
         np.testing.assert_allclose(result.vector, wanted.vector, atol=1e-5)
         assert np.linalg.norm(result.vector) == pytest.approx(1.0)

@@ -27,12 +27,12 @@ def test_every_cut_of_an_encoder_s_vocabulary_is_refused_or_told(tmp_path, kind)
     for length in [*range(0, len(data), 397), *range(len(data) - 12, len(data))]:
         file.write_bytes(data[:length])
         try:
-            found = import_model(str(path), None)
+            foreign = import_model(str(path), None)
         except ArtifactError:
             continue
         # only the end of the last line, or padded rows, can be lost, and these are counted
-        is_same = found.tokenizer.to_json() == whole.tokenizer.to_json()
-        assert is_same or found.notes != whole.notes, length
+        is_same = foreign.tokenizer.to_json() == whole.tokenizer.to_json()
+        assert is_same or foreign.notes != whole.notes, length
 
 
 def test_rows_without_a_reason_are_refused(tmp_path):

@@ -65,8 +65,8 @@ def test_pipelines_of_sentence_transformers(zoo, tmp_path, monkeypatch, capsys, 
         assert json.loads(done.stdout)["label"] in printed
     else:
         done = tformer("embed", zoo[name], "A text", "--format", "jsonl", "-q")
-        found = names["model"].encode(["A text"])[0]
-        assert np.allclose(found, json.loads(done.stdout)["vector"], atol=1e-5)
+        vector = names["model"].encode(["A text"])[0]
+        assert np.allclose(vector, json.loads(done.stdout)["vector"], atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P"])

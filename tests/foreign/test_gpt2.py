@@ -73,8 +73,8 @@ def logits_of(ours, ids):
 
 
 def imported(path, tmp_path):
-    found = import_model(str(path), tmp_path / "ours")
-    return found, load_model_directory(tmp_path / "ours", tasks=("language-model",))
+    foreign = import_model(str(path), tmp_path / "ours")
+    return foreign, load_model_directory(tmp_path / "ours", tasks=("language-model",))
 
 
 def check_logits(found, ours, their_logits, ids, n_tokens):

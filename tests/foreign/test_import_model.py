@@ -59,8 +59,8 @@ def test_a_dry_run_writes_nothing(tmp_path, source):
     before = content(tmp_path)
     result = run("import", source, "--dry-run")
     assert result.exit_code == 0
-    for said in ("Marian", "model.npz, vocab.spm", "2 encoder and 2 decoder layers", "float32"):
-        assert said in result.stdout
+    for part in ("Marian", "model.npz, vocab.spm", "2 encoder and 2 decoder layers", "float32"):
+        assert part in result.stdout
     assert content(tmp_path) == before
 
 
@@ -318,8 +318,8 @@ def test_an_import_that_another_process_makes_is_awaited(tmp_path, source, monke
 def test_a_cache_that_cannot_be_written_is_named_with_a_way_out(tmp_path, source, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    said = f"set XDG_CACHE_HOME, or run `tformer import {source} -o DIR`"
-    refused("translate", source, "a", says=said)
+    message = f"set XDG_CACHE_HOME, or run `tformer import {source} -o DIR`"
+    refused("translate", source, "a", says=message)
 
 
 def test_a_file_is_imported_anew_when_one_beside_it_changes(tmp_path, source, monkeypatch):

@@ -161,11 +161,11 @@ def test_without_a_network_the_files_and_their_place_are_named(firefox, tmp_path
     source, server = firefox
     files = dict(server.files)
     server.files.clear()
-    said = run("translate", "xx-yy", "a cat", "--quiet").stderr
+    message = run("translate", "xx-yy", "a cat", "--quiet").stderr
     place = tmp_path / "cache/tformer/downloads/firefox-xx-yy"
-    assert said.count("\n") == 1
+    assert message.count("\n") == 1
     for part in (place, server.url, *(file.strip("/").removesuffix(".gz") for file in files)):
-        assert str(part) in said
+        assert str(part) in message
     for path in source.iterdir():
         (place / path.name).write_bytes(path.read_bytes())
     output_of("translate", "xx-yy", "a cat", "--quiet")
@@ -185,9 +185,9 @@ def test_the_hub_is_asked_for_the_repository_of_a_short_name(firefox, monkeypatc
     row = {"license": "CC-BY-NC-4.0", "family": "NLLB", "hub": "owner/many"}
     many = KnownModel(name="many", codes={"xx": "xx", "yy": "yy"}, **row)
     monkeypatch.setattr(table, "known_models", lambda: (many,))
-    found = resolve_model(Path("xx-yy"), said.append)
+    path = resolve_model(Path("xx-yy"), said.append)
     assert asked == ["owner/many", "owner/many"]
-    assert found.name == "many"
+    assert path.name == "many"
     assert said[0] == "xx-yy: many is licensed for non-commercial use only (CC-BY-NC-4.0)"
     assert said[1] == "xx-yy: many (NLLB, CC-BY-NC-4.0)"
 

@@ -187,7 +187,7 @@ def t5(path, **changes):
 
 def encoder_differs(path, ours_path):
     """Largest difference of states, or of logits of labels, of an encoder."""
-    found = import_model(str(path), ours_path)
+    imported = import_model(str(path), ours_path)
     ours = load_model_directory(ours_path, tasks=encoders.TASKS.values())
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     has_labels = ours.config.head == "labels"
@@ -197,7 +197,7 @@ def encoder_differs(path, ours_path):
     for text in TEXTS:
         ids = ours.tokenizer.source.encode(text)
         foreign = tokenizer(text).input_ids
-        assert [found.ids[n] for n in (*ids, EOS_ID)] == foreign, "other tokens"
+        assert [imported.ids[n] for n in (*ids, EOS_ID)] == foreign, "other tokens"
         batch = source_batch([ids], ours.config.max_positions, "cpu")
         answer = theirs(input_ids=torch.tensor([foreign]))
         with torch.no_grad():
@@ -226,22 +226,22 @@ def vectors_differ(path, ours_path):
 
 def decoder_differs(path, ours_path):
     """Largest difference of the logits of a language model."""
-    found = import_model(str(path), ours_path)
+    imported = import_model(str(path), ours_path)
     ours = load_model_directory(ours_path, tasks=("language-model",))
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
-    text = "First citizen, speak it's" if found.kind.endswith("GPT-2") else "a b cd e"
+    text = "First citizen, speak it's" if imported.kind.endswith("GPT-2") else "a b cd e"
     ids = ours.tokenizer.target.encode(text)
     ids = [BOS_ID, *ids] if ours.config.target_bos else ids
-    foreign = [found.ids[n] for n in ids]
-    if found.kind.endswith("GPT-2"):  # its own test compares LLaMA's with SentencePiece
+    foreign = [imported.ids[n] for n in ids]
+    if imported.kind.endswith("GPT-2"):  # its own test compares LLaMA's with SentencePiece
         assert tokenizer(text).input_ids == foreign, "other tokens"
     with torch.no_grad():
         wanted = theirs(torch.tensor([foreign])).logits[0]
     own = test_gpt2.logits_of(ours, ids)
-    kept = [n for n, row in enumerate(found.ids) if own[0, n] > -1e8 and row >= 0]
+    kept = [n for n, row in enumerate(imported.ids) if own[0, n] > -1e8 and row >= 0]
     assert len(kept) >= len(PIECES) - 5
-    return (own[:, kept] - wanted[:, [found.ids[n] for n in kept]]).abs().max().item()
+    return (own[:, kept] - wanted[:, [imported.ids[n] for n in kept]]).abs().max().item()
 
 
 def bans(path):
@@ -283,8 +283,8 @@ def several_differ(path, ours_path):
 
 def t5_differs(path, ours_path):
     model = transformers.T5ForConditionalGeneration.from_pretrained(path).eval()
-    found = import_model(str(path), ours_path)
-    own, wanted = test_t5.logits_of_both(model, found, load_model_directory(ours_path))
+    foreign = import_model(str(path), ours_path)
+    own, wanted = test_t5.logits_of_both(model, foreign, load_model_directory(ours_path))
     return (own - wanted).abs().max().item()
 
 

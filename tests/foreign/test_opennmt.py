@@ -248,13 +248,13 @@ def test_one_matrix_may_embed_both_sides_alone(tmp_path):
     weights = tmp_path / "model" / "model.00.safetensors"
     from safetensors.torch import load_file
 
-    found = load_file(weights)
-    del found["tgt_emb.embeddings.weight"]
-    found |= {
+    tensors = load_file(weights)
+    del tensors["tgt_emb.embeddings.weight"]
+    tensors |= {
         "generator.weight": torch.randn(len(SOURCE), 16),
         "generator.bias": torch.randn(58 - 1),
     }
-    save_file(found, weights)
+    save_file(tensors, weights)
     model = import_model(str(tmp_path / "model"), None)
     assert (model.config.tied_embeddings, model.config.source_vocab_size) == ("none", 0)
     same = model.weights["source_embedding.weight"] == model.weights["target_embedding.weight"]

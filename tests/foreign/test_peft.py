@@ -227,8 +227,8 @@ def test_a_directory_of_peft_is_a_model_as_a_base_is(tmp_path):
     assert model.kind == "Hugging Face Marian (OPUS-MT) with an adapter of peft"
     assert "cannot be verified" in model.notes[-1]
     whole = load_model_directory(resolve_model(base), adapter=adapter).model.state_dict()
-    found = load_tensors(tmp_path / "made/model.safetensors")
-    assert all(torch.equal(found[name], tensor) for name, tensor in whole.items())
+    tensors = load_tensors(tmp_path / "made/model.safetensors")
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in whole.items())
     export_hugging_face(tmp_path / "made", tmp_path / "hf")  # has the base's ids
     first, said = resolve_model(adapter), []
     assert resolve_model(adapter, said.append) == first
@@ -378,10 +378,10 @@ def test_a_model_with_an_adapter_computes_as_peft_does(tmp_path, variant, kind):
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
     source, target = torch.tensor([[8, 9, 30, 5]]), torch.tensor([[7, 6, 11]])
     with torch.no_grad():
-        found = theirs(input_ids=source, decoder_input_ids=target).logits[0].numpy()
+        logits = theirs(input_ids=source, decoder_input_ids=target).logits[0].numpy()
     pad = theirs.config.pad_token_id if kind == "opus" else None
-    written = [n for n in range(found.shape[1]) if n != pad]
-    assert np.abs(found[:, written] - expected[:, written]).max() < 2e-4 * np.abs(expected).max()
+    written = [n for n in range(logits.shape[1]) if n != pad]
+    assert np.abs(logits[:, written] - expected[:, written]).max() < 2e-4 * np.abs(expected).max()
 
 
 def classifier(kind, **changes):
@@ -470,8 +470,8 @@ def test_adapters_of_every_family_are_added(tmp_path, kind, changed):
     KINDS[kind][0](base)
     adapt(tmp_path / "adapter", base, KINDS[kind][1:], **changed)
     import_model(str(tmp_path / "merged"), tmp_path / "wanted")
-    found = import_model(str(tmp_path / "adapter"), tmp_path / "found")
-    assert found.kind.endswith("with an adapter of peft")
+    foreign = import_model(str(tmp_path / "adapter"), tmp_path / "found")
+    assert foreign.kind.endswith("with an adapter of peft")
     assert_close(tmp_path / "found", tmp_path / "wanted")
     import_model(str(base), tmp_path / "plain")
     tasks = ("translate", "language-model", "classify", "image")

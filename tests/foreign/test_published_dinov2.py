@@ -94,8 +94,8 @@ def model(tmp_path_factory):
     save_file(weights, theirs / "model.safetensors")
     (theirs / "config.json").write_text(json.dumps(CONFIG))
     (theirs / "preprocessor_config.json").write_text(json.dumps(PREPARATION))
-    found = import_model(str(theirs), path / "ours")
-    assert found.notes == ("positions of 37×37 patches are interpolated to 16×16",)
+    foreign = import_model(str(theirs), path / "ours")
+    assert foreign.notes == ("positions of 37×37 patches are interpolated to 16×16",)
     return path / "ours"
 
 
@@ -121,8 +121,8 @@ def test_states_and_weights_are_those_of_onnxruntime(model, photos, tmp_path):
 
 def looked(model, photos):
     """The records of `inspect-image`."""
-    given = ["inspect-image", str(model), *map(str, photos), "--format", "jsonl", "--quiet"]
-    answer = CliRunner().invoke(app, given)
+    arguments = ["inspect-image", str(model), *map(str, photos), "--format", "jsonl", "--quiet"]
+    answer = CliRunner().invoke(app, arguments)
     assert answer.exit_code == 0, answer.stderr
     return [json.loads(line) for line in answer.stdout.splitlines()]
 

@@ -54,14 +54,14 @@ def test_masked_tokens_of_a_reaction_are_found(tmp_path):
 def test_vectors_of_a_reaction_are_those_of_transformers(tmp_path, name):
     transformers = pytest.importorskip("transformers")
     path = folder("TFORMER_RXNFP") / "models" / "transformers" / name
-    found = import_model(str(path), tmp_path / "ours")
+    foreign = import_model(str(path), tmp_path / "ours")
     kind = "embed" if name == "bert_ft" else "classify"
     opened = open_model(tmp_path / "ours", "embed", device="cpu")
     theirs = transformers.BertModel.from_pretrained(path).eval()
     text = " ".join(TOKEN.findall(REACTION))
     ids = [*opened.directory.tokenizer.source.encode(text), EOS_ID]
     with torch.inference_mode():
-        states = theirs(torch.tensor([[found.ids[n] for n in ids]])).last_hidden_state[0]
+        states = theirs(torch.tensor([[foreign.ids[n] for n in ids]])).last_hidden_state[0]
     (embedded,) = embed_texts(opened, [text], pooling="first")
     assert np.abs(embedded.vector - states[0].numpy()).max() <= 1e-5
     if kind == "classify":

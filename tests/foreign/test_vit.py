@@ -150,8 +150,8 @@ def test_positions_are_interpolated_as_dinov2_does(tmp_path, photo):
     assert "positions of 3×3 patches are interpolated to 5×6" in model.notes
     ids, mask = ids_of(directory, photo, tmp_path)
     pixels = processor(Image.fromarray(photo), return_tensors="pt").pixel_values
-    found = directory.encoder.encode(ids, mask)
-    assert (found - theirs(pixels).last_hidden_state).abs().max() <= 1e-5
+    states = directory.encoder.encode(ids, mask)
+    assert (states - theirs(pixels).last_hidden_state).abs().max() <= 1e-5
 
 
 def square(**change):
@@ -183,8 +183,8 @@ def test_odd_sizes_of_images_and_models(name, size, tmp_path):
     photo = np.random.default_rng(4).integers(0, 256, (*size, 3), np.uint8)
     ids, mask = ids_of(directory, photo, tmp_path)
     pixels = processor(Image.fromarray(photo), return_tensors="pt").pixel_values
-    found = directory.encoder.encode(ids, mask)
-    assert (found - theirs(pixels).last_hidden_state).abs().max() <= 1e-5
+    states = directory.encoder.encode(ids, mask)
+    assert (states - theirs(pixels).last_hidden_state).abs().max() <= 1e-5
 
 
 PROCESSORS = {
@@ -301,13 +301,13 @@ def test_timms_positions_are_interpolated_with_antialiasing(tmp_path, photo):
     model, directory = imported(as_timm(tmp_path / "timm", theirs, pretrained_cfg=size), tmp_path)
     assert "positions of 3×3 patches are interpolated to 5×5" in model.notes
     table = theirs.vit.embeddings.position_embeddings[0]
-    found = directory.encoder.state_dict()["encoder_input.positions.table"][1:]
+    resized = directory.encoder.state_dict()["encoder_input.positions.table"][1:]
     # (h·w, D) -> (1, D, h, w)
     trained = table[1:].view(1, 3, 3, -1).permute(0, 3, 1, 2)
     stretched = torch.nn.functional.interpolate(
         trained, size=(5, 5), mode="bicubic", antialias=True
     )
-    assert torch.allclose(found, stretched[0].flatten(1).T, atol=1e-6)
+    assert torch.allclose(resized, stretched[0].flatten(1).T, atol=1e-6)
 
 
 def test_layer_scale_is_part_of_what_is_compared(tmp_path, photo):

@@ -122,13 +122,13 @@ class InspectedModel:
             DataError: while it is read, if a line is too long or the sides differ in length.
         """
         check_number("rank", rank, int, at_least(1))
-        given = {"heads": heads, "mode": mode, "rank": rank, "weights": weights, "by_kernels": True}
+        parts = {"heads": heads, "mode": mode, "rank": rank, "weights": weights, "by_kernels": True}
         settings = {"n_best": rank, **search_given(locals())}
         from tformer_cli.inspect.pages import notebook_page
         from tformer_cli.inspect.views.heads import VIEW
 
         opened = self._searching(VIEW.tasks, settings)
-        return Results(self._inspected(opened, given, lines, targets), notebook_page)
+        return Results(self._inspect(opened, parts, lines, targets), notebook_page)
 
     @called
     def flow(
@@ -157,7 +157,7 @@ class InspectedModel:
 
         check_number("rank", rank, int, at_least(1))
         settings = {"n_best": rank, "beam_size": beam_size, "length_penalty": length_penalty}
-        return self._viewed(VIEW, FlowOptions(rank=rank), lines, targets, settings)
+        return self._view(VIEW, FlowOptions(rank=rank), lines, targets, settings)
 
     @called
     def logits(
@@ -188,7 +188,7 @@ class InspectedModel:
 
         check_number("top_k", top_k, int, at_least(1))
         settings = {"beam_size": beam_size, "length_penalty": length_penalty}
-        return self._viewed(VIEW, LogitsOptions(top_k=top_k, lens=lens), lines, targets, settings)
+        return self._view(VIEW, LogitsOptions(top_k=top_k, lens=lens), lines, targets, settings)
 
     @called
     def report(
@@ -292,11 +292,11 @@ class InspectedModel:
 
         sources = given_lines(lines)
         if targets is None:
-            return self._computed(translated, sources, buffer_lines)
+            return self._compute(translated, sources, buffer_lines)
         pairs = read_pairs(sources, given_lines(targets, "targets"))
-        return self._computed(paired, pairs, buffer_lines)
+        return self._compute(paired, pairs, buffer_lines)
 
-    def _viewed(
+    def _view(
         self,
         view: SentenceView[S],
         options: object,
@@ -311,10 +311,10 @@ class InspectedModel:
 
         opened = self._searching(view.tasks, settings)
         read = partial(view.read, subject_of(opened.directory), options=options)
-        records = self._inspected(opened, capture_options(options), lines, targets, read)
+        records = self._inspect(opened, capture_options(options), lines, targets, read)
         return Results(records, partial(framed_view, view, options=options))
 
-    def _inspected(
+    def _inspect(
         self,
         opened: Opened,
         capture: Mapping[str, Any],
@@ -337,7 +337,7 @@ class InspectedModel:
 
         return records()
 
-    def _computed(
+    def _compute(
         self,
         compute: Callable[[list[L], int], list[R]],
         lines: Iterator[L],

@@ -126,13 +126,13 @@ class LoadedModel(InspectedModel):
         opened = self._opened_for("translate")
         translator = self._translator(opened, search)
         if not doubt:
-            return self._computed(translator.translate, given_lines(lines), buffer_lines)
+            return self._compute(translator.translate, given_lines(lines), buffer_lines)
         doubter = self._doubter_of()
         tell, different = self._options.get("tell"), doubter.difference(opened, translator)
         if tell is not None and different:
             tell(different)
         translator = translator.listening(doubter.heads)
-        return self._computed(
+        return self._compute(
             lambda texts, first: doubter.doubted(translator.translate(texts, first)),
             given_lines(lines),
             buffer_lines,
@@ -169,7 +169,7 @@ class LoadedModel(InspectedModel):
             given_lines(targets, "targets"),
             ("sources", "targets"),
         )
-        return self._computed(partial(score_pairs, opened), pairs, PAIRS_AT_ONCE)
+        return self._compute(partial(score_pairs, opened), pairs, PAIRS_AT_ONCE)
 
     @called
     def classify(
@@ -196,7 +196,7 @@ class LoadedModel(InspectedModel):
                 image cannot be read.
         """
         label = partial(label_texts, self._opened_for("classify"), too_long=too_long)
-        return self._computed(
+        return self._compute(
             lambda texts, first: label(texts, first_index=first),
             given(lines, self.opened.directory),
             usual_buffer(self.opened.directory) if buffer_lines is None else buffer_lines,
@@ -218,7 +218,7 @@ class LoadedModel(InspectedModel):
         from tformer_cli.kinds.tag import tag_texts
 
         label = partial(tag_texts, self._opened_for("tag"))
-        return self._computed(label, given_lines(lines), buffer_lines)
+        return self._compute(label, given_lines(lines), buffer_lines)
 
     @called
     def embed(
@@ -254,7 +254,7 @@ class LoadedModel(InspectedModel):
         embed = partial(
             embed_texts, opened, pooling=kind, unit_length=unit_length, too_long=too_long
         )
-        return self._computed(
+        return self._compute(
             lambda texts, first: embed(texts, first_index=first),
             given(lines, opened.directory),
             usual_buffer(opened.directory) if buffer_lines is None else buffer_lines,
@@ -286,7 +286,7 @@ class LoadedModel(InspectedModel):
         if self._filler is None:
             self._filler = GapFiller(self._opened_for("fill"))
         fill = partial(self._filler.fill, top=top, too_long=too_long)
-        return self._computed(
+        return self._compute(
             lambda texts, first: fill(texts, first_index=first), given_lines(lines), buffer_lines
         )
 
@@ -332,7 +332,7 @@ class LoadedModel(InspectedModel):
             tell = self._options.get("tell")
             config = generation_config(generator.config, tell, **search)
             generator = generator.with_config(config, stops)
-        return self._computed(
+        return self._compute(
             lambda texts, first: generator.generate(texts, range(first, first + len(texts))),
             given_lines(prompts, "prompts"),
             buffer_prompts,
@@ -380,7 +380,7 @@ class LoadedModel(InspectedModel):
         if self._kind.measured_by != "translations":
             if unknown := next(iter(search), None):
                 raise UsageError(f"{unknown}: is of translations; omit it")
-            return self._measured(list(given(lines, self.opened.directory)), references)
+            return self._measure(list(given(lines, self.opened.directory)), references)
         from tformer_cli.evaluate.evaluate import evaluate_model
 
         opened = self._opened_for("translate")
@@ -390,7 +390,7 @@ class LoadedModel(InspectedModel):
         with self._lock:
             return evaluate_model(opened, texts, streams, lowercase=lowercase, tokenize=tokenize)
 
-    def _measured(
+    def _measure(
         self, texts: Sequence[str], references: Iterable[Any] | None
     ) -> LabelEvaluation | TextEvaluation[Any]:
         """Evaluates a model that does not translate."""
@@ -440,7 +440,7 @@ class LoadedModel(InspectedModel):
                 )
             ]
 
-        return self._computed(tokenized, given_lines(lines), buffer_lines)
+        return self._compute(tokenized, given_lines(lines), buffer_lines)
 
     def _opened_for(self, verb: Verb) -> Opened:
         """The opened model, if it is of a kind that a verb takes."""

@@ -80,28 +80,28 @@ class ModelDirectory:
         """The model, if it has a decoder."""
         from tformer_cli.model.transformer import Transformer
 
-        return self._made(Transformer)
+        return self._expect(Transformer)
 
     @property
     def encoder(self) -> EncoderOnly:
         """The model, if it is an encoder, with any head."""
         from tformer_cli.model.encoder_only import EncoderOnly
 
-        return self._made(EncoderOnly)
+        return self._expect(EncoderOnly)
 
     @property
     def classifier(self) -> Classifier:
         from tformer_cli.model.encoder_only import Classifier
 
-        return self._made(Classifier)
+        return self._expect(Classifier)
 
     @property
     def masked_model(self) -> MaskedLanguageModel:
         from tformer_cli.model.encoder_only import MaskedLanguageModel
 
-        return self._made(MaskedLanguageModel)
+        return self._expect(MaskedLanguageModel)
 
-    def _made(self, expected: type[Made]) -> Made:
+    def _expect(self, expected: type[Made]) -> Made:
         model = self.any_model
         if not isinstance(model, expected):
             raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")

@@ -128,11 +128,11 @@ def test_texts_begin_with_their_prompts_in_every_format(language_model):
 
 
 def test_prompts_that_are_arguments_keep_line_ends(language_model):
-    given = ("generate", language_model, "a dog\n", "", "-q")
-    plain = output_of(*given)
+    arguments = ("generate", language_model, "a dog\n", "", "-q")
+    plain = output_of(*arguments)
     assert plain.startswith("a dog\n")
-    assert output_of(*given, "--seed", 2) != plain
-    assert output_of(*given, "--seed", 1) == plain
+    assert output_of(*arguments, "--seed", 2) != plain
+    assert output_of(*arguments, "--seed", 1) == plain
 
 
 def test_several_texts_are_listed_in_jsonl(language_model):

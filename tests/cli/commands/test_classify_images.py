@@ -105,8 +105,8 @@ def test_labels_of_images_are_scored(images, photos, tmp_path):
     assert loss["loss"] == pytest.approx(-sum(values) / 6)
     (tmp_path / "names").write_text("".join(f"{name}\n" for name in names))
     (tmp_path / "labels").write_text("ant\n" * 3 + "bee\n" * 3)
-    given = ["-i", tmp_path / "names", "--target-file", tmp_path / "labels"]
-    assert output_of("score", images, *given, "-q", "--format", "jsonl") == scored
+    arguments = ["-i", tmp_path / "names", "--target-file", tmp_path / "labels"]
+    assert output_of("score", images, *arguments, "-q", "--format", "jsonl") == scored
 
 
 def pooled_states(path, names):
@@ -154,8 +154,8 @@ def test_a_pooling_that_the_model_has_not_is_refused(tmp_path):
     path = tmp_path / "model2"
     saved(path, model)
     for pooling in ("first", "first-and-mean"):
-        said = f"MODEL has no class token for {pooling}; give mean"
-        refused("embed", path, "0 " * 288, "--pooling", pooling, "-q", says=said)
+        message = f"MODEL has no class token for {pooling}; give mean"
+        refused("embed", path, "0 " * 288, "--pooling", pooling, "-q", says=message)
 
 
 def test_python_gives_paths_and_arrays(images, photos):
@@ -165,8 +165,8 @@ def test_python_gives_paths_and_arrays(images, photos):
     by_number = sorted(paths, key=lambda path: path.stem)
     shown = output_of("classify", images, *by_number, "-q", "--format", "jsonl", "--top", 0)
     expected = [json.loads(line)["probabilities"] for line in shown.splitlines()]
-    for given in (by_number, map(str, by_number), arrays, iter(arrays)):
-        found = list(loaded.classify(given))
+    for inputs in (by_number, map(str, by_number), arrays, iter(arrays)):
+        found = list(loaded.classify(inputs))
         assert [dict(image.labels) for image in found] == expected
     gray = picture("L", (5, 7))[0][..., 0]
     assert len(list(loaded.classify([gray, gray[..., None], *arrays[:1]], buffer_lines=1))) == 3

@@ -92,8 +92,8 @@ def test_the_order_the_baseline_and_the_metrics_are_as_asked():
 
 
 def test_metrics_may_be_separated_by_commas():
-    found = json.loads(compare(*SYSTEMS, "--metric", "ter, chrf", "--format", "json").stdout)
-    assert [metric["name"] for metric in found["test_sets"][0]["metrics"]] == ["TER", "chrF2"]
+    record = json.loads(compare(*SYSTEMS, "--metric", "ter, chrf", "--format", "json").stdout)
+    assert [metric["name"] for metric in record["test_sets"][0]["metrics"]] == ["TER", "chrF2"]
 
 
 def test_one_system_is_scored_alone():

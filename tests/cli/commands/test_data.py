@@ -417,16 +417,16 @@ def test_a_partial_clean_of_other_inputs_or_with_other_files_is_refused(
     with monkeypatch.context() as context:
         context.setattr("tformer_cli.quality.clean_data.report_text", 1 // 1)
         assert run("clean", "a.en", "a.fr", "-o", "out").exit_code != 0
-    said = "out.part: was started with a different checks; remove it and"
-    refused("clean", "a.en", "a.fr", "-o", "out", "--only", "empty", says=said)
+    message = "out.part: was started with a different checks; remove it and"
+    refused("clean", "a.en", "a.fr", "-o", "out", "--only", "empty", says=message)
     dropped = tmp_path / "out.part/dropped.jsonl"
     dropped.write_bytes(b"x" * dropped.stat().st_size)
     damaged = run("clean", "a.en", "a.fr", "-o", "out")
     assert damaged.exit_code == 2
     assert damaged.stderr.endswith("error: out.part: is damaged; remove it to start over\n")
     (tmp_path / "out.part/mine").touch()
-    said = "out.part: holds another file, mine; move it away"
-    refused("clean", "a.en", "a.fr", "-o", "out", says=said)
+    message = "out.part: holds another file, mine; move it away"
+    refused("clean", "a.en", "a.fr", "-o", "out", says=message)
     write("a.fr", ["x"])
     refused("clean", "a.en", "a.fr", "-o", "new")
     assert not list(tmp_path.glob("new*"))
@@ -510,8 +510,8 @@ def test_texts_with_labels_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write("r.tsv", REVIEWS)
     write("held.tsv", ["we will come again\tbad", "Another.\tgood"])
-    given = ["r.tsv", "--label-field", "2", "--source-language", "en", "--held-out", "held.tsv"]
-    report, found = checked(*given)
+    arguments = ["r.tsv", "--label-field", "2", "--source-language", "en", "--held-out", "held.tsv"]
+    report, found = checked(*arguments)
     assert found == OF_REVIEWS
     assert (report["kind"], report["languages"], report["dropped"]) == ("labeled", ["en", ""], 5)
     assert report["checks"][1]["examples"][0] == {
@@ -519,15 +519,15 @@ def test_texts_with_labels_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     }  # fmt: skip
     rest = "--label-field 2 --held-out held.tsv --source-language en"
     assert report["commands"] == [f"tformer data clean r.tsv {rest} -o cleaned"]
-    output_of("clean", *given, "-o", "c")
+    output_of("clean", *arguments, "-o", "c")
     assert read(tmp_path / "c/r.tsv") == [REVIEWS[0], REVIEWS[2]]
     dropped = [json.loads(line) for line in read(tmp_path / "c/dropped.jsonl")]
     assert [(pair["line"], pair["label"], list(pair["checks"])) for pair in dropped][:2] == [
         (2, "bad", ["duplicate"]),
         (4, "good", ["empty"]),
     ]
-    assert "7 examples; 2 raise no doubt" in run("check", *given, "--format", "text").stdout
-    assert "<th>examples</th>" in run("check", *given, "--format", "html").stdout
+    assert "7 examples; 2 raise no doubt" in run("check", *arguments, "--format", "text").stdout
+    assert "<th>examples</th>" in run("check", *arguments, "--format", "html").stdout
     sizes = ["--valid", 1, "--test", 1]
     output_of("split", "r.tsv", "--label-field", "2", "-o", "s", *sizes)
     sets = [read(tmp_path / f"s/{name}.tsv") for name in ("train", "valid", "test")]
@@ -579,15 +579,15 @@ def test_recipes_of_other_tasks_have_other_checks(tmp_path, monkeypatch, kind, k
     assert checked("r.toml")[1] == expected
     if kind == "language-model":
         (tmp_path / "r.toml").write_text(recipe.replace("[data]", '[data]\ntext = "stream"'))
-        said = 'error: r.toml: data.text is "stream", a text whose lines are no ex'
-        refused("check", "r.toml", says=said)
+        message = 'error: r.toml: data.text is "stream", a text whose lines are no ex'
+        refused("check", "r.toml", says=message)
 
 
 def test_columns_and_sides_are_called_what_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.tsv").write_text("good\tI like it.\nbad\t\n")
-    told = run("check", "a.tsv", "--format", "json")
-    assert told.stderr == (
+    result = run("check", "a.tsv", "--format", "json")
+    assert result.stderr == (
         "a.tsv: column 1 is the source and column 2 the target; --source-field and --target-field "
         "name others, --text-field and --label-field those of labeled texts\n"
         "language: not checked of the source and target; give --source-language and "
@@ -665,8 +665,8 @@ def test_a_column_that_json_does_not_know_is_named(tmp_path, monkeypatch):
     rows = {"source": ["a b", "c d"], "target": ["e f", "g h"], "when": [b"1", b"2"]}
     write_table(tmp_path / "t.parquet", rows)
     output_of("check", "t.parquet")
-    said = "t.parquet, row 1: cannot be written as JSON (bytes is not JSON"
-    refused("clean", "t.parquet", "-o", "out", says=said)
+    message = "t.parquet, row 1: cannot be written as JSON (bytes is not JSON"
+    refused("clean", "t.parquet", "-o", "out", says=message)
     assert not (tmp_path / "out").exists()
 
 
@@ -674,9 +674,9 @@ def test_the_command_that_mends_drops_what_was_found(noisy, tmp_path):
     """Every option goes into it, and its result is what `check` foretold."""
     write("held.en", [noisy[20][0]])
     write("scores", ["-0.5"] * 19 + ["-3.0"] + ["-0.5"] * (N - 20))
-    given = ["a.en", "a.fr", "--held-out", "held.en", "--near", "--scores", "scores"]
-    given += ["--worst-share", "0.02", "--max-characters", "70", "--without", "invisible,numbers"]
-    report = record_of("check", *given, "--target-language", "fr")
+    words = ["a.en", "a.fr", "--held-out", "held.en", "--near", "--scores", "scores"]
+    words += ["--worst-share", "0.02", "--max-characters", "70", "--without", "invisible,numbers"]
+    report = record_of("check", *words, "--target-language", "fr")
     (command,) = report["commands"]
     assert command == (
         "tformer data clean a.en a.fr --held-out held.en --near --scores scores --worst-share 0.02 "
@@ -717,8 +717,8 @@ def test_lines_that_are_no_pairs_are_dropped_with_the_reason(tmp_path, monkeypat
         first = json.loads(read(tmp_path / f"o-{name}/dropped.jsonl")[0])
         assert (first["line"], first["checks"]) == (5, {"malformed": why})
         assert first["row"] == {"t.tsv": cells[4]}.get(name, lines[4])  # nothing of it is lost
-        said = f"error: {name}, {'row' if 'parquet' in name else 'line'} 5: {why}"
-        refused("clean", name, "--without", "malformed", "-o", "none", "-q", says=said)
+        message = f"error: {name}, {'row' if 'parquet' in name else 'line'} 5: {why}"
+        refused("clean", name, "--without", "malformed", "-o", "none", "-q", says=message)
 
 
 def test_scores_of_other_pairs_or_of_one_direction_twice_are_refused(noisy, tmp_path):
@@ -732,13 +732,13 @@ def test_scores_of_other_pairs_or_of_one_direction_twice_are_refused(noisy, tmp_
     write("bare", ["-1.0"] * N)
     check = ["check", "a.en", "a.fr", "--only", "empty"]
     assert run(*check, "--scores", "to", "--scores", "back").stderr == ""
-    for files, told in {
+    for files, message in {
         ("other",): "error: other, line 1: has the score of another pair than the corpus; score",
         ("to", "to"): "error: to, to: have scores of the same direction; name one, or score the",
         ("bare",): "warning: bare: has mere numbers, taken as mean log-probabilities of tokens; ",
     }.items():
         done = run(*check, *chain.from_iterable(("--scores", file) for file in files))
-        assert done.stderr.startswith(told)
+        assert done.stderr.startswith(message)
 
 
 def test_sides_that_no_one_sees_are_blank(tmp_path, monkeypatch):
@@ -754,8 +754,8 @@ def test_what_another_command_wrote_is_not_replaced(noisy, tmp_path):
     output_of("split", "a.en", "a.fr", "--valid", 2, "--test", 2, "-o", "out")
     before = {file: file.read_bytes() for file in (tmp_path / "out").iterdir()}
     for command in ("clean", "dedupe"):
-        said = "error: --output: out holds other files; name a new directory"
-        refused(command, "a.en", "a.fr", "-o", "out", says=said)
+        message = "error: --output: out holds other files; name a new directory"
+        refused(command, "a.en", "a.fr", "-o", "out", says=message)
     assert {file: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
 
 

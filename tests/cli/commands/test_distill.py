@@ -81,8 +81,8 @@ def test_fresh_asks_before_anything_is_deleted(recipe, tmp_path, in_process):
     anew = distill(recipe, "-o", out, "--set", "distillation.int8=false", "--fresh", "--yes")
     assert anew.exit_code == 0
     assert "select: the best by chrf\n" in anew.stderr
-    said = distill(recipe, "-o", out, "--set", "distillation.int8=false").stderr
-    assert "select: the best by chrf; unchanged; skipped\n" in said
+    message = distill(recipe, "-o", out, "--set", "distillation.int8=false").stderr
+    assert "select: the best by chrf; unchanged; skipped\n" in message
 
 
 @pytest.mark.long

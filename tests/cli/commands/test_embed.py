@@ -61,8 +61,8 @@ def test_the_formats_agree(bert, texts, tmp_path):
     other = tmp_path / "vectors.safetensors"
     output_of("embed", ours, "-i", texts, "-q", "-o", other)
     assert np.array_equal(load_file(other)["vectors"], array)
-    found = records_of("embed", ours, "-i", texts, "-q", "--format", "jsonl")
-    assert [row["vector"] is None for row in found] == [False, True, True, False, False, False]
+    records = records_of("embed", ours, "-i", texts, "-q", "--format", "jsonl")
+    assert [row["vector"] is None for row in records] == [False, True, True, False, False, False]
 
 
 def test_pooling_and_length_are_as_asked(bert, tmp_path):

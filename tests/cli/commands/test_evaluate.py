@@ -47,13 +47,13 @@ def test_intervals_are_those_of_sacrebleu(files):
     hypotheses, reference = files / "two", files / "one"
     words = ["--hypothesis", hypotheses, "--reference", reference, "--confidence"]
     record = record_of(*words, "--format", "json")
-    told = subprocess.run(  # only BLEU: sacreBLEU's bootstrap of chrF and TER fails
+    result = subprocess.run(  # only BLEU: sacreBLEU's bootstrap of chrF and TER fails
         [sys.executable, "-m", "sacrebleu", reference, "-i", hypotheses, "--confidence"],
         env={**os.environ, "SACREBLEU_SEED": "12345"},
         capture_output=True,
         check=True,
     )
-    score = json.loads(told.stdout)
+    score = json.loads(result.stdout)
     assert record["bleu"]["mean"] == pytest.approx(score["confidence_mean"], abs=0.06)
     assert record["bleu"]["interval"] == pytest.approx(score["confidence_var"], abs=0.06)
     rows = run(*words).stdout.splitlines()

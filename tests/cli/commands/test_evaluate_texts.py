@@ -33,7 +33,7 @@ def test_scores_are_those_of_every_token(language_model, text, kind, window, str
     directory = load_model_directory(language_model, tasks=("language-model",))
     whole = text.read_text()
     texts = [whole] if kind == "stream" else [line for line in LINES if line]
-    found = score_texts(
+    scores = score_texts(
         directory.model,
         directory.tokenizer.target.encode_batch(texts),
         window=window,
@@ -41,7 +41,7 @@ def test_scores_are_those_of_every_token(language_model, text, kind, window, str
         batch_tokens=100,
         device="cpu",
     )
-    values = [value for row in found for value in row]
+    values = [value for row in scores for value in row]
     total = -sum(values)
     n_bytes = sum(len(line) + 1 for line in texts)
     assert record == {
@@ -66,8 +66,8 @@ def test_torch_scores_the_same_without_the_kernels(language_model, text, monkeyp
 @pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson"])
 def test_texts_may_be_in_a_field(language_model, text, tmp_path, name):
     (tmp_path / name).write_text("".join(json.dumps({"body": line}) + "\n" for line in LINES))
-    given = ("evaluate", language_model, "-q", "--text")
-    assert output_of(*given, tmp_path / name, "--text-field", "body") == output_of(*given, text)
+    words = ("evaluate", language_model, "-q", "--text")
+    assert output_of(*words, tmp_path / name, "--text-field", "body") == output_of(*words, text)
 
 
 def test_a_split_of_a_dataset_is_evaluated(language_model, text, tmp_path):

@@ -16,8 +16,8 @@ def test_an_export_translates_the_pieces_of_the_tokenizer(model):
     engine = ctranslate2.Translator(path, compute_type="float32")
     rules = {"max_decoding_length": 9, "min_decoding_length": 0}
     rules["suppress_sequences"] = [["<pad>"], ["<unk>"], ["<s>"]]
-    found = engine.translate_batch([cut.split()], beam_size=1, **rules)[0].hypotheses[0]
-    joined = run(app, ["tokenize", "decode", tokenizer], input=" ".join(found) + "\n")
+    pieces = engine.translate_batch([cut.split()], beam_size=1, **rules)[0].hypotheses[0]
+    joined = run(app, ["tokenize", "decode", tokenizer], input=" ".join(pieces) + "\n")
     ours = run(
         app, ["translate", str(model), "dogs", "--beam-size", "1", "--max-length", "9", "-q"]
     )

@@ -50,8 +50,8 @@ def test_topics_are_listed_in_reading_order_each_with_a_sentence(folder):
 
 
 def test_in_a_pipe_a_guide_is_its_markdown(folder):
-    for given in ("counting", "COUNTING"):
-        result = run(given)
+    for topic in ("counting", "COUNTING"):
+        result = run(topic)
         assert (result.exit_code, result.stdout) == (0, TEXT)
 
 
@@ -71,8 +71,8 @@ def test_a_guide_and_the_sample_report_are_written_to_files(folder, tmp_path):
         assert file.read_text(encoding="utf-8") == text
         assert run(name).stdout == text
     assert "<html" in text
-    for given in (["-o", "x"], ["sample-report", "-o", "x.png"]):
-        refused(*given, says="error: --output: ")
+    for words in (["-o", "x"], ["sample-report", "-o", "x.png"]):
+        refused(*words, says="error: --output: ")
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -36,9 +36,9 @@ def trained(model, tmp_path_factory):
 
 
 def test_people_get_a_line_for_each_thing(model, trained):
-    said = " ".join(run(trained).stdout.split())
+    output = " ".join(run(trained).stdout.split())
     n_parameters = sum(p.numel() for p in load_model_directory(model).model.parameters())
-    assert f"{n_parameters:,} parameters" in said
+    assert f"{n_parameters:,} parameters" in output
     for part in (
         "2 encoder and 1 decoder layers, 2 heads, d_model 64, d_ff 96, post-norm",
         "At step 10: 1.0 epochs, 2,345 tokens, 62 s",
@@ -48,7 +48,7 @@ def test_people_get_a_line_for_each_thing(model, trained):
         "(bpe), for both languages",
         "tformer 0",
     ):
-        assert part in said
+        assert part in output
     alone = run(model)
     assert alone.exit_code == 0
     assert "Optimizer" not in alone.stdout
@@ -61,9 +61,9 @@ def test_the_best_step_is_told_from_the_last(trained, tmp_path):
     (run_copy / "config.json").write_text(json.dumps({**config, "step": 5, "scores": {"loss": 1}}))
     recipe = load_recipe("sentences").to_toml()
     (run_copy / "recipe.toml").write_text(recipe, encoding="utf-8")
-    said = " ".join(run(run_copy).stdout.split())
-    assert "Step 5, the best of 10. At step 10: 1.0 epochs" in said
-    assert "built-in corpus, train of 20,000 sentences" in said
+    output = " ".join(run(run_copy).stdout.split())
+    assert "Step 5, the best of 10. At step 10: 1.0 epochs" in output
+    assert "built-in corpus, train of 20,000 sentences" in output
 
 
 def test_programs_get_one_object(model, trained):
@@ -92,8 +92,8 @@ def test_pruned_heads_and_int8_are_shown(model, tmp_path):
     config = json.loads((tmp_path / "pruned" / "config.json").read_text())
     config["model"]["encoder_heads"] = [1, 2]
     (tmp_path / "pruned" / "config.json").write_text(json.dumps(config))
-    said = " ".join(run(tmp_path / "pruned").stdout.split())
-    assert "heads left by pruning: 3 encoder, 2 decoder, 2 cross-attention" in said
+    output = " ".join(run(tmp_path / "pruned").stdout.split())
+    assert "heads left by pruning: 3 encoder, 2 decoder, 2 cross-attention" in output
 
 
 def test_an_imported_model_says_what_it_is_of(foreign, tmp_path):
@@ -108,7 +108,7 @@ def test_an_imported_model_says_what_it_is_of(foreign, tmp_path):
     offsets = np.arange(0, 3 * n_sources + 1, 3)
     targets = np.full(offsets[-1], 9, np.int32)
     save_shortlist(path / "shortlist.safetensors", Shortlist(5, offsets, targets))
-    said = " ".join(run(path).stdout.split())
+    output = " ".join(run(path).stdout.split())
     for part in (
         "Imported from somewhere/else (NLLB)",
         "Started from models/old",
@@ -117,7 +117,7 @@ def test_an_imported_model_says_what_it_is_of(foreign, tmp_path):
         "Training 7 steps",
         f"(sentencepiece), for the target; {n_sources} for the source",
     ):
-        assert part in said
+        assert part in output
     record = record_of(path, "--format", "json")
     assert record["languages"] == ["eng", "fra"]
     assert record["imported_from"] == {"kind": "NLLB", "source": "somewhere/else"}

@@ -73,12 +73,12 @@ def test_constraints_are_satisfied_or_reported(tmp_path, algorithm, longest, bea
         for number, (source, (required, banned)) in enumerate(zip(sources, demands, strict=True))
     ]
     command += ["--input-format", "jsonl", "--glossary", tmp_path / "glossary"]
-    found = records_of(*command, stdin="".join(f"{json.dumps(record)}\n" for record in given))
-    assert [(record["index"], record["id"], record["source"]) for record in found] == [
+    records = records_of(*command, stdin="".join(f"{json.dumps(record)}\n" for record in given))
+    assert [(record["index"], record["id"], record["source"]) for record in records] == [
         (number, number, source) for number, source in enumerate(sources)
     ]
     n_satisfied = n_required = 0
-    for record, free, (required, banned) in zip(found, spoken, demands, strict=True):
+    for record, free, (required, banned) in zip(records, spoken, demands, strict=True):
         source, said = record["source"], record["translation"]
         called = [
             entry for entry in glossary if source and (not entry[0] or stands_in(source, entry[0]))

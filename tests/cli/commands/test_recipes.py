@@ -20,9 +20,9 @@ def test_every_shipped_recipe_is_listed_with_its_summary():
     assert result.exit_code == 0
     # a line each in a pipe, for grep and awk
     assert [line.split(" ", 1)[0] for line in result.stdout.splitlines()] == recipe_names()
-    said = " ".join(result.stdout.split())
-    assert "multi30k-en-de Multi30k (Elliott et al. 2016), English to German: 29,000" in said
-    assert "Data: Multi30k, from https://github.com/multi30k/dataset" in said
+    output = " ".join(result.stdout.split())
+    assert "multi30k-en-de Multi30k (Elliott et al. 2016), English to German: 29,000" in output
+    assert "Data: Multi30k, from https://github.com/multi30k/dataset" in output
 
 
 @pytest.mark.parametrize("name", recipe_names())

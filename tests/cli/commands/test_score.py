@@ -72,12 +72,12 @@ def test_a_field_of_a_hypothesis_replaces_none_of_its_line(model, files):
     hypotheses = [{"translation": "the street", "id": "a", "score": None}, {"translation": "dog"}]
     record = {"index": 0, "id": "line", "input_fields": {"index": 5}, "parts": None}
     options = ("score", model, "--source", files[0], "--n-best-file", "-", "--quiet")
-    found = record_of(*options, stdin=json.dumps({**record, "hypotheses": hypotheses}))
-    assert {name: found[name] for name in record} == record
-    assert {"a", None} == {hypothesis.get("id") for hypothesis in found["hypotheses"]}
+    result = record_of(*options, stdin=json.dumps({**record, "hypotheses": hypotheses}))
+    assert {name: result[name] for name in record} == record
+    assert {"a", None} == {hypothesis.get("id") for hypothesis in result["hypotheses"]}
     alone = record_of(*options, stdin=json.dumps({**record, **hypotheses[1], "hypotheses": None}))
     assert alone["hypotheses"] is None
-    assert alone["score"] in [hypothesis["score"] for hypothesis in found["hypotheses"]]
+    assert alone["score"] in [hypothesis["score"] for hypothesis in result["hypotheses"]]
 
 
 def test_an_n_best_list_of_the_model_keeps_its_order_and_scores(model, files, tmp_path):
@@ -149,10 +149,10 @@ def file(tmp_path):
 
 
 def test_a_score_a_line_in_every_format(language_model, file):
-    given = ("score", language_model, "-i", file, "-q")
-    records = records_of(*given, "--format", "jsonl")
-    assert [f"{r['log_probability']:.6f}" for r in records] == lines_of(*given)
-    rows = lines_of(*given, "--format", "tsv")
+    arguments = ("score", language_model, "-i", file, "-q")
+    records = records_of(*arguments, "--format", "jsonl")
+    assert [f"{r['log_probability']:.6f}" for r in records] == lines_of(*arguments)
+    rows = lines_of(*arguments, "--format", "tsv")
     for row, record in zip(rows, records, strict=True):
         index, text, log_probability, bits = row.split("\t")
         assert (int(index), text) == (record["index"], record["text"])
@@ -178,8 +178,8 @@ def test_they_are_the_models_own(language_model, file):
 
 
 def test_their_sum_is_the_loss_of_evaluate(language_model, file):
-    found = records_of("score", language_model, "-i", file, "-q", "--format", "jsonl")
-    records = [record for record in found if record["text"]]
+    results = records_of("score", language_model, "-i", file, "-q", "--format", "jsonl")
+    records = [record for record in results if record["text"]]
     scores = record_of("evaluate", language_model, "--text", file, "-q", "--format", "json")
     assert sum(len(r["token_log_probabilities"]) for r in records) == scores["tokens"]
     total = -sum(r["log_probability"] for r in records)
@@ -269,8 +269,8 @@ def test_their_mean_is_the_loss_of_evaluate(classifier, tmp_path):
     texts, labels = tmp_path / "texts", tmp_path / "labels"
     texts.write_text("Two dogs run.\nA man sleeps.\nthe end\n")
     labels.write_text("good\nfair\ngood\n")
-    given = ("-i", texts, "--target-file", labels, "-q", "--format", "jsonl")
-    values = [record["log_probability"] for record in records_of("score", classifier, *given)]
+    arguments = ("-i", texts, "--target-file", labels, "-q", "--format", "jsonl")
+    values = [record["log_probability"] for record in records_of("score", classifier, *arguments)]
     evaluated = record_of(
         "evaluate", classifier, "-i", texts, "--reference", labels, "--format", "json", "-q"
     )

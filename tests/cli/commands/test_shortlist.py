@@ -35,22 +35,22 @@ def n_tokens(model):
 
 
 def test_a_stored_shortlist_is_used_by_every_engine(own_model, files):
-    made = run("shortlist", own_model, *options(files), "--save", "--best", 2, "--frequent", 3)
-    assert made.exit_code == 0, made.stderr
+    done = run("shortlist", own_model, *options(files), "--save", "--best", 2, "--frequent", 3)
+    assert done.exit_code == 0, done.stderr
     path = own_model / SHORTLIST
-    assert made.stderr.splitlines()[:2] == [
+    assert done.stderr.splitlines()[:2] == [
         "computing on cpu in float32",
         "aligning by cross.0 (default)",
     ]
-    assert made.stderr.splitlines()[2].startswith(f"{path}: ")
-    assert "source tokens have targets, by 4 lines" in made.stderr
+    assert done.stderr.splitlines()[2].startswith(f"{path}: ")
+    assert "source tokens have targets, by 4 lines" in done.stderr
     plain = ["translate", own_model, "the street"]
     asked = [*plain, "--format", "jsonl", "-q"]
     unlisted = run(*asked, "--shortlist", "none").stdout
     for engine in ("compiled", "torch"):
-        found = run(*asked, "--engine", engine)
-        assert found.exit_code == 0, found.stderr
-        assert found.stdout != unlisted
+        result = run(*asked, "--engine", engine)
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout != unlisted
     tokenizer = read_tokenizer(own_model)
     listed = read_shortlist(path, n_tokens(own_model), n_tokens(own_model))
     candidates = listed.candidates([*tokenizer.source.encode("the street"), EOS_ID])
@@ -70,16 +70,16 @@ def test_a_file_holds_the_same_as_the_model_directory_would(own_model, files):
 
 def test_without_targets_the_source_is_translated(model, files):
     output_of("translate", model, "-i", files / "source", "-o", files / "found", "-q")
-    given = ["-i", files / "source", "--target-file", files / "found"]
-    output_of("shortlist", model, *given, "-o", files / "a", "-q")
+    arguments = ["-i", files / "source", "--target-file", files / "found"]
+    output_of("shortlist", model, *arguments, "-o", files / "a", "-q")
     output_of("shortlist", model, "-i", files / "source", "-o", files / "b", "-q")
     assert (files / "a").read_bytes() == (files / "b").read_bytes()
 
 
 def test_given_links_are_counted_as_they_are(model, files):
     aligned = ["--alignments", files / "links", "-q", "--format", "text", "-o", "-"]
-    found = run("shortlist", model, *options(files), *aligned)
-    assert found.exit_code == 0, found.stderr
+    result = run("shortlist", model, *options(files), *aligned)
+    assert result.exit_code == 0, result.stderr
     side = read_tokenizer(model).source
     counts = Counter()
     for source, target, links in zip(SOURCES, TARGETS, LINKS, strict=True):
@@ -92,7 +92,7 @@ def test_given_links_are_counted_as_they_are(model, files):
     for (source, _), count in counts.items():
         totals[source] += count
     expected = {(s, t): f"{count / totals[s]:.7f}" for (s, t), count in counts.items()}
-    rows = [line.split() for line in found.stdout.splitlines()]
+    rows = [line.split() for line in result.stdout.splitlines()]
     assert {(source, target): p for target, source, p in rows} == expected
 
 
@@ -111,8 +111,8 @@ def test_the_text_is_what_the_reader_of_marians_shortlists_reads(model, files):
 
 def test_a_shortlist_that_is_there_is_kept(own_model, files):
     output_of("shortlist", own_model, *options(files), "--save", "-q")
-    said = f"--save: {own_model / SHORTLIST} is already there"
-    refused("shortlist", own_model, *options(files), "--save", "-q", says=said)
+    message = f"--save: {own_model / SHORTLIST} is already there"
+    refused("shortlist", own_model, *options(files), "--save", "-q", says=message)
 
 
 def test_only_an_earlier_shortlist_is_replaced(model, files):

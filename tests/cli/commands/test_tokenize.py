@@ -115,10 +115,10 @@ def test_statistics_are_a_table_or_json(tokenizer, text):
     table = run("stats", tokenizer, text).stdout
     assert "pieces per word" in table
     assert "lines not restored" in table
-    found = json.loads(run("stats", tokenizer, text, "--format", "json").stdout)
-    assert found["algorithm"] == "bpe"
-    assert found["files"][0]["lines"] == 40
-    assert found["files"][0]["lines_not_restored"] == 0
+    record = json.loads(run("stats", tokenizer, text, "--format", "json").stdout)
+    assert record["algorithm"] == "bpe"
+    assert record["files"][0]["lines"] == 40
+    assert record["files"][0]["lines_not_restored"] == 0
 
 
 def test_quiet_silences_progress(tokenizer, text):
@@ -163,10 +163,10 @@ def test_the_tokenizer_of_a_foreign_model_is_imported_once(tmp_path, monkeypatch
     marian(source)
     line = "a dog in the street"
     expected = transformers.AutoTokenizer.from_pretrained(source).tokenize(line)
-    for place, said in ((source, 1), (source, 0)):
+    for place, count in ((source, 1), (source, 0)):
         result = run("encode", place, stdin=line.encode())
         assert result.stdout.split() == expected
-        assert result.stderr.count("imported a model of Hugging Face Marian") == said
+        assert result.stderr.count("imported a model of Hugging Face Marian") == count
     assert run("encode", source / "source.spm", stdin=line.encode()).stdout.split() == expected
     assert run("decode", source, stdin=" ".join(expected).encode()).stdout == f"{line}\n"
     for missing in (tmp_path / "none.json", tmp_path / "none"):

@@ -137,13 +137,13 @@ def test_another_limit_or_other_text_is_another_run(text, trained, tmp_path):
 
 
 def test_what_lies_in_the_place_of_the_chosen_recipe_stays(text, tmp_path):
-    said = "chosen.toml is another file; name another directory"
+    message = "chosen.toml is another file; name another directory"
     chosen = tmp_path / "long/chosen.toml"
     chosen.parent.mkdir()
     chosen.write_bytes(b"x" * (1 << 20) + b"y")
     (tmp_path / "folder/chosen.toml").mkdir(parents=True)
     for name in ("long", "folder"):
-        refused("train", *text, "-o", tmp_path / name, *TINY, says=said)
+        refused("train", *text, "-o", tmp_path / name, *TINY, says=message)
         assert [path.name for path in (tmp_path / name).iterdir()] == ["chosen.toml"]
     assert chosen.stat().st_size == (1 << 20) + 1
 
@@ -151,11 +151,11 @@ def test_what_lies_in_the_place_of_the_chosen_recipe_stays(text, tmp_path):
 def test_a_place_that_cannot_be_written_is_refused_before_choices_are_told(text, tmp_path):
     (tmp_path / "taken/data").mkdir(parents=True)
     (tmp_path / "taken/data/mine.txt").write_text("mine\n")
-    for place, said in (
+    for place, message in (
         (tmp_path / "taken", "data holds other files; name a new directory"),
         ("/dev/null/x", "data: cannot be written (not a directory)"),
     ):
-        assert "chose" not in refused("train", *text, "-o", place, *TINY, says=said)
+        assert "chose" not in refused("train", *text, "-o", place, *TINY, says=message)
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
@@ -171,8 +171,8 @@ def test_overrides_decide_as_the_options_do(text, tmp_path):
     assert [line for line in by_option if "max_steps = " not in line] == by_key
     in_time = told("--set", "training.max_minutes=0.2")[-1]
     assert in_time.startswith("expect about 1 minute of training, the limit; ")
-    for given in ("model.preset=small", 'model={preset="small"}'):
-        said = "\n".join(told("--max-steps", "1500", "--set", given))
+    for override in ("model.preset=small", 'model={preset="small"}'):
+        said = "\n".join(told("--max-steps", "1500", "--set", override))
         assert "model.preset" not in said
         assert "training.learning_rate = 0.006 best of those tried" in " ".join(said.split())
     assert "model.dropout" not in said  # the table of the user has taken the place of all of it
@@ -182,10 +182,10 @@ def test_arguments_that_are_no_two_texts_say_what_to_name(text, tmp_path):
     table = tmp_path / "p.tsv"
     table.write_text("a\tb\n" * 300)
     for files in ((table, text[1]), (text[1], table)):
-        said = f"TARGET: {table} is a table of pairs; omit {text[1]}"
-        refused("train", *files, "-o", tmp_path / "mine", says=said)
-    said = "(it is compressed); to train on text, name two files: tformer train SOURCE TARGET; a l"
-    refused("train", text[0], "-o", tmp_path / "mine", says=said)
+        hint = f"TARGET: {table} is a table of pairs; omit {text[1]}"
+        refused("train", *files, "-o", tmp_path / "mine", says=hint)
+    hint = "(it is compressed); to train on text, name two files: tformer train SOURCE TARGET; a l"
+    refused("train", text[0], "-o", tmp_path / "mine", says=hint)
 
 
 @pytest.fixture
@@ -237,8 +237,8 @@ def test_labels_first_are_no_texts(labeled, tmp_path):
         "".join("\t".join(line.split("\t")[::-1]) + "\n" for line in lines_of(table))
     )
     for files, order in (((labels, texts), f"{texts} {labels}"), ((swapped,), "the column of te")):
-        said = "the source has only 6 different lines, which look like labels; for a classifier g"
-        refused("train", *files, "-o", tmp_path / "mine", says=said)
+        hint = "the source has only 6 different lines, which look like labels; for a classifier g"
+        refused("train", *files, "-o", tmp_path / "mine", says=hint)
         refused("train", *files, "-o", tmp_path / "mine", says=order)
 
 
@@ -246,8 +246,8 @@ def test_files_of_the_run_are_no_input_of_it(trained):
     directory, _ = trained
     files = [directory / "data" / name for name in ("train.en", "train.fr")]
     before = [file.read_bytes() for file in files]
-    said = "data holds the input (SOURCE); name another directory"
-    refused("train", *files, "-o", directory, *TINY, "--fresh", "--yes", says=said)
+    message = "data holds the input (SOURCE); name another directory"
+    refused("train", *files, "-o", directory, *TINY, "--fresh", "--yes", says=message)
     assert [file.read_bytes() for file in files] == before
 
 
@@ -339,12 +339,12 @@ def test_runs_of_several_seeds_are_scored_on_the_test_set(text, tmp_path):
     for place, seed in enumerate((1, 3)):
         recipe = load_recipe(str(directory / f"seed-{seed}" / "recipe.toml"))
         assert recipe.training.seed == seed
-        found = record_of(
+        record = record_of(
             *("evaluate", directory / f"seed-{seed}", "-i", source, "--reference", target),
             *("--format", "json", "--device", "cpu"),
         )
         values = [measure["values"][place] for measure in report["measures"]]
-        assert values == [found["bleu"]["score"], found["chrf"]["score"]]
+        assert values == [record["bleu"]["score"], record["chrf"]["score"]]
     for measure in report["measures"]:
         assert measure["mean"] == pytest.approx(sum(measure["values"]) / 2)
         gap = measure["values"][0] - measure["values"][1]
@@ -362,11 +362,11 @@ def test_seeds_of_a_recipe_are_scored_on_its_validation_set(tmp_path):
     command += ["--max-steps", "1", "--threads", "1", "--seeds"]
     assert "2 seeds, 15 validation examples" in output_of(*command, "2,1")
     assert not (tmp_path / "runs" / "recipe.toml").exists()
-    for given in ("1", "1,1", "1,x", "1,,2", "-1,2"):
-        refused(*command, given, says=f'--seeds: "{given}" are not several seeds; write 1,2,3')
-    for given, named in ((str(1 << 63), str(1 << 63)), ("1" * 5000, f"{'1' * 39}…")):
+    for seeds in ("1", "1,1", "1,x", "1,,2", "-1,2"):
+        refused(*command, seeds, says=f'--seeds: "{seeds}" are not several seeds; write 1,2,3')
+    for seeds, named in ((str(1 << 63), str(1 << 63)), ("1" * 5000, f"{'1' * 39}…")):
         refused(
-            *command, f"1,{given}", says=f"--seeds: each must be below 2^63, but one is {named}"
+            *command, f"1,{seeds}", says=f"--seeds: each must be below 2^63, but one is {named}"
         )
     refused(*command, "1,2", "--seed", "3", says="--seed, --seeds: exclude each other")
     refused(*command, "1,2", "--processes", "2", says="--seeds: trains in one process")

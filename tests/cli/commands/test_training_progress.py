@@ -190,9 +190,9 @@ def test_a_failure_is_one_line_even_when_quiet(capsys, quiet):
     assert "rolled back to the initial weights; learning rates × 0.5" in warnings(events[0])[0]
     with training_progress(PAIRS, quiet=quiet) as view:
         view.notify(events[0])
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert said[0].startswith("warning: step 7: the loss rose;")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("warning: step 7: the loss rose;")
 
 
 def test_a_resumption_estimates_the_remaining_time():

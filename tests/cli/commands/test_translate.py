@@ -45,9 +45,9 @@ def test_source_words_that_the_model_does_not_know_are_told_once(tmp_path):
 
 
 def test_arguments_are_translated_without_a_report(model):
-    told = run("translate", model, "A man", "Two dogs")
-    assert told.stderr.startswith("computing on c")
-    assert told.stderr.endswith(" in float32\n")
+    result = run("translate", model, "A man", "Two dogs")
+    assert result.stderr.startswith("computing on c")
+    assert result.stderr.endswith(" in float32\n")
 
 
 def test_without_kernels_it_translates_alike_with_one_note(model, monkeypatch):
@@ -58,14 +58,14 @@ def test_without_kernels_it_translates_alike_with_one_note(model, monkeypatch):
 
     monkeypatch.delenv(library.SWITCH, raising=False)
     monkeypatch.setattr(library, "find_library", refuse)
-    for options, told in (
+    for options, message in (
         ([], "without compiled kernels, PyTorch computes more slowly: they are not built\n"),
         (["--quiet"], ""),
     ):
         monkeypatch.setattr(library, "_found", None)
         done = run("translate", model, "--device", "cpu", "--buffer-lines", "1", *LINES, *options)
         assert (done.exit_code, done.stdout) == (0, expected)
-        assert done.stderr.removeprefix("computing on cpu in float32\n") == told
+        assert done.stderr.removeprefix("computing on cpu in float32\n") == message
 
 
 def test_an_unknown_level_of_the_kernels_is_an_error(model, monkeypatch):
@@ -81,27 +81,27 @@ def test_an_unknown_level_of_the_kernels_is_an_error(model, monkeypatch):
 
 def test_an_argument_may_be_blank_or_hold_several_lines(model):
     assert output_of("translate", model, "") == "\n"
-    given = ("translate", model, "A man", "Two dogs")
-    assert output_of(*given) == output_of(*given[:2], "A man\nTwo dogs\n")
-    assert output_of(*given) == output_of(*given[:2], "-", stdin=b"A man\nTwo dogs\n")
+    arguments = ("translate", model, "A man", "Two dogs")
+    assert output_of(*arguments) == output_of(*arguments[:2], "A man\nTwo dogs\n")
+    assert output_of(*arguments) == output_of(*arguments[:2], "-", stdin=b"A man\nTwo dogs\n")
 
 
 def test_jsonl_in_and_out_passes_fields_through(model):
     records = [{"id": 7, "source": "A man"}, {"id": 8, "source": "", "tags": ["é"]}]
     stdin = "".join(json.dumps(record) + "\n" for record in records).encode()
     options = ["--input-format", "jsonl", "--format", "jsonl", "--n-best", "2"]
-    found = records_of("translate", model, *options, stdin=stdin)
-    assert [(r["id"], r["index"], r["source"]) for r in found] == [(7, 0, "A man"), (8, 1, "")]
-    assert found[1]["tags"] == ["é"]
-    assert [len(r["hypotheses"]) for r in found] == [2, 1]
-    assert found[0]["translation"] == found[0]["hypotheses"][0]["translation"]
+    results = records_of("translate", model, *options, stdin=stdin)
+    assert [(r["id"], r["index"], r["source"]) for r in results] == [(7, 0, "A man"), (8, 1, "")]
+    assert results[1]["tags"] == ["é"]
+    assert [len(r["hypotheses"]) for r in results] == [2, 1]
+    assert results[0]["translation"] == results[0]["hypotheses"][0]["translation"]
 
 
 def test_fields_with_names_of_the_output_are_kept_apart(model):
     options = ("--input-format", "jsonl", "--format", "jsonl", "-q")
-    given = {"source": "A man", "index": "mine", "unsatisfied": [], "flags": 3, "id": 7}
+    fields = {"source": "A man", "index": "mine", "unsatisfied": [], "flags": 3, "id": 7}
     null = dict.fromkeys(("target_prefix", "required", "banned"))
-    lines = [json.dumps(given), json.dumps({"source": "A man", **null})]
+    lines = [json.dumps(fields), json.dumps({"source": "A man", **null})]
     done = run("translate", model, *options, stdin="\n".join(lines))
     found, plain = map(json.loads, done.stdout.splitlines())
     assert found["input_fields"] == {"index": "mine", "unsatisfied": [], "flags": 3}
@@ -164,8 +164,8 @@ def test_lines_are_split_where_the_model_was_trained_on_sentences(model, several
     split = run(*arguments)
     assert split.stdout == run(*arguments, "--split-sentences", "rule").stdout != whole.stdout
     assert split.stdout.count("\n") == 3
-    said = "1 line of several sentences, translated one by one; --split-sentences none translates"
-    assert split.stderr.splitlines()[1:] == [f"{said} lines whole"]
+    note = "1 line of several sentences, translated one by one; --split-sentences none translates"
+    assert split.stderr.splitlines()[1:] == [f"{note} lines whole"]
     assert run(*arguments, "-q").stderr == ""
     assert run(*arguments, "--split-sentences", "none").stdout == whole.stdout
     several_sentences(model, 0.5)
@@ -181,8 +181,8 @@ def test_every_command_splits_the_same_lines(model, several_sentences, tmp_path)
         translation.text
         for translation in load(model).translate(source.read_text().split("\n")[:3])
     ] == (expected.split("\n")[:3])
-    given = ("--source", source, "--reference", source, "-o", tmp_path / "a.fr")
-    scored = run("evaluate", model, *given)
+    arguments = ("--source", source, "--reference", source, "-o", tmp_path / "a.fr")
+    scored = run("evaluate", model, *arguments)
     assert (tmp_path / "a.fr").read_text() == expected
     assert "1 line of several sentences" in scored.stderr
     done = run("translate-corpus", model, source, "-o", tmp_path / "out", "--workers", "1")
@@ -264,9 +264,9 @@ def test_a_target_prefix_comes_with_its_line(model):
     stdin = "".join(json.dumps(record) + "\n" for record in records).encode()
     options = ["--input-format", "jsonl", "--format", "jsonl"]
     done = typed("translate", model, *options, stdin=stdin)
-    found = [json.loads(line)["translation"] for line in done.stdout.splitlines()]
-    assert not found[0].startswith("Two dogs")
-    assert found[1].startswith("Two dogs")
+    results = [json.loads(line)["translation"] for line in done.stdout.splitlines()]
+    assert not results[0].startswith("Two dogs")
+    assert results[1].startswith("Two dogs")
 
 
 def test_distinct_texts_and_risk_choose_among_the_candidates(model):
@@ -291,9 +291,9 @@ def test_constraints_of_a_glossary_and_a_line_land_on_their_own_line(model, tmp_
     options = ["--input-format", "jsonl", "--format", "jsonl", "--max-length", 30]
     done = typed("translate", model, *options, "--glossary", glossary, stdin=stdin)
     assert done.exit_code == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert not any("unsatisfied" in record for record in found), done.stdout
-    texts = [record["translation"] for record in found]
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert not any("unsatisfied" in record for record in results), done.stdout
+    texts = [record["translation"] for record in results]
     assert "the street" in texts[0]
     assert "in the" in texts[1]
     assert "snow" not in texts[1]

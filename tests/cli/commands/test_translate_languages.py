@@ -30,31 +30,31 @@ def test_a_model_works_once_it_is_told_its_languages(foreign, command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_model_must_be_told_its_languages(foreign, command):
-    given = (command, foreign, *COMMANDS[command], "--quiet")
-    refused(*given, says="--source-language: this model knows 2 languages, and none is chosen")
-    said = '--target-language: this model does not know "fre"; choose fra'
-    refused(*given, *CHOSEN[:-1], "fre", says=said)
+    arguments = (command, foreign, *COMMANDS[command], "--quiet")
+    refused(*arguments, says="--source-language: this model knows 2 languages, and none is chosen")
+    message = '--target-language: this model does not know "fre"; choose fra'
+    refused(*arguments, *CHOSEN[:-1], "fre", says=message)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_model_of_two_languages_refuses_the_options(model, command):
-    said = "--target-language: this model has no tokens that name languages"
-    given = (*COMMANDS[command], "--target-language", "fra", "--quiet")
-    refused(command, model, *given, says=said)
+    message = "--target-language: this model has no tokens that name languages"
+    arguments = (*COMMANDS[command], "--target-language", "fra", "--quiet")
+    refused(command, model, *arguments, says=message)
 
 
 def test_the_chosen_language_is_what_is_scored_and_translated(foreign):
     opened = open_model(foreign, source_language="eng", target_language="fra")
     sides = opened.directory.tokenizer
-    given = ("score", foreign, *COMMANDS["score"])
-    record = record_of(*given, *CHOSEN, "--format", "jsonl", "--quiet")
+    arguments = ("score", foreign, *COMMANDS["score"])
+    record = record_of(*arguments, *CHOSEN, "--format", "jsonl", "--quiet")
     assert record["token_ids"] == sides.target.encode("A man")
     assert sides.target.pieces(sides.target.encode("A man"))[0] == "fra_Latn"
     other = [*CHOSEN[:-1], "eng"]
-    scores = [output_of(*given, *languages) for languages in (CHOSEN, other)]
+    scores = [output_of(*arguments, *languages) for languages in (CHOSEN, other)]
     assert scores[0] != scores[1]
 
 
 def test_both_ways_of_an_alignment_have_their_languages(foreign):
-    given = (*COMMANDS["inspect-align"], "--reverse", foreign, *CHOSEN, "--quiet")
-    output_of("inspect-align", foreign, *given)
+    arguments = (*COMMANDS["inspect-align"], "--reverse", foreign, *CHOSEN, "--quiet")
+    output_of("inspect-align", foreign, *arguments)

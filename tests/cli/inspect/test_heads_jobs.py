@@ -157,10 +157,10 @@ def directory(tmp_path):
 
 def test_in_a_pipe_there_is_a_line_for_each_head(directory):
     result = run(directory, "--over-time")
-    found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [head["id"] for head in found] == ["enc.0.0", "enc.1.0", "cross.0.0", "cross.0.1"]
-    assert found[0]["roles"] == ["broad", "previous", "previous", "previous"]
-    assert found[0]["last_change"] == 10
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [head["id"] for head in records] == ["enc.0.0", "enc.1.0", "cross.0.0", "cross.0.1"]
+    assert records[0]["roles"] == ["broad", "previous", "previous", "previous"]
+    assert records[0]["last_change"] == 10
     assert result.stderr == ""
     chosen = run(directory, "--over-time", "--heads", "cross@role=aligner").stdout.splitlines()
     assert [json.loads(line)["id"] for line in chosen] == ["cross.0.1"]

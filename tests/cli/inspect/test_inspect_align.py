@@ -120,10 +120,10 @@ def test_a_stored_choice_that_is_not_there_is_an_error_of_one_line(own_model):
 def test_translations_come_with_the_alignments_of_inspect_align(model):
     text = "\n".join([*LINES, "long words and dogs " * 30]) + "\n"
     plain = run(model, "--format", "tsv", stdin=text, command="translate").stdout
-    found = run(
+    output = run(
         model, "--format", "tsv", "--alignments", "pharaoh", stdin=text, command="translate"
     ).stdout
-    rows = [line.split("\t") for line in found.removesuffix("\n").split("\n")]
+    rows = [line.split("\t") for line in output.removesuffix("\n").split("\n")]
     assert "".join("\t".join(row[:4]) + "\n" for row in rows) == plain
     assert "".join(f"{row[4]}\n" for row in rows) == run(model, stdin=text).stdout
     last = parse_links(rows[-1][4], "x").sure  # translated in parts: all are counted on

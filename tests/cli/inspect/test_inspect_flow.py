@@ -38,8 +38,8 @@ def test_a_given_target_is_looked_at_instead(model):
 def test_any_translation_of_the_search_can_be_looked_at(model):
     second = json.loads(flow(model, "A man", "--rank", "2", "-q").stdout)
     options = ("-q", "--n-best", 2, "--format", "jsonl")
-    found = commands.record_of("translate", model, *options, stdin="A man\n")
-    assert second["target"]["text"] == found["hypotheses"][1]["translation"]
+    record = commands.record_of("translate", model, *options, stdin="A man\n")
+    assert second["target"]["text"] == record["hypotheses"][1]["translation"]
     assert second["target"]["rank"] == 2
 
 

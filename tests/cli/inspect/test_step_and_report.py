@@ -62,33 +62,33 @@ def test_in_a_pipe_there_is_one_object_with_the_translation_of_translate(model):
 
 def test_the_sentence_may_stand_in_a_file(model, tmp_path):
     (tmp_path / "line").write_text(LINE + "\n")
-    given = ("inspect-step", model, "--token", "man", "--head", "enc.1.0")
-    expected = run(*given, stdin=LINE + "\n").stdout
+    arguments = ("inspect-step", model, "--token", "man", "--head", "enc.1.0")
+    expected = run(*arguments, stdin=LINE + "\n").stdout
     for name in ("-i", "--source"):
-        assert run(*given, name, tmp_path / "line").stdout == expected
+        assert run(*arguments, name, tmp_path / "line").stdout == expected
 
 
 def test_the_key_that_is_worked_out_can_be_named(model):
-    given = ("inspect-step", model, LINE, "--token", "man", "--head", "enc.1.0")
-    heaviest, named = (json.loads(run(*given, *more).stdout) for more in ((), ("--key", "sleeps")))
+    words = ("inspect-step", model, LINE, "--token", "man", "--head", "enc.1.0")
+    heaviest, named = (json.loads(run(*words, *more).stdout) for more in ((), ("--key", "sleeps")))
     weights = [row[2] for row in heaviest["steps"][4]["tables"][0]["values"]]
     assert heaviest["key"] == weights.index(max(weights))
     assert named["key_piece"] == "▁sleeps"
     assert "q·k(▁sleeps) = " in named["steps"][2]["worked"]
     worked_out = f"key {named['key']}, ▁sleeps, with weight {weights[named['key']]:.3f}"
-    assert worked_out in run(*given, "--key", "sleeps", "--format", "text").stdout
+    assert worked_out in run(*words, "--key", "sleeps", "--format", "text").stdout
 
 
 def test_a_worksheet_and_its_answers_go_to_two_files(model, tmp_path):
     sheet, key = tmp_path / "sheet.html", tmp_path / "key.tsv"
-    given = ("inspect-step", model, LINE, "--token", "0", "--head", "cross.0.1", "--quiz")
-    assert run(*given, "-o", sheet, "--answers", key).exit_code == 0
+    arguments = ("inspect-step", model, LINE, "--token", "0", "--head", "cross.0.1", "--quiz")
+    assert run(*arguments, "-o", sheet, "--answers", key).exit_code == 0
     first = sheet.read_bytes()
     assert b'"value"' not in re.search(rb'"quiz":(.*?\])', first)[1]
     assert key.read_text().splitlines()[1].startswith("1\t")
-    run(*given, "-o", sheet, "--answers", key)
+    run(*arguments, "-o", sheet, "--answers", key)
     assert sheet.read_bytes() == first
-    assert "quiz" in json.loads(run(*given).stdout)
+    assert "quiz" in json.loads(run(*arguments).stdout)
 
 
 def test_a_difference_above_the_tolerance_fails(model):
@@ -139,9 +139,9 @@ def test_positions_in_every_format(model, tmp_path):
 
 def test_without_a_head_it_is_the_one_that_is_shown_first(model):
     (record,) = inspect_heads(model, [LINE], device="cpu")
-    found = run("inspect-step", model, LINE, "--token", "0", "--format", "json")
-    assert found.exit_code == 0, found.stderr
-    assert json.loads(found.stdout)["head"] == str(record.first_head())
+    result = run("inspect-step", model, LINE, "--token", "0", "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["head"] == str(record.first_head())
 
 
 def test_a_page_goes_to_a_file_or_a_pipe_with_the_same_bytes(model, tmp_path):

@@ -37,11 +37,11 @@ def test_every_type_is_read(tmp_path, kind, dtype):
         data = (NUMBERS.astype("<f4").view("<u4") >> 16).astype("<u2")
     content = file_of([array("w", (1, 3), kind, data.nbytes, data.tobytes())], aliases=[("v", "w")])
     (tmp_path / "model.bin").write_bytes(content)
-    found = read_ctranslate2(tmp_path / "model.bin")
-    assert (found.kind, found.revision) == ("TransformerSpec", 7)
+    file = read_ctranslate2(tmp_path / "model.bin")
+    assert (file.kind, file.revision) == ("TransformerSpec", 7)
     wanted = data if dtype in ("|i1", "<i2", "<i4") else NUMBERS.astype(np.float32)
-    np.testing.assert_array_equal(found.arrays["w"], wanted, strict=True)
-    np.testing.assert_array_equal(found.arrays["v"], wanted, strict=True)
+    np.testing.assert_array_equal(file.arrays["w"], wanted, strict=True)
+    np.testing.assert_array_equal(file.arrays["v"], wanted, strict=True)
 
 
 def test_old_versions_count_numbers(tmp_path):
@@ -53,8 +53,8 @@ def test_old_versions_count_numbers(tmp_path):
 def test_the_engine_writes_what_is_read(tmp_path, model):
     """The engine's package writes our own export; its matrices come back bit for bit."""
     export(model, tmp_path / "exported")
-    found = read_ctranslate2(tmp_path / "exported" / "model.bin")
-    assert found.kind == "TransformerSpec"
+    file = read_ctranslate2(tmp_path / "exported" / "model.bin")
+    assert file.kind == "TransformerSpec"
     tensors = load_tensors(model / "model.safetensors")
     names = {
         "encoder/embeddings_0/weight": "source_embedding.weight",
@@ -66,7 +66,7 @@ def test_the_engine_writes_what_is_read(tmp_path, model):
         ),
     }
     for theirs, ours in names.items():
-        np.testing.assert_array_equal(found.arrays[theirs], tensors[ours].numpy(), strict=True)
+        np.testing.assert_array_equal(file.arrays[theirs], tensors[ours].numpy(), strict=True)
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,9 @@ def test_the_library_computes_the_same_logits_and_tokens(saved, tmp_path, varian
     ours = load_model_directory(path, tasks=("language-model",))
     ids = torch.randint(4, ours.model.vocab_size, (40,)).tolist()
     with torch.no_grad():
-        found = theirs(torch.tensor([ids])).logits[0]
+        logits = theirs(torch.tensor([ids])).logits[0]
     expected = logits_of(ours, ids)
-    assert (found - expected).abs().max() <= 1e-5 * max(1.0, float(expected.abs().max()))
+    assert (logits - expected).abs().max() <= 1e-5 * max(1.0, float(expected.abs().max()))
     assert theirs.config.bos_token_id == 2
     start = [2] if ours.config.target_bos else []
     for text in TEXTS:
@@ -126,8 +126,8 @@ def test_llama_comes_back_as_it_was(llama_directory, tmp_path, changes):  # noqa
     tokens = ours.tokenizer.target.encode("a b cd e")
     assert their_tokenizer("a b cd e").input_ids == [1, *(foreign[n] for n in tokens)]
     expected = json.loads((theirs / "config.json").read_text())
-    found = json.loads((tmp_path / "hf/config.json").read_text())
-    assert {name: found[name] for name in ("bos_token_id", "eos_token_id", "rms_norm_eps")} == {
+    record = json.loads((tmp_path / "hf/config.json").read_text())
+    assert {name: record[name] for name in ("bos_token_id", "eos_token_id", "rms_norm_eps")} == {
         name: expected[name] for name in ("bos_token_id", "eos_token_id", "rms_norm_eps")
     }
     check_import(tmp_path)

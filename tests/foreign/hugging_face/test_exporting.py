@@ -89,12 +89,12 @@ def test_the_library_translates_the_same(exported, norm):
         assert tokenizer.decode(row, skip_special_tokens=True) == text.replace("\u00a0", " ")
     assert theirs.generation_config.num_beams == 3
     output = theirs.generate(**batch, num_beams=1)
-    found = list(translate_lines(path.parent / "ours", TEXTS, beam_size=1))
-    assert [list(translation.hypotheses[0].token_ids) for translation in found] == [
+    translations = list(translate_lines(path.parent / "ours", TEXTS, beam_size=1))
+    assert [list(translation.hypotheses[0].token_ids) for translation in translations] == [
         [token for token in row[1:].tolist() if token not in (0, 3)] for row in output
     ]
     assert tokenizer.batch_decode(output, skip_special_tokens=True) == [
-        translation.text for translation in found
+        translation.text for translation in translations
     ]
 
 
@@ -121,8 +121,8 @@ def test_the_model_card_says_what_is_known(exported, tmp_path):
     (tmp_path / "ours" / "recipe.toml").write_text('name = "mine"\n')
     export_hugging_face(tmp_path / "ours", tmp_path / "again")
     card = (tmp_path / "again" / "README.md").read_text()
-    for said in ('- "no"', "# license: fill in", "| bleu | 31.25 |", 'name = "mine"', "en → no"):
-        assert said in card
+    for part in ('- "no"', "# license: fill in", "| bleu | 31.25 |", 'name = "mine"', "en → no"):
+        assert part in card
     assert "recipe" not in (tmp_path / "hf" / "README.md").read_text()
     settings = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert settings["architectures"] == ["MarianMTModel"]
@@ -199,9 +199,9 @@ def test_defaults_of_the_search_are_those_of_the_model(model, tmp_path):
         info=ours.info,
     )
     export_hugging_face(tmp_path / "ours", tmp_path / "hf")
-    found = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
-    assert (found["length_penalty"], found["no_repeat_ngram_size"]) == (1.0, 2)
-    assert found["max_length"] == ours.config.max_positions
+    record = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
+    assert (record["length_penalty"], record["no_repeat_ngram_size"]) == (1.0, 2)
+    assert record["max_length"] == ours.config.max_positions
 
 
 @pytest.mark.parametrize("kind", ["opus", "tc-big"])
@@ -321,12 +321,12 @@ def logits_of(ours, theirs, layout_ids):
     source, target = [5, 9, 3], [2, 7, 11]
     with torch.no_grad():
         wanted = ours.model(torch.tensor([source]), torch.ones(1, 3).bool(), torch.tensor([target]))
-        found = theirs(
+        logits = theirs(
             input_ids=torch.tensor([[layout_ids[n] for n in source]]),
             decoder_input_ids=torch.tensor([[layout_ids[n] for n in target]]),
         ).logits
     written = [n for n in range(3, len(layout_ids)) if layout_ids[n] != layout_ids[2]]
-    return (found[..., [layout_ids[n] for n in written]] - wanted[..., written]).abs().max()
+    return (logits[..., [layout_ids[n] for n in written]] - wanted[..., written]).abs().max()
 
 
 @pytest.mark.parametrize("kind", ["opus", "separate", "m2m", "nllb", "mbart"])

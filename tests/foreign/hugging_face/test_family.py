@@ -74,14 +74,14 @@ def test_the_output_is_what_the_library_loads_or_is_refused(tmp_path, kind, tied
         with pytest.raises(ArtifactError, match=rf"tie_word_embeddings = false.*no .*{output}"):
             import_model(str(path), None)
         return
-    found = import_model(str(path), tmp_path / "ours")
+    imported = import_model(str(path), tmp_path / "ours")
     written = load_file(tmp_path / "ours/model.safetensors")
     names = ("output_projection.weight", "source_embedding.weight", "target_embedding.weight")
     ours = next(written[name] for name in names if name in written)
     rows = theirs.get_output_embeddings().weight.detach()
-    kept = [n for n, foreign in enumerate(found.ids) if n > 3 and foreign >= 0]
-    assert torch.equal(ours[kept], rows[[found.ids[n] for n in kept]])
-    assert any("rows of its own" in note for note in found.notes) == (has_rows and is_tied)
+    kept = [n for n, foreign in enumerate(imported.ids) if n > 3 and foreign >= 0]
+    assert torch.equal(ours[kept], rows[[imported.ids[n] for n in kept]])
+    assert any("rows of its own" in note for note in imported.notes) == (has_rows and is_tied)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
@@ -93,10 +93,10 @@ def test_an_output_of_its_own_has_the_bias_of_its_name(tmp_path, kind):
     head = KINDS[kind][2].removesuffix(".decoder.weight")
     tensors[f"{head}.decoder.bias"] = torch.randn(tensors[f"{head}.bias"].shape)
     save_file(tensors, path / "model.safetensors", {"format": "pt"})
-    found = import_model(str(path), tmp_path / "ours")
+    imported = import_model(str(path), tmp_path / "ours")
     bias = load_file(tmp_path / "ours/model.safetensors")["output_bias"]
-    kept = [n for n, foreign in enumerate(found.ids) if n > 3 and foreign >= 0]
-    expected = tensors[f"{head}.decoder.bias"][[found.ids[n] for n in kept]]
+    kept = [n for n, foreign in enumerate(imported.ids) if n > 3 and foreign >= 0]
+    expected = tensors[f"{head}.decoder.bias"][[imported.ids[n] for n in kept]]
     assert torch.equal(bias[kept], expected)
 
 

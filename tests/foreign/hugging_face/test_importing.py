@@ -290,8 +290,8 @@ def test_language_tokens_and_texts_have_the_foreign_ids(tmp_path):
     _, source, _ = marian(tmp_path / "hf")
     converted = import_model(str(tmp_path / "hf"), tmp_path / "ours")
     tokenizer = load_model_directory(tmp_path / "ours").tokenizer
-    found = [source[converted.ids[n]] for n in tokenizer.source.encode(">>fra<< ab é")]
-    assert found == [">>fra<<", "▁a", "b", "▁", "<unk>"]
+    encoded = [source[converted.ids[n]] for n in tokenizer.source.encode(">>fra<< ab é")]
+    assert encoded == [">>fra<<", "▁a", "b", "▁", "<unk>"]
     assert (
         tokenizer.target.decode([converted.ids.index(source.index(p)) for p in ("▁a", "b")]) == "ab"
     )

@@ -64,8 +64,8 @@ def test_a_published_model_is_imported(tmp_path, name):
     runs = ours.info.origin.ids
     ids = [n for first, length in runs for n in range(first, first + length)]
     expected = theirs(texts).input_ids
-    found = [[ids[n] for n in (*row, 3)] for row in ours.tokenizer.source.encode_batch(texts)]
-    assert found == expected
+    encoded = [[ids[n] for n in (*row, 3)] for row in ours.tokenizer.source.encode_batch(texts)]
+    assert encoded == expected
     options = {"max_new_tokens": 9, "max_length": None, "num_beams": 1}
     unk = theirs.unk_token_id
     translated = list(translate_lines(tmp_path / "ours", texts, beam_size=1, max_length=8))

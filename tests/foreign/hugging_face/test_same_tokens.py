@@ -201,13 +201,13 @@ def test_two_settings_of_a_pre_tokenizer_are_two_results(tmp_path, more, pre_tok
         with pytest.raises(ArtifactError, match=r"tokenizer\.json: cuts .* otherwise"):
             import_model(str(tmp_path / "t5"), None)
         return
-    found = import_model(str(tmp_path / "t5"), tmp_path / "ours")
+    foreign = import_model(str(tmp_path / "t5"), tmp_path / "ours")
     side = load_model_directory(tmp_path / "ours").tokenizer.target
 
     def cut(text):
-        return [found.ids[n] for n in side.encode_phrases([text])[0]]
+        return [foreign.ids[n] for n in side.encode_phrases([text])[0]]
 
-    assert "as in seqio; transformers puts one there" in found.notes[-1]
+    assert "as in seqio; transformers puts one there" in foreign.notes[-1]
     text = "a <extra_id_0>. b<extra_id_1> c"
     expected = theirs.encode(text, add_special_tokens=False).ids
     assert cut(text) != expected

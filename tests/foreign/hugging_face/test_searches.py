@@ -94,13 +94,13 @@ def own(converted, ids, prompt):
 def test_the_best_translation_is_that_of_the_library(models, kind, settings):
     model, converted, path, sources, prompt, options = models(kind)
     n_prompt = len(prompt) - 1  # the language counts as a token of ours
-    found = list(
+    translations = list(
         translate_lines(
             path, TEXTS, beam_size=WIDE, max_length=N_TOKENS + n_prompt, **settings, **options
         )
     )
     n_compared = 0
-    for text, source in zip(found, sources, strict=True):
+    for text, source in zip(translations, sources, strict=True):
         best = text.hypotheses[0]
         logs = best.token_log_probabilities[n_prompt:]
         theirs = generated(model, source, prompt, settings["length_penalty"], WIDE, N_TOKENS)
@@ -114,7 +114,7 @@ def test_the_best_translation_is_that_of_the_library(models, kind, settings):
             assert abs(sum(logs) / divisor - score) <= CLOSE
             n_compared += 1
     assert n_compared >= 2
-    assert settings is SUM or any(text.text for text in found)
+    assert settings is SUM or any(text.text for text in translations)
 
 
 @pytest.mark.parametrize("kind", ["opus", "nllb"])
@@ -138,9 +138,9 @@ def test_log_probabilities_are_those_of_the_library(models, kind):
 def test_greedy_ids_are_those_of_the_library(models, kind):
     model, converted, path, sources, prompt, options = models(kind)
     n_prompt = len(prompt) - 1
-    found = translate_lines(path, TEXTS, beam_size=1, max_length=12 + n_prompt, **options)
+    translations = translate_lines(path, TEXTS, beam_size=1, max_length=12 + n_prompt, **options)
     end = model.config.eos_token_id
-    for text, source in zip(found, sources, strict=True):
+    for text, source in zip(translations, sources, strict=True):
         output = model.generate(
             torch.tensor([source]),
             decoder_input_ids=torch.tensor([prompt]),

@@ -261,11 +261,11 @@ def test_a_hostile_file_is_imported_or_refused_in_one_line(model, tmp_path, name
     for change in [*HOSTILE, *[flipped] * 20]:
         file.write_bytes(change(data, rng))
         try:
-            found = import_model(str(tmp_path / "again"), None)
+            foreign = import_model(str(tmp_path / "again"), None)
         except ArtifactError as error:
             said.append(str(error))
         else:
-            assert all(np.isfinite(array).all() for array in found.weights.values())
+            assert all(np.isfinite(array).all() for array in foreign.weights.values())
     assert said
     assert all(message.startswith(str(tmp_path)) and "\n" not in message for message in said)
 
@@ -310,13 +310,13 @@ def test_vocabularies_of_another_model_are_refused(model, tmp_path):
     export_marian(model, tmp_path / "again")
     vocabulary = tmp_path / "again" / "vocab.yml"
     text = vocabulary.read_text()
-    for change, said in (
+    for change, message in (
         (text.replace("<pad>: 2", "no-such-piece: 2"), "has pieces that tokenizer.json"),
         (text.replace("</s>: 0", "no-such-piece: 0"), "lacks </s>"),
         (f"{text}another: {len(text.splitlines())}\n", r"has \d+ pieces, but the model \d+"),
     ):
         vocabulary.write_text(change)
-        with pytest.raises(ArtifactError, match=said):
+        with pytest.raises(ArtifactError, match=message):
             import_model(str(tmp_path / "again"), None)
 
 

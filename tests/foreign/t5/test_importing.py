@@ -99,8 +99,8 @@ def both(path, variant="t5", *, legacy=False, **changes):
     """The library's model, what was imported, and the model directory."""
     model, raw, tensors = random_t5(**VARIANTS.get(variant, {}), **changes)
     write(path / "theirs", raw, tensors, legacy=legacy)
-    found = import_model(str(path / "theirs"), path / "ours")
-    return model, found, load_model_directory(path / "ours")
+    foreign = import_model(str(path / "theirs"), path / "ours")
+    return model, foreign, load_model_directory(path / "ours")
 
 
 def batch(n_tokens=(150, 7, 1, 20), n_written=140):
@@ -196,9 +196,9 @@ def test_what_is_read_otherwise_shows(tmp_path, monkeypatch, mutation):
     write(tmp_path / "theirs", {**raw, **changed}, tensors)
     if mutation == "exact gelu":
         monkeypatch.setattr(families, "PROJECTIONS", {"gated-gelu": ("gelu", True)})
-    found = import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    foreign = import_model(str(tmp_path / "theirs"), tmp_path / "ours")
     with torch.inference_mode():
-        theirs, logits = logits_of_both(model, found, load_model_directory(tmp_path / "ours"))
+        theirs, logits = logits_of_both(model, foreign, load_model_directory(tmp_path / "ours"))
     assert (theirs - logits).abs().max() > 1e-4
 
 
@@ -271,22 +271,22 @@ def test_bytes_are_byt5s(tmp_path):
     (tmp_path / "theirs/spiece.model").unlink()
     settings = json.dumps({"tokenizer_class": "ByT5Tokenizer"})
     (tmp_path / "theirs/tokenizer_config.json").write_text(settings)
-    found = import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    imported = import_model(str(tmp_path / "theirs"), tmp_path / "ours")
     ours = load_model_directory(tmp_path / "ours")
     theirs = transformers.ByT5Tokenizer()
     for text in (*TEXTS, "漢字 \U0001f600 \t"):
         ids = ours.tokenizer.source.encode(text)
         if "<extra" not in text:
-            assert [found.ids[n] for n in ids] == theirs(text).input_ids[:-1]
+            assert [imported.ids[n] for n in ids] == theirs(text).input_ids[:-1]
         assert ours.tokenizer.target.decode(ids) == text
     source = torch.tensor([[*ours.tokenizer.source.encode("a cat"), 3]])
     with torch.inference_mode():
         logits = ours.model(source, source > 0, torch.tensor([[2, 70, 71]]))
-        foreign = torch.tensor(found.ids)
+        foreign = torch.tensor(imported.ids)
         expected = model(
             input_ids=foreign[source], decoder_input_ids=torch.tensor([[0, 69, 70]])
         ).logits
-    assert [found.ids[n] for n in (70, 71)] == [69, 70]
+    assert [imported.ids[n] for n in (70, 71)] == [69, 70]
     assert (logits[..., 3:260] - expected[..., foreign[3:260]]).abs().max() <= 1e-5
     assert logits[..., 260:].max() < -1e8  # no row without a byte is written
 
@@ -323,20 +323,20 @@ def test_languages_of_madlad_are_pieces(tmp_path):
     model, raw, tensors = random_t5(**VARIANTS["1.1"], **ids, vocab_size=len(pieces))
     write(tmp_path / "theirs", raw, tensors)
     (tmp_path / "theirs/spiece.model").write_bytes(spm(pieces, specials))
-    found = import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    imported = import_model(str(tmp_path / "theirs"), tmp_path / "ours")
     ours = load_model_directory(tmp_path / "ours")
     assert ours.tokenizer.language_codes == ("de", "zh_Hant")
     side = ours.tokenizer.for_languages(None, "zh_Hant").source
     text = "<2zh_Hant> a cat"
-    assert [found.ids[n] for n in side.encode("a cat")] == theirs_ids(tmp_path, text)
+    assert [imported.ids[n] for n in side.encode("a cat")] == theirs_ids(tmp_path, text)
     assert pieces.index("<2zh_Hant>") in theirs_ids(tmp_path, text)
     assert ours.tokenizer.source.encode(text) == side.encode("a cat")
     source = torch.tensor([[*side.encode("a cat"), 3]])
-    foreign = torch.tensor(found.ids)
+    foreign = torch.tensor(imported.ids)
     with torch.inference_mode():
         logits = ours.model(source, source > 0, torch.tensor([[2, 9]]))[..., 3:]
         expected = model(
-            input_ids=foreign[source], decoder_input_ids=torch.tensor([[0, found.ids[9]]])
+            input_ids=foreign[source], decoder_input_ids=torch.tensor([[0, imported.ids[9]]])
         ).logits[..., foreign[3:]]
     assert (logits - expected).abs().max() <= 1e-5
 
