@@ -62,7 +62,7 @@ class BeamSentence:
     largest_divisor: float
     """Length penalty of the longest translation possible; no score is divided by more."""
     n_slots: int
-    found: list[Hypothesis] = field(default_factory=list)
+    hypotheses: list[Hypothesis] = field(default_factory=list)
     worst_wanted: float = IMPOSSIBLE
     """Score of the last of the first `n_searched` found; -inf while there are fewer."""
 
@@ -178,7 +178,7 @@ class BeamSearch:
     def finish(self) -> list[list[Hypothesis]]:
         """Returns each sentence's hypotheses, best first, equal scores in the order found."""
         return [
-            sorted(sentence.found, key=_by_score)[: self._config.n_searched]
+            sorted(sentence.hypotheses, key=_by_score)[: self._config.n_searched]
             for sentence in self._sentences
         ]
 
@@ -284,12 +284,12 @@ class BeamSearch:
             steps.append(last_step)
             # rules change what hypotheses are ranked by; what is reported stays the model's own
             log_probability = math.fsum(steps) if self._processors else total
-            sentence.found.append(
+            sentence.hypotheses.append(
                 Hypothesis(
                     tuple(tokens), log_probability, total / divisor, tuple(steps), is_finished
                 )
             )
-            scores = (hypothesis.score for hypothesis in sentence.found)
+            scores = (hypothesis.score for hypothesis in sentence.hypotheses)
             sentence.worst_wanted = worst_wanted(scores, self._config.n_searched)
 
     def _advance(self, best: Continuations, is_live: Tensor) -> None:

@@ -99,7 +99,7 @@ def constrained_search(
     search = _Search(steps, limit, config, constraints, n_forced)
     while search.live:
         search.step()
-    return sorted(search.found, key=lambda hypothesis: -hypothesis.score)[: config.n_searched]
+    return sorted(search.hypotheses, key=lambda hypothesis: -hypothesis.score)[: config.n_searched]
 
 
 class _Search:
@@ -125,7 +125,7 @@ class _Search:
             )
             for phrase in phrases
         ]
-        self.found: list[Hypothesis] = []
+        self.hypotheses: list[Hypothesis] = []
         # The space lets a phrase begin, and belongs to no translation
         first = self._grow(0, (), (), 0.0, b" ")
         self.live = [] if first is None else [first]
@@ -144,7 +144,7 @@ class _Search:
             for grown in self._continuations(hypothesis, row, scores[row], own[row])
         ]
         chosen = self._share_slots(candidates)
-        self.found += [
+        self.hypotheses += [
             self._finish_hypothesis(hypothesis) for hypothesis in chosen if hypothesis.has_ended
         ]
         self.live = [hypothesis for hypothesis in chosen if not hypothesis.has_ended]
@@ -220,7 +220,7 @@ class _Search:
         Half of the slots, rounded up, are for hypotheses that do not end in a banned phrase: few
         words continue such a one, so all could come to nothing at once.
         """
-        n_slots = self._n_slots - len(self.found)
+        n_slots = self._n_slots - len(self.hypotheses)
         files: dict[int, list[_Live]] = {}
         for candidate in sorted(candidates, key=lambda candidate: -candidate.total):
             files.setdefault(candidate.n_left, []).append(candidate)
@@ -235,7 +235,7 @@ class _Search:
     def _is_certain(self) -> bool:
         """Returns whether no live hypothesis can come among the first that are wanted."""
         worst = worst_wanted(
-            (hypothesis.score for hypothesis in self.found), self._config.n_searched
+            (hypothesis.score for hypothesis in self.hypotheses), self._config.n_searched
         )
         best = max((hypothesis.total for hypothesis in self.live), default=-math.inf)
         divisor = length_divisor(self._limit + 1, self._config)
