@@ -26,9 +26,9 @@ def violations(page, *rules, without=None):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     only = {"runOnly": list(rules)} if rules else {}
     only |= {"rules": {without: {"enabled": False}}} if without else {}
-    found = axe.run(page, options={"resultTypes": ["violations"], **only}).response["violations"]
+    results = axe.run(page, options={"resultTypes": ["violations"], **only}).response["violations"]
     return [
         (violation["id"], node["html"][:200], node["failureSummary"])
-        for violation in found
+        for violation in results
         for node in violation["nodes"]
     ]

@@ -29,10 +29,10 @@ def build(config, vocab_size, seed=1):
     """Makes the model that a shape is of, with random weights; it evaluates."""
     torch.manual_seed(seed)
     if config.n_decoder_layers:
-        made = Transformer(config, vocab_size)
+        model = Transformer(config, vocab_size)
     else:
-        made = (Classifier if config.n_labels else EncoderOnly)(config, vocab_size)
-    return made.eval()
+        model = (Classifier if config.n_labels else EncoderOnly)(config, vocab_size)
+    return model.eval()
 
 
 def save_random(

@@ -27,12 +27,12 @@ def is_inside(text, place):
 def cut_phrases(dice, text, n):
     """Draws phrases that stand in a text; they may be nested, overlap, or be the same."""
     places = [place for place in range(len(text) + 1) if not is_inside(text, place)]
-    found = []
+    phrases = []
     for _ in range(n):
         first = dice.randrange(len(places))
         last = min(len(places) - 1, first + dice.choice((1, 1, 2, 3, 5)))
         # white space around a phrase does not count, so it may end within a longer run of it
         phrase = text[places[first] : places[last]].strip()
         if not is_blank(phrase) and stands_in(text, phrase):
-            found += [phrase] * dice.choice((1, 1, 1, 2))
-    return tuple(found)
+            phrases += [phrase] * dice.choice((1, 1, 1, 2))
+    return tuple(phrases)

@@ -26,7 +26,7 @@ def recipe_maker(folder, *, complete=None, **tables):
 
 def tiny_translator(folder, n_pairs=300, **tables):
     """As `recipe_maker`, of a translator that learns the built-in corpus."""
-    given = {
+    bases = {
         "data": {
             "train": [{"built_in": "train", "pairs": n_pairs}],
             "valid": [{"built_in": "valid", "pairs": n_pairs}],
@@ -37,4 +37,4 @@ def tiny_translator(folder, n_pairs=300, **tables):
         "validation": {"max_sentences": 2, "metric": "loss"},
         "decoding": {"max_length": 8},
     }
-    return recipe_maker(folder, **{name: {**given[name], **tables.get(name, {})} for name in given})
+    return recipe_maker(folder, **{name: {**bases[name], **tables.get(name, {})} for name in bases})

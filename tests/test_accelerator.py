@@ -49,11 +49,11 @@ def run(tmp_path_factory):
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        found = []
+        outputs = []
         for status, out, err, waits in json.loads(done.stdout):
             assert status == 0, err
-            found.append((out, {(what, where): n for what, where, n in waits}))
-        return found
+            outputs.append((out, {(what, where): n for what, where, n in waits}))
+        return outputs
 
     return ran
 

@@ -52,8 +52,8 @@ def as_data(records):
 def test_results_are_those_of_the_features(loaded, model):
     fixed = {"device": "cpu", "precision": "float32"}
     assert list(loaded.translate(LINES)) == list(translate_lines(model, LINES, **fixed))
-    found = list(loaded.translate(LINES, beam_size=3, n_best=2, buffer_lines=1))
-    assert found == list(translate_lines(model, LINES, beam_size=3, n_best=2, **fixed))
+    results = list(loaded.translate(LINES, beam_size=3, n_best=2, buffer_lines=1))
+    assert results == list(translate_lines(model, LINES, beam_size=3, n_best=2, **fixed))
     opened = open_model(model, **fixed)
     assert list(loaded.score(LINES, TARGETS)) == list(score_lines(opened, LINES, TARGETS))
     for options in ({"heads": ["cross"]}, {"targets": TARGETS}, {"mode": "live", "rank": 2}):
@@ -162,9 +162,9 @@ def test_an_encoder_embeds_and_fills_as_the_workflows_do(encoder, classifier):
     lines = ["the dog [MASK] in the snow", "", "a <mask> <mask>", "the street"]
     for settings in ({}, {"pooling": "first", "unit_length": True}):
         expected = embed_texts(opened, lines, **settings)
-        found = list(loaded.embed(iter(lines), buffer_lines=1, **settings))
-        assert [embedding.index for embedding in found] == [0, 1, 2, 3]
-        for ours, theirs in zip(found, expected, strict=True):
+        embeddings = list(loaded.embed(iter(lines), buffer_lines=1, **settings))
+        assert [embedding.index for embedding in embeddings] == [0, 1, 2, 3]
+        for ours, theirs in zip(embeddings, expected, strict=True):
             assert (
                 np.array_equal(ours.vector, theirs.vector) or ours.vector is theirs.vector is None
             )
@@ -338,20 +338,20 @@ def test_memory_does_not_grow_with_calls(model):
 
 
 def test_results_come_while_lines_are_still_being_made(loaded):
-    made = []
+    numbers = []
 
     def lines():
         for number in count():
-            made.append(number)
+            numbers.append(number)
             yield LINES[2]
 
     translations = loaded.translate(lines(), buffer_lines=2)
-    assert made == []
+    assert numbers == []
     assert [next(translations).index for _ in range(3)] == [0, 1, 2]
-    assert made == [0, 1, 2, 3]
-    made.clear()
+    assert numbers == [0, 1, 2, 3]
+    numbers.clear()
     assert next(loaded.heads(lines())).index == 0
-    assert made == [0]
+    assert numbers == [0]
 
 
 def test_one_result_may_be_the_input_of_the_next(loaded):
@@ -490,9 +490,9 @@ def test_signatures_have_every_argument_by_its_name(loaded):
         loaded.heads,
         loaded.evaluate,
     ):
-        found = inspect.signature(call).parameters
-        assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in found.values())
-        assert found["beam_size"].default is None
+        parameters = inspect.signature(call).parameters
+        assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
+        assert parameters["beam_size"].default is None
         assert "beam_size" in pydoc.render_doc(call)
     assert inspect.signature(tformer_cli.load).parameters["threads"].default == 0
     assert inspect.signature(loaded.translate).return_annotation == "Results[Translation]"
@@ -505,8 +505,8 @@ def test_functions_stay_callable_beside_the_folders_of_their_names():
 
     assert tformer_cli.evaluate is sys.modules["tformer_cli.evaluate"]
     assert list(inspect.signature(tformer_cli.train).parameters)[:2] == ["recipe", "run"]
-    found = tformer_cli.evaluate(["a small house", "b"], ["a small house", "b"], lowercase=True)
-    assert found == tformer_cli.evaluate.evaluate.score_hypotheses(
+    score = tformer_cli.evaluate(["a small house", "b"], ["a small house", "b"], lowercase=True)
+    assert score == tformer_cli.evaluate.evaluate.score_hypotheses(
         ["a small house", "b"], [["a small house", "b"]], lowercase=True
     )
     with pytest.raises(

@@ -125,8 +125,8 @@ def check_shown(results, texts):
     for result in results:
         shown = Texts(result._repr_html_())
         assert shown.tags <= TABLE
-    found = Texts(results._repr_html_()).found
-    assert all(line in found for line in LINES if line)
+    texts_shown = Texts(results._repr_html_()).found
+    assert all(line in texts_shown for line in LINES if line)
 
 
 def test_translations_print_as_their_text_and_hold_their_hypotheses(loaded):
@@ -156,13 +156,13 @@ def test_results_of_other_kinds_print_as_their_commands_write(zoo, name, verb, p
     lines = [line.replace("dogs", "[MASK]") for line in LINES] if verb == "fill" else LINES
     results = getattr(loaded, verb)(lines)
     if verb == "generate":
-        texts = [found.prompt + found.texts[0].text for found in results]
+        texts = [result.prompt + result.texts[0].text for result in results]
     else:
-        texts = [found.line("tsv" if verb == "embed" else "text") for found in results]
+        texts = [result.line("tsv" if verb == "embed" else "text") for result in results]
     assert str(results) == "\n".join(texts)
     assert Texts(results._repr_html_()).tags <= TABLE
     if parts is not None:
-        assert [list(found) for found in results] == [list(getattr(r, parts)) for r in results]
+        assert [list(result) for result in results] == [list(getattr(r, parts)) for r in results]
         assert all(results)  # a blank line, which has no label, is a result, too
     else:
         assert np.asarray(results[0]).shape == results[0].vector.shape
@@ -188,18 +188,18 @@ def test_views_are_those_of_the_commands(loaded, model, name):
     assert [sentence["source"] for sentence in page["sentences"]] == [LINES[0], LINES[2]]
     assert "views" in pages_of(results[2]._repr_html_())[0]["sentences"][0]
     assert str(results[0]) == results[0].sentence.target
-    given = getattr(loaded, name)(LINES, targets=TARGETS)
-    assert [record.sentence.target for record in given] == TARGETS
+    records = getattr(loaded, name)(LINES, targets=TARGETS)
+    assert [record.sentence.target for record in records] == TARGETS
 
 
 def test_settings_of_views_are_those_of_the_call(loaded, model):
-    (found,) = loaded.logits(LINES[:1], top_k=3, lens=True, beam_size=1)
+    (record,) = loaded.logits(LINES[:1], top_k=3, lens=True, beam_size=1)
     expected = inspect_view(
         "logits", model, LINES[:1], settings={"top_k": 3, "lens": True}, device="cpu", beam_size=1
     )
-    assert found.positions == next(expected).positions
-    assert len(found) == len(found.positions)
-    assert [position.position for position in found] == [*range(len(found))]
+    assert record.positions == next(expected).positions
+    assert len(record) == len(record.positions)
+    assert [position.position for position in record] == [*range(len(record))]
     (second,) = loaded.flow(LINES[:1], rank=2)
     assert second.sentence.rank == 2
 
@@ -221,13 +221,13 @@ def test_heads_and_flow_are_drawn(loaded, zoo):
 
 def test_a_report_is_that_of_the_command(loaded, model):
     lines, options = [LINES[0], LINES[2]], {"heads": ("cross",), "ablation": False}
-    found = loaded.report(lines, steps=["cross.0.1:</s>"], **options)
+    report = loaded.report(lines, steps=["cross.0.1:</s>"], **options)
     settings = ReportOptions(step=("cross.0.1:</s>",), **options)
     expected = inspect_report(model, lines, options=settings, device="cpu")
-    assert report_data(found) == report_data(expected)
-    assert found.html.startswith("<!DOCTYPE html>")
-    assert len(pages_of(found._repr_html_())) == 1
-    assert str(found).splitlines() == [translation.text for translation in loaded.translate(lines)]
+    assert report_data(report) == report_data(expected)
+    assert report.html.startswith("<!DOCTYPE html>")
+    assert len(pages_of(report._repr_html_())) == 1
+    assert str(report).splitlines() == [translation.text for translation in loaded.translate(lines)]
     with pytest.raises(DataError, match="has no sentence to show"):
         loaded.report([""])
 
@@ -235,15 +235,15 @@ def test_a_report_is_that_of_the_command(loaded, model):
 def test_words_are_aligned_as_by_the_command(loaded, model):
     opened = open_for_inspection(model, device="cpu")
     aligner = Aligner(opened.directory)
-    given = loaded.align(LINES, TARGETS, buffer_lines=2)
+    aligned = loaded.align(LINES, TARGETS, buffer_lines=2)
     expected = [format_links(links) for links in align_pairs(aligner, read_pairs(LINES, TARGETS))]
-    assert [str(alignment) for alignment in given] == expected
+    assert [str(alignment) for alignment in aligned] == expected
     assert [alignment.target for alignment in loaded.align(LINES, TARGETS)] == TARGETS
-    found = loaded.align(LINES)
+    results = loaded.align(LINES)
     expected = align_translations(aligner, opened.translator, LINES)
-    assert [set(alignment.links) for alignment in found] == list(expected)
-    assert [row.target for row in found] == [row.text for row in loaded.translate(LINES)]
-    alignment = given[2] if len(given) else None
+    assert [set(alignment.links) for alignment in results] == list(expected)
+    assert [row.target for row in results] == [row.text for row in loaded.translate(LINES)]
+    alignment = aligned[2] if len(aligned) else None
     assert [(LINES[2].split()[s], TARGETS[2].split()[t]) for s, t in alignment] == alignment.words
     assert Texts(alignment._repr_html_()).found[0] == LINES[2]
     with pytest.raises(UsageError, match=r"^heads: .* select cross heads$"):
@@ -258,14 +258,14 @@ def test_only_a_model_that_translates_aligns(zoo):
 
 def test_tokens_are_those_of_the_command(loaded, zoo):
     tokenizer = loaded.opened.directory.tokenizer
-    found = loaded.tokenize(LINES, buffer_lines=2)
-    assert str(found).split("\n") == encode_lines(tokenizer, LINES)
-    assert [" ".join(map(str, line.ids)) for line in found] == encode_lines(
+    results = loaded.tokenize(LINES, buffer_lines=2)
+    assert str(results).split("\n") == encode_lines(tokenizer, LINES)
+    assert [" ".join(map(str, line.ids)) for line in results] == encode_lines(
         tokenizer, LINES, ids=True
     )
-    assert [line.index for line in found] == [0, 1, 2]
-    assert list(found[0]) == list(found[0].pieces)
-    assert LINES[2] in Texts(found._repr_html_()).found
+    assert [line.index for line in results] == [0, 1, 2]
+    assert list(results[0]) == list(results[0].pieces)
+    assert LINES[2] in Texts(results._repr_html_()).found
     with pytest.raises(UsageError, match="the model reads images"):
         tformer_cli.load(zoo["images"], device="cpu").tokenize(LINES)
 
@@ -297,10 +297,10 @@ def test_a_model_is_evaluated_as_by_the_command(loaded, model, zoo):
 def test_a_model_of_texts_is_evaluated_without_references(zoo, name, verb, evaluate):
     loaded = tformer_cli.load(zoo[name], device="cpu")
     expected = evaluate(open_model(zoo[name], verb, device="cpu", by_kernels=False), LINES)
-    found = loaded.evaluate(LINES)
-    assert found.record().keys() == expected.record().keys()
-    assert found.scores.loss == pytest.approx(expected.scores.loss, rel=1e-5)
-    assert str(found).startswith("loss")
+    evaluation = loaded.evaluate(LINES)
+    assert evaluation.record().keys() == expected.record().keys()
+    assert evaluation.scores.loss == pytest.approx(expected.scores.loss, rel=1e-5)
+    assert str(evaluation).startswith("loss")
     with pytest.raises(UsageError, match="the model predicts the texts themselves"):
         loaded.evaluate(LINES, LINES)
 

@@ -35,7 +35,7 @@ def test_a_text_with_a_visible_character_is_not_blank(text):
 
 @every_command
 def test_every_command_reads_an_unseen_line_as_an_empty_one(command, zoo, tmp_path):
-    found = []
+    outputs = []
     for blank in (UNSEEN, [""] * len(UNSEEN)):
         files = {"lines": ["A man sleeps.", *blank, "the street"]}
         if command.second:
@@ -46,11 +46,11 @@ def test_every_command_reads_an_unseen_line_as_an_empty_one(command, zoo, tmp_pa
             (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
         words = ["--target-file", tmp_path / "second"] if command.second else []
         words += ["--format", command.plain]
-        found.append(lines_of(command.verb, zoo[command.model], "-i", tmp_path / "lines", *words))
+        outputs.append(lines_of(command.verb, zoo[command.model], "-i", tmp_path / "lines", *words))
     if command.verb in ("fill", "embed", "generate"):  # which write each line again
-        found = [[line.partition("\t")[2] or line for line in lines] for lines in found]
-        found = [[line for line in lines if not is_blank(line)] for lines in found]
-    assert found[0] == found[1]
+        outputs = [[line.partition("\t")[2] or line for line in lines] for lines in outputs]
+        outputs = [[line for line in lines if not is_blank(line)] for lines in outputs]
+    assert outputs[0] == outputs[1]
 
 
 def test_pairs_that_are_blank_change_no_loss(zoo, tmp_path):
@@ -61,8 +61,8 @@ def test_pairs_that_are_blank_change_no_loss(zoo, tmp_path):
         for side, name in enumerate(("source", "target")):
             (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in both))
         words = ("-i", tmp_path / "source", "--reference", tmp_path / "target", "--format", "json")
-        found = record_of("evaluate", zoo["translate"], *words)
-        losses.append((found["loss"], found["perplexity"]))
+        record = record_of("evaluate", zoo["translate"], *words)
+        losses.append((record["loss"], record["perplexity"]))
     assert losses[0] == pytest.approx(losses[1])
 
 
@@ -72,15 +72,15 @@ def test_training_skips_pairs_with_an_unseen_side(tmp_path, zoo):
     (tmp_path / "b").write_text("".join(f"{text}\n" for text in reversed(texts)))
     corpus = CorpusConfig(source=str(tmp_path / "a"), target=str(tmp_path / "b"))
     data = DataConfig(train=(corpus,), cache_directory=str(tmp_path / "cache"))
-    found = encode_corpus(corpus, data, read_tokenizer(zoo["translate"]))
-    assert (len(found), found.dropped["blank"]) == (1, 2 * len(UNSEEN))
+    encoded = encode_corpus(corpus, data, read_tokenizer(zoo["translate"]))
+    assert (len(encoded), encoded.dropped["blank"]) == (1, 2 * len(UNSEEN))
 
 
 def test_data_check_counts_unseen_sides(tmp_path):
     (tmp_path / "a").write_text("".join(f"{text}\n" for text in UNSEEN))
     (tmp_path / "b").write_text("A man sleeps.\n" * len(UNSEEN))
-    found = record_of("data", "check", tmp_path / "a", tmp_path / "b", "--format", "json")
-    (blank,) = (check for check in found["checks"] if check["check"] == "empty")
+    record = record_of("data", "check", tmp_path / "a", tmp_path / "b", "--format", "json")
+    (blank,) = (check for check in record["checks"] if check["check"] == "empty")
     assert blank["pairs"] == len(UNSEEN)
 
 

@@ -103,14 +103,14 @@ def python_files(folder: Path) -> Iterator[Path]:
 @cache
 def sizes(*, in_full: bool = False) -> dict[str, Size]:
     """The size of each folder of the package, of the modules at its top ("."), and of the tests."""
-    found: dict[str, Size] = defaultdict(Size)
+    by_folder: dict[str, Size] = defaultdict(Size)
     for path in (*python_files(PACKAGE), *python_files(ROOT / "tests")):
         folder, *inside = path.relative_to(ROOT).parts
         name = folder if folder == "tests" else inside[0] if len(inside) > 1 else "."
         # Lines are all that has a budget; the rest takes seconds
         lines = Size(files=1, lines=path.read_text("utf-8").count("\n"))
-        found[name] += size_of(path) if in_full else lines
-    return dict(found)
+        by_folder[name] += size_of(path) if in_full else lines
+    return dict(by_folder)
 
 
 @cache
@@ -120,16 +120,16 @@ def module_imports() -> dict[str, set[str]]:
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for path in python_files(PACKAGE)
     }
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     for name, path in names.items():
-        found[name] = set()
+        imports[name] = set()
         for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 parts = {f"{node.module}.{alias.name}" for alias in node.names}
-                found[name] |= ((parts & names.keys()) or {node.module}) & names.keys() - {name}
+                imports[name] |= ((parts & names.keys()) or {node.module}) & names.keys() - {name}
             elif isinstance(node, ast.Import):
-                found[name] |= {alias.name for alias in node.names} & names.keys()
-    return found
+                imports[name] |= {alias.name for alias in node.names} & names.keys()
+    return imports
 
 
 def circles(imports: dict[str, set[str]]) -> list[list[str]]:
@@ -137,7 +137,7 @@ def circles(imports: dict[str, set[str]]) -> list[list[str]]:
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
 
     def visit(name: str) -> None:
         index[name] = low[name] = len(index)
@@ -151,12 +151,12 @@ def circles(imports: dict[str, set[str]]) -> list[list[str]]:
             group = stack[stack.index(name) :]
             del stack[stack.index(name) :]
             if len(group) > 1:
-                found.append(sorted(group))
+                groups.append(sorted(group))
 
     for name in sorted(imports):
         if name not in index:
             visit(name)
-    return found
+    return groups
 
 
 @pytest.mark.parametrize("folder", [*BUDGET])
@@ -172,8 +172,8 @@ def test_every_folder_has_a_budget() -> None:
 
 
 def test_modules_long_functions_and_circles_only_fall() -> None:
-    found = sizes(in_full=True)
-    package = sum((size for name, size in found.items() if name != "tests"), Size())
+    folders = sizes(in_full=True)
+    package = sum((size for name, size in folders.items() if name != "tests"), Size())
     assert package.files <= MODULES
     assert package.long_functions <= LONG_FUNCTIONS
     assert len(circles(module_imports())) <= CIRCLES
@@ -188,10 +188,10 @@ def table() -> Iterator[str]:
     """Yields the sizes as a table of Markdown."""
     yield "| folder | files | lines | budget | docstrings | comments/100 | long functions |"
     yield "|---|---|---|---|---|---|---|"
-    found = dict(sizes(in_full=True))
-    tests = found.pop("tests")
+    parts = dict(sizes(in_full=True))
+    tests = parts.pop("tests")
     budgets = {**BUDGET, "**package**": sum(BUDGET.values()) - BUDGET["tests"]}
-    rows = [*sorted(found.items()), ("**package**", sum(found.values(), Size())), ("tests", tests)]
+    rows = [*sorted(parts.items()), ("**package**", sum(parts.values(), Size())), ("tests", tests)]
     for name, size in rows:
         shares = f"{size.docstrings / size.lines:.0%} | {100 * size.comments / size.lines:.1f}"
         counts = f"{size.files} | {size.lines:,} | {budgets.get(name, 0):,}"

@@ -86,11 +86,11 @@ every_command = pytest.mark.parametrize("command", COMMANDS, ids=str)
 @pytest.fixture
 def words(zoo, tmp_path, command):
     """The words of a command with its model and its second file."""
-    given = [command.verb, zoo[command.model], "-q"]
+    arguments = [command.verb, zoo[command.model], "-q"]
     if command.second:
         (tmp_path / "second").write_text("".join(f"{line}\n" for line in command.second))
-        given += ["--target-file", tmp_path / "second"]
-    return given
+        arguments += ["--target-file", tmp_path / "second"]
+    return arguments
 
 
 @pytest.fixture
@@ -184,14 +184,14 @@ def test_stderr_says_what_computes_unless_it_is_quiet(command, words, source):
 def test_an_output_is_written_whole_or_not_at_all(command, words, source, tmp_path):
     output = tmp_path / "output"
     output.write_text("an earlier result\n")
-    given = [*words, "-i", source, "-o", output, "--format", command.plain]
-    done = run(*given, "--too-long", "error")
+    arguments = [*words, "-i", source, "-o", output, "--format", command.plain]
+    done = run(*arguments, "--too-long", "error")
     assert done.exit_code == 2
-    said = r"error: line 5: has \d{3} tokens, but the model takes 39; shorten it, or .*"
-    assert re.fullmatch(said, done.stderr.splitlines()[-1])
+    message = r"error: line 5: has \d{3} tokens, but the model takes 39; shorten it, or .*"
+    assert re.fullmatch(message, done.stderr.splitlines()[-1])
     assert output.read_text() == "an earlier result\n"
     assert {file.name for file in tmp_path.iterdir()} <= {"lines", "output", "second"}
-    output_of(*given)
+    output_of(*arguments)
     assert output.read_text().count("\n") == len(NASTY)
 
 
@@ -265,9 +265,9 @@ def test_a_model_of_another_kind_is_refused_by_name(zoo, verb, model):
 
 
 def test_score_takes_every_kind_but_one(zoo, source):
-    said = refused("score", zoo["sentences"], "-i", source, says="encoder, which turns texts into")
+    line = refused("score", zoo["sentences"], "-i", source, says="encoder, which turns texts into")
     kinds = "translation models, classifiers, language models, classifiers of images or masked "
-    assert kinds in said
+    assert kinds in line
 
 
 PROGRAM = """
@@ -323,10 +323,10 @@ def test_a_cpu_needs_no_torch(zoo, kernels, tmp_path, source, monkeypatch):
         [sys.executable, "-c", PROGRAM], input=json.dumps(lines), capture_output=True, text=True,
         check=True,
     )  # fmt: skip
-    found = json.loads(done.stdout)
-    for line, outcome, wanted in zip(lines, found, expected, strict=True):
+    outcomes = json.loads(done.stdout)
+    for line, outcome, wanted in zip(lines, outcomes, expected, strict=True):
         assert outcome == wanted, line
-    by_line = dict(zip(NO_TORCH, found[-len(NO_TORCH) :], strict=True))
+    by_line = dict(zip(NO_TORCH, outcomes[-len(NO_TORCH) :], strict=True))
     assert by_line[NO_TORCH[3]] == by_line[NO_TORCH[4]], "stored integers are those that are made"
 
 

@@ -171,22 +171,22 @@ class Block:
 
     def examples(self) -> list[Example]:
         """The commands of a console or sh block."""
-        found: list[Example] = []
+        blocks: list[Example] = []
         continues = False
         for number, line in enumerate(self.text.splitlines(), self.line):
             is_command = self.language == "sh" or line.startswith("$ ")
             text = line if continues or self.language == "sh" else line[2:]
             if continues:
-                found[-1].command += f"\n{text}"
+                blocks[-1].command += f"\n{text}"
             elif is_command and text.strip() and not text.startswith("#"):
-                found.append(Example(text, number, (number, number)))
+                blocks.append(Example(text, number, (number, number)))
             if continues or is_command:
                 continues = line.endswith("\\")
-                if found:
-                    found[-1].shown = (number + 1, number + 1)
+                if blocks:
+                    blocks[-1].shown = (number + 1, number + 1)
             else:
-                found[-1].shown = (found[-1].shown[0], number + 1)
-        return found
+                blocks[-1].shown = (blocks[-1].shown[0], number + 1)
+        return blocks
 
 
 def blocks_of(document: Path) -> list[Block]:
@@ -385,12 +385,12 @@ def options_of(command) -> set[str]:
 
 def all_commands() -> dict[str, object]:
     """Every command by its words, such as "tokenize encode"."""
-    found = {"": typer.main.get_command(app)}
-    for name, command in found[""].commands.items():
-        found[name] = command
+    commands = {"": typer.main.get_command(app)}
+    for name, command in commands[""].commands.items():
+        commands[name] = command
         for inner, last in getattr(command, "commands", {}).items():
-            found[f"{name} {inner}"] = last
-    return found
+            commands[f"{name} {inner}"] = last
+    return commands
 
 
 COMMANDS = all_commands()
@@ -607,11 +607,11 @@ def strings_of(module: Path) -> str:
 
 def test_no_help_message_or_recipe_says_what_nobody_says():
     modules = (ROOT / "tformer_cli").rglob("*.py")
-    found = {name_of(module): banned_in(strings_of(module)) for module in modules}
+    banned = {name_of(module): banned_in(strings_of(module)) for module in modules}
     assert any(banned_in(f"so it {said}") for said in ("comes to 3", "goes on with it"))
     texts = [*recipes_directory().glob("*.toml"), *(ROOT / "tests/cli/help").glob("*.txt")]
-    found |= {name_of(text): banned_in(text.read_text(encoding="utf-8")) for text in texts}
-    assert {name: words for name, words in found.items() if words} == {}
+    banned |= {name_of(text): banned_in(text.read_text(encoding="utf-8")) for text in texts}
+    assert {name: words for name, words in banned.items() if words} == {}
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=name_of)
@@ -707,11 +707,11 @@ def test_every_field_and_schema_is_in_the_guide_to_formats(shell, desk, tmp_path
 def sentences_of(settings) -> dict[str, str]:
     """The sentence under each field of a settings dataclass, or else its option's help."""
     body = ast.parse(getsource(settings)).body[0].body
-    found = {name: option.help for name, option in declared_options(settings, Option).items()}
+    sentences = {name: option.help for name, option in declared_options(settings, Option).items()}
     for statement, text in pairwise(body):
         if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Expr):
-            found[statement.target.id] = " ".join(text.value.value.split())
-    return found
+            sentences[statement.target.id] = " ".join(text.value.value.split())
+    return sentences
 
 
 def default_of(key) -> str:

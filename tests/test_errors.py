@@ -17,7 +17,7 @@ OLD_ORDER = re.compile(r"\w \((?:[^()]|\([^()]*\))*\): ")
 
 def said(file: Path) -> list[tuple[int, str]]:
     """The messages of a module, each with its line; ``{}`` stands for what is filled in."""
-    found = []
+    messages = []
     for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if not isinstance(call, ast.Call):
             continue
@@ -27,10 +27,10 @@ def said(file: Path) -> list[tuple[int, str]]:
         for argument in call.args:
             if isinstance(argument, ast.JoinedStr):
                 parts = [v.value if isinstance(v, ast.Constant) else "{}" for v in argument.values]
-                found.append((argument.lineno, "".join(map(str, parts))))
+                messages.append((argument.lineno, "".join(map(str, parts))))
             elif isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                found.append((argument.lineno, argument.value))
-    return found
+                messages.append((argument.lineno, argument.value))
+    return messages
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ def test_other_trainings_lower_the_loss(zoo, tmp_path, options):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(recipe_of("translate", zoo.inputs))
     fast = ("--set", "training.warmup_steps=1", "--set", "training.learning_rate=1e-2")
-    found = trained("cuda", recipe, tmp_path / "run", 30, *fast, *options.split())
-    assert found[-1] < 0.9 * found[0]
+    values = trained("cuda", recipe, tmp_path / "run", 30, *fast, *options.split())
+    assert values[-1] < 0.9 * values[0]
 
 
 def test_a_training_resumes(zoo, tmp_path):

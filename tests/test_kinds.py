@@ -57,13 +57,13 @@ inspect/views/image.py
 
 
 def test_only_kinds_and_the_model_tell_kinds_apart():
-    found = set()
+    names = set()
     for file in PACKAGE.rglob("*.py"):
         name, text = file.relative_to(PACKAGE).as_posix(), file.read_text(encoding="utf-8")
         names_one = name not in SAME_WORDS.split() and NAME.search(VERB.sub("", text))
         if not name.startswith(OUTSIDE) and (names_one or CAPABILITY.search(text)):
-            found.add(name)
-    assert found <= set(STILL_TELL_APART.split())
+            names.add(name)
+    assert names <= set(STILL_TELL_APART.split())
 
 
 @pytest.mark.parametrize("name", get_args(TaskKind))

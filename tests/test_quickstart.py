@@ -96,8 +96,8 @@ def test_a_run_on_strings_with_gold_links_stores_the_heads_that_follow_them(tmp_
     recipe = load_recipe("reverse", [*overrides, *few])
     run_training(recipe, tmp_path / "run", device="cpu", fresh=False, quiet=False)
     stored = load_model_directory(tmp_path / "run").info.alignment
-    said = capsys.readouterr().err
-    assert f"{stored.heads} aligns words best of all heads and layers" in said
+    message = capsys.readouterr().err
+    assert f"{stored.heads} aligns words best of all heads and layers" in message
     # what is stored already, here by a user, stays
     store_alignment(tmp_path / "run", AlignmentInfo(heads="cross.0", convention="shift"))
     assert store_measured_heads(recipe, tmp_path / "run") is None

@@ -92,11 +92,11 @@ def test_every_engine_finds_what_the_plain_search_finds(engine, number, settings
     sentences = [Sentence(tokens=source) for source in sources]
     results = engine.prepare(model).search(sentences, config, lambda: None)
     lengths = set()
-    for source, found in zip(sources, results, strict=True):
+    for source, hypotheses in zip(sources, results, strict=True):
         plain = expected(number, source, config)
-        assert [(h.token_ids, h.is_finished) for h in found] == [h[1:] for h in plain]
-        assert [h.score for h in found] == pytest.approx([h[0] for h in plain], abs=1e-4)
-        lengths |= {len(h.token_ids) for h in found}
+        assert [(h.token_ids, h.is_finished) for h in hypotheses] == [h[1:] for h in plain]
+        assert [h.score for h in hypotheses] == pytest.approx([h[0] for h in plain], abs=1e-4)
+        lengths |= {len(h.token_ids) for h in hypotheses}
     assert len(lengths) > 1 or config.max_length
 
 
@@ -153,10 +153,11 @@ def test_prefixes_are_searched_for_as_by_the_plain_search(kernels, number, setti
         assert engine.supports(config, model) is None
         assert {engine.takes(sentence) for sentence in sentences} == {None}
         results = engine.prepare(model).search(sentences, config, lambda: None)
-        for plain, found in zip(plain_results, results, strict=True):
-            assert [(h.token_ids, h.is_finished) for h in found] == [h[1:] for h in plain]
+        for plain, hypotheses in zip(plain_results, results, strict=True):
+            assert [(h.token_ids, h.is_finished) for h in hypotheses] == [h[1:] for h in plain]
             scores = [h[0] for h in plain]
-            assert [h.score for h in found] == pytest.approx(scores, rel=1e-4, abs=1e-4)
+            assert [h.score for h in hypotheses] == pytest.approx(scores, rel=1e-4, abs=1e-4)
             assert all(
-                h.log_probability == pytest.approx(sum(h.token_log_probabilities)) for h in found
+                h.log_probability == pytest.approx(sum(h.token_log_probabilities))
+                for h in hypotheses
             )

@@ -113,8 +113,8 @@ def test_nothing_outside_imports_it_at_once():
     for file in PACKAGE.rglob("*.py"):
         if PACKAGE / "fast" in file.parents:
             continue
-        found = list(imports_of(ast.parse(file.read_text(encoding="utf-8"))))
-        fast = [at_once for name, at_once in found if name.startswith("tformer_cli.fast")]
+        imports = list(imports_of(ast.parse(file.read_text(encoding="utf-8"))))
+        fast = [at_once for name, at_once in imports if name.startswith("tformer_cli.fast")]
         assert not any(fast), f"{file} imports it when it is imported"
         n_late += len(fast)
     assert n_late > 4

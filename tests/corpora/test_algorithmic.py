@@ -54,17 +54,17 @@ def test_answers_and_gold_follow_from_the_rule(task, string, answer, gold):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_strings_are_distinct_and_in_the_split_of_their_hash(name):
-    found = list(generate_examples(name, 600))
-    assert Counter(split for split, _ in found) == {"train": 600, "valid": 60, "test": 60}
-    strings = [example.source for _, example in found]
+    examples = list(generate_examples(name, 600))
+    assert Counter(split for split, _ in examples) == {"train": 600, "valid": 60, "test": 60}
+    strings = [example.source for _, example in examples]
     assert len(set(strings)) == len(strings)
-    assert all(split == split_of(name, example.source) for split, example in found)
-    for _, example in found:
+    assert all(split == split_of(name, example.source) for split, example in examples)
+    for _, example in examples:
         assert TASKS[name].example(example.source.split()) == example
-    labels = Counter(example.target for _, example in found)
+    labels = Counter(example.target for _, example in examples)
     if TASKS[name].has_labels:
         assert len(labels) == 2
-        assert min(labels.values()) > 0.3 * len(found)
+        assert min(labels.values()) > 0.3 * len(examples)
 
 
 def test_brackets_are_balanced_if_pairs_can_be_taken_out_until_nothing_is_left():
@@ -151,7 +151,7 @@ def test_gold_words_are_the_adjective_and_those_without_which_the_stars_differ()
 
 
 def test_no_training_sentence_has_a_combination_of_the_test():
-    found = {"train": set(), "valid": set(), "test": set()}
+    combinations = {"train": set(), "valid": set(), "test": set()}
     texts = []
     for split, rating in generate_ratings(3000):
         words = rating.text.rstrip(".").split()
@@ -159,14 +159,16 @@ def test_no_training_sentence_has_a_combination_of_the_test():
         negation = "not" if {"not", "never", "wasn't", "isn't"} & set(words) else ""
         assert split == ratings_of(negation, degree, words[-1])
         assert rating.stars == str(stars_of(negation, degree, words[-1]))
-        found[split].add((negation, degree, words[-1]))
+        combinations[split].add((negation, degree, words[-1]))
         texts.append(rating.text)
     assert texts[0] == FAMOUS
     assert len(set(texts)) == len(texts) == 3000 + 2 * 600
-    assert not found["train"] & found["test"]
-    assert not found["train"] & found["valid"]
-    assert len(found["test"]) > 15
-    assert {adjective for *_, adjective in found["train"]} >= {a for *_, a in found["test"]}
+    assert not combinations["train"] & combinations["test"]
+    assert not combinations["train"] & combinations["valid"]
+    assert len(combinations["test"]) > 15
+    assert {adjective for *_, adjective in combinations["train"]} >= {
+        a for *_, a in combinations["test"]
+    }
 
 
 def test_the_same_seed_gives_the_same_sentences_and_more_of_them_begin_alike():
@@ -238,8 +240,8 @@ def test_kinds_differ_in_shape_and_not_in_brightness():
 
 
 def test_names_and_kinds_of_a_split():
-    found = list(generate_shapes(20, 2, "valid"))
-    assert found[3] == ("shapes:valid:2#3", shape_image("valid", 2, 3).kind)
+    rows = list(generate_shapes(20, 2, "valid"))
+    assert rows[3] == ("shapes:valid:2#3", shape_image("valid", 2, 3).kind)
     assert [len(list(generate_shapes(20, 2, split))) for split in ("train", "valid", "test")] == [
         20, 4, 4,
     ]  # fmt: skip
@@ -248,9 +250,9 @@ def test_names_and_kinds_of_a_split():
 
 
 def test_files_hold_what_is_generated(tmp_path):
-    told = []
-    assert write_shapes(tmp_path, 60, 3, told.append) == {"train": 60, "valid": 12, "test": 12}
-    assert told == [84]
+    counts = []
+    assert write_shapes(tmp_path, 60, 3, counts.append) == {"train": 60, "valid": 12, "test": 12}
+    assert counts == [84]
     for split, n_shapes in (("train", 60), ("test", 12)):
         shapes = [shape_image(split, 3, number) for number in range(n_shapes)]
         images = read_images(tmp_path / f"{split}.images.idx")

@@ -92,11 +92,11 @@ def test_from_teacher_to_report_and_again_nothing(make, run, texts, model):
     assert int8.weight_bytes < student.weight_bytes
     assert (student.has_shortlist, int8.has_shortlist, plain.has_shortlist) == (True, True, False)
     assert (teacher.beam_size, student.beam_size) == (3, 1)
-    (found,) = report.test_sets
+    (comparison,) = report.test_sets
     for system, directory in (("teacher", model), ("student", out / "student")):
         lines = [line.text for line in translate_lines(directory, LINES * 4, threads=1)]
         place = names.index(system)
-        scores = [metric.scores[place].value for metric in found.metrics]
+        scores = [metric.scores[place].value for metric in comparison.metrics]
         references = [TARGETS * 4]
         assert scores == [
             corpus_bleu(lines, references).score, corpus_chrf(lines, references).score
@@ -177,9 +177,9 @@ def test_a_teacher_of_elsewhere_is_compared_by_its_texts(run, texts):
     )  # fmt: skip
     report, _ = run(*options, 'distillation.test_translations=["made.de"]')
     assert [system.name for system in report.systems] == ["student"]
-    (found,) = report.test_sets
-    assert found.systems == ("teacher", "student")
-    assert found.metrics[0].scores[0].value == pytest.approx(100.0)
+    (comparison,) = report.test_sets
+    assert comparison.systems == ("teacher", "student")
+    assert comparison.metrics[0].scores[0].value == pytest.approx(100.0)
     write_lines(texts / "few.de", TARGETS)
     with pytest.raises(DataError, match=r"few.de, train: different numbers of lines"):
         run(*options, 'distillation.test_translations=["few.de"]')

@@ -77,9 +77,9 @@ def test_sources_stand_beside_the_best_of_their_own_translations(make):
     ranks = Counter(
         texts.index(target) for (_, target), texts in zip(expected, hypotheses, strict=True)
     )
-    found = counts["train-0"]
-    assert found["pairs"] == 16 == sum(found["ranks"])
-    assert found["ranks"] == [ranks[n] for n in range(len(found["ranks"]))]
+    row = counts["train-0"]
+    assert row["pairs"] == 16 == sum(row["ranks"])
+    assert row["ranks"] == [ranks[n] for n in range(len(row["ranks"]))]
 
 
 @pytest.mark.parametrize("name", ["made.de", "made.jsonl"])
@@ -148,8 +148,8 @@ def test_weights_decide_which_corpora_the_student_reads(make, texts):
         "data.train.0.weight=0.5",
     )  # fmt: skip
     corpora = select(setup)
-    found = [(corpus.jsonl, corpus.weight) for corpus in student_recipe(setup).data.train]
-    assert found == [
+    weights = [(corpus.jsonl, corpus.weight) for corpus in student_recipe(setup).data.train]
+    assert weights == [
         (str(corpora / "train-0.jsonl"), 1.0), (str(corpora / "monolingual-0.jsonl"), 3.0)
     ]  # fmt: skip
     (pair,) = pairs_of(corpora / "monolingual-0.jsonl")
@@ -174,20 +174,20 @@ class Stopped(BaseException):
 def translated(setup):
     """Brings the translations up to date; returns the states that the stages were in."""
     setup.directory.mkdir(exist_ok=True)
-    manifest, told = Manifest.read(setup.directory), []
+    manifest, states = Manifest.read(setup.directory), []
     for stage in translation_stages(setup):
-        manifest.bring_up_to_date(stage, lambda _, state: told.append(state))
-    return told
+        manifest.bring_up_to_date(stage, lambda _, state: states.append(state))
+    return states
 
 
 def test_they_are_those_of_translate(make, texts, model):
     write_lines(texts / "mono.en", ["A dog.", "", "the street"])
     setup = make('distillation.monolingual=["mono.en"]')
     assert translated(setup) == [State.new, State.new]
-    found = list(read_translations(setup.directory / "translations/train-0.jsonl"))
+    rows = list(read_translations(setup.directory / "translations/train-0.jsonl"))
     expected = list(translate_lines(model, LINES * 4, beam_size=3, n_best=3, threads=1))
-    assert [source for source, _ in found] == LINES * 4
-    assert [texts for _, texts in found] == [[h.text for h in t.hypotheses] for t in expected]
+    assert [source for source, _ in rows] == LINES * 4
+    assert [texts for _, texts in rows] == [[h.text for h in t.hypotheses] for t in expected]
     mono = list(read_translations(setup.directory / "translations/monolingual-0.jsonl"))
     (first, second, third) = mono
     assert second == ("", [""])
@@ -236,9 +236,9 @@ def test_stopped_at_any_moment_they_end_with_the_same_bytes(make, monkeypatch):
                 n_stops += 1
         assert n_stops == 3
         assert states == [State.begun]
-        made = setup.directory / "translations/train-0.jsonl"
-        assert made.read_bytes() == expected
-        assert list(made.parent.iterdir()) == [made]
+        file = setup.directory / "translations/train-0.jsonl"
+        assert file.read_bytes() == expected
+        assert list(file.parent.iterdir()) == [file]
 
 
 def test_a_begun_translation_of_another_text_is_not_continued(make, texts, monkeypatch):

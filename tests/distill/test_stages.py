@@ -119,9 +119,9 @@ def test_the_beginning_of_a_file_is_kept_and_resumed(tmp_path):
     given = "two"
     with pytest.raises(FileNotFoundError):
         Manifest.read(tmp_path).bring_up_to_date(stages(), lambda *_: None)
-    given, told = "one", []
-    Manifest.read(tmp_path).bring_up_to_date(stages(), lambda _, state: told.append(state))
-    assert told == [State.kept]
+    given, seen = "one", []
+    Manifest.read(tmp_path).bring_up_to_date(stages(), lambda _, state: seen.append(state))
+    assert seen == [State.kept]
     assert (tmp_path / "text").read_text() == "half end"
 
 

@@ -41,19 +41,19 @@ REFERENCES = ["Ein Mann schläft.", "", "die Straße", "Eine Frau und ein Hund."
 
 
 def test_a_model_is_scored_by_its_translations(model):
-    found = evaluate_model(model, LINES, [REFERENCES])
+    evaluation = evaluate_model(model, LINES, [REFERENCES])
     translations = [t.text for t in translate_lines(model, LINES)]
-    assert list(found.hypotheses) == translations
-    assert found.scores == score_hypotheses(translations, [REFERENCES]).scores
-    assert [score.name for score in found.scores] == ["BLEU", "chrF2", "TER"]
-    assert found.perplexity == pytest.approx(math.exp(found.loss))
+    assert list(evaluation.hypotheses) == translations
+    assert evaluation.scores == score_hypotheses(translations, [REFERENCES]).scores
+    assert [score.name for score in evaluation.scores] == ["BLEU", "chrF2", "TER"]
+    assert evaluation.perplexity == pytest.approx(math.exp(evaluation.loss))
 
 
 def test_hypotheses_alone_have_no_loss():
-    found = score_hypotheses(REFERENCES, [REFERENCES])
-    assert found.scores[0].value == pytest.approx(100.0)
-    assert found.loss is None
-    assert found.perplexity is None
+    evaluation = score_hypotheses(REFERENCES, [REFERENCES])
+    assert evaluation.scores[0].value == pytest.approx(100.0)
+    assert evaluation.loss is None
+    assert evaluation.perplexity is None
 
 
 def test_the_loss_is_the_mean_over_all_tokens_with_each_end(model):
@@ -100,9 +100,9 @@ def test_percentiles_are_values_that_were_measured():
 
 
 def test_measures_a_setting_in_a_process_of_its_own(model):
-    told = []
+    counts = []
     lines = ["A dog", "", "Two men run in the snow."]
-    (speed,) = benchmark(model, lines, [SETTING], rounds=1, threads=1, progress=told.append)
+    (speed,) = benchmark(model, lines, [SETTING], rounds=1, threads=1, progress=counts.append)
     assert speed.setting == SETTING
     assert speed.n_lines == 2
     assert speed.lines_per_second > 0
@@ -110,7 +110,7 @@ def test_measures_a_setting_in_a_process_of_its_own(model):
     assert speed.tokens_per_second == pytest.approx(7 * speed.lines_per_second)
     assert 0 < speed.latency_p50 <= speed.latency_p95 <= speed.latency_p99
     assert speed.peak_memory > 40e6
-    assert told == [3]
+    assert counts == [3]
     assert speed.record()["beam_size"] == 2
 
 
@@ -121,9 +121,9 @@ def test_integers_are_measured_as_they_are(model, tmp_path):
     (setting,) = MeasuringOptions(beam_size=[1]).settings(tmp_path / "int8")
     (speed,) = benchmark(tmp_path / "int8", ["A dog"], [setting], rounds=1, threads=1)
     assert speed.record()["precision"] == "int8"
-    given = MeasuringOptions(beam_size=[1], precision=["float32"])
+    options = MeasuringOptions(beam_size=[1], precision=["float32"])
     with pytest.raises(ArtifactError, match="holds int8 weights"):
-        benchmark(tmp_path / "int8", ["A dog"], given.settings(tmp_path / "int8"), rounds=1)
+        benchmark(tmp_path / "int8", ["A dog"], options.settings(tmp_path / "int8"), rounds=1)
 
 
 @pytest.fixture
@@ -256,10 +256,10 @@ def test_the_baseline_comes_first_and_frequencies_are_of_the_training_text(here)
         examples=0,
     )
     Path("train").write_text("The old cat .\nThe cat\n")
-    (found,) = compare(sets(a="a", b="b", c="c"), settings)
-    assert found.systems == ("c", "a", "b")
+    (comparison,) = compare(sets(a="a", b="b", c="c"), settings)
+    assert comparison.systems == ("c", "a", "b")
     # "The" and "cat" are there twice, "old" and "." once, everything else never
-    assert [(bucket.label, bucket.size) for bucket in found.words] == [
+    assert [(bucket.label, bucket.size) for bucket in comparison.words] == [
         ("0", 12 * 60 - 12),
         ("1", 120),
         ("2", 72),
@@ -269,13 +269,13 @@ def test_the_baseline_comes_first_and_frequencies_are_of_the_training_text(here)
 def test_a_model_directory_translates_the_source(here, model):
     Path("few").write_text("A man\nA dog\n")
     Path("few.ref").write_text("Ein Mann\nEin Hund\n")
-    told = []
+    messages = []
     systems = {"model": str(model), "copy": "few.ref"}
-    (found,) = compare(sets(("few.ref",), "few", **systems), FAST, tell=told.append)
-    assert told[0] == f"translating 2 lines with {model}"
-    assert told[-1] == "testing 1 of 2 systems against model"
+    (comparison,) = compare(sets(("few.ref",), "few", **systems), FAST, tell=messages.append)
+    assert messages[0] == f"translating 2 lines with {model}"
+    assert messages[-1] == "testing 1 of 2 systems against model"
     texts = [translation.text for translation in translate_lines(model, ["A man", "A dog"])]
-    shown = {(item.line, item.baseline_text, item.text) for item in found.differences}
+    shown = {(item.line, item.baseline_text, item.text) for item in comparison.differences}
     assert shown == {(1, texts[0], "Ein Mann"), (2, texts[1], "Ein Hund")}
     with pytest.raises(UsageError, match=r"--source: is missing; .* is a model: name its text"):
         compare(sets(("few.ref",), **systems), FAST)
@@ -308,6 +308,6 @@ def test_the_published_bleu_of_a_real_system():
     """FLORES dev, English to German, as Mozilla's evaluation published it."""
     stem = f"{FOLDER}/flores-dev."
     systems = {name: f"{stem}{name}.de" for name in (PUBLISHED, "google", "microsoft")}
-    (found,) = compare(sets((f"{stem}de",), **systems), FAST)
+    (comparison,) = compare(sets((f"{stem}de",), **systems), FAST)
     published = float(Path(f"{stem}{PUBLISHED}.de.bleu").read_text())
-    assert round(found.metrics[0].scores[0].value, 1) == published
+    assert round(comparison.metrics[0].scores[0].value, 1) == published

@@ -75,13 +75,13 @@ def test_a_fit_to_a_table_has_its_log_odds():
 @pytest.mark.parametrize("l2", [0.1, 1.0, 30.0])
 def test_a_fit_is_where_the_gradient_is_zero(l2):
     x = np.column_stack([RANDOM.normal(size=(60, 3)), SCORES])
-    found = fit_logistic(x, WRONG, WEIGHTS, l2)
-    left = WEIGHTS * (logistic(x @ found[:-1] + found[-1]) - WRONG)
-    assert x.T @ left + l2 * found[:-1] == pytest.approx(np.zeros(4), abs=1e-6)
+    fit = fit_logistic(x, WRONG, WEIGHTS, l2)
+    left = WEIGHTS * (logistic(x @ fit[:-1] + fit[-1]) - WRONG)
+    assert x.T @ left + l2 * fit[:-1] == pytest.approx(np.zeros(4), abs=1e-6)
     assert left.sum() == pytest.approx(0, abs=1e-6)
 
 
 def test_what_can_be_told_for_certain_has_a_finite_fit():
-    found = fit_logistic([[-9.0], [-8.0], [8.0], [9.0]], [0, 0, 1, 1])
-    assert np.isfinite(found).all()
-    assert found[0] > 0
+    fit = fit_logistic([[-9.0], [-8.0], [8.0], [9.0]], [0, 0, 1, 1])
+    assert np.isfinite(fit).all()
+    assert fit[0] > 0

@@ -106,9 +106,9 @@ def test_scores_are_those_of_their_definitions():
     assert scores.accuracy == sum(p == r for p, r in pairs) / 200
     for number, label in enumerate("abc"):
         score = scores.labels[number]
-        given = [r == label for p, r in pairs if p == label]
+        hits = [r == label for p, r in pairs if p == label]
         there = [p == label for p, r in pairs if r == label]
-        assert score.precision == pytest.approx(sum(given) / len(given))
+        assert score.precision == pytest.approx(sum(hits) / len(hits))
         assert score.recall == pytest.approx(sum(there) / len(there))
         harmonic = 2 / (1 / score.precision + 1 / score.recall)
         assert score.f1 == pytest.approx(harmonic)
@@ -153,8 +153,8 @@ def test_what_needs_nothing_is_there(name):
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, name, missing, extra):
-    found = scores.find_spec
-    monkeypatch.setattr(scores, "find_spec", lambda m: None if m == missing else found(m))
+    find_spec = scores.find_spec
+    monkeypatch.setattr(scores, "find_spec", lambda m: None if m == missing else find_spec(m))
     with pytest.raises(UsageError) as refused:
         check_tokenizer(name)
     assert str(refused.value) == (
@@ -263,11 +263,11 @@ def judge(monkeypatch):
 def test_the_score_is_the_mean_over_sentences_and_is_tested_as_all_others(judge):
     metric = MeasuredMetric(Comet(SOURCES), [RIGHT])
     worse = ["one", "two", "xxxxx", "four"]
-    (found,) = paired_test([("a", RIGHT), ("b", worse)], [metric], TestSettings(samples=100))
-    assert found.name == "COMET"
-    assert [score.value for score in found.scores] == [100.0, 75.0]
-    assert "|seed:12345|" in found.signature
-    assert found.signature.endswith("|model:Unbabel/wmt22-comet-da|version:comet-2.2.7")
+    (tested,) = paired_test([("a", RIGHT), ("b", worse)], [metric], TestSettings(samples=100))
+    assert tested.name == "COMET"
+    assert [score.value for score in tested.scores] == [100.0, 75.0]
+    assert "|seed:12345|" in tested.signature
+    assert tested.signature.endswith("|model:Unbabel/wmt22-comet-da|version:comet-2.2.7")
     assert judge.asked[0] == {"src": "eins", "mt": "one", "ref": "one"}
     assert len(judge.asked) == 8  # each translation is judged once
     assert metric.sentence_scores(worse) == [100.0, 100.0, 0.0, 100.0]

@@ -23,11 +23,11 @@ REFERENCES = [[f"the cat number {i} sat on the old mat" for i in range(30)]]
 
 def test_one_sentence_proves_nothing():
     single = np.array([2.0])
-    (found,) = compare_losses(single, np.array([[3.0]]), np.array([4]))
-    assert (found.difference, found.p_value) == (0.25, 1.0)
+    (result,) = compare_losses(single, np.array([[3.0]]), np.array([4]))
+    assert (result.difference, result.p_value) == (0.25, 1.0)
     several = np.full(30, 2.0)
-    (found,) = compare_losses(several, several[None] + 1.0, np.full(30, 4))
-    assert found.p_value < 0.01
+    (result,) = compare_losses(several, several[None] + 1.0, np.full(30, 4))
+    assert result.p_value < 0.01
     assert compare_labels(["a"], ["b"], ["b"])[0].p_value == 1.0
     before = PairedScores([REFERENCES[0][0]], [REFERENCES[0][:1]], n_resamples=20)
     assert before.compare(["a dog"])[0].p_value == 1.0

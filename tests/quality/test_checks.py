@@ -80,16 +80,16 @@ def found_in(source, target, facts=FACTS, wanted=DROPPING):
 
 @pytest.mark.parametrize(("name", "source", "target", "why"), DOUBTFUL)
 def test_a_check_finds_its_damage_and_says_why(name, source, target, why):
-    found = found_in(source, target)
-    assert why in found[name]
-    assert found == found_in(source, target, wanted=frozenset(found))
+    reasons = found_in(source, target)
+    assert why in reasons[name]
+    assert reasons == found_in(source, target, wanted=frozenset(reasons))
     assert name not in found_in(source, target, wanted=DROPPING - {name})
 
 
 @pytest.mark.parametrize(("source", "target"), GOOD)
 def test_good_pairs_raise_no_doubt(source, target):
-    found = found_in(source, target)
-    assert found == {}
+    reasons = found_in(source, target)
+    assert reasons == {}
 
 
 def test_every_check_of_a_pair_is_tried_here():

@@ -80,10 +80,10 @@ FRENCH = ("Un homme est dans la rue avec le chien.", "Une femme ne joue pas sur 
 def test_words_of_lines_in_another_language_are_not_common(n_french):
     lines = [FRENCH[n % 2] if n < n_french else GERMAN[n % 2] for n in range(100)]
     facts = estimate_facts([SentencePair("x", line) for line in lines], ("", "de"))
-    found = facts.common_words[1]
-    assert found.isdisjoint(["homme", "chien", "une", "la"])
+    words = facts.common_words[1]
+    assert words.isdisjoint(["homme", "chien", "une", "la"])
     if n_french <= 50:
-        assert {"hund", "tour", "on"} <= found  # that in which the other words are German
+        assert {"hund", "tour", "on"} <= words  # that in which the other words are German
     wrong = [bool(wrong_language(SentencePair("x", line), facts)) for line in lines]
     assert wrong == [n < n_french for n in range(100)]
 
@@ -216,9 +216,9 @@ LOWEST_RECALL = {"joined with others": 0.8, "cut off": 0.8, "sides swapped": 0.6
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory):
-    made = [(pair.source, pair.target) for _, pair in generate_corpus(3000, seed=3)]
+    pairs = [(pair.source, pair.target) for _, pair in generate_corpus(3000, seed=3)]
     directory = tmp_path_factory.mktemp("damage")
-    return measure(write_damaged(made[:3000], made[3000:], directory, ("en", "fr"), 20))
+    return measure(write_damaged(pairs[:3000], pairs[3000:], directory, ("en", "fr"), 20))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -182,9 +182,9 @@ def similarity(pair, other):
 def test_the_share_of_equal_hashes_estimates_the_similarity_of_the_sets():
     rng = random.Random(1)
     drawn = [(rng.randrange(len(PAIRS)), rng.randrange(len(PAIRS))) for _ in range(2000)]
-    found = signatures(PAIRS)
+    rows = signatures(PAIRS)
     errors = np.array([
-        (found[first] == found[second]).mean() - similarity(PAIRS[first], PAIRS[second])
+        (rows[first] == rows[second]).mean() - similarity(PAIRS[first], PAIRS[second])
         for first, second in drawn
     ])  # fmt: skip
     assert abs(errors.mean()) < 0.01
@@ -203,9 +203,9 @@ def test_a_signature_does_not_depend_on_the_pairs_beside(n_pairs):
 
 
 def test_bands_are_equal_where_their_hashes_are():
-    found = signatures(PAIRS)
-    keys = bands(found)
-    rows = found.reshape(len(PAIRS), BANDS, -1)
+    block = signatures(PAIRS)
+    keys = bands(block)
+    rows = block.reshape(len(PAIRS), BANDS, -1)
     for band in range(BANDS):
         assert len(set(keys[band].tolist())) == len({tuple(row) for row in rows[:, band].tolist()})
 
@@ -227,20 +227,20 @@ def test_the_earlier_pair_that_was_kept_is_found():
         assert near.before(0) is None
         near.see(0)
         assert near.before(1) == (10, 1.0)
-        place, found = near.before(2)
+        place, share = near.before(2)
         assert place == 30
-        assert found == pytest.approx(similarity(first, like), abs=0.2)
+        assert share == pytest.approx(similarity(first, like), abs=0.2)
 
 
 def test_texts_in_memory_are_found_by_similarity():
     held = ["The old man is in the house by the sea.", "Nobody knows what happened to them."]
-    asked = ["The old man is in the house by the sea today!", held[1].upper(), "A cat sleeps.", ""]
-    found = SimilarTexts(signatures_of_texts(held)).similarities(asked)
+    texts = ["The old man is in the house by the sea today!", held[1].upper(), "A cat sleeps.", ""]
+    shares = SimilarTexts(signatures_of_texts(held)).similarities(texts)
     # 26 of the 31 sequences are the same; HASHES estimate that within three standard deviations
-    assert found[0] == pytest.approx(26 / 31, abs=3 * (26 / 31 * 5 / 31 / HASHES) ** 0.5)
-    assert found[1:].tolist() == [1.0, 0.0, 0.0]
-    few = SimilarTexts(signatures_of_texts(held[:1])).similarities(asked)
-    assert few.tolist() == [found[0], 0.0, 0.0, 0.0]
+    assert shares[0] == pytest.approx(26 / 31, abs=3 * (26 / 31 * 5 / 31 / HASHES) ** 0.5)
+    assert shares[1:].tolist() == [1.0, 0.0, 0.0]
+    few = SimilarTexts(signatures_of_texts(held[:1])).similarities(texts)
+    assert few.tolist() == [shares[0], 0.0, 0.0, 0.0]
     assert SimilarTexts(signatures_of_texts([])).similarities(held).tolist() == [0.0, 0.0]
 
 

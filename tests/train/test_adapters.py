@@ -131,9 +131,9 @@ def test_merged_matrices_lie_where_they_lay_and_are_written_again():
             assert not any(linear.adapters for linear in linears)
             seen.append([(linear.weight.data_ptr(), linear.weight._version) for linear in linears])
             expected = merged_weights(before, model.config, adapter)
-            found = model.state_dict()
-            assert found.keys() == expected.keys()
-            assert all(torch.equal(found[name], expected[name]) for name in expected)
+            weights = model.state_dict()
+            assert weights.keys() == expected.keys()
+            assert all(torch.equal(weights[name], expected[name]) for name in expected)
     for (place, version), (place_again, later) in zip(*seen, strict=True):
         assert place == place_again
         assert later > version
@@ -239,10 +239,10 @@ def test_what_is_validated_is_what_is_published(make, tmp_path, model):
     record = read_config(run)
     assert record.step == 4
     pairs = validation_pairs(make_recipe(values, "test"))
-    found = evaluate_model(
+    evaluation = evaluate_model(
         run, [p.source for p in pairs], [[p.target for p in pairs]], device="cpu"
     )
-    assert found.loss == pytest.approx(record.scores["loss"], rel=1e-5)
+    assert evaluation.loss == pytest.approx(record.scores["loss"], rel=1e-5)
 
 
 def test_a_rollback_without_checkpoint_returns_to_the_models_weights(make, tmp_path, model):
@@ -263,10 +263,10 @@ def test_a_rollback_without_checkpoint_returns_to_the_models_weights(make, tmp_p
 def test_a_checkpoint_is_looked_into_with_its_adapters(make, tmp_path, model):
     run = tmp_path / "run"
     train(recipe_of(make, model, run, training__average="none"), run)
-    found = open_model_or_checkpoint(run / "checkpoints/step-000004").model.state_dict()
+    weights = open_model_or_checkpoint(run / "checkpoints/step-000004").model.state_dict()
     stored = load_tensors(run / "model.safetensors")
-    assert found.keys() == stored.keys()
-    assert all(torch.equal(found[name], tensor) for name, tensor in stored.items())
+    assert weights.keys() == stored.keys()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in stored.items())
 
 
 def test_commands_take_the_adapter(make, tmp_path, model):

@@ -23,9 +23,9 @@ MULTI30K = CorpusSize(n_pairs=29_000, target_bytes=2_080_000)
 def chosen(size, *, on_gpu=False, fine_tunes=False, **limits):
     limits = Limits(**limits)
     reach = estimate(size, limits, on_gpu=on_gpu)
-    found = choose(size, limits, reach, fine_tunes=fine_tunes)
-    said = expectation(size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes)
-    return {choice.key: choice.value for choice in found}, said
+    choices = choose(size, limits, reach, fine_tunes=fine_tunes)
+    message = expectation(size, limits, reach, on_gpu=on_gpu, fine_tunes=fine_tunes)
+    return {choice.key: choice.value for choice in choices}, message
 
 
 def pairs(number):
@@ -34,17 +34,19 @@ def pairs(number):
 
 def test_multi30k_gets_its_best_measured_recipe():
     best = load_recipe("multi30k-en-de-muon")
-    made, said = chosen(MULTI30K)
-    training = {key.partition(".")[2]: value for key, value in made.items() if "training." in key}
+    settings, message = chosen(MULTI30K)
+    training = {
+        key.partition(".")[2]: value for key, value in settings.items() if "training." in key
+    }
     for key in ("optimizer", "learning_rate", "tokens_per_batch", "schedule", "max_epochs"):
         assert training[key] == getattr(best.training, key), key
     assert abs(training["warmup_steps"] - best.training.warmup_steps) <= 10
-    assert made["tokenizer.vocab_size"] == best.tokenizer.vocab_size
-    assert (made["model.preset"], made["model.dropout"]) == ("tiny", best.model.dropout)
-    assert made["decoding.beam_size"] == best.decoding.beam_size
+    assert settings["tokenizer.vocab_size"] == best.tokenizer.vocab_size
+    assert (settings["model.preset"], settings["model.dropout"]) == ("tiny", best.model.dropout)
+    assert settings["decoding.beam_size"] == best.decoding.beam_size
     # the measured run took 13 minutes at 11,700 tokens a second
-    assert said.startswith("expect about 15 minutes of training on two cores; ")
-    assert "38.3 to 39.9 BLEU" in said
+    assert message.startswith("expect about 15 minutes of training on two cores; ")
+    assert "38.3 to 39.9 BLEU" in message
 
 
 def test_estimated_tokens_are_those_that_were_counted():
@@ -63,15 +65,15 @@ def test_estimated_tokens_are_those_that_were_counted():
     ],
 )
 def test_the_preset_follows_from_size_and_time(number, limits, preset, vocabulary):
-    made, _ = chosen(pairs(number), **limits)
-    assert (made["model.preset"], made["tokenizer.vocab_size"]) == (preset, vocabulary)
+    settings, _ = chosen(pairs(number), **limits)
+    assert (settings["model.preset"], settings["tokenizer.vocab_size"]) == (preset, vocabulary)
 
 
 def test_short_runs_have_less_dropout_and_higher_rates():
-    found = [chosen(MULTI30K, minutes=minutes)[0] for minutes in (2.0, 4.0, 12.0, 40.0)]
-    assert [settings["model.dropout"] for settings in found] == [0.0, 0.1, 0.15, 0.2]
-    assert [settings["training.learning_rate"] for settings in found] == [8e-3, 5e-3, 5e-3, 5e-3]
-    assert [settings["training.max_minutes"] for settings in found] == [2.0, 4.0, 12.0, 40.0]
+    recipes = [chosen(MULTI30K, minutes=minutes)[0] for minutes in (2.0, 4.0, 12.0, 40.0)]
+    assert [settings["model.dropout"] for settings in recipes] == [0.0, 0.1, 0.15, 0.2]
+    assert [settings["training.learning_rate"] for settings in recipes] == [8e-3, 5e-3, 5e-3, 5e-3]
+    assert [settings["training.max_minutes"] for settings in recipes] == [2.0, 4.0, 12.0, 40.0]
 
 
 @pytest.mark.parametrize(
@@ -84,10 +86,10 @@ def test_short_runs_have_less_dropout_and_higher_rates():
     ],
 )
 def test_a_limit_that_is_given_is_the_limit(limits, given, missing):
-    made, _ = chosen(MULTI30K, **limits)
+    settings, _ = chosen(MULTI30K, **limits)
     for key, value in given.items():
-        assert made[f"training.{key}"] == value
-    assert not {f"training.{key}" for key in missing} & made.keys()
+        assert settings[f"training.{key}"] == value
+    assert not {f"training.{key}" for key in missing} & settings.keys()
 
 
 def test_the_first_of_several_limits_ends_the_run():
@@ -112,8 +114,8 @@ def test_a_processor_without_bfloat16_reads_less_text_in_the_time():
     # 161,795 pairs: small models read too little in two hours there
     for has_bfloat16, preset in ((True, "small"), (False, "tiny")):
         limits = Limits(minutes=90.0)
-        found = estimate(pairs(161_795), limits, on_gpu=False, has_bfloat16=has_bfloat16)
-        assert found.preset == preset
+        longer = estimate(pairs(161_795), limits, on_gpu=False, has_bfloat16=has_bfloat16)
+        assert longer.preset == preset
 
 
 def test_limits_are_found_in_tables():
@@ -123,9 +125,9 @@ def test_limits_are_found_in_tables():
 
 
 def test_a_run_from_a_model_takes_its_shape_and_tokenizer():
-    made, _ = chosen(MULTI30K, fine_tunes=True)
-    assert made["training.learning_rate"] == 5e-4
-    assert not {"model.preset", "model.norm", "tokenizer.vocab_size"} & made.keys()
+    settings, _ = chosen(MULTI30K, fine_tunes=True)
+    assert settings["training.learning_rate"] == 5e-4
+    assert not {"model.preset", "model.norm", "tokenizer.vocab_size"} & settings.keys()
 
 
 def test_what_was_not_measured_is_not_promised():
@@ -140,9 +142,9 @@ def test_what_was_not_measured_is_not_promised():
 @pytest.mark.parametrize("limits", [{}, {"minutes": 0.5}, {"steps": 4}, {"on_gpu": True}])
 def test_every_chosen_recipe_can_be_trained(number, limits):
     size, on_gpu = pairs(number), limits.get("on_gpu", False)
-    given = Limits(**{key: value for key, value in limits.items() if key != "on_gpu"})
-    reach = estimate(size, given, on_gpu=on_gpu)
+    run_limits = Limits(**{key: value for key, value in limits.items() if key != "on_gpu"})
+    reach = estimate(size, run_limits, on_gpu=on_gpu)
     data = Choice(key="data.train", value=[{"source": 'a"\n.en', "target": "ü\u2028"}])
-    text = recipe_text(["two\nlines"], [data, *choose(size, given, reach, fine_tunes=False)])
+    text = recipe_text(["two\nlines"], [data, *choose(size, run_limits, reach, fine_tunes=False)])
     recipe = make_recipe(tomllib.loads(text), "test")
     assert (recipe.data.train[0].source, recipe.data.train[0].target) == ('a"\n.en', "ü\u2028")

@@ -81,9 +81,9 @@ def test_heads_are_followed_on_the_first_images(make, tmp_path):
         json.loads(line)["source"] for line in (run / "heads-probe.jsonl").read_text().splitlines()
     ]
     (tmp_path / "first.txt").write_text("\n".join(names) + "\n")
-    given = ("-i", str(tmp_path / "first.txt"), "--corpus", "--format", "jsonl", "-q")
-    found = records_of("inspect-heads", run, *given)
-    for record, last in zip(found, lines[-n_heads:], strict=True):
+    options = ("-i", str(tmp_path / "first.txt"), "--corpus", "--format", "jsonl", "-q")
+    records = records_of("inspect-heads", run, *options)
+    for record, last in zip(records, lines[-n_heads:], strict=True):
         assert record["n_sentences"] == last["n_sentences"] == len(names)
         assert record["metrics"]["entropy"] == pytest.approx(last["metrics"]["entropy"], rel=1e-4)
 

@@ -114,10 +114,10 @@ def test_validation_is_that_of_the_whole_text(make, tmp_path, text):
     blocks = ids
     if text == "stream":
         blocks = [ids[0][start : start + 16] for start in range(0, len(ids[0]), 16)]
-    found = score_texts(
+    rows = score_texts(
         directory.model, blocks, window=40, stride=40, batch_tokens=400, device="cpu"
     )
-    values = [value for row in found for value in row]
+    values = [value for row in rows for value in row]
     scores = state.validations[-1]
     assert scores["loss"] == pytest.approx(-sum(values) / len(values), rel=1e-5)
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
@@ -129,8 +129,8 @@ def test_validation_is_that_of_the_whole_text(make, tmp_path, text):
 def test_a_trained_model_goes_on_as_the_text_does(make, tmp_path):
     recipe = make(data__text="stream", training__max_steps=150, model__dropout=0.0)
     train(recipe, tmp_path / "run")
-    (found,) = generate_texts(tmp_path / "run", ["abcabcabc\n\nbca"], beam_size=1, max_length=3)
-    assert found.texts[0].text == "bca"
+    (result,) = generate_texts(tmp_path / "run", ["abcabcabc\n\nbca"], beam_size=1, max_length=3)
+    assert result.texts[0].text == "bca"
 
 
 def test_a_dry_run_shows_blocks(make):

@@ -117,8 +117,8 @@ def test_heads_are_followed_on_the_first_texts(make, tmp_path):
     counted = json.loads((run / "frequencies.json").read_text())["source"]
     assert sum(counted) == sum(len(line.split()) for line in sentences(300, 300))
     (tmp_path / "first.txt").write_text("\n".join(texts) + "\n")
-    given = ("-i", str(tmp_path / "first.txt"), "--corpus", "--format", "jsonl", "-q")
-    shown = ran("inspect-heads", run, *given)
+    options = ("-i", str(tmp_path / "first.txt"), "--corpus", "--format", "jsonl", "-q")
+    shown = ran("inspect-heads", run, *options)
     assert shown.exit_code == 0, shown.stderr
     for line, last in zip(map(json.loads, shown.stdout.splitlines()), lines[-2:], strict=True):
         assert line["id"] == last["id"]

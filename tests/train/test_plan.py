@@ -103,8 +103,8 @@ def test_a_task_is_judged_by_its_first_metric_unless_another_is_named(kind):
     recipe = make_recipe(values_of(kind), "here")
     assert training_of(recipe) is kind_named(kind).training
     assert recipe.validation.metric == METRICS[kind][0]
-    given = make_recipe({**values_of(kind), "validation": {"metric": "loss"}}, "x")
-    assert given.validation.metric == "loss"
+    by_loss = make_recipe({**values_of(kind), "validation": {"metric": "loss"}}, "x")
+    assert by_loss.validation.metric == "loss"
 
 
 def test_recipes_without_a_task_translate():

@@ -95,7 +95,7 @@ def test_the_gradient_is_that_of_the_segments_with_detached_memories(segments, t
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_update", updating)
         train(recipe, tmp_path / "run")
-    ((weights, found),) = seen
+    ((weights, by_name),) = seen
     _, _, corpus = examples(recipe)
     model = load_model_directory(tmp_path / "run", tasks=("language-model",)).model
     model.load_state_dict(weights)
@@ -108,7 +108,7 @@ def test_the_gradient_is_that_of_the_segments_with_detached_memories(segments, t
         n_tokens += batch.target_output.numel()
     (total / n_tokens).backward()
     for name, weight in model.named_parameters():
-        assert torch.allclose(weight.grad, found[name], rtol=1e-4, atol=1e-6), name
+        assert torch.allclose(weight.grad, by_name[name], rtol=1e-4, atol=1e-6), name
 
 
 @pytest.mark.parametrize("positions", ["segments", "rotary"])
@@ -190,10 +190,10 @@ def test_scores_are_those_of_one_pass_with_its_mask(run):
         logits[segment] = functional.cross_entropy(whole, torch.tensor(ids)).item()
     assert state.validations[-1]["loss"] == pytest.approx(logits[8], rel=1e-5)
     opened = open_model(path, "generate", device="cpu")
-    found = evaluate_texts(opened, TEXT.split("\n")[:-1])
-    assert found.scores.loss == pytest.approx(logits[9], rel=1e-5)
-    assert found.signature == "text:stream|window:9|stride:9|memory:12"
-    assert found.scores.n_tokens == len(ids)
+    evaluation = evaluate_texts(opened, TEXT.split("\n")[:-1])
+    assert evaluation.scores.loss == pytest.approx(logits[9], rel=1e-5)
+    assert evaluation.signature == "text:stream|window:9|stride:9|memory:12"
+    assert evaluation.scores.n_tokens == len(ids)
     with pytest.raises(UsageError, match="--stride: MODEL remembers 12 tokens before each window"):
         evaluate_texts(opened, [TEXT], stride=4)
 
@@ -202,9 +202,9 @@ def test_scores_are_those_of_one_pass_with_its_mask(run):
 def test_texts_go_on_beyond_the_longest_segment(run):
     path, _ = run
     prompt = "abcabcabc\n\nbcabca\ncabc"
-    (found,) = generate_texts(path, [prompt], beam_size=1, max_length=40)
-    text = found.texts[0]
-    assert not found.is_truncated
+    (result,) = generate_texts(path, [prompt], beam_size=1, max_length=40)
+    text = result.texts[0]
+    assert not result.is_truncated
     assert len(text.token_ids) == 40
     directory = load_model_directory(path, tasks=("language-model",))
     model, ids = directory.model, directory.tokenizer.target.encode_phrases([prompt])[0]

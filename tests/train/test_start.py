@@ -84,19 +84,19 @@ def test_the_learning_rate_is_a_tenth_unless_the_recipe_gives_one(make, tmp_path
     run = tmp_path / "run"
     long = {"training__max_steps": 4000}
     default = make(model, run, **long).training
-    given = make(model, run, **long, training__learning_rate=2e-4).training
+    config = make(model, run, **long, training__learning_rate=2e-4).training
     assert default.learning_rate == pytest.approx(1e-4)
-    assert default.warmup_steps == given.warmup_steps == 400
-    assert given.learning_rate == 2e-4
+    assert default.warmup_steps == config.warmup_steps == 400
+    assert config.learning_rate == 2e-4
     assert make(model, run, training__max_steps=100).training.warmup_steps == 10
 
 
 def test_all_contradictions_are_told_at_once(make, tmp_path, model):
     changes = {"model__preset": "small", "model__norm": "pre", "tokenizer__vocab_size": 500}
-    with pytest.raises(RecipeError) as told:
+    with pytest.raises(RecipeError) as error:
         make(model, tmp_path / "run", **changes)
     size = read_config(model).vocab_size
-    assert str(told.value) == (
+    assert str(error.value) == (
         f"test: model.preset: is 'small', but d_model is 64 in {model}, where the run starts; "
         "model.norm: is 'pre', but 'post'; "
         f"tokenizer.vocab_size: is 500, but {size}; omit them"
@@ -117,8 +117,8 @@ def test_the_model_named_by_the_command_line_decides_over_the_recipe(tmp_path, m
 
     result = run()
     assert result.exit_code == 0, result.stderr
-    told = f"model.preset, model.norm, tokenizer.vocab_size: as in {model}, not as in the recipe"
-    assert told in result.stderr.replace("\n", " ")
+    note = f"model.preset, model.norm, tokenizer.vocab_size: as in {model}, not as in the recipe"
+    assert note in result.stderr.replace("\n", " ")
     shape, own = tomllib.loads(result.stdout)["model"], read_config(model).model
     assert (shape["d_model"], shape["norm"]) == (own.d_model, own.norm)
     refused = run("--set", "model.d_model=8", "--set", "tokenizer.vocab_size=3")
@@ -180,9 +180,9 @@ def test_weights_that_change_after_the_recipe_was_read_are_refused(make, tmp_pat
 @pytest.mark.parametrize("variant", ["ssru", *slowly("post-norm", "separate")])
 def test_a_foreign_model_is_imported_and_trained(make, tmp_path, variant):
     options = {**OPTIONS, **MARIAN[variant]}
-    source, run, said = write(tmp_path / "marian", weights(options), options), tmp_path / "run", []
-    recipe = make(source, run, said)
-    assert "imported a model of Marian into" in said[0]
+    source, run, notes = write(tmp_path / "marian", weights(options), options), tmp_path / "run", []
+    recipe = make(source, run, notes)
+    assert "imported a model of Marian into" in notes[0]
     origin = read_config(resolve_model(source, print)).origin
     crash_at(recipe, run, 3)
     shutil.rmtree(tmp_path / "cache")
@@ -425,12 +425,12 @@ def test_imported_models_learn_new_tokens(make, tmp_path, kind):
     args = ["translate", str(run), "<medical> a dog", "--max-length", "5", "-q"]
     args += languages if kind in ("m2m", "nllb", "mbart") else []
     engines = ("torch", "tformer") if kind == "ssru" else ("torch", "tformer", "compiled")
-    found = {}
+    outputs = {}
     for engine in engines:
         result = CliRunner().invoke(app, [*args, "--engine", engine])
         assert result.exit_code == 0, result.stderr
-        found[engine] = result.stdout
-    assert len(set(found.values())) == 1, found
+        outputs[engine] = result.stdout
+    assert len(set(outputs.values())) == 1, outputs
 
 
 REFUSED = {
@@ -445,11 +445,11 @@ def test_exports_keep_new_tokens_or_refuse_them_in_one_line(make, tmp_path, kind
     source, run = foreign(tmp_path / "foreign", kind), tmp_path / "run"
     changes = {"training__max_steps": 1, "decoding__length_normalization": "gnmt"}
     train(make(source, run, tokenizer__new_tokens=WORDS, **changes), run)
-    theirs, said = REFUSED[kind]
+    theirs, message = REFUSED[kind]
     options = ["--format", theirs, "-o", str(tmp_path / theirs)]
     result = CliRunner().invoke(app, ["export", str(run), *options])
     assert result.exit_code == 2
-    assert f"{said} <medical>, Żółć; export with --format ctranslate2\n" in result.stderr
+    assert f"{message} <medical>, Żółć; export with --format ctranslate2\n" in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / theirs).exists()
     ctranslate2 = pytest.importorskip("ctranslate2")
@@ -462,10 +462,10 @@ def test_exports_keep_new_tokens_or_refuse_them_in_one_line(make, tmp_path, kind
     engine = ctranslate2.Translator(str(run / "ctranslate2"), compute_type="float32")
     pieces = tokenizer.source.pieces(tokenizer.source.encode(text))
     limits = {"max_decoding_length": 5, "min_decoding_length": 0}
-    found = engine.translate_batch([pieces], beam_size=1, **limits)[0].hypotheses[0]
+    output = engine.translate_batch([pieces], beam_size=1, **limits)[0].hypotheses[0]
     ids = {piece: i for i, piece in enumerate(tokenizer.target.pieces(range(tokenizer.vocab_size)))}
     expected = CliRunner().invoke(app, args).stdout
-    assert tokenizer.target.decode([ids[piece] for piece in found]) + "\n" == expected != "\n"
+    assert tokenizer.target.decode([ids[piece] for piece in output]) + "\n" == expected != "\n"
 
 
 def test_new_rows_of_the_sources_vocabulary_are_in_the_runs_recipe(make, tmp_path):
@@ -486,8 +486,8 @@ def test_a_run_starts_from_a_directory_of_peft(make, tmp_path):
     train(make(adapter, run, training__learning_rate=1e-9, training__max_steps=1), run)
     merged = load_model_directory(resolve_model(base), adapter=adapter).model.state_dict()
     plain = load_tensors(resolve_model(base) / "model.safetensors")
-    found = load_tensors(run / "model.safetensors")
-    for name, tensor in found.items():
+    tensors = load_tensors(run / "model.safetensors")
+    for name, tensor in tensors.items():
         torch.testing.assert_close(tensor, merged[name], rtol=0, atol=1e-7)
     assert any(not torch.equal(plain[name], tensor) for name, tensor in merged.items())
     assert read_config(run).start.model == str(adapter)

@@ -462,10 +462,10 @@ def test_validation_scores_are_those_of_evaluate(make, tmp_path):
     evaluation = evaluate_model(
         tmp_path / "run", [pair.source for pair in pairs], [[pair.target for pair in pairs]]
     )
-    found = {score.name: score for score in evaluation.scores}
-    assert best.scores["bleu"] == found["BLEU"].value
-    assert best.scores["chrf"] == found["chrF2"].value > 0.0
-    assert best.signatures["bleu"] == found["BLEU"].signature
+    scores = {score.name: score for score in evaluation.scores}
+    assert best.scores["bleu"] == scores["BLEU"].value
+    assert best.scores["chrf"] == scores["chrF2"].value > 0.0
+    assert best.signatures["bleu"] == scores["BLEU"].signature
     assert best.scores["loss"] == pytest.approx(evaluation.loss, rel=1e-6)
 
 
@@ -492,10 +492,10 @@ def test_a_tiny_model_learns_thirty_pairs_by_heart(make, tmp_path):
     lowest = smoothing_entropy(0.1, read_tokenizer(tmp_path / "run").vocab_size)
     assert losses[0] > lowest + 1.0
     assert lowest < losses[-1] < lowest + 0.05
-    found = load_model_directory(tmp_path / "run")
+    directory = load_model_directory(tmp_path / "run")
     translator = Translator(
-        found.model,
-        found.tokenizer,
+        directory.model,
+        directory.tokenizer,
         DecodingConfig(beam_size=1),
         engines=[TorchEngine(torch.device("cpu"))],
     )

@@ -125,18 +125,18 @@ def places(recipe, tmp_path, monkeypatch, known):
     """Where the data stand after each step of an undisturbed run."""
     if "places" in known:
         return known["places"]
-    found, next_batches = [], Trainer._next_batches
+    positions, next_batches = [], Trainer._next_batches
 
     def noting(self, batches, n_batches):
         group = next_batches(self, batches, n_batches)
-        found.append(self.state.position)
+        positions.append(self.state.position)
         return group
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_next_batches", noting)
         train(recipe, tmp_path / "undisturbed")
-    known["places"] = found
-    return found
+    known["places"] = positions
+    return positions
 
 
 def test_a_bad_batch_sends_the_run_back_once_and_is_left_out(recipe, tmp_path, places, bad_steps):
@@ -259,9 +259,9 @@ def test_a_diverging_loss_rolls_back_before_the_suspect_batches(recipe, tmp_path
 
     def loss(*arguments):
         n_calls[0] += 1
-        found = true_loss(*arguments)
+        sums = true_loss(*arguments)
         bad = 9 <= n_calls[0] <= 12
-        return found._replace(smoothed=found.smoothed + 10.0 * len(arguments[2]) * bad)
+        return sums._replace(smoothed=sums.smoothed + 10.0 * len(arguments[2]) * bad)
 
     monkeypatch.setattr(gradients, "projected_loss", loss)
     recipe = replace(recipe, validation=replace(recipe.validation, every=10))
@@ -535,8 +535,8 @@ def test_a_stop_during_a_validation_is_obeyed_and_leaves_no_trace(
         n_validations[0] += 1
         if n_validations[0] == number:
             signal.raise_signal(signal.SIGTERM)
-            found = loss(*arguments)
-            raise AssertionError(found)
+            sums = loss(*arguments)
+            raise AssertionError(sums)
         return loss(*arguments)
 
     monkeypatch.setattr(validation, "mean_loss", losing)

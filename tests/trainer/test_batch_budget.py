@@ -40,9 +40,9 @@ class Corpus:
 @pytest.mark.parametrize("limit", [30, 31, 100, 5000, 123_456, 10**9])
 def test_the_search_stays_below_what_fits_and_near_it(limit):
     tried = []
-    found = largest_budget(lambda n: tried.append(n) or n <= limit, 30, 10**6, 0.9)
-    assert 30 <= found <= limit
-    assert found >= min(0.8 * limit, 10**6)
+    budget = largest_budget(lambda n: tried.append(n) or n <= limit, 30, 10**6, 0.9)
+    assert 30 <= budget <= limit
+    assert budget >= min(0.8 * limit, 10**6)
     assert len(tried) < 30
 
 
@@ -95,12 +95,12 @@ def test_a_budget_for_the_cpu_grows_with_what_is_free_and_leaves_the_model_alone
     trained, config = model(), TrainingConfig(tokens_per_batch=0)
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    found = []
+    budgets = []
     for free in (2_000_000, 4_000_000, 10**15):
         monkeypatch.setattr(batch_budget, "free_memory", lambda free=free: free)
-        found.append(settle_tokens_per_batch(trained, config, LENGTHS, "float32"))
-    assert 30 < found[0] < found[1] / 1.9
-    assert found[1] < found[2] == LENGTHS.total
+        budgets.append(settle_tokens_per_batch(trained, config, LENGTHS, "float32"))
+    assert 30 < budgets[0] < budgets[1] / 1.9
+    assert budgets[1] < budgets[2] == LENGTHS.total
     assert torch.equal(torch.get_rng_state(), before)
     assert all(weight.grad is None for weight in trained.parameters())
     monkeypatch.setattr(batch_budget, "free_memory", lambda: 1000)
@@ -112,14 +112,14 @@ def test_a_budget_for_the_cpu_grows_with_what_is_free_and_leaves_the_model_alone
 def test_what_rows_are_filled_up_with_makes_no_budget_small(monkeypatch, longest, kernels):
     monkeypatch.setattr(batch_budget, "free_memory", lambda: 10**8)
     lengths = PairLengths(source=longest, target=longest, least=(3, 3), shortest=3, total=10**6)
-    found = []
+    budgets = []
     for library in (None, kernels):
         trained = model()
         if library is not None:
             use_native_operations(trained, library)
         config = TrainingConfig(tokens_per_batch=0)
-        found.append(settle_tokens_per_batch(trained, config, lengths, "float32"))
-    assert found[1] > 0.7 * found[0]
+        budgets.append(settle_tokens_per_batch(trained, config, lengths, "float32"))
+    assert budgets[1] > 0.7 * budgets[0]
 
 
 def test_a_budget_of_the_recipe_is_taken_on_a_cpu():
@@ -145,8 +145,10 @@ def test_free_memory_is_the_least_of_system_and_group(tmp_path):
 @pytest.mark.gpu
 def test_a_budget_found_on_a_gpu_fits_and_one_that_does_not_is_refused():
     trained = model().cuda()
-    found = settle_tokens_per_batch(trained, TrainingConfig(tokens_per_batch=0), LENGTHS, "float32")
-    assert found >= 30
+    budget = settle_tokens_per_batch(
+        trained, TrainingConfig(tokens_per_batch=0), LENGTHS, "float32"
+    )
+    assert budget >= 30
     config = TrainingConfig(tokens_per_batch=10**11)
     with pytest.raises(RecipeError, match="do not fit in the GPU's memory"):
         settle_tokens_per_batch(trained, config, LENGTHS, "float32")

@@ -119,7 +119,7 @@ def test_one_checkpoint_is_never_validated_twice(tmp_path, n_averaged, final, be
     published = []
     validator = FixedScores(9.0, 0.0)
     judge = BestModelPublisher(
-        model, validator, validation, lambda *given: published.append(given), Processes()
+        model, validator, validation, lambda *arguments: published.append(arguments), Processes()
     )
     average = judge.publish_average(saver, state, StopRequest())
     assert validator.n_validations == n_averaged - 1
@@ -174,12 +174,12 @@ def test_equals_the_sum_of_all_weights_times_what_each_later_step_left_of_them()
     assert decays[0] == 2 / 11, "the rule's first value"
     assert decays[-1] == decay, "the largest is reached in between"
     initial = {name: value.double() for name, value in transformer().state_dict().items()}
-    for name, found in average.tensors().items():
+    for name, tensor in average.tensors().items():
         expected = torch.tensor(decays, dtype=torch.float64).prod() * initial[name]
         for place, weights in enumerate(seen):
             left = torch.tensor([1.0, *decays[place + 1 :]], dtype=torch.float64).prod()
             expected = expected + (1.0 - decays[place]) * left * weights[name]
-        assert torch.allclose(found.double(), expected, atol=1e-5), name
+        assert torch.allclose(tensor.double(), expected, atol=1e-5), name
 
 
 def test_the_decay_rises_to_the_largest_and_stays():

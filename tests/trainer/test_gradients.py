@@ -49,8 +49,8 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch():
     large, whole = gradients_of([collate(SOURCE, TARGET)])
     parts = [collate(SOURCE[:1], TARGET[:1]), collate(SOURCE[1:], TARGET[1:])]
     small, summed = gradients_of(parts)
-    for expected, found in zip(large, small, strict=True):
-        assert torch.allclose(expected, found, atol=1e-6)
+    for theirs, ours in zip(large, small, strict=True):
+        assert torch.allclose(theirs, ours, atol=1e-6)
     assert math.isclose(whole.mean_loss, summed.mean_loss, rel_tol=1e-5)
     assert whole.n_target_tokens == summed.n_target_tokens == 14
 
@@ -86,15 +86,15 @@ def test_r_drop_is_the_plain_formula_of_two_passes_with_their_own_dropout(monkey
         return projected_loss(hidden, matrix, targets, *settings)
 
     monkeypatch.setattr(gradients, "projected_loss", noting)
-    found = batch_loss(trained, batch, label_smoothing=0.1, precision="float32", r_drop=5.0)
+    loss = batch_loss(trained, batch, label_smoothing=0.1, precision="float32", r_drop=5.0)
     ((logits, targets),) = seen
     first, second = logits[0::2], logits[1::2]
     assert targets.tolist() == [token for row in TARGET for token in [*row, EOS_ID]]
     assert (first - second).abs().min() > 0.0, "no token has the same dropout twice"
     expected = plain_r_drop_loss(first, second, targets, 0.1, 5.0)
-    assert torch.allclose(found.smoothed, expected.smoothed)
-    assert found.smoothed > plain_r_drop_loss(first, second, targets, 0.1, 0.0).smoothed
-    got = torch.autograd.grad(found.smoothed, list(trained.parameters()), retain_graph=True)
+    assert torch.allclose(loss.smoothed, expected.smoothed)
+    assert loss.smoothed > plain_r_drop_loss(first, second, targets, 0.1, 0.0).smoothed
+    got = torch.autograd.grad(loss.smoothed, list(trained.parameters()), retain_graph=True)
     for ours, theirs in zip(
         got, torch.autograd.grad(expected.smoothed, list(trained.parameters())), strict=True
     ):
@@ -362,9 +362,9 @@ def test_r_drop_equals_the_papers_equation_written_out():
     first, second = torch.tensor([[0.2, 0.5, 0.3]]), torch.tensor([[0.6, 0.3, 0.1]])
     kl = (first * (first / second).log()).sum() + (second * (second / first).log()).sum()
     paper = -first[0, 1].log() - second[0, 1].log() + 5.0 / 2.0 * kl
-    found = plain_r_drop_loss(first.log(), second.log() + 2.0, torch.tensor([1]), 0.0, 5.0)
-    assert torch.allclose(found.smoothed, paper / 2.0)
-    assert torch.allclose(found.negative_log_likelihood, -(0.5 * 0.3 * torch.ones(())).log() / 2)
+    loss = plain_r_drop_loss(first.log(), second.log() + 2.0, torch.tensor([1]), 0.0, 5.0)
+    assert torch.allclose(loss.smoothed, paper / 2.0)
+    assert torch.allclose(loss.negative_log_likelihood, -(0.5 * 0.3 * torch.ones(())).log() / 2)
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.2])

@@ -120,10 +120,10 @@ def test_a_training_step_costs_what_was_counted_by_hand(preset, megaflops):
 
 def event(*names):
     """An event called by those after it."""
-    found = None
+    parent = None
     for name in reversed(names):
-        found = SimpleNamespace(name=name, cpu_parent=found)
-    return found
+        parent = SimpleNamespace(name=name, cpu_parent=parent)
+    return parent
 
 
 @pytest.mark.parametrize(

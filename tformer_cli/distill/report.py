@@ -303,9 +303,7 @@ def _with_blanks(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
 
 
 def _system_report(
-    entry: _Contestant,
-    runs: Sequence[Mapping[str, Any]],
-    baseline: Sequence[Mapping[str, Any]],
+    entry: _Contestant, runs: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
 ) -> SystemReport:
     # an ensemble costs what its members cost
     configs = [read_config(model) for model in entry.models]

@@ -222,10 +222,7 @@ def _check_places(setup: Setup) -> None:
     inputs = [
         *named_inputs(replace(setup.recipe, data=data)),
         *(NamedPath(name="distillation", path=setup.file(file)) for file in _texts_of(config)),
-        *(
-            NamedPath(name="distillation.teachers", path=Path(model), is_model=True)
-            for model in models
-        ),
+        *(NamedPath(name="distillation.teachers", path=Path(m), is_model=True) for m in models),
     ]
     outputs = [
         Output(name="--output", path=directory / place, writes=Writes.DIRECTORY) for place in PLACES

@@ -154,15 +154,10 @@ def _read(
     source_lines = next(contents) if source is not None else None
     systems = {}
     for system in order:
+        path = files.systems[system]
         if is_model[system] and source_lines is None:
-            raise UsageError(
-                f"--source: is missing; {files.systems[system]} is a model: name its text"
-            )
-        systems[system] = (
-            answers(files.systems[system], source_lines or ())
-            if is_model[system]
-            else next(contents)
-        )
+            raise UsageError(f"--source: is missing; {path} is a model: name its text")
+        systems[system] = answers(path, source_lines or ()) if is_model[system] else next(contents)
     return TestSet(name=name, references=reference_lines, systems=systems, source=source_lines)
 
 

@@ -337,15 +337,13 @@ def evaluate_classifier(
             progress(len(by_line))
     predictions = [example for line in by_line for example in line]
     # An image that cannot be read has no prediction, and says nothing about the model
-    readable = [example for example in predictions if example.log_probability is not None]
-    if predictions and not readable:
+    read = [example for example in predictions if example.log_probability is not None]
+    if predictions and not read:
         raise DataError(f"none of the {len(predictions):,} images can be read; name others")
-    predicted = [example.predicted for example in readable]
-    right = [example.label for example in readable]
+    predicted, right = [example.predicted for example in read], [example.label for example in read]
     return LabelEvaluation(
         scores=score_labels(predicted, right, opened.directory.info.labels),
-        loss=math.fsum(-(example.log_probability or 0.0) for example in readable)
-        / max(1, len(readable)),
+        loss=math.fsum(-(example.log_probability or 0.0) for example in read) / max(1, len(read)),
         predicted=tuple(" ".join(example.predicted for example in line) for line in by_line),
         right=tuple(" ".join(example.label for example in line) for line in by_line),
         of_words=TASKS[kind.name].at_places,

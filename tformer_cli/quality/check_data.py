@@ -156,9 +156,7 @@ def _commands(
         options = [*options, *_checks_of_clean(given.kind, counts)]
     written = [shlex.join(filter(None, option)) for option in options]
     for number, corpus in enumerate(files, start=1):
-        names = [
-            shlex.quote(given.path_of(file)) for file in files_of(corpus, given.data.directory)
-        ]
+        names = [shlex.quote(given.path_of(f)) for f in files_of(corpus, given.data.directory)]
         fields = [shlex.join(pair) for pair in options_of_fields(corpus, given.kind) if pair[1]]
         output = "cleaned" if len(files) == 1 else f"cleaned-{number}"
         yield " ".join(["tformer data", command, *names, *fields, *written, "-o", output])
@@ -169,8 +167,7 @@ def _options_of_recipe(given: GivenData, wanted: Collection[str]) -> Iterator[tu
     if HELD_OUT in wanted:
         for corpus in given.data.valid:
             yield from (
-                ("--held-out", given.path_of(file))
-                for file in files_of(corpus, given.data.directory)
+                ("--held-out", given.path_of(f)) for f in files_of(corpus, given.data.directory)
             )
     if given.data.source_language:
         yield "--source-language", given.data.source_language

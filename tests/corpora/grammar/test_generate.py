@@ -169,10 +169,10 @@ def test_the_lexicon_has_more_than_400_lexemes_a_language():
                   *lexicon.NATIONALITIES,
                   *(a for group in lexicon.THING_ADJECTIVES.values() for a in group)]  # fmt: skip
     for english in (True, False):
-        found = {n.english if english else n.french for n in lexicon.NOUNS}
-        found |= {v.english if english else v.infinitive for v in verbs}
-        found |= {a.english if english else a.masculine for a in adjectives}
-        assert len(found) > 400
+        lexemes = {n.english if english else n.french for n in lexicon.NOUNS}
+        lexemes |= {v.english if english else v.infinitive for v in verbs}
+        lexemes |= {a.english if english else a.masculine for a in adjectives}
+        assert len(lexemes) > 400
 
 
 def test_more_pairs_than_the_grammar_can_make_is_an_error(monkeypatch):

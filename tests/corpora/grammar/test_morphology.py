@@ -129,8 +129,8 @@ def test_nouns_form_their_plural():
 )
 def test_adjectives_agree(entry, forms):
     adjective = parse_adjective(entry)
-    found = [adjective.form(f, p) for p in (False, True) for f in (False, True)]
-    assert found == forms.split()
+    inflected = [adjective.form(f, p) for p in (False, True) for f in (False, True)]
+    assert inflected == forms.split()
 
 
 def test_three_adjectives_change_before_a_vowel():
@@ -179,8 +179,8 @@ def test_words_elide_before_a_vowel(before, after):
     ],
 )
 def test_prepositions_contract_with_articles(preposition, noun, result):
-    found = with_preposition(tokens(preposition), tokens(noun))
-    assert " ".join(word for word, _ in found) == result
+    phrase = with_preposition(tokens(preposition), tokens(noun))
+    assert " ".join(word for word, _ in phrase) == result
 
 
 def test_a_contraction_carries_the_links_of_both_words():

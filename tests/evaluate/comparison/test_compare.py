@@ -53,8 +53,8 @@ def compared(metrics=("bleu", "ter"), systems=SYSTEMS, n_examples=3, references=
 
 
 def test_wins_losses_and_draws_are_counted_by_sentence_whichever_way_is_better():
-    found = compared()
-    for metric in found.metrics:
+    comparison = compared()
+    for metric in comparison.metrics:
         # the second is worse where i % 4; the third better where i % 3 == 1, cut where i % 10 == 0
         assert [score.wins for score in metric.scores] == [
             None,
@@ -77,8 +77,8 @@ def test_scores_are_those_of_evaluate():
 def test_lengths_are_words_of_the_reference_and_scores_those_of_the_part():
     references = ("a b c", "a b c d e f g h i j k", "x y z")
     systems = {"one": ("a b c", "a b c d e f g h i j l", "x y w"), "two": references}
-    found = compared(systems=systems, references=references)
-    short, middle = found.lengths
+    comparison = compared(systems=systems, references=references)
+    short, middle = comparison.lengths
     assert (short.label, short.size, middle.label, middle.size) == ("<10", 2, "10–19", 1)
     part = [systems["one"][i] for i in (0, 2)]
     assert short.values[0] == pytest.approx(bleu(part, [["a b c", "x y z"]]).value)
@@ -89,9 +89,9 @@ def test_sentences_that_differ_most_come_first_and_best_before_worst():
     references = tuple(f"one two three four five {i}" for i in range(5))
     base = (*references[:2], "one two three four", "zzz", references[4])
     other = (references[0], "yyy", "one two three four five 2", references[3], "xxx two")
-    found = compared(systems={"base": base, "other": other}, references=references, n_examples=2)
-    assert [difference.line for difference in found.differences] == [4, 3, 2, 5]
-    first = found.differences[0]
+    result = compared(systems={"base": base, "other": other}, references=references, n_examples=2)
+    assert [difference.line for difference in result.differences] == [4, 3, 2, 5]
+    first = result.differences[0]
     assert (first.baseline_text, first.text, first.source) == ("zzz", references[3], "Satz 3")
     assert first.value > first.baseline_value
     none = compared(systems={"base": base, "other": other}, references=references, n_examples=0)
@@ -99,10 +99,10 @@ def test_sentences_that_differ_most_come_first_and_best_before_worst():
 
 
 def test_equal_systems_differ_nowhere():
-    found = compared(systems={"one": FIRST, "again": FIRST})
-    assert found.differences == ()
+    comparison = compared(systems={"one": FIRST, "again": FIRST})
+    assert comparison.differences == ()
     # as sacreBLEU's: no difference at all has the smallest p-value of its bootstrap
-    assert found.metrics[0].scores[1].wins == Wins(better=0, worse=0, equal=60)
+    assert comparison.metrics[0].scores[1].wins == Wins(better=0, worse=0, equal=60)
 
 
 RIGHT = list("aabbccabca") * 4
@@ -111,8 +111,8 @@ NEW = [*"aabbcaabcc"] * 4
 
 
 def test_scores_changes_and_wins():
-    found = compare_labelings([("old", OLD), ("new", [f" {x} " for x in NEW])], RIGHT, seed=3)
-    baseline, new = found.systems
+    comparison = compare_labelings([("old", OLD), ("new", [f" {x} " for x in NEW])], RIGHT, seed=3)
+    baseline, new = comparison.systems
     for system, labels in ((baseline, OLD), (new, NEW)):
         scores = score_labels(labels, RIGHT, sorted(set(RIGHT)))
         values = [measure.value for measure in system.measures]
@@ -122,7 +122,7 @@ def test_scores_changes_and_wins():
     worse = sum(o == r != n for n, o, r in zip(NEW, OLD, RIGHT, strict=True))
     assert (new.wins.better, new.wins.worse, new.wins.equal) == (better, worse, 40 - better - worse)
     assert (baseline.wins.better, baseline.wins.worse) == (0, 0)
-    record = found.record()
+    record = comparison.record()
     assert record["systems"][0]["wins"] is None
     assert record["systems"][0]["measures"][0]["p_value"] is None
     assert record["systems"][1]["measures"][1]["measure"] == "macro_f1"
@@ -195,9 +195,9 @@ def test_f1_is_that_of_compare_mt(system, expected):
     ours, theirs = words_of(system, as_it_is), words_of(ANSWERS, as_it_is)
     counts = frequencies(TRAINING, [ours, theirs], as_it_is)
     f1, sizes = word_f1(ours, theirs, counts)
-    found = dict(zip(bucket_labels(FREQUENCIES), zip(f1, sizes, strict=True), strict=True))
-    assert {label: size for label, (_, size) in found.items() if size} == SIZES
-    assert {label: f1 for label, (f1, size) in found.items() if size} == pytest.approx(expected)
+    by_label = dict(zip(bucket_labels(FREQUENCIES), zip(f1, sizes, strict=True), strict=True))
+    assert {label: size for label, (_, size) in by_label.items() if size} == SIZES
+    assert {label: f1 for label, (f1, size) in by_label.items() if size} == pytest.approx(expected)
 
 
 def test_words_of_other_texts_are_not_kept_and_case_may_be_ignored():
@@ -245,13 +245,13 @@ def test_p_values_are_those_of_the_sacrebleu_command(tmp_path, name):
         command, capture_output=True, text=True, check=True, cwd=tmp_path, env=env
     )
     theirs = re.findall(r"p = (\d\.\d+)", done.stdout)
-    found = results(name, 200, 77)
+    metrics = results(name, 200, 77)
     # sacreBLEU lists all metrics of a system, then the next system
-    ours = [f"{metric.scores[place].p_value:.4f}" for place in (1, 2) for metric in found]
+    ours = [f"{metric.scores[place].p_value:.4f}" for place in (1, 2) for metric in metrics]
     assert len(theirs) == 6
     assert ours == theirs
     assert len(set(ours)) > 2
-    for metric in found:
+    for metric in metrics:
         for score in metric.scores:
             assert f"{score.value:.4f}" in done.stdout
 
@@ -322,14 +322,14 @@ def test_what_a_test_says_nothing_about_has_no_p_value(case, name):
     baseline, system, reference, reason = DEGENERATE[case]
     measured = [MeasuredMetric(make_metric("bleu"), [reference])]
     settings = TestSettings(name=name, samples=50)
-    (found,) = paired_test([("a", baseline), ("b", system)], measured, settings)
-    assert found.scores[0].untested == ""
+    (metric,) = paired_test([("a", baseline), ("b", system)], measured, settings)
+    assert metric.scores[0].untested == ""
     if case == "one other line" and name == "paired-bootstrap":
-        assert found.scores[1].p_value > 0.05  # a draw may have it several times
+        assert metric.scores[1].p_value > 0.05  # a draw may have it several times
         return
-    assert (found.scores[1].p_value, found.scores[1].untested) == (None, reason)
-    assert not found.scores[1].is_significant
-    assert bool(found.hint) == (reason == ZERO)
+    assert (metric.scores[1].p_value, metric.scores[1].untested) == (None, reason)
+    assert not metric.scores[1].is_significant
+    assert bool(metric.hint) == (reason == ZERO)
 
 
 def test_a_score_that_is_not_a_number_is_not_tested(monkeypatch):
@@ -337,10 +337,10 @@ def test_a_score_that_is_not_a_number_is_not_tested(monkeypatch):
     monkeypatch.setattr(
         metric, "_compute_score_from_stats", lambda stats: CHRFScore(math.nan, 6, 0, 2)
     )
-    (found,) = paired_test(
+    (tested,) = paired_test(
         list(SYSTEMS.items()), [MeasuredMetric(metric, [REFERENCES])], TestSettings(samples=9)
     )
-    assert [score.untested for score in found.scores] == ["", *["a score is not a number"] * 2]
+    assert [score.untested for score in tested.scores] == ["", *["a score is not a number"] * 2]
 
 
 def test_one_system_has_the_confidence_interval_of_the_sacrebleu_command(tmp_path):
@@ -356,8 +356,8 @@ def test_one_system_has_the_confidence_interval_of_the_sacrebleu_command(tmp_pat
     )
     measured = [MeasuredMetric(make_metric(metric), [REFERENCES]) for metric in METRICS]
     settings = TestSettings(samples=200, seed=77)
-    found = paired_test([("a", SYSTEMS["third"])], measured, settings)
-    for ours, theirs in zip(found, json.loads(done.stdout), strict=True):
+    metrics = paired_test([("a", SYSTEMS["third"])], measured, settings)
+    for ours, theirs in zip(metrics, json.loads(done.stdout), strict=True):
         (score,) = ours.scores
         assert ours.signature == theirs["signature"]
         assert round(score.value, 4) == theirs["score"]

@@ -71,20 +71,20 @@ def test_equals_torchs_muon_iterated_to_the_end(shape):
 def test_the_layers_matrices_are_found_and_nothing_else():
     model = transformer()
     names = {parameter: name for name, parameter in model.named_parameters()}
-    found = {names[parameter]: n_parts for parameter, n_parts in layer_matrices(model).items()}
-    assert len(found) == 3 * 2 + 2 * 2
-    assert {n for name, n in found.items() if name.endswith("in_projection.weight")} == {3}
-    assert {n for name, n in found.items() if not name.endswith("in_projection.weight")} == {1}
-    assert not any("embedding" in name or "norm" in name for name in found)
+    counts = {names[parameter]: n_parts for parameter, n_parts in layer_matrices(model).items()}
+    assert len(counts) == 3 * 2 + 2 * 2
+    assert {n for name, n in counts.items() if name.endswith("in_projection.weight")} == {3}
+    assert {n for name, n in counts.items() if not name.endswith("in_projection.weight")} == {1}
+    assert not any("embedding" in name or "norm" in name for name in counts)
 
 
 def test_heads_that_share_keys_are_maps_of_their_own():
     model = transformer(n_heads=4, n_key_heads=2, gated=True)
-    found = layer_matrices(model)
+    counts = layer_matrices(model)
     for layer in (*model.encoder.layers, *model.decoder.layers):
         weight = layer.self_attention.in_projection.weight
-        assert (len(weight), found[weight]) == (32, 4)  # 16 rows of W_Q, 8 of W_K, 8 of W_V
-        assert found[layer.feed_forward.gate.weight] == 1
+        assert (len(weight), counts[weight]) == (32, 4)  # 16 rows of W_Q, 8 of W_K, 8 of W_V
+        assert counts[layer.feed_forward.gate.weight] == 1
     assert len(layer_matrices(transformer(projections=False))) == 2 * 2
 
 
@@ -171,7 +171,7 @@ def test_normuon_leaves_a_matrix_without_gradients_as_it_is():
 
 @pytest.mark.parametrize("optimizer", ["muon", "normuon", "adamw"])
 def test_cautious_decay_falls_where_the_update_makes_a_weight_smaller(optimizer):
-    rate, decay, found = 0.1, 0.25, {}
+    rate, decay, weights = 0.1, 0.25, {}
     for name, changes in {
         "none": {}, "all": {"weight_decay": decay},
         "cautious": {"weight_decay": decay, "cautious_decay": True},
@@ -181,13 +181,13 @@ def test_cautious_decay_falls_where_the_update_makes_a_weight_smaller(optimizer)
         config = TrainingConfig(optimizer=optimizer, learning_rate=rate, **changes)
         put_gradients(model, 3)
         make_optimizer(model, config).step()
-        found[name] = {name: weight.detach() for name, weight in model.named_parameters()}
+        weights[name] = {name: weight.detach() for name, weight in model.named_parameters()}
     for name, weight in before.items():
-        update = weight - found["none"][name]  # what is subtracted
+        update = weight - weights["none"][name]  # what is subtracted
         decayed = rate * decay * weight if weight.dim() > 1 else torch.zeros_like(weight)
-        expected = found["none"][name] - torch.where(weight * update > 0.0, decayed, 0.0)
-        assert torch.allclose(found["cautious"][name], expected, atol=1e-6)
-        assert torch.allclose(found["all"][name], found["none"][name] - decayed, atol=1e-6)
+        expected = weights["none"][name] - torch.where(weight * update > 0.0, decayed, 0.0)
+        assert torch.allclose(weights["cautious"][name], expected, atol=1e-6)
+        assert torch.allclose(weights["all"][name], weights["none"][name] - decayed, atol=1e-6)
         share = (weight * update > 0.0).float().mean().item()
         assert weight.dim() == 1 or 0.3 < share < 0.7
 
@@ -277,9 +277,9 @@ def polynomial(values, coefficients):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_keeps_singular_vectors_and_brings_singular_values_near_1(shape):
     matrices = random(3, *shape)
-    found = rotated(matrices, orthogonalized(matrices))
-    values = found.diagonal(dim1=1, dim2=2)
-    assert (found - torch.diag_embed(values)).abs().max() < 1e-4
+    product = rotated(matrices, orthogonalized(matrices))
+    values = product.diagonal(dim1=1, dim2=2)
+    assert (product - torch.diag_embed(values)).abs().max() < 1e-4
     assert values.min() > 0.8
     assert values.max() < 1.2
 
@@ -339,11 +339,11 @@ def test_ranks_scales_and_precisions_do_not_make_it_run_away(rank, n_columns, dt
     values = torch.zeros(32).double()
     values[:rank] = scale
     matrix = with_singular_values(values, n_columns)[None].float()
-    found = rotated(matrix, orthogonalized(matrix, dtype)).diagonal(dim1=1, dim2=2)[0]
-    assert found[:rank].min() > 0.8
-    assert found.abs().max() < 1.25
+    spectrum = rotated(matrix, orthogonalized(matrix, dtype)).diagonal(dim1=1, dim2=2)[0]
+    assert spectrum[:rank].min() > 0.8
+    assert spectrum.abs().max() < 1.25
     if dtype == torch.float32 and rank < 32:
-        assert found[rank:].abs().max() < 0.01, "directions that are not there stay out"
+        assert spectrum[rank:].abs().max() < 0.01, "directions that are not there stay out"
 
 
 @pytest.mark.parametrize("shape", [(16, 48), (48, 16), (16, 24)])

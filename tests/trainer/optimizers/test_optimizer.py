@@ -325,9 +325,9 @@ def test_the_nearest_limit_decides_and_without_one_nothing_is_done():
 def test_patience_ends_after_validations_without_a_new_best():
     validation = ValidationConfig(metric="bleu", patience=2)
     state = TrainingState()
-    found = []
+    outcomes = []
     for step, bleu in enumerate((1.0, 3.0, 3.0, 2.0, 1.0), start=1):
         state.step = step
         is_best = state.add_validation({"bleu": bleu}, validation)
-        found.append((is_best, bool(end_reason(TrainingConfig(), validation, state, 0.0))))
-    assert found == [(True, False), (True, False), (False, False), (False, True), (False, True)]
+        outcomes.append((is_best, bool(end_reason(TrainingConfig(), validation, state, 0.0))))
+    assert outcomes == [(True, False), (True, False), (False, False), (False, True), (False, True)]

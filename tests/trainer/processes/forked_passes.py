@@ -68,7 +68,7 @@ def work(rank, n, scenario):
     batches = make_batches(3 if scenario == "few" else N_PAIRS)
     if scenario == "memory" and rank == n - 1:
         fail_once(model)
-    found, parts = [], []
+    steps, parts = [], []
     n_sent = []
     restart = passes.start_again
     passes.start_again = lambda: (n_sent.append(len(passes._sent)), restart())
@@ -88,8 +88,8 @@ def work(rank, n, scenario):
         )
         flat = torch.cat([p.grad.flatten() for p in model.parameters()])
         digest = hashlib.sha256(flat.numpy().tobytes()).hexdigest()
-        found.append([digest, flat[:: len(flat) // 500].tolist()])
-    return {"steps": found, "parts": parts, "n_sent": n_sent}
+        steps.append([digest, flat[:: len(flat) // 500].tolist()])
+    return {"steps": steps, "parts": parts, "n_sent": n_sent}
 
 
 def forked(n, scenario):
@@ -104,8 +104,8 @@ def forked(n, scenario):
                     dist.init_process_group(
                         "gloo", store=store, rank=rank, world_size=n, timeout=timedelta(seconds=60)
                     )
-                found = work(rank, n, scenario)
-                Path(directory, str(rank)).write_text(json.dumps(found))
+                record = work(rank, n, scenario)
+                Path(directory, str(rank)).write_text(json.dumps(record))
                 if n > 1:
                     dist.barrier()
                 os._exit(0)

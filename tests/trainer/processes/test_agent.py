@@ -73,7 +73,7 @@ class Group:
 
     def workers(self):
         """Process ids of the processes that train, by rank."""
-        found = {}
+        pids = {}
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         for pid in children.read_text().split() if children.exists() else ():
             try:
@@ -82,8 +82,8 @@ class Group:
                 continue
             values = dict(line.split("=", 1) for line in variables if "=" in line)
             if "RANK" in values:
-                found[int(values["RANK"])] = int(pid)
-        return found
+                pids[int(values["RANK"])] = int(pid)
+        return pids
 
     def end(self):
         """Waits for the end; exit status, standard output and messages."""

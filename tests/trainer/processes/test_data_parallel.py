@@ -38,35 +38,35 @@ def gradients():
     return dict(zip(SCENARIOS, json.loads(done.stdout), strict=True))
 
 
-def digests(found):
-    return {digest for process in found for digest, _ in process["steps"]}
+def digests(processes):
+    return {digest for process in processes for digest, _ in process["steps"]}
 
 
 @pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow), 4])
 def test_all_steps_and_processes_have_the_same_bits_and_the_sum_is_that_of_one(gradients, n):
-    found = gradients[n, "plain"]
-    assert len(digests(found)) == 1
+    processes = gradients[n, "plain"]
+    assert len(digests(processes)) == 1
     [single] = gradients[1, "plain"]
-    assert found[0]["steps"][0][1] == pytest.approx(single["steps"][0][1], abs=1e-6)
+    assert processes[0]["steps"][0][1] == pytest.approx(single["steps"][0][1], abs=1e-6)
 
 
 def test_processes_without_batches_add_zeros(gradients):
-    found = gradients[4, "few"]
-    assert [process["parts"] for process in found].count([0, 0, 0]) >= 1
-    assert len(digests(found)) == 1
+    processes = gradients[4, "few"]
+    assert [process["parts"] for process in processes].count([0, 0, 0]) >= 1
+    assert len(digests(processes)) == 1
     [single] = gradients[1, "few"]
-    assert found[0]["steps"][0][1] == pytest.approx(single["steps"][0][1], abs=1e-6)
+    assert processes[0]["steps"][0][1] == pytest.approx(single["steps"][0][1], abs=1e-6)
 
 
 def test_a_last_pass_that_does_not_fit_is_repeated_by_its_process_alone(gradients):
     assert [process["parts"][0] for process in gradients[3, "plain"]] == [1, 2, 1]
-    found = gradients[3, "memory"]
-    assert [process["parts"] for process in found] == [[1, 1, 1], [2, 2, 2], [2, 2, 2]]
-    assert found[2]["n_sent"][0] > 0  # others had been given a part of the gradient by then
-    steps = [[digest for digest, _ in process["steps"]] for process in found]
+    processes = gradients[3, "memory"]
+    assert [process["parts"] for process in processes] == [[1, 1, 1], [2, 2, 2], [2, 2, 2]]
+    assert processes[2]["n_sent"][0] > 0  # others had been given a part of the gradient by then
+    steps = [[digest for digest, _ in process["steps"]] for process in processes]
     assert steps[0] == steps[1] == steps[2]
     [single] = gradients[1, "plain"]
-    for _, sample in found[2]["steps"]:
+    for _, sample in processes[2]["steps"]:
         assert sample == pytest.approx(single["steps"][0][1], abs=1e-6)
 
 
@@ -86,11 +86,11 @@ def step(n_batches):
 
 
 def pairs(batches):
-    found = []
+    texts = []
     for batch in batches:
         for source, target in zip(batch.source, batch.target_output, strict=True):
-            found.append((source[source != PAD_ID].tolist(), target[target != PAD_ID].tolist()))
-    return sorted(found)
+            texts.append((source[source != PAD_ID].tolist(), target[target != PAD_ID].tolist()))
+    return sorted(texts)
 
 
 @pytest.mark.parametrize(("n_batches", "world_size"), [(1, 2), (3, 2), (4, 2), (2, 5), (1, 30)])

@@ -156,7 +156,7 @@ def train_on(machines, directory, meeting_point, options):
     finally:
         for process in started:
             process.kill()
-    return [(p.returncode, said) for p, (_, said) in zip(started, ended, strict=True)]
+    return [(p.returncode, output) for p, (_, output) in zip(started, ended, strict=True)]
 
 
 @pytest.mark.long
@@ -181,7 +181,7 @@ def test_both_machines_end_where_one_fails(machines, tmp_path):
 @pytest.mark.long
 def test_machines_that_cannot_reach_each_other_name_the_variable(machines, tmp_path, monkeypatch):
     monkeypatch.setenv(GLOO_INTERFACE, "lo")
-    found = train_on(machines, tmp_path, "node1:29500", ((), ()))
-    assert [status for status, _ in found] == [1, 1]
-    assert all(said.count("\n") == 1 for _, said in found)
-    assert any("set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME" in said for _, said in found)
+    ended = train_on(machines, tmp_path, "node1:29500", ((), ()))
+    assert [status for status, _ in ended] == [1, 1]
+    assert all(output.count("\n") == 1 for _, output in ended)
+    assert any("set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME" in output for _, output in ended)

@@ -112,12 +112,12 @@ def test_what_is_no_ordinary_file_is_neither_read_nor_waited_for(tmp_path, spoil
     tensors = {"weight": torch.ones(2)}
     checkpoints.save(TrainingState(step=7), tensors, tensors)
     checkpoints.check(7)
-    said = spoil(checkpoints.path(7) / name)
-    if "longer" in said and name != "state.json":
-        kind, said = ArtifactError, "is damaged or not a safetensors file"
+    why = spoil(checkpoints.path(7) / name)
+    if "longer" in why and name != "state.json":
+        kind, why = ArtifactError, "is damaged or not a safetensors file"
     else:
-        kind, said = UnreadableError, rf"cannot be read \({said}\); try again, or remove .*step-"
-    with pytest.raises(kind, match=f"{name}: {said}"):
+        kind, why = UnreadableError, rf"cannot be read \({why}\); try again, or remove .*step-"
+    with pytest.raises(kind, match=f"{name}: {why}"):
         checkpoints.load_tensors(7, torch.device("cpu"))
     assert not checkpoints.is_sound(7)
 
@@ -209,8 +209,8 @@ def test_nothing_is_said_of_what_is_the_same_or_unknown_or_of_a_new_run():
 def test_the_present_conditions_are_fields_of_a_state(model, one_thread):
     from tformer_cli.artifacts.model_directory import load_model_directory
 
-    found = present_conditions(load_model_directory(model).model, "bfloat16", 3)
-    assert found.keys() == set(CONDITIONS)
-    state = replace(TrainingState(), **found)
+    conditions = present_conditions(load_model_directory(model).model, "bfloat16", 3)
+    assert conditions.keys() == set(CONDITIONS)
+    state = replace(TrainingState(), **conditions)
     assert (state.world_size, state.by_kernels, state.precision) == (3, False, "bfloat16")
     assert (state.device, state.n_threads) == ("cpu", 1)

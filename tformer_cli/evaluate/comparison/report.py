@@ -118,8 +118,8 @@ def _test_cells(score: TestedScore, baseline: TestedScore) -> Iterator[str]:
 
 def _buckets(title: str, head: tuple[str, ...], buckets: Sequence[Bucket], *, less: bool) -> Table:
     rows = tuple(
-        (Cell(bucket.label), Cell(f"{bucket.size:,}"), *_mark_best(bucket.values, less=less))
-        for bucket in buckets
+        (Cell(row.label), Cell(f"{row.size:,}"), *_mark_best(row.values, less=less))
+        for row in buckets
     )
     return Table(title=title, head=head, rows=rows)
 
