@@ -30,7 +30,14 @@ def shown(made):
 
 
 def test_equal_lines_are_asked_once_and_marks_never():
-    texts = ["one", "two <b>three</b>", "one", "0 0 * 5 * 12:30 😀", "{x}", "one\n\n  two <b>three</b>!"]
+    texts = [
+        "one",
+        "two <b>three</b>",
+        "one",
+        "0 0 * 5 * 12:30 😀",
+        "{x}",
+        "one\n\n  two <b>three</b>!",
+    ]
     made, asked = translated([segment_of(one) for one in texts])
     assert [[one.text for one in some] for some in asked] == [["one", "two three", "two three!"]]
     # Only lines with markup inside need links

@@ -92,7 +92,7 @@ _ACCELERATORS = {
     for mark, letter in (("&", r"[^\W_](?!\w*[;=])"), ("_", r"[^\W_]"), ("~", r"[A-Z](?=\w)"))
 }
 """Marks of keys in menus, with their letters."""
-_BLOCK_TAG = re.compile(
+BLOCK_TAG = re.compile(
     r"</?(?:address|article|aside|blockquote|caption|center|dd|details|div|dl|dt|fieldset|figcaption"
     r"|figure|footer|form|h[1-6]|header|hr|li|main|nav|ol|p|pre|section|summary|table|tbody|td|tfoot"
     r"|th|thead|tr|ul)\b",
@@ -141,7 +141,7 @@ def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
 
 def _cut_blocks(segment: Segment) -> list[Segment]:
     """Cuts a message at tags such as those of paragraphs, which become segments without text."""
-    blocks = [span for span in segment.spans if _BLOCK_TAG.match(span.opening)]
+    blocks = [span for span in segment.spans if BLOCK_TAG.match(span.opening)]
     if not blocks:
         return [segment]
     around: set[int] = set()
@@ -150,7 +150,7 @@ def _cut_blocks(segment: Segment) -> list[Segment]:
     for number, span in enumerate(segment.spans):
         del opened[span.depth :]
         opened.append(number)
-        if _BLOCK_TAG.match(span.opening):
+        if BLOCK_TAG.match(span.opening):
             around.update(opened)
     kept = {id(segment.spans[number]) for number in around}
     cut: list[Segment] = []
