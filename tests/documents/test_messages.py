@@ -211,6 +211,9 @@ def test_a_message_that_is_not_understood_stays(text):
          "A &amp; B DON’T &lt;X&gt; &nbsp;C"),
         # Columns
         ("Open\tCtrl+O\n  all", ["Open", "all"], "OPEN\tCtrl+O\n  ALL"),
+        ("-a, --all      show\n  -c, --cut=N  do  <b>so</b>\n a  b   c",
+         ["show", "do", "so", "a  b", "c"],
+         "-a, --all      SHOW\n  -c, --cut=N  DO  <b>SO</b>\n A  B   C"),
         # Keys of menus
         ("&Open file...", ["Open file..."], "&OPEN FILE..."),
         ("Save _As", ["Save As"], "SAVE _AS"),

@@ -69,6 +69,9 @@ class Answer:
     doubtful_words: tuple[str, ...] = ()
 
 
+_OPTION = re.compile(r" *--?\w")
+_COLUMNS, _COLUMNS_OF_OPTION = (re.compile(rf"(?<=\S)( {{{n},}})(?=\S)") for n in (3, 2))
+"""The blanks between columns; a line about an option of a command has two or more."""
 NO_WORDS = "no words"
 """Reason, or the end of one, for which segments stay as they should."""
 _MARKUP = re.compile(rb"<[^<>]*>")
@@ -289,15 +292,23 @@ def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ..
 
 
 def _lines_of(segment: Segment) -> list[str]:
-    """Cuts a text at its line ends, which are in the list, too; a message also at its tabs."""
-    return re.split(r"([\n\t])" if segment.is_message else r"(\n)", segment.text)
+    """Cuts a text at its line ends, which are in the list, too; a message also at its columns."""
+    if not segment.is_message:
+        return re.split(r"(\n)", segment.text)
+    lines = re.split(r"([\n\t])", segment.text)
+    return [
+        cell
+        for line in lines
+        for cell in (_COLUMNS_OF_OPTION if _OPTION.match(line) else _COLUMNS).split(line)
+    ]
 
 
 def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
     """Yields the lines of a segment, without blanks around, and what is copied in each."""
     copied = [(one.start, one.end) for one in segment.spans if one.behavior == "protected"]
     place = done = 0
-    for line in _lines_of(segment)[::2]:
+    lines = _lines_of(segment)
+    for line, end_of_line in zip(lines[::2], [*lines[1::2], ""], strict=True):
         start = place + len(line) - len(line.lstrip())
         end = place + len(line.rstrip())
         found: list[Range] = []
@@ -308,7 +319,7 @@ def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
             # What goes on in the next line is in that, too
             done += b <= end
         yield line.strip(), tuple(one for one in found if one[0] < one[1])
-        place += len(line) + 1
+        place += len(line) + len(end_of_line)
 
 
 def _has_words(line: str) -> bool:
@@ -324,6 +335,7 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
     for end, line in zip(["", *lines[1::2]], lines[::2], strict=True):
         inner = line.strip()
         answer = by_line.get(inner, Answer(inner, [Link((0, len(inner)), (0, len(inner)))]))
+        place += len(end)
         text += end + line[: len(line) - len(line.lstrip())]
         start = place + len(line) - len(line.lstrip())
         if answer.links is None:
@@ -338,7 +350,7 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
         text += answer.text + (line[len(line.rstrip()) :] if inner else "")
         flags |= dict.fromkeys(answer.flags)
         asked.append(answer)
-        place += len(line) + 1
+        place += len(line)
     known = links if is_linked or not segment.spans else None
     return Answer(text, known, tuple(flags), *_most_doubtful(asked))
 
