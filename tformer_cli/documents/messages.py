@@ -211,13 +211,13 @@ def texts_of(frame: Frame) -> Iterator[Text]:
 
 def assemble(frame: Frame, translated: Iterator[Segment | None]) -> Segment:
     """Joins the translations of `texts_of`; None: a text stays."""
-    joined = Segment("")
+    texts, spans, size = list[str](), list[Span](), 0
     for part in frame:
         segment = part if isinstance(part, Segment) else _filled(part, translated)
-        size = len(joined.text)
-        moved = (replace(s, start=s.start + size, end=s.end + size) for s in segment.spans)
-        joined = replace(joined, text=joined.text + segment.text, spans=(*joined.spans, *moved))
-    return joined
+        texts.append(segment.text)
+        spans += (replace(s, start=s.start + size, end=s.end + size) for s in segment.spans)
+        size += len(segment.text)
+    return Segment("".join(texts), tuple(spans))
 
 
 # --- ICU MessageFormat ---
