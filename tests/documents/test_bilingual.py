@@ -253,6 +253,11 @@ PAIRS = {
     ),
     "section and code": ("<![CDATA[<p>a]]> [1]<![CDATA[b </p>]]>", None),
     "around all": ("<![CDATA[<p>a b</p>]]>", "<![CDATA[<p>b a</p>]]>"),
+    "paragraphs": (
+        "&lt;p>a&lt;/p>&lt;p>b c&lt;/p>",
+        "&lt;p>c b&lt;/p>&lt;p>a&lt;/p>",
+    ),
+    "a title": ("&lt;h1>a&lt;/h1>b", None),
     "an end in a section": (
         "<![CDATA[a ]]]]>&gt;<![CDATA[ b]]>",
         "<![CDATA[b > ] ] a]]>",
@@ -293,6 +298,7 @@ def test_what_opens_stands_before_what_closes(name):
     document = read("xliff", data)
     assert document.write([None] * len(document.segments)) == data
     assert "<" not in document.segments[0].text
+    assert "ab" not in document.segments[0].text
     made = backward(document)
     assert not target or target_of(made) == target
     if name == "several tags in a code":

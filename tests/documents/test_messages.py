@@ -220,6 +220,9 @@ def test_a_message_that_is_not_understood_stays(text):
         ("Open\tCtrl+O\n  all", ["Open", "all"], "OPEN\tCtrl+O\n  ALL"),
         ("Usage: %s\n  -a, --all      show all\n", ["Usage: 735", "show all"],
          "USAGE: %s\n  -a, --all      SHOW ALL"),
+        ("-a, --all      show\n  -c, --cut=N  do  <b>so</b>\n a  b   c",
+         ["show", "do", "so", "a  b", "c"],
+         "-a, --all      SHOW\n  -c, --cut=N  DO  <b>SO</b>\n A  B   C"),
         # Keys of menus
         ("&Open file...", ["Open file..."], "&OPEN FILE..."),
         ("Save _As", ["Save As"], "SAVE _AS"),

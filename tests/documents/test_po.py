@@ -353,6 +353,24 @@ def test_a_file_of_another_language_is_refused():
         read("po", data, target_language="fr")
 
 
+def test_a_file_of_the_source_language_without_translations_is_a_template():
+    header = (
+        '"Language: en\\n"\n"Plural-Forms: nplurals=2; plural=(n != 1);\\n"\n'
+        '"Content-Type: text/plain; charset=UTF-8\\n"\n'
+    )
+    message = 'msgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    data = f'msgid ""\nmsgstr ""\n{header}\n{message}'.encode()
+    languages = {"source_language": "en", "target_language": "pl"}
+    document = read("po", data, **languages)
+    assert document.write([None] * len(document.segments)) == data
+    made = document.write(document.segments).decode()
+    assert '"Language: pl\\n"' in made
+    assert '"Plural-Forms: nplurals=3;' in made
+    assert "msgstr[2]" in made
+    with pytest.raises(DataError, match="is for en"):
+        read("po", data.replace(b'msgstr[0] ""', b'msgstr[0] "a"'), **languages)
+
+
 def test_rules_of_plural_forms_are_those_of_others():
     """Compares each rule as a function with that of gettext or of other programs."""
     known = defaultdict(list)

@@ -93,7 +93,7 @@ _ACCELERATORS = {
     for mark, letter in (("&", r"[^\W_](?!\w*[;=])"), ("_", r"[^\W_]"), ("~", r"[A-Z](?=\w)"))
 }
 """Marks of keys in menus, with their letters."""
-_BLOCK_TAG = re.compile(
+BLOCK_TAG = re.compile(
     r"</?(?:address|article|aside|blockquote|caption|center|dd|details|div|dl|dt|fieldset|figcaption"
     r"|figure|footer|form|h[1-6]|header|hr|li|main|nav|ol|p|pre|section|summary|table|tbody|td|tfoot"
     r"|th|thead|tr|ul)\b",
@@ -142,7 +142,7 @@ def divide_message(segment: Segment, languages: LanguagePair) -> Frame:
 
 def _cut_blocks(segment: Segment) -> list[Segment]:
     """Cuts a message at tags such as those of paragraphs, which become segments without text."""
-    blocks = [span for span in segment.spans if _BLOCK_TAG.match(span.opening)]
+    blocks = [span for span in segment.spans if BLOCK_TAG.match(span.opening)]
     if not blocks:
         return [segment]
     around: set[int] = set()
@@ -151,7 +151,7 @@ def _cut_blocks(segment: Segment) -> list[Segment]:
     for number, span in enumerate(segment.spans):
         del opened[span.depth :]
         opened.append(number)
-        if _BLOCK_TAG.match(span.opening):
+        if BLOCK_TAG.match(span.opening):
             around.update(opened)
     kept = {id(segment.spans[number]) for number in around}
     cut: list[Segment] = []
@@ -212,13 +212,13 @@ def list_texts(frame: Frame) -> Iterator[Text]:
 
 def join_frame(frame: Frame, translated: Iterator[Segment | None]) -> Segment:
     """Joins the translations of `list_texts`; None: a text stays."""
-    joined = Segment("")
+    texts, spans, size = list[str](), list[Span](), 0
     for part in frame:
         segment = part if isinstance(part, Segment) else _fill_text(part, translated)
-        size = len(joined.text)
-        moved = (replace(s, start=s.start + size, end=s.end + size) for s in segment.spans)
-        joined = replace(joined, text=joined.text + segment.text, spans=(*joined.spans, *moved))
-    return joined
+        texts.append(segment.text)
+        spans += (replace(s, start=s.start + size, end=s.end + size) for s in segment.spans)
+        size += len(segment.text)
+    return Segment("".join(texts), tuple(spans))
 
 
 # --- ICU MessageFormat ---

@@ -273,6 +273,12 @@ CODES = (
         ("123e4567-e89b-12d3-a456-426614174000", "a1b2c3d4e5", "0x1F2B"),
     ),
     Code(
+        "options of commands",
+        r"(?:-\w, ?)*(?:-\w|--[a-z][\w-]*)(?:[ =]?\[?=?<?[A-Z][A-Z_\d]*>?\]?)?",
+        ("-a, --all", "--color[=WHEN]", "-n NUM"),
+    ),
+    Code("GNOME: names of translators", r"translator[-_]credits", ("translator-credits",)),
+    Code(
         "keyboard shortcuts", r"(?:(?:Ctrl|Alt|Shift|Cmd|Meta|Super)\+)+\S{1,9}", ("Ctrl+Shift+O",)
     ),
     Code(

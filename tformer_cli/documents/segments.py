@@ -512,8 +512,8 @@ class TextDocument:
         return self._encoding.written(whole)
 
 
-_MOST_NULS = 10
-"""Characters for each of code 0: where there are more, the text is in UTF-16 without its mark."""
+_UTF_16 = re.compile(r"(?:[^\0]\0){4}|(?:\0[^\0]){4}")
+"""Letters of UTF-16 as UTF-8 reads them, where a file has no mark."""
 _UNMARKED = {"utf-16": "utf-16-le", "utf-32": "utf-32-le", "utf-8-sig": "utf-8"}
 """Encodings that begin with a byte order mark, and their names without it."""
 
@@ -537,7 +537,7 @@ def decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
             f"{where}:{line}: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8, or "
             "name its encoding: --encoding windows-1252"
         ) from None
-    if text.count("\0") * _MOST_NULS > len(text):
+    if _UTF_16.match(text):
         raise DataError(
             f"{where}: is not text in UTF-8 (it has bytes of 0); name its encoding, such as "
             "--encoding utf-16-le"

@@ -69,6 +69,9 @@ class Answer:
     doubtful_words: tuple[str, ...] = ()
 
 
+_OPTION = re.compile(r" *--?\w")
+_COLUMNS, _COLUMNS_OF_OPTION = (re.compile(rf"(?<=\S)( {{{n},}})(?=\S)") for n in (3, 2))
+"""The blanks between columns; a line about an option of a command has two or more."""
 NO_WORDS = "no words"
 """Reason, or the end of one, for which segments stay as they should."""
 _MARKUP = re.compile(rb"<[^<>]*>")
@@ -289,24 +292,25 @@ def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ..
 
 
 def _split_lines(segment: Segment) -> list[str]:
-    """Cuts a text at its line ends, which are in the list, too; a message also between columns.
+    """Cuts a text at its line ends, which are in the list, too; a message also at its columns.
 
     A message may have line ends that are written as codes and copied.
     """
-    text, spans = segment.text, segment.spans
+    text = segment.text
     if not segment.is_message:
         return re.split(r"(\n)", text)
-    ends = [found.span() for found in re.finditer(r"\n|\t| {3,}", text)]
-    ends += [
+    codes = (
         (span.start, span.end)
-        for span in spans
+        for span in segment.spans
         if span.behavior == "protected" and LINE_END.fullmatch(text[span.start : span.end])
-    ]
+    )
     parts, place = list[str](), 0
-    for start, end in sorted(ends):
-        parts += text[place:start], text[start:end]
+    for start, end in (*sorted(codes), (len(text), len(text))):
+        for line in re.split(r"([\n\t])", text[place:start]):
+            parts += (_COLUMNS_OF_OPTION if _OPTION.match(line) else _COLUMNS).split(line)
+        parts.append(text[start:end])
         place = end
-    return [*parts, text[place:]]
+    return parts[:-1]
 
 
 def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:

@@ -137,8 +137,8 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     _check_length(site, infos, text, "text")
     # The inspector gets these as they came
     fields.texts("heads_off"), fields.text("target"), fields.text("prefix")
-    for name in _TEXTS:
-        site.check_texts(fields.texts(name), name)
+    for field in _TEXTS:
+        site.check_texts(fields.texts(field), field)
     fields.integer("sentence", 0, MOST_SENTENCES)
     wanted = fields.texts("want")
     if unknown_want := set(wanted) - set(INSPECTED):

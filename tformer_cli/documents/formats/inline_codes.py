@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from tformer_cli.documents.messages import BLOCK_TAG
 from tformer_cli.documents.segments import Behavior, SegmentBuilder, add_message
 from tformer_cli.documents.xml_text import (
     Element,
@@ -223,6 +224,10 @@ class _MessageBuilder(SegmentBuilder):
         piece.behavior, piece.key = behavior, key
         if kind == "void":
             is_break = _LINE_BREAK.fullmatch(piece.text) is not None
+            end = self._tags[name][1]
+            behind = self._message[end : end + 1]
+            parts_words = not piece.text.startswith("</") or behind.isalnum()
+            piece.breaks = parts_words and BLOCK_TAG.match(piece.text) is not None
             piece.key, piece.text = "break" if is_break else key, ""
         return piece
 

@@ -125,7 +125,6 @@ OPEN_XML = Dialect(
         "w:hyperlink": ("w:tooltip",),
         "v:textpath": ("string",),
         "v:shape": ("alt",),
-        "w:listItem": ("w:displayText",),
     },
     prompts=frozenset({"p:ph"}),
     runs=frozenset({"w:r", "a:r"}),

@@ -29,6 +29,7 @@ from tformer_cli.documents.segments import (
     rendered,
 )
 from tformer_cli.errors import DataError
+from tformer_cli.text.language_codes import is_same_language
 
 _TOKEN = re.compile(
     r"""(?P<obsolete>\#~(?!\|))
@@ -249,8 +250,20 @@ class PoDocument:
             for part in entry.fields
             if not entry.is_obsolete
         )
+        self._is_of_source = False
         told = self._header_values()
         own = told.get("Language", "")
+        # As Django's locale/en, which has no translations: it is a template
+        ours, theirs = settings.source_language, settings.target_language
+        if _CODE.fullmatch(own) and ours and theirs and is_same_language(own, ours):
+            self._is_of_source = not is_same_language(own, theirs) and not any(
+                target.value
+                for entry in entries
+                if not (entry.is_header or entry.is_obsolete)
+                for target in entry.targets
+            )
+            told = self._header_values()
+            own = told.get("Language", "")
         if is_code := _CODE.fullmatch(own):
             check_target(settings, own, "Language")
         self._known_rule = plural_forms(own if is_code else settings.target_language)
@@ -345,7 +358,10 @@ class PoDocument:
     def _header_values(self) -> dict[str, str]:
         lines = (_ESCAPE.sub(_unescaped, "".join(line)) for line in self._header_lines())
         fields = (line.partition(":") for line in lines)
-        return {name.strip(): value.strip() for name, _, value in fields}
+        values = {name.strip(): value.strip() for name, _, value in fields}
+        if self._is_of_source:
+            values |= {n: _TEMPLATE[n] for n in ("Language", "Plural-Forms") if n in values}
+        return values
 
     def _new_values(self, *, is_ascii: bool) -> dict[str, str]:
         """Makes the fields of the header that it lacks, or for which a template has no value."""
