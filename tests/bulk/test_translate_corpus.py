@@ -576,7 +576,7 @@ def test_line_ends_in_cells_of_csv_stay(model, tmp_path):
         ("source,b\n1,2\n3\n", {}, "in.csv, row 2: has 1 cell, but the header has 2; correct"),
         ('source,b\n1,2\n3,"4\n5,6', {}, 'in.csv: its last row has a quote (") that does not'),
         ("a,source,source\n1,2,3\n", {}, 'in.csv: has several columns "source"; name one by its'),
-        ("\ufeff".join(["", "source,b\n1,2\n"]), {}, "in.csv: is in UTF-16; convert it: iconv -f"),
+        ("\ufeffsource,b\n1,2\n", {}, "in.csv: is in UTF-16; convert it: iconv -f"),
     ],
 )
 def test_csv_that_cannot_be_translated(model, tmp_path, data, fields, error):
