@@ -548,6 +548,14 @@ def test_csv_stays_csv_with_the_bytes_of_its_cells(model, tmp_path, line_end, ma
     ]
 
 
+def test_a_column_without_a_name(model, tmp_path):
+    frame = pd.DataFrame({"source": [LINES[0], LINES[4]]})
+    frame.to_csv(tmp_path / "in.csv")
+    run(model, [tmp_path / "in.csv"], tmp_path / "out")
+    made = pd.read_csv(tmp_path / "out/part-00000.csv", index_col=0)
+    assert made[["source"]].equals(frame)
+
+
 def test_line_ends_in_cells_of_csv_stay(model, tmp_path):
     cell = f"{LINES[0]}\n\n{LINES[4]}"
     (tmp_path / "in.csv").write_text(f'source,b\n"{cell}",1\nsnow,2\n')
@@ -567,10 +575,13 @@ def test_line_ends_in_cells_of_csv_stay(model, tmp_path):
         ("source,translation\n", {}, 'has a column "translation" already; choose another name'),
         ("source,b\n1,2\n3\n", {}, "in.csv, row 2: has 1 cell, but the header has 2; correct"),
         ('source,b\n1,2\n3,"4\n5,6', {}, 'in.csv: its last row has a quote (") that does not'),
+        ("a,source,source\n1,2,3\n", {}, 'in.csv: has several columns "source"; name one by its'),
+        ("\ufeffsource,b\n1,2\n", {}, "in.csv: is in UTF-16; convert it: iconv -f"),
     ],
 )
 def test_csv_that_cannot_be_translated(model, tmp_path, data, fields, error):
-    (tmp_path / "in.csv").write_text(data)
+    encoding = "utf-16-le" if "UTF-16" in error else "utf-8"
+    (tmp_path / "in.csv").write_text(data, encoding=encoding)
     with pytest.raises(DataError) as raised:
         run(model, [tmp_path / "in.csv"], tmp_path / "out", fields=Fields(**fields))
     assert error in str(raised.value)

@@ -37,6 +37,21 @@ def test_a_mark_is_kept(name):
         assert read(name, data, encoding="utf-16").write([None]) == data
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("name", ["text", "csv", "html", "srt", "json"])
+def test_a_mark_tells_the_encoding(name, encoding):
+    text = {**TEXTS, "csv": "a,c\n1,Café.\n"}[name]
+    options = {"columns": ("c",)} if name == "csv" else {}
+    document = read(name, text.encode(encoding), **options)
+    assert [one.text for one in document.segments] == ["Café."]
+    assert document.write([None]) == text.encode(encoding)
+
+
+def test_an_encoding_without_its_mark():
+    with pytest.raises(DataError, match=r"^a\.csv: is not text in UTF-8 .*--encoding utf-16-le$"):
+        read("csv", "a,c\n1,one\n".encode("utf-16-le"), columns=("c",))
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_characters_that_an_encoding_lacks(name):
     document = read(name, TEXTS[name].encode("cp1252"), encoding="cp1252")

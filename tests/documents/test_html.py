@@ -106,6 +106,27 @@ def test_the_language_of_the_page_is_that_of_the_translation():
     assert translated("<html dir=ltr><p>a", target_language="ar") == "<html dir=ltr><p>A"
 
 
+def test_labels_of_a_part_are_those_of_its_language():
+    page = (
+        '<html lang="en-US"><head><meta http-equiv="Content-Language" content="en">'
+        '<meta content="en_US" property="og:locale"><meta name="robots" content="en"></head>'
+        '<p data-lang="en">a <b xml:lang="en" lang="en">b</b> <i lang="de">c</i> <br lang="en">'
+        '<a hreflang="en" lang="en-GB" title="lang=\'en\'">d</a>'
+        '<p translate="no" lang="en">keep'
+    )
+    assert translated(page, target_language="pt-BR") == (
+        '<html lang="pt-BR"><head><meta http-equiv="Content-Language" content="pt-BR">'
+        '<meta content="pt_BR" property="og:locale"><meta name="robots" content="en"></head>'
+        '<p data-lang="en">A <b xml:lang="pt-BR" lang="pt-BR">B</b> <i lang="de">C</i> '
+        '<br lang="pt-BR"><a hreflang="en" lang="pt-BR" title="LANG=\'EN\'">D</a>'
+        '<p translate="no" lang="en">keep'
+    ).replace("LANG='EN'", "LANG=&#x27;EN&#x27;")
+    assert 'lang="en-GB"' in translated(page)
+    part = '<p lang="en">a<p lang="de">b'
+    made = translated(part, source_language="en", target_language="fr")
+    assert made == '<p lang="fr">A<p lang="de">B'
+
+
 def test_a_page_keeps_its_encoding():
     page = "<meta charset='iso-8859-1'><p title='é'>élan €uro".encode("cp1252")
     document = read(page)

@@ -9,6 +9,11 @@ from tests.documents.test_html import read, translated
 
 KEPT = [
     (
+        'the <i class="material-icons">home</i> <i class="material-symbols-outlined">add</i> key',
+        'THE <i class="material-icons">home</i> <i class="material-symbols-outlined">add</i> KEY',
+    ),
+    ('<i class="material-iconset">text</i>', '<i class="material-iconset">TEXT</i>'),
+    (
         '<a href="b.html?translate=no">the green garden</a>',
         '<a href="b.html?translate=no">THE GREEN GARDEN</a>',
     ),
@@ -62,6 +67,15 @@ KEPT = [
 
 
 NOTES = [
+    *(
+        (f"the house{mark} is", f"THE HOUSE{mark} IS")
+        for mark in (
+            '<sup class="reference"><a href="#cite_note-1"><span>[</span>1<span>]</span></a></sup>',
+            '<sup><a href="#cite_note-a-2"><b>&#91;</b>note 2<span>&#93;</span></a></sup>',
+            '<sup><a href="#fn:3" class="footnote"> <b>3</b> </a></sup>',
+            '<a href="#ftn4" class="fn"><sup><span>[</span>4]</sup></a>',
+        )
+    ),
     (
         'sister<a epub:type="noteref" href="#fn1">1</a> was',
         'SISTER<a epub:type="noteref" href="#fn1">1</a> WAS',

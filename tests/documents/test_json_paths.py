@@ -43,6 +43,7 @@ def test_all_strings():
         (["n[*].k"], ["in an object"]),
         (["@title.description"], ["a note"]),
         (["menu"], []),
+        (["n"], ["Two lines  \nhere"]),
         (["menu.**"], ["Open / close", "x1", "Cut"]),
     ],
 )
@@ -110,3 +111,26 @@ def test_a_long_string_takes_little_memory(value):
     tracemalloc.stop()
     assert peak < 12 * len(data)
     assert document.write(document.segments) == data
+
+
+@pytest.mark.parametrize(
+    ("keys", "texts", "n_skipped"),
+    [
+        (("c",), ["one", "two", "three", "four"], 1),
+        (("c.x",), ["five"], 0),
+        (("*.c",), ["one", "two", "three", "four"], 1),
+        (("c.*",), ["two", "three", "four", "five"], 0),
+    ],
+)
+def test_the_texts_of_a_list_are_those_of_its_key(keys, texts, n_skipped):
+    records = [{"c": "one"}, {"c": ["two", ["three"]]}, {"c": []}, {"c": {"x": "five"}, "d": "no"}]
+    records[2]["c"] = ["four", {"x": 1}]
+    for name, data in (
+        ("json", json.dumps(records)),
+        ("jsonl", "\n".join(map(json.dumps, records))),
+    ):
+        if name == "jsonl" and keys == ("*.c",):
+            continue
+        document = read(name, data.encode(), keys=keys)
+        assert shown(document.segments) == texts
+        assert document.skipped.total() == n_skipped

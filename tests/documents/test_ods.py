@@ -75,6 +75,21 @@ def test_a_column_changes_and_nothing_else():
     assert member(made, "content.xml") == expected
 
 
+def test_values_that_stand_beside_their_texts():
+    more = ' office:string-value="the &amp;&#10;cat"'
+    same = cell("<text:p>the &amp;</text:p><text:p>cat</text:p>", more)
+    other = cell("<text:p>the dog</text:p>", more)
+    data = table(("A", (row("id", "c"), row("the id", same), row(same, other), row("x", "dogs"))))
+    document = read("ods", data, columns=("c",))
+    assert shown(document.segments) == ["the &", "cat", "dogs"]
+    assert document.skipped == {"cell whose value is not what it shows": 1}
+    assert document.write([None] * 3) == data
+    made = document.write([replace(one, text=one.text.upper()) for one in document.segments])
+    expected = same.replace(more, "").replace("the &amp;", "THE &amp;").replace("cat", "CAT")
+    before = member(data, "content.xml").replace(same, expected, 1).replace("dogs", "DOGS")
+    assert member(made, "content.xml") == before
+
+
 def test_columns_that_cannot_be_chosen():
     data = table(("A", ROWS), ("B", (row("x"), row("y"))))
     with pytest.raises(UsageError, match=r"each column to translate: A: id, name, comment; B: x$"):

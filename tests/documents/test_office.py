@@ -82,6 +82,23 @@ def test_runs_that_look_the_same_are_one():
     )
 
 
+def test_hyphens_of_word_are_read_with_their_words():
+    data = docx(
+        p(
+            "<w:r><w:t>A low</w:t><w:noBreakHyphen/><w:t>cost ho</w:t><w:softHyphen/></w:r>",
+            run("use"),
+            "<w:r><w:noBreakHyphen/></w:r>",
+            run("boat"),
+        )
+        + p("<w:r><w:noBreakHyphen/></w:r>")
+    )
+    document = read("docx", data)
+    assert shown(document.segments) == ["A low-cost house-boat", "-"]
+    assert document.write([None, None]) == data
+    made = document.write([replace(one, text="Ein Boot") for one in document.segments])
+    assert body(made) == p("<w:r><w:t>Ein Boot</w:t></w:r>") * 2
+
+
 FIELD = (
     '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText> {} </w:instrText></w:r>'
     '<w:r><w:fldChar w:fldCharType="separate"/></w:r>{}<w:r><w:fldChar w:fldCharType="end"/></w:r>'
@@ -91,6 +108,13 @@ WORD = {
     "tab and break": (
         p("<w:r><w:t>One</w:t><w:tab/><w:t>two</w:t></w:r>", "<w:r><w:br/></w:r>", run("three")),
         [("One two three", (4, 4, "void"), (8, 8, "void"))],
+    ),
+    "choices": (
+        p(
+            "<w:sdt><w:sdtPr><w:dropDownList><w:listItem w:displayText='One' w:value='1'/>"
+            f"</w:dropDownList></w:sdtPr><w:sdtContent>{run('Two')}</w:sdtContent></w:sdt>"
+        ),
+        ["Two", "One"],
     ),
     "link": (
         p(

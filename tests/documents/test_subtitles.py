@@ -316,6 +316,29 @@ def test_cues(name, line_end):
     assert made == expected.replace("\n", line_end).encode()
 
 
+def test_marks_of_speakers_stay_as_they_are():
+    lines = (
+        "- A dog.",
+        "-A cat.",
+        "\u2013 <i>A cow.</i>",
+        "<b>- A pig.</b>",
+        ">> A hen.",
+        "- <i>An ox",
+    )
+    for line in lines:
+        document = read("srt", cue(line).encode())
+        (segment,) = document.segments
+        made = document.write([replace(segment, text=segment.text.upper())]).decode()
+        assert re.sub("<.*?>", "", made) == re.sub("<.*?>", "", cue(line).upper()), line
+        assert segment.text[0] == "A"
+
+
+def test_cues_for_programs_stay():
+    texts = ('{"a": "A dog"}', "[\n1, 2\n]", "s-1.jpg#xywh=0,0,160,90", "[a dog]", "{\\an8}A dog")
+    data = "WEBVTT\n\n" + "".join(cue(text) for text in texts)
+    assert [one.text for one in read("vtt", data.encode()).segments] == ["[a dog]", "A dog"]
+
+
 def test_cues_with_damaged_times_are_counted():
     times = ("00:00:01,000 -> 00:00:02,000", "00:00:01,000 => 00:00:02,000")
     data = cue("A dog.") + "".join(cue("A cat.", times=one) for one in times)

@@ -137,6 +137,18 @@ def test_what_is_not_understood_stays_and_is_counted():
     assert document.skipped == {"cell with escapes such as \\n": 1}
 
 
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_formulas_and_missing_values_stay(ending):
+    formulas = ("=A1", "=SUM(A1:A3)", "=-B2", "='a b'!C3", "=2*3", "=$A$1", '=HYPERLINK("x")')
+    cells = (*formulas, r"\N", "= one", "==", "two=2")
+    rows = "".join("1\t" + cell + "\n" for cell in cells)
+    data = f"a\tc\n{rows}".encode()
+    document = read(ending, data, columns=("c",))
+    assert texts(document) == ["= one", "==", "two=2"]
+    assert document.skipped == {"cell that a formula computes": len(formulas)}
+    assert document.write([None] * 3) == data
+
+
 @pytest.mark.parametrize(
     ("data", "settings", "error"),
     [

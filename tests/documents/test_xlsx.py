@@ -236,6 +236,26 @@ def test_headers_and_totals_of_tables_stay():
     assert document.skipped == {"pivot table": 1}
 
 
+def test_line_ends_of_windows_and_formulas_without_values():
+    rich = f"<r><t>a_x000D_\n</t></r><r>{BOLD}<t>b_x0001_c_x000D_</t></r>"
+    cells = (
+        f"<row r='2'><c r='A2' t='inlineStr'><is>{rich}</is></c></row>",
+        "<row r='3'><c r='A3'><f>B1&amp;B2</f></c></row>",
+        "<row r='4'><c r='A4'><f>1+1</f><v>2</v></c></row>",
+        "<row r='5'><c r='A5' t='str'><f>B9</f><v></v></c></row>",
+        "<row r='6'><c r='A6' t='inlineStr'><is><t>d_x000D_\ne_x000D_\n</t></is></c></row>",
+    )
+    head = "<row r='1'><c r='A1' t='inlineStr'><is><t>c</t></is></c></row>"
+    data = workbook((("S", (head, *cells)),))
+    document = read("xlsx", data, columns=("c",))
+    assert [one.text for one in document.segments] == ["a\nbc", "d\ne"]
+    assert document.skipped == {"cell that a formula computes": 1}
+    sheet = member(translated(data, columns=("c",)), "xl/worksheets/sheet1.xml")
+    assert "<t>D_x000D_\nE_x000D_\n</t>" in sheet
+    assert "A_x000D_\n" in sheet
+    assert "<t>BC</t>" in sheet
+
+
 def test_what_other_writers_do():
     # Other prefixes and cases of names, cells without places, no shared texts at all
     data = workbook(

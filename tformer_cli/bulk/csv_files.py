@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.errors import DataError
 from tformer_cli.text.csv_records import Dialect, dialect_of, start_of
 from tformer_cli.text.fields import missing_field
-from tformer_cli.text.lines import BLOCK_BYTES, open_bytes, readable
+from tformer_cli.text.lines import BLOCK_BYTES, open_bytes, readable, wide_encoding
 from tformer_cli.wording import count_of, is_blank
 
 if TYPE_CHECKING:
@@ -39,10 +39,15 @@ class CsvHead:
             (fields.translation, "--target-field"),
             (fields.score, "--score-field"),
         ):
-            if ours in self.names:
+            if ours and ours in self.names:  # a column of an index has no name
                 raise DataError(
                     f'{self.name}: has a column "{ours}" already; choose another name with {option}'
                 )
+        if self.names.count(field) > 1:
+            raise DataError(
+                f'{self.name}: has several columns "{field}"; name one by its number with '
+                "--source-field"
+            )
         if field in self.names:
             return self.names.index(field)
         if field.isascii() and field.isdigit() and 0 < int(field) <= len(self.names):
@@ -98,6 +103,10 @@ def read_head(path: Path, name: str) -> CsvHead:
     """Recognizes the dialect of a file and reads the names of its columns."""
     with readable(name), open_bytes(path) as stream:
         block = stream.read(BLOCK_BYTES)
+    if encoding := wide_encoding(block):
+        raise DataError(
+            f"{name}: is in {encoding.upper()}; convert it: iconv -f {encoding.upper()} -t UTF-8"
+        )
     mark = codecs.BOM_UTF8 if block.startswith(codecs.BOM_UTF8) else b""
     block = block.removeprefix(mark)
     # A character that is cut at the end of the block does not matter: bytes are characters here

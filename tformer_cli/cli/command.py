@@ -368,15 +368,15 @@ def _without_marks(output: Output, values: Mapping[str, Any]) -> Output:
 def _name_problem(text: str, option: str, output: str | None, *, is_translated: bool) -> str | None:
     """Says how to read the file that a text names; None: it is words.
 
-    Without a file of that name, only a word that ends as documents do names one where words are
-    translated; where a file is written, also one that ends as the output: a document was meant.
+    Without a file of that name, only a word that ends as files do, or as the output, names one, and
+    only if a file is written: a document was meant. What is no text, such as a .docx, is no word.
     """
     place = NamedPath(name="TEXT", path=Path(text)).status()
     is_there = place is not None and not S_ISDIR(place.st_mode)
     is_word = "." in text and len(text.split()) == 1
     if not is_there and not (is_word and (is_translated or output is not None)):
         return None
-    from tformer_cli.documents.known_formats import NAMED, ending_of
+    from tformer_cli.documents.known_formats import NAMED, NO_TEXT, ending_of
 
     if is_there:
         other = ", or add --document FORMAT" if is_translated and ending_of(text) else ""
@@ -385,7 +385,8 @@ def _name_problem(text: str, option: str, output: str | None, *, is_translated: 
             f"{option} {shlex.quote(text)} instead{other}"
         )
     ending = ending_of(text)
-    is_named = ending in NAMED or (output is not None and ending == ending_of(output))
+    is_named = ending in (NO_TEXT if output is None and place is None else NAMED)
+    is_named = is_named or (output is not None and ending == ending_of(output))
     is_named = is_named or (output is not None and "/" in text and "://" not in text)
     if not ending or not is_named:
         return None

@@ -138,6 +138,8 @@ NAMED = frozenset(
     | {".png", ".jpg", ".jpeg", ".gif", ".webp"}
 )
 """Endings by which a word without blanks is the name of a file: `e.g.` and `Node.js` are words."""
+NO_TEXT = frozenset({*REFUSED, *(end for end, one in BY_EXTENSION.items() if one.content == ZIP)})
+"""Endings of files that are no text: no word has them."""
 
 
 def ending_of(path: str) -> str:

@@ -82,7 +82,7 @@ def _other_format(block: bytes, path: str | Path) -> tuple[str, str] | None:
     for magic, kind in DOCUMENTS.items():
         if block.startswith(magic):
             return f"{kind}, not text", "save it as plain text (UTF-8), one sentence a line"
-    encoding = _wide_encoding(block)
+    encoding = wide_encoding(block)
     if encoding:
         return f"{encoding.upper()} text, not UTF-8", _convert(encoding, path)
     # a NUL or two in a good text are characters
@@ -98,7 +98,7 @@ def _other_format(block: bytes, path: str | Path) -> tuple[str, str] | None:
     return None
 
 
-def _wide_encoding(block: bytes) -> str:
+def wide_encoding(block: bytes) -> str:
     """UTF-16 or UTF-32, by its mark and a NUL byte, as line ends have, or by every other byte."""
     # text of ASCII letters in UTF-16 has a NUL in every other byte
     if 0 not in block:

@@ -145,6 +145,9 @@ def test_a_file_of_an_ending_that_is_not_read_has_a_way_out(ending, model, tmp_p
     ("words", "error"),
     [
         (["a.pdf", "-o", "b.pdf"], "a.pdf: a PDF has no text to write into; make text of it with"),
+        (["no.pdf"], "no.pdf: no such file; name a file that is there"),
+        (["no.docx"], "no.docx: no such file; name a file that is there"),
+        (["d.html"], "d.html: is a directory; name a file that is there"),
         (["no.pdf", "-o", "b.pdf"], "no.pdf: no such file; name a file that is there"),
         (["no.html", "-o", "b.html"], "no.html: no such file; name a file that is there, or send"),
         (["a.html", "-o", "b.pdf"], "b.pdf: html stays html; name a file that ends in .html"),

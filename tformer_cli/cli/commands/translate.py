@@ -588,6 +588,8 @@ def translate(
             return
     documents.check_lines()
     formats.check_lines()
+    if documents.document is not None and text and len(text) == 1 and Path(text[0]).is_file():
+        files, text = replace(files, input_file=text[0]), None  # a file of lines
     read = LineCounts()
     lines = input_lines(text, files.input_file, read, "--input", quiet=quiet)
     is_stdin, is_typed = files.is_stdin(text), files.is_typed(text)

@@ -361,10 +361,12 @@ def _unit(source: Source, element: Element, context: str) -> Unit | None:
 
 
 class _CodeReader(RunReader):
-    """Reads runs with codes of characters in their texts."""
+    """Reads runs with codes of characters, which have no place between the texts of a run."""
 
     def _text_pieces(self, holder: Element) -> Iterator[Piece]:
-        return (replace(piece, level="inside") for piece in _pieces(self._source, holder))
+        for piece in _pieces(self._source, holder):
+            if piece.kind == "text":
+                yield replace(piece, level="inside")
 
 
 def _pieces(source: Source, holder: Element) -> Iterator[Piece]:
