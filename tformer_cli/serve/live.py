@@ -142,8 +142,8 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     fields.integer("sentence", 0, MOST_SENTENCES)
     wanted = fields.texts("want")
     if unknown_want := set(wanted) - set(INSPECTED):
-        names = ", ".join(INSPECTED)
-        raise Refused(400, f"want: {min(unknown_want)[:40]} is not known; there are {names}")
+        kinds = ", ".join(INSPECTED)
+        raise Refused(400, f"want: {min(unknown_want)[:40]} is not known; there are {kinds}")
     events = _Events(
         site,
         verb,
