@@ -259,7 +259,7 @@ class Doubter:
     def __init__(self, directory: ModelDirectory) -> None:
         from tformer_cli.artifacts.shortlist_file import load_seen_words
 
-        self._calibration = calibration = calibration_of(directory.path, directory.info.step)
+        self._fitted = calibration = calibration_of(directory.path, directory.info.step)
         self._target = directory.tokenizer.target
         masses = Masses(calibration.masses, calibration.lengths)
         self._usual = Usual(calibration.log_ratio, masses, load_seen_words(directory.path))
@@ -280,7 +280,7 @@ class Doubter:
         less. What is drawn is far less probable than what is found.
         """
         now = search_of(opened, translator)["sampling"]
-        before = self._calibration.search.get("sampling", now)
+        before = self._fitted.search.get("sampling", now)
         if before == now:
             return ""
         both = [f"with{'' if is_sampled else 'out'} sampling" for is_sampled in (before, now)]
@@ -296,18 +296,14 @@ class Doubter:
         """
         pairs = [(line, text) for line in translations for text in line.hypotheses]
         parts = [list(parts_of(text, line, self._target)) for line, text in pairs]
-        rows = [signals_of(part, self._usual) for some in parts for part in some]
-        left = iter(
-            np.round(probabilities(self._calibration, rows), DECIMALS).tolist() if rows else ()
-        )
-        doubtful = []
+        rows = [signals_of(part, self._usual) for line_parts in parts for part in line_parts]
+        left = iter(np.round(probabilities(self._fitted, rows), DECIMALS).tolist() if rows else ())
+        rated = []
         for (line, text), line_parts in zip(pairs, parts, strict=True):
             sentences = tuple(islice(left, len(line_parts)))
             words = tuple(word_probabilities(text, line, self._target))
-            doubtful.append(
-                replace(text, doubt=Doubt(max(sentences, default=0.0), sentences, words))
-            )
-        texts = iter(doubtful)
+            rated.append(replace(text, doubt=Doubt(max(sentences, default=0.0), sentences, words)))
+        texts = iter(rated)
         return [
             replace(line, hypotheses=tuple(islice(texts, len(line.hypotheses))))
             for line in translations

@@ -18,7 +18,7 @@ from tformer_cli.inspect.decisions.circuits import (
     faithfulness,
     find_circuit,
     judge_circuit,
-    measure_pairs,
+    measure,
 )
 from tformer_cli.inspect.decisions.probing import EVERYWHERE, Probe
 
@@ -108,9 +108,9 @@ def test_all_heads_keep_all_and_none_keep_nothing(one_thread):
     pairs = copying_pairs()
     n_heads = len(pairs[0].heads)
     sets = torch.tensor([[True], [False], [True], [False]]).expand(4, n_heads)
-    values = faithfulness(measure_pairs(pairs, sets))
+    values = faithfulness(measure(pairs, sets))
     assert values.tolist() == [1.0, 0.0, 1.0, 0.0]
-    for patched_pair, d in zip(pairs, measure_pairs(pairs, sets), strict=True):
+    for patched_pair, d in zip(pairs, measure(pairs, sets), strict=True):
         assert d[0] == pytest.approx(patched_pair.first.d, abs=1e-6)
         assert d[1] == pytest.approx(patched_pair.other_d, abs=1e-6)
 

@@ -112,7 +112,7 @@ def check_all(ours, theirs, decisions, inputs):
             return (new, *given[1:])
 
         expected = theirs.d(inputs[0], at[0], [(layer, True, change)]) - before
-        effects = first.patch_states(kind, number, second, [(i, j)])
+        effects = first.patch(kind, number, second, [(i, j)])
         assert effects.item() == pytest.approx(expected, abs=1e-5)
 
 

@@ -290,9 +290,7 @@ def _stream_map(
     direction: str, kind: Kind, into: Probe, source: Probe, pairs: Pairs, labels: Sequence[str]
 ) -> EffectMap:
     n_layers = len(stacks_of(into.model)[kind].layers)
-    values = [
-        into.patch_states(kind, layer, source, pairs).tolist() for layer in range(n_layers + 1)
-    ]
+    values = [into.patch(kind, layer, source, pairs).tolist() for layer in range(n_layers + 1)]
     return EffectMap(
         name=f"{direction}: residual stream of {kind} at one position",
         direction=direction,

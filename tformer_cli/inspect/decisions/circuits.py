@@ -115,7 +115,7 @@ class PatchedPair:
         return [place for place in range(n_positions) if place not in same]
 
 
-def measure_pairs(pairs: Sequence[PatchedPair], kept: Tensor) -> Tensor:
+def measure(pairs: Sequence[PatchedPair], kept: Tensor) -> Tensor:
     """Computes (P, R) d of pairs by the sets of heads (R, N) that are kept."""
     return torch.stack([pair.d(kept) for pair in pairs])
 
@@ -146,18 +146,18 @@ def find_circuit(pairs: Sequence[PatchedPair], least: float) -> Circuit:
     n_heads = len(pairs[0].heads)
     single = torch.eye(n_heads, dtype=torch.bool)
     ends = torch.tensor([[True], [False]]).expand(2, n_heads)
-    d = measure_pairs(pairs, torch.cat((ends, ~single, single)))
+    d = measure(pairs, torch.cat((ends, ~single, single)))
     without, alone = torch.split(faithfulness(d)[2:], n_heads)
     order = torch.argsort(alone - without, descending=True, stable=True)
     # (N, N): row n has the first n + 1 heads by rank
     first = single[order].cumsum(dim=0).bool()
-    curve = faithfulness(torch.cat((d[:, :2], measure_pairs(pairs, first)), dim=1))[2:]
+    curve = faithfulness(torch.cat((d[:, :2], measure(pairs, first)), dim=1))[2:]
     least -= ROUNDING
     reached = (curve >= least).nonzero()
     kept = first[int(reached[0]) if len(reached) else -1]
     while kept.sum() > 1:
         fewer = kept & ~single[kept]
-        scores = faithfulness(torch.cat((d[:, :2], measure_pairs(pairs, fewer)), dim=1))[2:]
+        scores = faithfulness(torch.cat((d[:, :2], measure(pairs, fewer)), dim=1))[2:]
         if scores.max() < least:
             break
         kept = fewer[int(scores.argmax())]
@@ -171,9 +171,7 @@ def judge_circuit(pairs: Sequence[PatchedPair], kept: Tensor, seed: int) -> Verd
     heads, every = pairs[0].heads, torch.ones_like(kept)
     layers = {f"{kind}.{layer}": (kind, layer) for kind, layer in by_layer(heads)}
     without = [torch.tensor([head[:2] != layer for head in heads]) for layer in layers.values()]
-    d = measure_pairs(
-        pairs, torch.cat((torch.stack((every, ~every, kept, ~kept, *without)), random))
-    )
+    d = measure(pairs, torch.cat((torch.stack((every, ~every, kept, ~kept, *without)), random)))
     values, random_values = torch.split(faithfulness(d), [4 + len(layers), N_RANDOM])
     # The circuit itself may be among the random ones, with another rounding in another batch
     reached = random_values >= values[2] - 1e-5 * values[2].abs().clamp(min=1)

@@ -62,7 +62,7 @@ class Computed:
 
 
 @torch.no_grad()
-def compute_values(model: Inspected, batch: Batch) -> Computed:
+def compute(model: Inspected, batch: Batch) -> Computed:
     """Runs a batch of one text once, as it is."""
     with (
         tapped_attentions(model, lambda tap: tap) as taps,
@@ -95,7 +95,7 @@ class Probe:
     ) -> None:
         """Runs the model once; `before_batch` may raise before each batch of changes."""
         self.model, self.decision, self.before_batch = model, decision, before_batch
-        self.values = compute_values(model, decision.batch)
+        self.values = compute(model, decision.batch)
         self.states = self.values.states
         self.d = decision.of(model, self.states.last).item()
         if not isfinite(self.d):
@@ -182,7 +182,7 @@ class Probe:
             states = layer.feed_forward_norm(self.values.feed_forwards[place].inputs[0] + new)
         return self.with_states(kind, number + 1, states)
 
-    def patch_states(self, kind: Kind, layer: int, other: "Probe", pairs: Pairs) -> Tensor:
+    def patch(self, kind: Kind, layer: int, other: "Probe", pairs: Pairs) -> Tensor:
         """Computes (P) effects of the other text's state at one position each, by pairs."""
         own, theirs = (probe.states.entering(kind, layer) for probe in (self, other))
         effects = torch.zeros(len(pairs), dtype=torch.float64)

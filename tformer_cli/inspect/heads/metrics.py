@@ -361,7 +361,7 @@ class HeadStatistics:
         self._pending = []
 
 
-def _mark_positions(positions: Sequence[Sequence[int]], n_keys: int) -> NDArray[np.bool_]:
+def _mark(positions: Sequence[Sequence[int]], n_keys: int) -> NDArray[np.bool_]:
     """(B, K) boolean: True at the positions of each sentence."""
     marked = np.zeros((len(positions), n_keys), dtype=bool)
     for row, places in enumerate(positions):
@@ -394,9 +394,7 @@ class _KindSums:
         ]
         # source positions, which are keys of the encoder; a target may be shorter
         is_rare = (
-            _mark_positions(rare, layers[0].shape[-1])
-            if rare is not None and self._kind == "enc"
-            else None
+            _mark(rare, layers[0].shape[-1]) if rare is not None and self._kind == "enc" else None
         )
         totals = np.zeros((len(n_rows), len(self._names), len(self._heads)))
         counts = np.zeros(totals.shape[:2])

@@ -252,7 +252,7 @@ class Ablator:
     def _translate(self, heads: Sequence[HeadId]) -> list[str]:
         what = f"translating without {_few(heads)}" if heads else "translating"
         with heads_off(self._model, heads):
-            return translate_texts(self._opened, self._sources, what, self._observe)
+            return translate(self._opened, self._sources, what, self._observe)
 
     def batches_on_device(self, what: str) -> Iterator[tuple[NDArray[np.int64], Batch]]:
         """Yields the batches on the model's device and tells of the lines that are done."""
@@ -395,7 +395,7 @@ def write_pruned(
     texts, seconds = [], []
     for model, name in zip(models, names, strict=True):
         start = perf_counter()
-        texts.append(translate_texts(model, sources, name, observe or _observe_nothing))
+        texts.append(translate(model, sources, name, observe or _observe_nothing))
         seconds.append(perf_counter() - start)
     resampling = (settings or AblationSettings()).resampling
     paired = PairedScores(texts[0], references, **resampling)
@@ -450,9 +450,7 @@ def _opened_like(opened: Opened, directory: Path) -> Opened:
     )
 
 
-def translate_texts(
-    opened: Opened, sources: Sequence[str], what: str, observe: Observer
-) -> list[str]:
+def translate(opened: Opened, sources: Sequence[str], what: str, observe: Observer) -> list[str]:
     texts: list[str] = []
     for translation in opened.translator.stream(sources):
         texts.append(translation.text)

@@ -58,9 +58,7 @@ COVERAGES = (50, 80, 90)
 NATURAL = "chrF"
 
 
-def _replace_letters(
-    text: str, share: float, random: Random, is_letter: Callable[[str], bool]
-) -> str:
+def _scramble(text: str, share: float, random: Random, is_letter: Callable[[str], bool]) -> str:
     """Puts random letters in the place of a share of a text's letters."""
     return "".join(
         random.choice(ascii_lowercase) if is_letter(letter) and random.random() < share else letter
@@ -72,12 +70,12 @@ def _replace_words(source: str, _: str, random: Random) -> str:
     words = source.split()
     chosen = random.sample(range(len(words)), (len(words) + 1) // 2)
     for place in chosen:
-        words[place] = _replace_letters(words[place], 1.0, random, str.isalpha)
+        words[place] = _scramble(words[place], 1.0, random, str.isalpha)
     return " ".join(words)
 
 
 def _noise(source: str, _: str, random: Random) -> str:
-    return _replace_letters(source, 0.3, random, lambda letter: not letter.isspace())
+    return _scramble(source, 0.3, random, lambda letter: not letter.isspace())
 
 
 def _shuffle_words(source: str, _: str, random: Random) -> str:
@@ -237,7 +235,7 @@ def _different_pairs(sources: Sequence[str], references: Sequence[str]) -> list[
     return [*reference_of.values()]
 
 
-def _translate_lines(
+def _translate(
     translator: Translator, opened: Opened, lines: Sequence[str]
 ) -> Iterator[tuple[str, Part] | None]:
     """Translates lines; those that are longer than the model takes are left out."""
@@ -256,12 +254,12 @@ def _score_lines(
 ) -> list[Item]:
     """Translates the lines as they are, and compares the translations with the references."""
     chrf, items = make_metric("chrf"), []
-    translations = _translate_lines(translator, opened, [source for source, _ in pairs])
-    for line, (translated, (_, reference)) in enumerate(zip(translations, pairs, strict=True)):
+    translations = _translate(translator, opened, [source for source, _ in pairs])
+    for line, (pair, (_, reference)) in enumerate(zip(translations, pairs, strict=True)):
         progress(line + 1)
-        if translated is not None:
-            score = chrf.sentence_score(translated[0], [reference]).score / 100
-            items.append(Item(line, NATURAL, score < settings.below, translated[1]))
+        if pair is not None:
+            score = chrf.sentence_score(pair[0], [reference]).score / 100
+            items.append(Item(line, NATURAL, score < settings.below, pair[1]))
     return items
 
 
@@ -279,13 +277,11 @@ def _break_lines(
     for kind, broken in BROKEN_SOURCES.items():
         chosen = sorted(random.sample(range(len(pairs)), n_each))
         lines = [broken(*pairs[line], random) for line in chosen]
-        for line, translated in zip(
-            chosen, _translate_lines(translator, opened, lines), strict=True
-        ):
+        for line, pair in zip(chosen, _translate(translator, opened, lines), strict=True):
             done += 1
             progress(done)
-            if translated is not None:
-                yield Item(line, kind, True, translated[1])
+            if pair is not None:
+                yield Item(line, kind, True, pair[1])
     # Forced scores are relative to all tokens, those of a search to its shortlist: the
     # difference alone would tell the two apart
     if not translator.has_shortlist:

@@ -139,7 +139,7 @@ def repeated_pairs(side: TokenizerSide, n_pairs: int, seed: int) -> list[Minimal
 def _circuit_of(
     decider: Decider, candidates: Sequence[MinimalPair], settings: CircuitOptions, seed: int
 ) -> ModelCircuit:
-    pairs, refused = _decide_pairs(decider, candidates)
+    pairs, refused = _decide(decider, candidates)
     # Every other pair, for kinds of pairs may come in any order
     chosen, held = pairs[::2], pairs[1::2]
     circuit = find_circuit(chosen, settings.faithfulness)
@@ -169,9 +169,7 @@ def _circuit_of(
     )
 
 
-def _decide_pairs(
-    decider: Decider, pairs: Sequence[MinimalPair]
-) -> tuple[list[PatchedPair], list[str]]:
+def _decide(decider: Decider, pairs: Sequence[MinimalPair]) -> tuple[list[PatchedPair], list[str]]:
     """Finds the decisions of pairs that the model makes as they say, and why it refuses others."""
     decided, refused = list[PatchedPair](), list[str]()
     for number, pair in enumerate(pairs, 1):

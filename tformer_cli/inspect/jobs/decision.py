@@ -23,7 +23,7 @@ from tformer_cli.inspect.decisions.decision import (
     decision_of,
     parting,
 )
-from tformer_cli.inspect.decisions.probing import Computed, Pool, Probe, compute_values
+from tformer_cli.inspect.decisions.probing import Computed, Pool, Probe, compute
 from tformer_cli.inspect.jobs.heads import HeadInspector, subject_of
 from tformer_cli.inspect.jobs.reader import (
     InspectionOptions,
@@ -162,11 +162,9 @@ class Finder:
     ) -> DecisionRecord:
         probes, chosen, logits = self._decider.decide(records, target, foil)
         record = self._record(records, probes, chosen, corpus, logits[0])
-        return replace(
-            record, notes=(*self._cut_notes(records[0], chosen, target, foil), *record.notes)
-        )
+        return replace(record, notes=(*self._cuts(records[0], chosen, target, foil), *record.notes))
 
-    def _cut_notes(
+    def _cuts(
         self, record: HeadsRecord, chosen: Chosen, target: str | None, foil: str | None
     ) -> Iterator[str]:
         """Tells of which words only a piece is decided for: any text has pieces."""
@@ -254,9 +252,7 @@ class Finder:
                 batches = (
                     batch_of(self._model, [ids]) for ids in pairs if max(map(len, ids)) <= longest
                 )
-                texts += [
-                    compute_values(self._model, to_device(batch, device)) for batch in batches
-                ]
+                texts += [compute(self._model, to_device(batch, device)) for batch in batches]
             if not texts:
                 raise DataError("--corpus: no sentence fits the model; give shorter sentences")
             of = count_of(len(texts), "line") + " of the corpus"

@@ -202,8 +202,7 @@ def _pruning(pruning: Pruning) -> Iterator[Block]:
     heads = ("", "heads", "parameters", "MB", "lines/s", "loss", "BLEU", "chrF2")[: len(rows[0])]
     yield Table(head=heads, rows=rows, labels=(), texts=(0,))
     against = ", ".join(
-        f"Δ{score.name} {_difference_text(score)} (p = {score.p_value:.2g})"
-        for score in pruning.scores
+        f"Δ{score.name} {_format(score)} (p = {score.p_value:.2g})" for score in pruning.scores
     )
     ratio = pruning.after.lines_per_second / pruning.before.lines_per_second
     size = pruning.after.n_parameters / pruning.before.n_parameters
@@ -252,7 +251,7 @@ def _list(ablation: Ablation) -> Table:
             row.append(f"{head_effect.loss.low:+.4f} … {head_effect.loss.high:+.4f}")
         for place in range(len(scored)):
             score = head_effect.scores[place] if head_effect.scores else None
-            row += ["", ""] if score is None else [_difference_text(score), f"{score.p_value:.2g}"]
+            row += ["", ""] if score is None else [_format(score), f"{score.p_value:.2g}"]
         rows.append(row)
     head = ("head", "Δ loss", "p", "importance (rank)", *columns)
     return Table(head=head, rows=rows, labels=(), texts=(0,))
@@ -283,7 +282,7 @@ def _costs(cost: ModelCost) -> list[str]:
     ]
 
 
-def _difference_text(score: PairedDifference) -> str:
+def _format(score: PairedDifference) -> str:
     return f"{score.difference:+.2f}"
 
 
