@@ -293,7 +293,8 @@ _PICTURES = (
     r"[\u200d\u20e3\ufe0f\u2600-\u27bf\U0001f000-\U0001faff\U000e0020-\U000e007f]*"
 )
 _ADDRESSES = (
-    r"`[^`\n]+`",
+    # Not what stands between quotations of GNU's: `a' and `b'
+    r"`(?:[^`\n']|(?<=\w)'(?=\w)|(?<![\w}\])>])'[^'`\n]*')+`",
     r"\b(?:https?|ftps?|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+\.[^\s<>\"'`]*[\w/]",
     r"\bdata:[\w.+-]+/[\w.+-]+[;,][^\s<>\"'`]*|\b(?:tel|sms):\+?\d[\d-]+",
     r"(?:\bmailto:)?\b[\w.+-]{1,64}@\w[\w-]*(?:\.\w[\w-]*)+",
