@@ -11,6 +11,7 @@ import html
 import re
 from bisect import bisect_right
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -113,8 +114,10 @@ def frame_of(segment: Segment, languages: LanguagePair) -> Frame:
     """Divides a message; a text without syntax is one part."""
     text = segment.text
     if segment.is_message and len(blocks := _cut_blocks(segment)) > 1:
-        frames = (frame_of(one, languages) if one.text else (one,) for one in blocks)
-        return tuple(part for frame in frames for part in frame)
+        # Not where the branches of an argument have them
+        with suppress(MessageError):
+            frames = [frame_of(one, languages) if one.text else (one,) for one in blocks]
+            return tuple(part for frame in frames for part in frame)
     if has_branches(text):
         if len(text) > _LONGEST:
             raise MessageError
@@ -392,6 +395,7 @@ class _Icu:
                 )
             if not is_shown:
                 raise MessageError
+        draft.part_words()
         draft.show_values()
         return replace(draft.text(), quotes=quotes, apostrophe=self._apostrophe)
 
@@ -510,9 +514,7 @@ def _bars(text: str) -> list[tuple[int, int]]:
 def _plain_text(segment: Segment) -> Text:
     """Makes a text of a message: the model reads "%" for "%%", and no mark of a key."""
     draft, text = _Draft(segment), segment.text
-    for place in {s.start for s in segment.spans if _LINE_BREAK.match(s.opening)}:
-        if text[max(0, place - 1) : place + 1].isalnum() and 0 < place < len(text):
-            draft.show(place, place, " ", None)  # words on both sides stay two
+    draft.part_words()
     for found in COPIED[True].finditer(text):
         raw, (start, end) = found[0], found.span()
         shown = (
@@ -567,6 +569,19 @@ class _Draft:
         self._ranges.append(Range(start, end, content))
         self._inserts += [] if insert is None else [insert]
         return True
+
+    def part_words(self) -> None:
+        """Shows blanks at the ends of lines and paragraphs, whose words would be joined."""
+        text = self._segment.text
+        for place in {
+            place
+            for span in self._segment.spans
+            if _LINE_BREAK.match(span.opening) or BLOCK_TAG.match(span.opening)
+            for place in (span.start, span.end)
+        }:
+            around = text[max(0, place - 1) : place + 1]
+            if 0 < place < len(text) and not any(map(str.isspace, around)):
+                self.show(place, place, " ", None)
 
     def show_number(self, start: int, end: int, insert: Frame, *, has_markup: bool = False) -> bool:
         """Shows a number that the text has not, which models copy better than any syntax."""
