@@ -187,6 +187,10 @@ def test_a_message_that_is_not_understood_stays(text):
         ("<1/> days <2/>", ["days"], "<1/> DAYS <2/>"),
         ("%<city>s <b>is</b> <%= a > b %>", ["735 is 844"], "%<city>s <b>IS</b> <%= a > b %>"),
         ("<b>open <file> now<br> x</b>", ["open <file> now x"], "<b>OPEN <file> NOW<br> X</b>"),
+        # Code, and comments
+        ("run <code>a <b>b</b></code> now", ["run a b now"],
+         "RUN <code>a <b>b</b></code> NOW"),
+        ("<!-- a --> b", ["<!-- a --> b"], "<!-- a --> B"),
         # Paragraphs and lines
         ("<ul><li>a b</li><li>c <i>d</i></li></ul>", ["a b", "c d"],
          "<ul><li>A B</li><li>C <i>D</i></li></ul>"),

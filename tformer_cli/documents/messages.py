@@ -77,7 +77,7 @@ _LONGEST, _LONGEST_LABEL = 50_000, 100
 """Characters of a message with branches, and of one with the mark of a key."""
 # What is no value in a sentence
 _STATEMENT = re.compile(
-    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-]|[\d$]*\w>)|<\?(?!=)|\[[/\d]|\[\w+[=\s]|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
+    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-]|[\d$]*\w>)|<\?(?!=)|<!|\[[/\d]|\[\w+[=\s]|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
 )
 _JOINT = re.compile(r"[/:.,×x-]?")
 _CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")

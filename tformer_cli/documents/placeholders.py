@@ -88,6 +88,12 @@ SYNTAXES = (
     Syntax("printf: a percent sign", r"%%", ("%%",)),
     Syntax("Qt, Windows: an ampersand", r"&&", ("&&",), is_only_in_messages=True),
     Syntax(
+        "HTML: comments, Mailchimp",
+        r"<!--(?:[^-]|-(?!->)){0,999}+-->|\*\|[\w:]+\|\*",
+        ("<!-- a -->", "*|FNAME|*"),
+        is_only_in_messages=True,
+    ),
+    Syntax(
         "gettext: addresses of mail",
         r"<(?:%(?:\d+\$)?[s@]|%\d|\{[\w.]*\}|\$\w+)>",
         ("<%s>", "<%1>", "<{mail}>"),
