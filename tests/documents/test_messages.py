@@ -193,9 +193,16 @@ def test_a_message_that_is_not_understood_stays(text):
         ("<1/> days <2/>", ["days"], "<1/> DAYS <2/>"),
         ("%<city>s <b>is</b> <%= a > b %>", ["735 is 844"], "%<city>s <b>IS</b> <%= a > b %>"),
         ("<b>open <file> now<br> x</b>", ["open <file> now x"], "<b>OPEN <file> NOW<br> X</b>"),
+        # Code, and comments
+        ("run <code>a <b>b</b></code> now", ["run a b now"],
+         "RUN <code>a <b>b</b></code> NOW"),
+        ("<!-- a --> b", ["<!-- a --> b"], "<!-- a --> B"),
         # Paragraphs and lines
         ("<ul><li>a b</li><li>c <i>d</i></li></ul>", ["a b", "c d"],
          "<ul><li>A B</li><li>C <i>D</i></li></ul>"),
+        ("{x}.<br>c {n, plural, one {<p>a</p><p>b</p>} other {d<br>e}}",
+         ["735. c 844", "a b", "d e"],
+         "{x}. <br>C {n, plural, one {<p>A</p> <p>B</p>} other {D <br>E}}"),
         ("a<br>b<br /><br>c | d", ["a b c", "d"], "A <br>B <br /><br>C | D"),
         ("<div><b>a<p>b</p></b> c</div>", ["a", "b", "c"], "<div><b>A<p>B</p></b> C</div>"),
         ("<p>{n, plural, one {a} other {b}}</p> <p>{x} c</p>", ["a", "b", "735 c"],

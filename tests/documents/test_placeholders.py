@@ -61,6 +61,8 @@ def test_a_placeholder_is_copied_whole(example, is_only_in_messages):
         ("Part 0%d of 1%s, 50%d'abord", "%d|%s|50"),
         ("#1 of #22, a#3, &#65; ", "#1|#22|&#65;"),
         ("data:image/png;base64,iVB0= is tel:+49-30", "data:image/png;base64,iVB0=|tel:+49-30"),
+        ("use `it's` or `x['a']` or ` b '' `", "`it's`|`x['a']`|` b '' `"),
+        ("the `{a}' isn't `b_c' of `%r' is", "{a}|%r"),
         ("at 2020-01-01T00:00:00Z in #ff00aa", "2020-01-01T00:00:00Z|#ff00aa"),
         ("id 123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000"),
         ("commit a1b2c3d4e5 at 192.168.0.1:8080", "a1b2c3d4e5|192.168.0.1:8080"),

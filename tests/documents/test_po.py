@@ -345,6 +345,11 @@ def test_forms_follow_the_header():
     assert made.endswith('msgstr[0] "c"\nmsgstr[1] "b"\nmsgstr[2] "b"\n')
 
 
+def test_escaped_bytes_are_characters():
+    data = rb'msgid "caf\303\251 \xE9\101 \8"' + b'\nmsgstr ""\n'
+    assert shown(read("po", data).segments) == ["caf\u00e9 \u00e9A 8"]
+
+
 def test_a_file_of_another_language_is_refused():
     data = b'msgid ""\nmsgstr "Language: pt_BR\\n"\n\nmsgid "a"\nmsgstr ""\n'
     for same in ("", "pt", "pt-PT", "pt-BR"):

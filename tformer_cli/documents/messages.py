@@ -11,6 +11,7 @@ import html
 import re
 from bisect import bisect_right
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,7 +78,7 @@ _LONGEST, _LONGEST_LABEL = 50_000, 100
 """Characters of a message with branches, and of one with the mark of a key."""
 # What is no value in a sentence
 _STATEMENT = re.compile(
-    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-]|[\d$]*\w>)|<\?(?!=)|\[[/\d]|\[\w+[=\s]|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
+    r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-]|[\d$]*\w>)|<\?(?!=)|<!|\[[/\d]|\[\w+[=\s]|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
 )
 _JOINT = re.compile(r"[/:.,×x-]?")
 _CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")
@@ -114,8 +115,12 @@ def divide_message(segment: Segment, languages: LanguagePair) -> Frame:
     """Divides a message; a text without syntax is one part."""
     text = segment.text
     if segment.is_message and len(blocks := _cut_blocks(segment)) > 1:
-        frames = (divide_message(one, languages) if one.text else (one,) for one in blocks)
-        return tuple(part for frame in frames for part in frame)
+        # Not where the branches of an argument have them
+        with suppress(MessageError):
+            frames = [
+                divide_message(block, languages) if block.text else (block,) for block in blocks
+            ]
+            return tuple(part for frame in frames for part in frame)
     if has_branches(text):
         if len(text) > _LONGEST:
             raise MessageError
@@ -405,6 +410,7 @@ class _Icu:
                 )
             if not is_shown:
                 raise MessageError
+        draft.part_words()
         draft.show_values()
         return replace(draft.text(), quotes=quotes, apostrophe=self._apostrophe)
 
@@ -529,9 +535,7 @@ def _find_bars(text: str) -> list[tuple[int, int]]:
 def _make_plain_text(segment: Segment) -> Text:
     """Makes a text of a message: the model reads "%" for "%%", and no mark of a key."""
     draft, text = _Draft(segment), segment.text
-    for place in {s.start for s in segment.spans if _LINE_BREAK.match(s.opening)}:
-        if text[max(0, place - 1) : place + 1].isalnum() and 0 < place < len(text):
-            draft.show(place, place, " ", None)  # words on both sides stay two
+    draft.part_words()
     for found in COPIED[True].finditer(text):
         raw, (start, end) = found[0], found.span()
         shown = (
@@ -586,6 +590,19 @@ class _Draft:
         self._ranges.append(Range(start, end, content))
         self._inserts += [] if insert is None else [insert]
         return True
+
+    def part_words(self) -> None:
+        """Shows blanks at the ends of lines and paragraphs, whose words would be joined."""
+        text = self._segment.text
+        for place in {
+            place
+            for span in self._segment.spans
+            if _LINE_BREAK.match(span.opening) or BLOCK_TAG.match(span.opening)
+            for place in (span.start, span.end)
+        }:
+            around = text[max(0, place - 1) : place + 1]
+            if 0 < place < len(text) and not any(map(str.isspace, around)):
+                self.show(place, place, " ", None)
 
     def show_number(self, start: int, end: int, insert: Frame, *, has_markup: bool = False) -> bool:
         """Shows a number that the text has not, which models copy better than any syntax."""

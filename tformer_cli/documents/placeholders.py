@@ -88,6 +88,12 @@ SYNTAXES = (
     Syntax("printf: a percent sign", r"%%", ("%%",)),
     Syntax("Qt, Windows: an ampersand", r"&&", ("&&",), is_only_in_messages=True),
     Syntax(
+        "HTML: comments, Mailchimp",
+        r"<!--(?:[^-]|-(?!->)){0,999}+-->|\*\|[\w:]+\|\*",
+        ("<!-- a -->", "*|FNAME|*"),
+        is_only_in_messages=True,
+    ),
+    Syntax(
         "gettext: addresses of mail",
         r"<(?:%(?:\d+\$)?[s@]|%\d|\{[\w.]*\}|\$\w+)>",
         ("<%s>", "<%1>", "<{mail}>"),
@@ -317,8 +323,8 @@ _PICTURES = (
     r"[\u200d\u20e3\ufe0f\u2600-\u27bf\U0001f000-\U0001faff\U000e0020-\U000e007f]*"
 )
 _ADDRESSES = (
-    # Not the quotes of `one' and `another'
-    r"`(?![^`'\s]+'(?!\w))[^`\n]+`",
+    # Not what stands between quotations of GNU's: `a' and `b'
+    r"`(?:[^`\n']|(?<=\w)'(?=\w)|(?<![\w}\])>])'[^'`\n]*')+`",
     r"\b(?:https?|ftps?|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+\.[^\s<>\"'`]*[\w/]",
     r"\bdata:[\w.+-]+/[\w.+-]+[;,][^\s<>\"'`]*|\b(?:tel|sms):\+?\d[\d-]+",
     r"(?:\bmailto:)?\b[\w.+-]{1,64}@\w[\w-]*(?:\.\w[\w-]*)+",

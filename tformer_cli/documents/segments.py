@@ -306,6 +306,7 @@ _TAG = re.compile(
 
 _DEEPEST = 50
 """Tags in each other; what is deeper has no partner."""
+_CODE_TAGS = {"code", "kbd", "math", "samp", "script", "style", "svg", "var"}
 _VOID = {"br", "hr", "img", "input", "wbr"}
 
 
@@ -357,7 +358,20 @@ def add_message(
         if (n := bisect_right(ends, tag.start())) == len(taken) or tag.start() <= taken[n][0]
     ]
     kinds = partners(tags)
+    behind_code = 0
     for number, tag in enumerate(tags):
+        if number < behind_code:
+            continue
+        name = tag[2].lower()
+        if kinds.get(number) == "open" and name in _CODE_TAGS:
+            ends_here = (n for n in range(number, len(tags)) if tags[n][1] and tags[n][2] == tag[2])
+            end = next(ends_here, None)
+            shown = _TAG.sub("", text[tag.end() : tags[end].start()]).strip() if end else ""
+            if end and shown:
+                add(text[place : tag.start()])
+                place, behind_code = tags[end].end(), end + 1
+                builder.protected(shown, written(text[tag.start() : place]))
+                continue
         add(text[place : tag.start()])
         if kinds.get(number) == "open":
             builder.open(written(tag[0]), "once" if tag[2].isdecimal() else "repeat")

@@ -382,7 +382,7 @@ def _pair(tokens: Sequence[_Token]) -> None:
 
 def _tokens(text: str, *, is_xml: bool = False) -> Iterator[_Token]:
     """Cuts HTML into text, tags and what is copied, of which elements are kept as they are."""
-    if "translate" not in text.lower():
+    if "translate" not in text.lower() and "material-" not in text:
         yield from _all_tokens(text, is_xml=is_xml)
         return
     regions = KeptRegions()

@@ -41,7 +41,8 @@ _TOKEN = re.compile(
 )
 """The parts of a file, as gettext reads it: any number of them may stand on a line."""
 _REST_OF_LINE = re.compile(r"[^\S\n]*(?:\n|\Z)")
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|\r?\n|.)")
+_BYTE = r"(?:x[0-9a-fA-F]{2}|[0-3]?[0-7]{1,2})"
+_ESCAPE = re.compile(rf"\\(?:(?P<bytes>{_BYTE}(?:\\{_BYTE})*+)|(?P<name>\r?\n|.))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _WRITTEN = {character: f"\\{name}" for name, character in _ESCAPED.items()}
 _WRITTEN |= {'"': r"\"", "\\": r"\\"}
@@ -113,12 +114,16 @@ class _Entry:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    name = found[1]
-    if name[-1] == "\n":  # the string goes on in the next line
-        return ""
-    if name[0] == "x" and len(name) > 1:
-        return chr(int(name[1:], 16))
-    return chr(int(name, 8)) if name[0] in "01234567" else _ESCAPED.get(name, name)
+    if found["bytes"]:
+        numbers = found["bytes"].split("\\")
+        whole = bytes(int(n[1:], 16) if n[0] == "x" else int(n, 8) for n in numbers)
+        try:
+            return whole.decode()
+        except UnicodeDecodeError:
+            return whole.decode("latin-1")
+    name = found["name"]
+    # With a line end the string goes on in the next line
+    return "" if name[-1] == "\n" else _ESCAPED.get(name, name)
 
 
 def _quoted(text: str) -> str:
