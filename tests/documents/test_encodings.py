@@ -48,8 +48,8 @@ def test_a_mark_tells_the_encoding(name, encoding):
 
 
 def test_an_encoding_without_its_mark():
-    with pytest.raises(DataError, match=r"^a\.csv: is not text in UTF-8 .*--encoding utf-16-le$"):
-        read("csv", "a,c\n1,one\n".encode("utf-16-le"), columns=("c",))
+    with pytest.raises(DataError, match=r"^a\.csv: is not text in UTF-8 but in utf-16le; name"):
+        read("csv", ("a,c\n" + "1,one\n" * 9).encode("utf-16-le"), columns=("c",))
 
 
 @pytest.mark.parametrize("name", TEXTS)

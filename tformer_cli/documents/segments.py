@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 
 from tformer_cli.documents.placeholders import COPIED
 from tformer_cli.errors import DataError
+from tformer_cli.text.lines import wide_encoding
 from tformer_cli.wording import is_blank
 
 Behavior = Literal["once", "repeat", "void", "protected"]
@@ -526,8 +527,8 @@ class TextDocument:
         return self._encoding.written(whole)
 
 
-_UTF_16 = re.compile(r"(?:[^\0]\0){4}|(?:\0[^\0]){4}")
-"""Letters of UTF-16 as UTF-8 reads them, where a file has no mark."""
+_HEAD = 4096
+"""Bytes by which an encoding is recognized that no mark tells."""
 _UNMARKED = {"utf-16": "utf-16-le", "utf-32": "utf-32-le", "utf-8-sig": "utf-8"}
 """Encodings that begin with a byte order mark, and their names without it."""
 
@@ -551,10 +552,9 @@ def decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
             f"{where}:{line}: is not text in UTF-8; convert it: iconv -f WINDOWS-1252 -t UTF-8, or "
             "name its encoding: --encoding windows-1252"
         ) from None
-    if _UTF_16.match(text):
+    if not encoding.mark and (wide := wide_encoding(data[:_HEAD])):
         raise DataError(
-            f"{where}: is not text in UTF-8 (it has bytes of 0); name its encoding, such as "
-            "--encoding utf-16-le"
+            f"{where}: is not text in UTF-8 but in {wide}; name its encoding: --encoding {wide}"
         )
     return text, encoding
 
