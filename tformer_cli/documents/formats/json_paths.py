@@ -84,6 +84,7 @@ class _Reader:
         self._text = text
         self._settings = settings
         self._patterns = {path: _pattern(path) for path in settings.keys}
+        self._any = re.compile("|".join(f"(?:{one.pattern})" for one in self._patterns.values()))
         self._unused = set(settings.keys)
         # Where a file has only ASCII characters, perhaps its reader knows no others
         self._escapes = text.isascii() and re.search(r"\\u(?!00[0-7])", text) is not None
@@ -141,7 +142,10 @@ class _Reader:
 
     def _is_asked(self, path: list[str], *, is_in_list: bool) -> bool:
         # A list of objects is a table: its keys need no number before them
-        paths = ["".join(f"{one}\0" for one in path[start:]) for start in range(1 + is_in_list)]
+        whole = "\0".join(path) + "\0"
+        paths = [whole, whole.partition("\0")[2]] if is_in_list else [whole]
+        if not any(map(self._any.fullmatch, paths)):
+            return False
         matches = [
             key
             for key, pattern in self._patterns.items()
