@@ -76,7 +76,7 @@ class FakeService:
             SimpleNamespace(
                 name=name, verb=verb, texts=list(texts), settings=dict(settings or {}),
                 constraints=constraints, priority=priority, deadline=deadline,
-                client=client, has_place=has_place, is_admitted=is_admitted,
+                client=client, has_place=has_place, is_admitted=is_admitted, versions=versions,
             )
         )  # fmt: skip
         if self.fails is not None:

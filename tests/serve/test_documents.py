@@ -59,6 +59,10 @@ def test_a_document_is_translated_window_by_window():
     # Who was let in once goes on, however long that takes
     assert [one.is_admitted for one in asked] == [False, True, True]
     assert [one.deadline < float("inf") for one in asked] == [True, False, False]
+    # One model for all windows, and for no other document
+    client.post("/translate_file", **upload(content=lines(2)))
+    assert len({id(one.versions) for one in asked[:3]}) == 1
+    assert asked[3].versions is not asked[0].versions
 
 
 def test_a_window_has_only_so_many_characters(monkeypatch):

@@ -38,7 +38,8 @@ VALUES = ["x" * 300, "x" * 5001, "a b " * 80, "a b " * 2000, ["x y " * 80], {"x 
 
 def check(answer):
     for line in answer.text.splitlines():
-        if answer.status >= 400 or '"error"' in line:
+        is_told = line.startswith(('{"error"', 'data: {"error"')) or '"event": "error"' in line
+        if answer.status >= 400 or is_told:
             assert len(line) <= 2 * LONGEST_QUOTE + 200
             for part in ("x" * LONGEST_QUOTE, "a b " * 50, "x y " * 50, "x " * 100, "x%20" * 50):
                 assert part not in line

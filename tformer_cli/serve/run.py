@@ -71,7 +71,8 @@ class LingeringTransport:
 
     def __init__(self, transport: asyncio.Transport, has_more: Callable[[], bool]) -> None:
         """Takes what says whether the client has not sent all of its request."""
-        self._transport, self._has_more = transport, has_more
+        self._transport = transport
+        self._has_more: Callable[[], bool] = has_more
         self.left_bytes = LINGER_BYTES
         self.timer: asyncio.TimerHandle | None = None
         """Set once nothing more is answered."""
@@ -91,6 +92,12 @@ class LingeringTransport:
         with suppress(OSError):  # it has left
             self._transport.write_eof()
             self._transport.resume_reading()
+
+    def forget(self) -> None:
+        """Lets go of its protocol, whose memory then waits for no collection of cycles."""
+        self._has_more = bool
+        if self.timer is not None:
+            self.timer.cancel()
 
     def skip(self, data: bytes) -> None:
         """Throws away what is sent for nothing."""
@@ -212,8 +219,7 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc] # h11 o
     def connection_lost(self, exc: Exception | None) -> None:
         if self._leaving is not None:
             self._leaving.cancel()
-        if self._lingering.timer is not None:
-            self._lingering.timer.cancel()
+        self._lingering.forget()
         self._stop_waiting()
         self._stop_stuck()
         super().connection_lost(exc)

@@ -27,6 +27,7 @@ _ERRORS = {
     "500": "the service failed",
     "503": "the service ends, or the model cannot be used now",
     "504": "it took too long",
+    "507": "there is no room to keep it",
 }
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
