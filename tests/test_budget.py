@@ -18,31 +18,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 1872,
-    "api": 1486,
-    "artifacts": 2722,
-    "bulk": 1810,
-    "cli": 11202,
-    "corpora": 3297,
+    ".": 1903,
+    "api": 1489,
+    "artifacts": 2733,
+    "bulk": 1983,
+    "cli": 11423,
+    "corpora": 3295,
     "distill": 1569,
-    "documents": 4600,
+    "documents": 10191,
     "evaluate": 1882,
-    "fast": 3867,
-    "files": 867,
-    "foreign": 12498,
+    "fast": 3877,
+    "files": 932,
+    "foreign": 12522,
     "guide": 126,
     "heads": 711,
-    "inspect": 17316,
-    "kinds": 3850,
+    "inspect": 17332,
+    "kinds": 3864,
     "metrics": 847,
-    "model": 4092,
+    "model": 4098,
     "quality": 2688,
-    "search": 5821,
-    "serve": 5477,
-    "show": 2004,
-    "tests": 82552,
-    "text": 6559,
-    "train": 2348,
+    "search": 5898,
+    "serve": 8131,
+    "show": 2005,
+    "tests": 90348,
+    "text": 6799,
+    "train": 2347,
     "trainer": 5323,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
@@ -50,7 +50,7 @@ SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 477
+MODULES = 506
 LONG_FUNCTIONS = 9
 CIRCLES = 0
 _COMMENT = re.compile(r"(?m)(?:^ *|  )# (?!noqa|type:|fmt:|pragma:)")

@@ -7,7 +7,8 @@ from tests.serve.fake import Client, FakeService
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.serve import security
 from tformer_cli.serve.config import BODY_BYTES, FILE_BYTES, ServeSettings
-from tformer_cli.serve.security import Keys, allowed_names, host_name, is_loopback, read_keys
+from tformer_cli.serve.hosts import host_name, is_loopback
+from tformer_cli.serve.security import Keys, allowed_names, read_keys
 
 QUESTION = {"q": "hello", "source": "en", "target": "fr"}
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing listens there

@@ -145,10 +145,8 @@ def train(
     elif not isinstance(recipe, Recipe):
         recipe = make_recipe(recipe, "recipe", complete)
     observing = [
-        observer
-        if hasattr(observer, "notify")
-        else cast("TrainingObserver", SimpleNamespace(notify=observer))
-        for observer in observers
+        cast("TrainingObserver", item if hasattr(item, "notify") else SimpleNamespace(notify=item))
+        for item in observers
     ]
     return run_recipe(
         recipe, run, device=device, fresh=fresh, observers=observing, progress=progress

@@ -180,20 +180,16 @@ class Service:
             name: of a model; or several, as of `route`, which translate one after the other.
             verb: what to compute.
             texts: the texts.
-            settings: of the search, or of the verb; `seed`, too, from which and the number of a
-                text follows what is drawn. Of a model of many languages `source_language` and
-                `target_language`.
+            settings: of the search or the verb; `seed`, which with the number of a text decides
+                what is drawn; `source_language` and `target_language`, for models of many.
             constraints: phrases of the translation of each text.
             priority: whether somebody waits for it; None: if there are few texts.
-            deadline: moment of `time.monotonic` until which it must be answered, or of many texts
-                begun.
-            is_streamed: yields also strings, before the only result: parts of its text, where that
-                is written token by token.
+            deadline: moment of `time.monotonic` until which it is answered, or many texts begun.
+            is_streamed: yields strings before the only result: parts of a text written by tokens.
             client: whoever asks, who may have but a share of what waits; None: nobody is told.
             has_place: limited elsewhere, as documents are, so that it fills no queue.
             is_admitted: continues a request that was let in.
-            versions: of an answer that is asked for in parts, the same for all: once a model has
-                begun it, another one in its place does not go on.
+            versions: the same for all parts of an answer, which only one version of a model gives.
 
         Raises:
             UnknownModel: before the first result, as are the following.

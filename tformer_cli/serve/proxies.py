@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tformer_cli.errors import UsageError
+from tformer_cli.serve.hosts import host_name
 from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from tformer_cli.serve.security import Names
+    from tformer_cli.serve.hosts import Names
 
 THIS_MACHINE = ("127.0.0.0/8", "::1/128")
 """Believed by default: what runs here could come from any of these addresses itself."""
@@ -91,8 +92,6 @@ class ProxyHeaders:
         scheme = first_item(header_value(scope, b"x-forwarded-proto")).lower()
         if scheme in ("http", "https"):
             found["scheme"] = scheme
-        from tformer_cli.serve.security import host_name
-
         host = first_item(header_value(scope, b"x-forwarded-host"))
         if host and host_name(host) in self._names:
             found[HOST] = host

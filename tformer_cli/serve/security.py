@@ -9,7 +9,6 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from socket import gethostname
@@ -21,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tformer_cli.errors import DataError
 from tformer_cli.serve.config import BODY_BYTES, BODY_SECONDS, FILE_BYTES, ServeSettings
 from tformer_cli.serve.dialects import dialect_of
+from tformer_cli.serve.hosts import Names, host_name
 from tformer_cli.serve.origins import Origins
 from tformer_cli.serve.proxies import ENTRANCE, HOST, ProxyHeaders
 from tformer_cli.serve.request_log import LogRequests, RequestLog
@@ -67,27 +67,6 @@ PRIVATE = "private-network"
 """What a page of the web asks for when it asks a machine of a private network."""
 
 
-def host_name(given: str) -> str | None:
-    """Returns the name in a Host header, without the port; None: it is none."""
-    # Not `urlsplit`, which takes a user name and a path, too
-    name, port = given, ""
-    if given.startswith("["):
-        name, closing, port = given.partition("]")
-        name += closing
-    elif given.count(":") == 1:
-        name, _, port = given.partition(":")
-    is_port = not port or (port.lstrip(":").isascii() and port.lstrip(":").isdigit())
-    return name.lower().removesuffix(".") if name and is_port else None
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether only this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def address_of(scope: Scope) -> str:
     """Returns the address of a client, as far as clients are told apart by it."""
     address = str((scope.get("client") or ("",))[0])
@@ -100,28 +79,6 @@ def address_of(scope: Scope) -> str:
             return str(found.ipv4_mapped)
         return str(ipaddress.ip_network((int(found), NETWORK_BITS), strict=False))
     return address
-
-
-@dataclass(frozen=True)
-class Names:
-    """Names that clients may call this machine by."""
-
-    known: frozenset[str]
-    takes_addresses: bool
-    """True if any address will do: a rebound name is never one."""
-
-    def __contains__(self, name: str | None) -> bool:
-        if name is None:
-            return False
-        return name in self.known or (self.takes_addresses and _is_address(name))
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
 
 
 def allowed_names(settings: ServeSettings) -> Names:

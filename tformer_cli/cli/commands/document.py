@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from tformer_cli.documents.answers import ModelAnswers
     from tformer_cli.documents.segments import Document, ReadSettings
-    from tformer_cli.documents.translating import Translated
+    from tformer_cli.documents.translating import Summary, Translated
+    from tformer_cli.inspect.doubt import Doubter
     from tformer_cli.kinds.stored_model import Opened
     from tformer_cli.search.constraints import Term
     from tformer_cli.search.formats import OutputFormat
@@ -144,11 +145,7 @@ def translate_document(
         _check_longest(document, name)
         opened, doubter = open_model(), None
         if doubt_format is not None:
-            from tformer_cli.inspect.doubt import Doubter
-
-            doubter = Doubter(opened.directory)
-            if different := doubter.difference(opened, opened.translator):
-                warn(different)
+            doubter = _open_doubter(opened)
         answers = ModelAnswers(opened, glossary, doubter=doubter)
         is_hidden = quiet or shares_terminal(output)
         made = _translated(document, settings, answers, protects=protects, quiet=is_hidden)
@@ -169,14 +166,27 @@ def translate_document(
     is_labelled = settings.target_language or not summary.n_translated
     if not is_labelled and chosen.format.tells_language(data):
         warn(f"{name}: {_NO_LABEL}")
-    where = f"{'--summary FILE' if summary_file is None else summary_file} lists them"
+    _warn_of_doubts(summary, summary_file or "--summary FILE")
+
+
+def _open_doubter(opened: "Opened") -> "Doubter":
+    from tformer_cli.inspect.doubt import Doubter
+
+    doubter = Doubter(opened.directory)
+    if different := doubter.difference(opened, opened.translator):
+        warn(different)
+    return doubter
+
+
+def _warn_of_doubts(summary: "Summary", file: str) -> None:
+    """Counts the segments to look at; the file lists them."""
     reasons = [set(one["reasons"]) - {"restored"} for one in summary.doubtful]
     for what, n in (
         ("whose translation is doubtful", sum(bool(one - {"guessed"}) for one in reasons)),
         ("with tags at guessed places", sum(one == {"guessed"} for one in reasons)),
     ):
         if n:
-            warn(f"{count_of(n, 'segment')} {what}; {where}")
+            warn(f"{count_of(n, 'segment')} {what}; {file} lists them")
 
 
 def _read(file: str) -> bytes:

@@ -62,7 +62,8 @@ def serve(
     named = named_models(models)
     memory = None if settings.memory is None else parse_size(settings.memory, "--memory")
     cache = 0 if settings.cache.strip() == "0" else parse_size(settings.cache, "--cache")
-    from tformer_cli.serve.security import is_loopback, read_keys
+    from tformer_cli.serve.hosts import is_loopback
+    from tformer_cli.serve.security import read_keys
 
     keys = read_keys(settings.api_key_file)
     if not settings.host.strip():  # a script's unset variable: a socket would take any address

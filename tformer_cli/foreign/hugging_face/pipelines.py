@@ -161,9 +161,8 @@ def read_pipeline(path: Path) -> Pipeline:
     ]
     values: dict[str, dict[str, Any]] = {}
     for table_file, table in tables:
-        values[table.file] = (
-            read_json_file(table_file) if table_file.is_file() or table is POOLING else {}
-        )
+        is_read = table_file.is_file() or table is POOLING
+        values[table.file] = read_json_file(table_file) if is_read else {}
         notes += table.read(table_file, values[table.file])
     pooling_file = tables[0][0]
     settings = values[TRANSFORMER.file]
