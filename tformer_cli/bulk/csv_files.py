@@ -24,7 +24,7 @@ LONGEST_RECORD = 1 << 24
 
 @dataclass(frozen=True)
 class CsvHead:
-    """What stands before the rows of a file."""
+    """The text before the rows of a file."""
 
     name: str
     data: bytes

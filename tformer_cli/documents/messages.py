@@ -56,7 +56,7 @@ class Text:
 
 
 Frame = tuple[Segment | Text, ...]
-"""What is copied of a message, and its texts."""
+"""The copied parts of a message, and its texts."""
 
 _COMPLEX = re.compile(r"\{\s*[^\s{},]+\s*,\s*(?:plural|selectordinal|select|choice)\s*,")
 _DEEPEST, _MOST_TEXTS = 20, 1000
@@ -235,7 +235,7 @@ class _Token(NamedTuple):
     start: int
     end: int
     literal: str = ""
-    """What a quotation says; empty: an argument."""
+    """The text of a quotation; empty: an argument."""
     is_counted: bool = False
     """True for the number that a plural counts."""
 

@@ -100,7 +100,7 @@ class ReadSettings:
     has_header: bool = True
     """True if the first row of a table has the names of its columns."""
     option_prefix: str = "--"
-    """What stands before the name of a setting in an error; the service has fields."""
+    """Prefix of the name of a setting in an error; the service has fields."""
     fills_fuzzy: bool = False
     """Translates again what is marked as doubtful."""
     unwraps: bool = False

@@ -97,7 +97,7 @@ class Summary:
     kept: Counter[str] = field(default_factory=Counter)
     """Segments that stay, by the reason; those without words need not be told."""
     skipped: Counter[str] = field(default_factory=Counter)
-    """What the readers have skipped; see `Document.skipped`."""
+    """Constructs that the readers have skipped; see `Document.skipped`."""
     doubtful: list[dict[str, Any]] = field(default_factory=list)
     doubts: list[dict[str, Any]] = field(default_factory=list)
     """How probably each segment that was translated is wrong."""

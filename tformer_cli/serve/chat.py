@@ -64,7 +64,7 @@ _PHRASES = {
 }
 """How languages are named, what says most first."""
 _SENTENCE_END = re.compile(r"[.!?;\n]+")
-_OF_TRANSLATING = re.compile(r"translat|language", re.IGNORECASE)
+_ABOUT_TRANSLATING = re.compile(r"translat|language", re.IGNORECASE)
 LOOKED_AT = 4000
 """Characters of what the system says."""
 _PAIR = re.compile(rf"\b({_NAMED})(?: |-|–| ?-> ?| ?→ ?| (?:in)?to )({_NAMED})\b", re.IGNORECASE)
@@ -88,7 +88,7 @@ _NO_LANGUAGE = re.compile(
 
 @dataclass(frozen=True)
 class Chat:
-    """What a request asks for: a text, and what was said about its languages."""
+    """The text of a request, and what was said about its languages."""
 
     text: str
     instruction: str
@@ -134,7 +134,7 @@ def named_languages(text: str) -> dict[str, str]:
     They stand in a sentence that speaks of translating, or of languages.
     """
     sentences = _SENTENCE_END.split(text[:LOOKED_AT])
-    looked_at = "\n".join(filter(_OF_TRANSLATING.search, sentences))
+    looked_at = "\n".join(filter(_ABOUT_TRANSLATING.search, sentences))
     if pair := _PAIR.search(looked_at):
         return dict(zip(SIDES, pair.groups(), strict=True))
     named = {}
@@ -152,7 +152,7 @@ def placed_languages(text: str, *, is_instruction: bool) -> dict[str, str]:
     """
     placed = {}
     for sentence in _SENTENCE_END.split(text[:LOOKED_AT]):
-        looked_at = sentence.strip(" \t:\r") if _OF_TRANSLATING.search(sentence) else ""
+        looked_at = sentence.strip(" \t:\r") if _ABOUT_TRANSLATING.search(sentence) else ""
         for side, pattern in _PLACES.items():
             found = pattern.search(looked_at)
             if found is None or _NO_LANGUAGE.match(found[1]):
@@ -246,7 +246,7 @@ def split_pair(site: Site, name: str) -> tuple[str, str] | None:
 
 @dataclass
 class Output:
-    """What was written up to now."""
+    """The text that was written up to now."""
 
     parts: list[list[str]] = field(default_factory=list)
     """The lines of each hypothesis."""

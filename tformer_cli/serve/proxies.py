@@ -1,4 +1,4 @@
-"""What a trusted proxy says of a request: who asked, and by which address.
+"""The word of a trusted proxy about a request: who asked, and by which address.
 
 X-Forwarded-For, -Proto, -Host and -Prefix count from the addresses of --trust-proxy alone: anybody
 can send them.

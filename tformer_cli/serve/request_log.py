@@ -39,7 +39,7 @@ METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE")
 
 @dataclass
 class Entry:
-    """What is noted of one request."""
+    """A line of the log: one request."""
 
     id: str
     client: str
@@ -47,7 +47,7 @@ class Entry:
     route: str = "other"
     models: dict[str, None] = field(default_factory=dict)
     texts: list[str] | None = None
-    """What the models were given; None: not to be kept."""
+    """Texts that the models were given; None: not to be kept."""
     n_texts: int = 0
     n_characters: int = 0
     n_received: int = 0

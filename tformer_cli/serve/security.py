@@ -64,7 +64,7 @@ PREFLIGHT = (
 )
 _HEADER_NAMES = re.compile(r"[\w!#$%&'*+.^`|~-]+(?:\s*,\s*[\w!#$%&'*+.^`|~-]+)*", re.ASCII)
 PRIVATE = "private-network"
-"""What a page of the web asks for when it asks a machine of a private network."""
+"""The word by which a page of the web asks for a machine of a private network."""
 
 
 def address_of(scope: Scope) -> str:

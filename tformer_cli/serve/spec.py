@@ -7,7 +7,7 @@ from tformer_cli.serve.config import MOST_ALTERNATIVES
 from tformer_cli.serve.site import Route, Site
 
 NAME = "LibreTranslate"
-"""What clients look for in the title, to know whom they speak to; our own name is beside it."""
+"""The title by which clients know whom they speak to; our own name stands next to it."""
 _FIELDS = {
     "/translate": ("q", "source", "target", "format", "alternatives", "api_key"),
     "/detect": ("q", "api_key"),

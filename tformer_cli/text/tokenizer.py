@@ -208,7 +208,7 @@ class Tokenizer(ABC):
 
     @property
     def has_language_tokens(self) -> tuple[bool, bool]:
-        """Whether texts of the source, and of the target, get a token or a prompt of a language."""
+        """True where texts of the source, and of the target, get a token or a prompt of a language."""
         return False, False
 
     def encode_pairs(

@@ -167,7 +167,7 @@ _DEEPEST = 512
 
 
 _KEPT_CLASS = re.compile(r"notranslate|material-(?:icons|symbols)(?:-\w+)?")
-"""What Google's translation looks for, and fonts that show a word as an icon."""
+"""The class of Google's translation, and those of fonts that show a word as an icon."""
 
 
 def is_translated(tag: str) -> bool | None:

@@ -57,7 +57,7 @@ _FRONT_VALUE = re.compile(
 _SPECIAL = re.compile(r"[\\*`\[\]|]|(?<![^\W_])_|_(?![^\W_])|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|!$")
 # What programs read besides: formulas, names of people, numbers of issues, pictures
 _OWN = re.compile(rf"{_SPECIAL.pattern}|[$@]|#(?=\d)|:(?=\w+:)")
-_OF_DIALECTS = re.compile(r"[$~^={}:+%\[\]]")
+_DIALECT_MARKS = re.compile(r"[$~^={}:+%\[\]]")
 _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
 _NUMBER = re.compile(r"\d{1,9}(?=[.)](?:\s|$))")
 _BREAK = re.compile(r"(?: {2,}|\\)\r?\n")
@@ -76,7 +76,7 @@ _FRAMES = {
     "image alt": ("![", "](x)"),
     "note": ("^[", "]"),
 }
-"""What makes a text stand as it does: before and behind it."""
+"""The frame of a text: before and behind it."""
 _DIRECTIVE = re.compile(
     r"\{(?:admonition|attention|card|caution|danger|details|dropdown|epigraph|error|exercise|figure"
     r"|glossary|grid-item|hint|important|list-table|margin|note|seealso|sidebar|tab-item|table|tip"
@@ -101,7 +101,7 @@ class _Piece(Piece):
     """A piece of a text."""
 
     markup: str = ""
-    """What a translation has for it, where this differs from the document."""
+    """Its text in a translation, where this differs from the document."""
     inner: tuple[_Part, ...] = ()
     """Its parts, if some of them are text, such as that of an image."""
 
@@ -729,7 +729,7 @@ def _merge_closed(pieces: Sequence[_Piece]) -> list[_Piece]:
 
 @dataclass(frozen=True, slots=True)
 class _Escape:
-    """What of a text is escaped, besides what the document escapes itself."""
+    """A rule for what is escaped, besides what the document escapes itself."""
 
     special: re.Pattern[str] | None = None
     at_start: bool = False
@@ -743,7 +743,7 @@ _ESCAPES = (
     _Escape(at_start=True),
     _Escape(_SPECIAL),
     _Escape(_SPECIAL, at_start=True),
-    _Escape(_OF_DIALECTS, at_start=True),
+    _Escape(_DIALECT_MARKS, at_start=True),
     _Escape(_PUNCTUATION, at_start=True),
     _Escape(_SPECIAL, at_start=True, as_reference=True),
 )

@@ -38,7 +38,7 @@ _ELEMENT = rf"<(?:/?[A-Za-z][\w.:-]*(?:{_ATTRIBUTE})*+\s*/?|/)?>"
 _COMPONENT = rf"<(?:/?[A-Z]\w*[a-z][\w.]*(?:{_ATTRIBUTE})*+\s*/?|/)?>"
 _NO_END = r"(?!\\[\[\]()])"
 _FORMULA = rf"(?=(?:{_NO_END}.)*?{_NO_END}[\\^_=<>+])(?:{_NO_END}.)*+"
-"""What tells a formula from words in brackets with backslashes."""
+"""Signs of a formula, which words in brackets with backslashes lack."""
 _TAGS = r"(?:\{%(?:(?!%\}).){0,999}%\}|\{\{(?:(?!\}\}).){0,999}\}\}|\{#(?:(?!#\}).){0,999}#\})"
 _KEY = (
     "alt|backslash|backspace|cmd|comma|command|control|ctrl|del|delete|dot|end|enter|equal|esc"
@@ -178,7 +178,7 @@ INLINES = (
     Inline("Obsidian", "%%a%%", "%", r"(?<!\d)%%(?:(?!%%).){1,999}%%", "void"),
     Inline("Obsidian", "a ^b", "^", r"(?<=\s)\^[\w-]+\Z", "void"),
 )  # fmt: skip
-_OF_MDX = (
+_MDX = (
     Block("MDX", "{a.map(b)}", rf"{_BRACES}[ \t]*"),
     Block("MDX", "<div>", rf"(?P<tags>(?:{_ELEMENT}[ \t]*)+)"),
 )
@@ -548,7 +548,7 @@ def parser(*, is_mdx: bool = False) -> MarkdownIt:
     around: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     early = [row for row in BLOCKS if not row.is_late]
     if is_mdx:
-        early += _OF_MDX
+        early += _MDX
     made.block.ruler.before("table", "dialects", _make_block_rule(early), around)
     late = [row for row in BLOCKS if row.is_late]
     made.block.ruler.before(

@@ -71,7 +71,7 @@ _SIGN = re.compile(
     + r"(?:\[[^\[\]]*\]|\([^()]*\)|[\u266a\u266b\u00b6].*[\u266a\u266b\u00b6]|#\s.*\s#)"
     + r"\s*+(?:<[^>]*>\s*+)*+"
 )
-"""What is no speech: sounds in brackets, songs."""
+"""Lines without speech: sounds in brackets, songs."""
 _SONG = re.compile(_LEAD + r"[\u266a\u266b\u00b6]")
 _SENTENCE_END = re.compile(
     r"""[.!?:;\u2026\u3002\uff01\uff1f\u266a)\]"'\u201d\u2019\u00bb\u2014-]\s*$"""
