@@ -208,7 +208,7 @@ class Tokenizer(ABC):
 
     @property
     def has_language_tokens(self) -> tuple[bool, bool]:
-        """True where texts of the source, and of the target, get a token or a prompt of a language."""
+        """Tells which texts get a token or a prompt of a language: the source's, the target's."""
         return False, False
 
     def encode_pairs(
