@@ -30,13 +30,17 @@ cli/commands/models.py
 cli/commands/quickstart.py
 corpora/make_corpus.py
 documents/formats/bilingual.py
+documents/formats/html.py
+documents/formats/html_markup.py
+documents/formats/inline_codes.py
+documents/formats/markdown.py
 foreign/ctranslate2/importing.py
 foreign/known_models.py
 quickstart.py
-serve/inspection.py
-serve/libretranslate.py
+serve/chat.py
 serve/live.py
 serve/openai.py
+serve/translations.py
 """
 """Files in which a word such as "translate" names a command, corpus, view or another tool's key."""
 STILL_TELL_APART = """
