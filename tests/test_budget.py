@@ -40,7 +40,7 @@ BUDGET = {
     "search": 5898,
     "serve": 8131,
     "show": 2005,
-    "tests": 90348,
+    "tests": 90352,
     "text": 6799,
     "train": 2347,
     "trainer": 5323,
