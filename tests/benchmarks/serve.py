@@ -12,7 +12,7 @@ only tformer is measured. `--fairness` measures one sentence at a time beside a 
 
     python tests/benchmarks/serve.py MODEL --text FILE --uploads 4 [--before CHECKOUT]
 
-asks `tformer serve` for one sentence at a time, alone and beside so many uploads of 2,500 lines, in
+asks `tformer serve` for one sentence at a time, without and with four uploads of 2,500 lines, in
 turns with another version of tformer where a checkout of it is named.
 """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from urllib.parse import urlencode
@@ -55,6 +56,17 @@ class FakeService:
         self.seconds = 0.0
         self.fails = None
         self.is_ready = True
+
+    def break_behind_the_first(self):
+        """Fails at all texts of a request but its first."""
+        plain = self.result
+
+        def result(verb, index, text, settings):
+            if index:
+                raise RuntimeError("/secret")
+            return plain(verb, index, text, settings)
+
+        self.result = result
 
     def info(self):
         return self.models
@@ -212,3 +224,25 @@ class Client:
         await self.app(scope, receive, send)
         found.named = dict(found.headers)
         return found
+
+
+async def messages_without_a_body(path):
+    """Answers a request whose body does not come, in less time than it would take to wait."""
+    client = Client()
+    client.app._body_seconds = 0.05
+    sent = []
+
+    async def receive():
+        await asyncio.sleep(60)
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": path, "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+    }  # fmt: skip
+    started = time.monotonic()
+    await client.app(scope, receive, send)
+    assert time.monotonic() - started < 5
+    return sent

@@ -371,14 +371,7 @@ def test_faults_before_the_first_word_have_their_status(fault, is_streamed, aske
 @pytest.mark.parametrize("asked", [ask, respond])
 def test_a_fault_within_a_stream_is_told_as_an_event(asked, capsys):
     service = FakeService()
-    plain = service.result
-
-    def result(verb, index, text, settings):
-        if index:
-            raise RuntimeError("/secret")
-        return plain(verb, index, text, settings)
-
-    service.result = result
+    service.break_behind_the_first()
     answer = asked("a\nb", Client(service), stream=True)
     events = data_of(answer)
     told = events[-1].get("error", events[-1])

@@ -99,14 +99,7 @@ def test_a_stream_of_one_text_is_told_in_parts():
 
 def test_a_problem_within_a_stream_is_its_last_event(capsys):
     service = FakeService()
-    plain = service.result
-
-    def result(verb, index, text, settings):
-        if index:
-            raise RuntimeError("/secret")
-        return plain(verb, index, text, settings)
-
-    service.result = result
+    service.break_behind_the_first()
     first, error, *end = complete(Client(service), prompt=["a", "b"], stream=True).text.split(
         "\n\n"
     )

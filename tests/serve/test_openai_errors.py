@@ -1,11 +1,10 @@
 """Errors below /v1, each as an object that OpenAI's clients read, wherever it comes from."""
 
 import asyncio
-import time
 
 import pytest
 
-from tests.serve.fake import FAULTS, Client, FakeService
+from tests.serve.fake import FAULTS, Client, FakeService, messages_without_a_body
 from tformer_cli.serve.config import ServeSettings
 from tformer_cli.serve.security import Keys
 
@@ -103,28 +102,7 @@ def test_a_failure_inside(capsys):
 
 
 def test_a_body_that_does_not_come():
-    async def asked():
-        client = Client()
-        client.app._body_seconds = 0.05
-
-        async def receive():
-            await asyncio.sleep(60)
-
-        sent = []
-
-        async def send(message):
-            sent.append(message)
-
-        scope = {
-            "type": "http", "method": "POST", "path": "/v1/completions", "query_string": b"",
-            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
-        }  # fmt: skip
-        started = time.monotonic()
-        await client.app(scope, receive, send)
-        assert time.monotonic() - started < 5
-        return sent
-
-    start, body = asyncio.run(asked())
+    start, body = asyncio.run(messages_without_a_body("/v1/completions"))
     assert start["status"] == 408
     assert b'"type":"invalid_request_error"' in body["body"]
 

@@ -116,6 +116,6 @@ def read_head(path: Path, name: str) -> CsvHead:
         raw = [(text[cell.start : cell.end], cell.is_quoted) for cell in cells]
         names = [dialect.decoded(one, is_quoted=is_quoted) for one, is_quoted in raw]
         if not all(map(is_blank, names)):
-            names = [one.encode("latin-1").decode(errors="replace").strip() for one in names]
+            names = [name.encode("latin-1").decode(errors="replace").strip() for name in names]
             return CsvHead(name, mark + block[: cells[-1].after], dialect, names)
     return CsvHead(name, mark + block, dialect, [])

@@ -42,7 +42,7 @@ class Row:
     kept: Any = None
     """The row that the translation is added to: the line of TSV or CSV, the record of JSONL."""
     head: CsvHead | None = None
-    """Of CSV."""
+    """The start of a CSV file."""
 
     @property
     def lines(self) -> list[str]:
@@ -143,10 +143,10 @@ def written(row: Row, translations: Sequence[Translation], kind: CorpusKind, fie
         cells = [row.kept, best.text.translate(TSV_ENDS)]  # a tab or line end would split them
         return "\t".join(cells + [f"{best.score:.6f}"] * bool(fields.score))
     if row.head is not None:
-        found = [one.hypotheses[0] for one in translations]
+        hypotheses = [translation.hypotheses[0] for translation in translations]
         texts = row.lines
-        texts[::2] = [one.text for one in found]
-        score = min(one.score for one in found)  # that of the worst
+        texts[::2] = [hypothesis.text for hypothesis in hypotheses]
+        score = min(hypothesis.score for hypothesis in hypotheses)  # that of the worst
         added = ["".join(texts), *([f"{score:.6f}"] * bool(fields.score))]
         return row.head.with_columns(row.kept, added if row.text is not None else ())
     ours: dict[str, Any] = {fields.translation: None if row.text is None else best.text}

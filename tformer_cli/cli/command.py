@@ -369,7 +369,8 @@ def _name_problem(text: str, option: str, output: str | None, *, is_translated: 
     """Says how to read the file that a text names; None: it is words.
 
     Without a file of that name, only a word that ends as files do, or as the output, names one, and
-    only if a file is written: a document was meant. What is no text, such as a .docx, is no word.
+    only if a file is written: a document was meant. The name of a .docx, say, is
+    never a word.
     """
     place = NamedPath(name="TEXT", path=Path(text)).status()
     is_there = place is not None and not S_ISDIR(place.st_mode)

@@ -67,8 +67,8 @@ _TEXTS = ("text", "markdown", "srt", "csv", "tsv", "jsonl")
 _TABLE = ("column", "no_header")
 FORMATS = (
     Format("html", (".html", ".htm", ".xhtml"), "html:read"),
-    Format("markdown", (".md", ".markdown", ".mdx"), "markdown:read"),
-    Format("text", (".txt",), "text:read"),
+    Format("markdown", (".md", ".markdown", ".mdx"), "markdown:read", ("front_matter",)),
+    Format("text", (".txt",), "text:read", ("unwrap",)),
     Format("docx", (".docx", ".docm", ".dotx", ".dotm"), "office:read_open_xml"),
     Format(
         "pptx",
@@ -79,8 +79,8 @@ FORMATS = (
     Format("odp", (".odp", ".otp", ".odg", ".otg", ".fodp", ".fodg"), "office:read_open_document"),
     Format("srt", (".srt",), "subtitles:read_srt"),
     Format("vtt", (".vtt",), "subtitles:read_vtt"),
-    Format("po", (".po", ".pot"), "po:read"),
-    Format("xliff", (".xlf", ".xliff"), "bilingual:read_xliff"),
+    Format("po", (".po", ".pot"), "po:read", ("fuzzy",)),
+    Format("xliff", (".xlf", ".xliff"), "bilingual:read_xliff", ("fuzzy",)),
     Format("tmx", (".tmx",), "bilingual:read_tmx"),
     Format("json", (".json", ".arb"), "json_paths:read", ("key",)),
     Format("epub", (".epub",), "epub:read"),

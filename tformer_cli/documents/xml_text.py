@@ -309,7 +309,7 @@ class Unit:
     group: int = -1
     """Units of one group, if it has a number, are written together or not at all."""
     copied: str = ""
-    """Of a unit with a group: written where only others of the group are translated."""
+    """Text that is written where only other units of the group are translated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MOST_SEGMENTS = 100_000
 MOST_BYTES = 64 << 20
-"""Of an upload when it is unpacked."""
+"""Bytes of an upload when it is unpacked."""
 MEMORY = 1 << 30
 """Bytes that a process may take: an upload of the largest size, as files of people are."""
 WINDOW_LINES = 256
@@ -46,9 +46,9 @@ LONGEST_LINE = 50_000
 LOOKED_AT = 100
 """Segments of a document by which its language is guessed."""
 LOOKED_AT_CHARACTERS = 1000
-"""Of each such segment."""
+"""Characters of each such segment."""
 NICENESS = 5
-"""Of the processor a quarter, as bulk requests have, where sentences need all of it."""
+"""Leaves it a quarter of the processor, as bulk requests have, where sentences need all."""
 GRACE = 5.0
 """Seconds after which a process ends itself, if whoever should have ended it is gone."""
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")

@@ -37,11 +37,11 @@ HEADER_BYTES = 64 << 10
 STUCK_SECONDS = 60.0
 """Seconds that a client may leave what was sent unread."""
 LITTLE_BYTES = 4096
-"""Of a request whose answer takes so little work that it may be for nobody."""
+"""Bytes of a request whose answer takes so little work that it may be for nobody."""
 PATIENT_SECONDS, IMPATIENT_SECONDS = 0.3, 0.05
 """Seconds after which a client that sends nothing more is asked whether it has left."""
 LINGER_SECONDS, LINGER_BYTES = 2.0, 64 << 20
-"""Of what a client still sends when it was refused."""
+"""Seconds and bytes for which a refused client may go on sending."""
 CROWDED_SECONDS = 1.0
 """Seconds that a header may take of who comes when all places are taken."""
 MORE_CONNECTIONS = 16

@@ -36,7 +36,7 @@ BULK_TURNS = 3
 FEW_UNITS = 3
 """As many make a request interactive, unless it asks otherwise."""
 MOST_TOKENS = 64 * 1024
-"""Of all requests of a class that wait."""
+"""Tokens of all requests of a class that wait."""
 SHARE = 0.5
 """Part of a queue that one client may fill."""
 MOST_COUNTED = 256

@@ -33,7 +33,7 @@ FILE_PATHS = ("/translate_file",)
 BODY_IS_READ = "tformer.body_is_read"
 """Key of a scope: an event after which `receive` returns only when the client leaves."""
 NETWORK_BITS = 64
-"""Of an IPv6 address, of which a client has all that begin alike."""
+"""Bits of an IPv6 address that tell clients apart: a client has all that begin alike."""
 IS_CROWDED = "tformer.is_crowded"
 """Key of the state of connections that come when there are as many as may be."""
 HEALTH_PATHS, PROBED_PATHS = ("/health",), ("/health", "/ready")

@@ -50,7 +50,7 @@ class ModelInfo:
     bytes: int = 0
     """Private memory that opening it took; 0: it was not opened yet, or the system does not say."""
     hash: str = ""
-    """Of its files, once it was opened."""
+    """The hash of its files, once it was opened."""
 
 
 class ServedModel:

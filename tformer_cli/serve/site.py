@@ -52,7 +52,7 @@ class Client:
 
 
 CLIENT: ContextVar[Client] = ContextVar("client")
-"""Of the request that a task answers; unset where there is none."""
+"""The client of the request that a task answers; unset where there is none."""
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,7 @@ MOST_SECONDS = 3.0
 """Seconds that somebody waits for it before a request is refused."""
 CHANGING = "its files are being changed; ask again in a moment"
 FilesState: TypeAlias = tuple[tuple[int, int, int, int] | None, ...]
-"""Of each file the device, inode, size and time of its last change; None: there is none."""
+"""Device, inode, size and time of the last change of each file; None: there is none."""
 
 
 class UnusableModel(ArtifactError):  # noqa: N818 - as `UnknownModel`

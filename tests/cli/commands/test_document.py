@@ -283,6 +283,26 @@ def test_the_same_command_again_replaces_its_document(model, tmp_path, monkeypat
     assert run("translate", model, "A man", "-o", "package.json").exit_code == 2
 
 
+def test_front_matter_is_translated_on_request(model, tmp_path):
+    text = "---\ntitle: A man\nid: a-man\n---\n\nA man\n"
+    (tmp_path / "a.md").write_text(text)
+    plain, asked = (
+        run("translate", model, tmp_path / "a.md", "-q", *option).stdout.splitlines()
+        for option in ((), ("--front-matter",))
+    )
+    assert plain[:4] == text.splitlines()[:4]
+    assert asked[1] != plain[1]
+    assert (asked[0], *asked[2:]) == (plain[0], *plain[2:])
+
+
+@pytest.mark.parametrize("option", ["--front-matter", "--unwrap", "--fuzzy", "--no-header"])
+def test_options_of_other_formats_are_refused(model, tmp_path, option):
+    (tmp_path / "a.html").write_text("<p>A man</p>")
+    refused = run("translate", model, tmp_path / "a.html", "-q", option)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"error: {option}: ")
+
+
 def test_a_text_that_would_take_all_memory_is_refused(model, tmp_path, monkeypatch):
     monkeypatch.setattr("tformer_cli.cli.commands.document.MOST_CHARACTERS", 20)
     (tmp_path / "a.json").write_text('["short", "longer than twenty characters"]')

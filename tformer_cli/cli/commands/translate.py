@@ -424,23 +424,18 @@ class DocumentOptions:
 
     def check(self, name: str, takes: Sequence[str]) -> None:
         """Refuses what a format does not take, such as the columns of a page."""
-        given = {"key": self.key, "column": self.column, "no_header": self.no_header or None}
-        of_others = {option: value for option, value in given.items() if option not in takes}
-        instead = f"; it has --{takes[0]}" if takes else ""
-        refuse(of_others, f"a document of {name} has none{instead}")
+        options = self._format_options()
+        others = {option: value for option, value in options.items() if option not in takes}
+        instead = f"; it has --{takes[0].replace('_', '-')}" if takes else ""
+        refuse(others, f"a document of {name} has none{instead}")
+
+    def _format_options(self) -> dict[str, Any]:
+        names = ("key", "column", "no_header", "front_matter", "unwrap", "fuzzy")
+        return {name: getattr(self, name) or None for name in names}
 
     def check_lines(self) -> None:
         """Refuses options that only documents have."""
-        given = {
-            "summary": self.summary,
-            "unwrap": self.unwrap or None,
-            "fuzzy": self.fuzzy or None,
-            "key": self.key,
-            "encoding": self.encoding,
-            "column": self.column,
-            "no_header": self.no_header or None,
-            "front_matter": self.front_matter or None,
-        }
+        given = {"summary": self.summary, "encoding": self.encoding, **self._format_options()}
         refuse(given, "documents have it, lines do not; name a document, or add --document FORMAT")
 
     def arguments(

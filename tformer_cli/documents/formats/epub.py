@@ -142,7 +142,7 @@ def _items(package: Source, folder: str) -> list[_Item]:
             items[package.attribute(one, "id") or href] = name, kind
         elif one.name == "itemref":
             spine.append(package.attribute(one, "idref") or "")
-    chapters = {one: items[one] for one in spine if one in items}
+    chapters = {key: items[key] for key in spine if key in items}
     others = (item for key, item in items.items() if key not in chapters)
     listed = [
         *(_Item(*item, is_chapter=True) for item in chapters.values()),

@@ -84,7 +84,7 @@ class _Reader:
         self._text = text
         self._settings = settings
         self._patterns = {path: _pattern(path) for path in settings.keys}
-        self._any = re.compile("|".join(f"(?:{one.pattern})" for one in self._patterns.values()))
+        self._any = re.compile("|".join(f"(?:{path.pattern})" for path in self._patterns.values()))
         self._unused = set(settings.keys)
         # Where a file has only ASCII characters, perhaps its reader knows no others
         self._escapes = text.isascii() and re.search(r"\\u(?!00[0-7])", text) is not None

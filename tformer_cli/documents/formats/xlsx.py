@@ -66,7 +66,7 @@ class Cell(NamedTuple):
     text: str
     """Empty: it is no text."""
     number: int = -1
-    """Of the shared text."""
+    """The number of the shared text."""
     fixed: str = ""
     """The reason why it cannot change."""
 
