@@ -1,9 +1,12 @@
-"""`.ci/run` runs the README's own commands."""
+"""`.ci/run` runs the README's own commands, and workers agree on what the tests are called."""
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,3 +27,22 @@ def test_the_commands_of_the_readme_are_run_word_for_word():
         # and nothing that could differ from it
         assert not [part for part in command.split(" && ")[:-1] if part in script]
     assert "mapfile -t commands < <(python3 .ci/readme.py)" in script
+
+
+@pytest.mark.slow
+def test_tests_have_the_same_names_in_every_process_at_every_time():
+    """pytest-xdist ends the run if two of its workers name a test differently."""
+    names = [
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-n0", "-q", "--collect-only"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTEST_ADDOPTS": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for seed in "01"
+    ]
+    first, second = ([line for line in lines if "::" in line] for lines in names)
+    assert len(first) > 10_000
+    assert [pair for pair in zip(first, second, strict=True) if len(set(pair)) > 1] == []
