@@ -90,8 +90,8 @@ FORMATS = (
     Format("xlsx", (".xlsx", ".xlsm", ".xltx", ".xltm"), "xlsx:read", _TABLE),
     Format("ods", (".ods", ".ots"), "ods:read", _TABLE),
 )
-BY_NAME = {one.name: one for one in FORMATS}
-BY_EXTENSION = {extension: one for one in FORMATS for extension in one.extensions}
+BY_NAME = {row.name: row for row in FORMATS}
+BY_EXTENSION = {extension: row for row in FORMATS for extension in row.extensions}
 _CONVERT = "is not read; convert it to .md with pandoc"
 _SUBTITLES = "subtitles of a format that is not read; convert it to .srt with ffmpeg"
 _MESSAGES = "messages of a format that is not read; convert them to .po with translate-toolkit"
@@ -138,7 +138,7 @@ NAMED = frozenset(
     | {".png", ".jpg", ".jpeg", ".gif", ".webp"}
 )
 """Endings by which a word without blanks is the name of a file: `e.g.` and `Node.js` are words."""
-NO_TEXT = frozenset({*REFUSED, *(end for end, one in BY_EXTENSION.items() if one.content == ZIP)})
+NO_TEXT = frozenset({*REFUSED, *(end for end, row in BY_EXTENSION.items() if row.content == ZIP)})
 """Endings of files that are no text: no word has them."""
 
 
@@ -157,25 +157,25 @@ def format_of(path: str) -> Format | None:
 
 
 def format_named(name: str, option: str = "--document") -> Format:
-    found = BY_NAME.get(name.lower().removeprefix("."))
-    found = found or BY_EXTENSION.get("." + name.lower().removeprefix("."))
-    if found is None:
+    row = BY_NAME.get(name.lower().removeprefix("."))
+    row = row or BY_EXTENSION.get("." + name.lower().removeprefix("."))
+    if row is None:
         near = get_close_matches(name.lower(), BY_NAME, n=1)
         advice = f"did you mean {near[0]}?" if near else f"name one of {', '.join(BY_NAME)}"
         raise UsageError(f"{option}: there is no format {name[:40]}; {advice}")
-    return found
+    return row
 
 
 def encoding_named(name: str, option: str = "--encoding") -> str:
     """Finds an encoding of text by any of its names, as Python calls it."""
-    found = _text_encoding(name)
-    if found is None:
-        names = {one.replace("_", "-") for one in (*aliases, *aliases.values())}
-        known = [one for one in names if len(one) > 3 and _text_encoding(one)]
+    encoding = _text_encoding(name)
+    if encoding is None:
+        names = {alias.replace("_", "-") for alias in (*aliases, *aliases.values())}
+        known = [alias for alias in names if len(alias) > 3 and _text_encoding(alias)]
         near = get_close_matches(name.lower().replace("_", "-"), sorted(known), n=1)
         advice = f"did you mean {near[0]}?" if near else "name one such as windows-1252"
         raise UsageError(f"{option}: there is no encoding {name[:40]!r}; {advice}")
-    return found
+    return encoding
 
 
 def _text_encoding(name: str) -> str | None:
