@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from tformer_cli.documents.known_formats import format_named
 from tformer_cli.documents.projection import Link, project, words_of
-from tformer_cli.documents.protect import protected, restored
+from tformer_cli.documents.protect import protect_segment, restore_spans
 from tformer_cli.documents.segments import ReadSettings
 
 
-def packed(members, stored=("mimetype",)):
+def pack(members, stored=("mimetype",)):
     """A zip archive of names and contents, in their order."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -33,7 +33,7 @@ def read(format_name, data, **settings):
     return format_named(format_name).read(data, ReadSettings(**settings))
 
 
-def shown(segments):
+def list_texts(segments):
     """Texts, with the places and kinds of spans."""
     return [
         (segment.text, *[(span.start, span.end, span.behavior) for span in segment.spans])
@@ -53,23 +53,25 @@ def translated(document, words):
     )
 
 
-def reordered(segment, order, links_of=list):
+def reorder_words(segment, order, links_of=list):
     """Translates a segment to its words in another order, with markup where words go together.
 
     `order` makes an order of the numbers of words, and `links_of` takes some of the links.
     """
-    segment = protected(segment)
+    segment = protect_segment(segment)
     copied = [(span.start, span.end) for span in segment.spans if span.behavior == "protected"]
     words = words_of(segment.text, [], copied)
     text, links = "", []
     for start, end in (words[number] for number in order(range(len(words)))):
         links.append(Link((len(text), len(text) + end - start), (start, end)))
         text += segment.text[start:end] + " "
-    result = restored(segment, text.rstrip(), links_of(links))
+    result = restore_spans(segment, text.rstrip(), links_of(links))
     spans = project(segment, result.text, result.links, result.fixed).spans
     return replace(segment, text=result.text, spans=spans)
 
 
 def backward(document):
     """Writes a document whose texts have their words from the last to the first."""
-    return document.write([reordered(segment, reversed) for segment in document.segments]).decode()
+    return document.write(
+        [reorder_words(segment, reversed) for segment in document.segments]
+    ).decode()

@@ -14,7 +14,7 @@ def segment_of(text):
     builder = SegmentBuilder()
     for piece in re.findall(r"<p>.*?</p>|<[^>]*>|[^<]+", text):
         if piece.startswith("<p>"):
-            builder.protected(piece[3:-4], piece)
+            builder.protect(piece[3:-4], piece)
         elif piece.startswith("</"):
             builder.close(piece)
         elif piece.endswith("/>"):
@@ -27,7 +27,7 @@ def segment_of(text):
 
 
 @st.composite
-def marked(draw, *, copies=False):
+def segments(draw, *, copies=False):
     """Draws a segment; the markup of each span is its own."""
     builder = SegmentBuilder()
     names = []
@@ -45,7 +45,7 @@ def marked(draw, *, copies=False):
             builder.void(f"<{number}/>")
         elif kind == "protected":
             builder.text(" ")
-            builder.protected(f"{{x{number}}}", f"<{number}>x</{number}>")
+            builder.protect(f"{{x{number}}}", f"<{number}>x</{number}>")
             builder.text(" ")
     while names:
         builder.close(f"</{names.pop()}>")

@@ -70,7 +70,7 @@ def test_what_is_copied_counts_as_no_unknown_word():
 def test_lines_that_copy_count_the_same():
     answers = answering()
     (buffer,) = Words().buffers([("ж 😀", None), ("я", None)], 2)
-    for translation in answers.restored(buffer):
+    for translation in answers.restore_lines(buffer):
         answers.counts.add(translation)
     assert answers.counts.unknown == 2
 
@@ -79,7 +79,7 @@ def test_lines_without_words_and_with_branches_stay():
     answers = answering()
     lines = ["some.key", "{n, plural, other {a}}", "a b"]
     (buffer,) = Words().buffers([(line, None) for line in lines], 3)
-    texts = [translation.hypotheses[0].text for translation in answers.restored(buffer)]
+    texts = [translation.hypotheses[0].text for translation in answers.restore_lines(buffer)]
     assert texts == [*lines[:2], "A B"]
 
 

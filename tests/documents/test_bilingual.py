@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.documents.making import backward, read, shown, translated
+from tests.documents.making import backward, list_texts, read, translated
 from tformer_cli.errors import DataError
 
 XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
@@ -43,7 +43,7 @@ STATE = ' state="needs-review-translation"'
 
 def test_xliff_1():
     document = read("xliff", XLIFF.encode())
-    assert shown(document.segments) == TEXTS
+    assert list_texts(document.segments) == TEXTS
     assert document.write([None] * 4) == XLIFF.encode()
     first = document.segments[0]
     spans = (replace(first.spans[0], start=0, end=3), replace(first.spans[1], start=4, end=4))
@@ -83,7 +83,7 @@ def test_xliff_2():
 </x:xliff>
 """
     document = read("xliff", text.encode(), target_language="de")
-    assert shown(document.segments) == [
+    assert list_texts(document.segments) == [
         "All",
         ("A b c", (1, 3, "once"), (4, 4, "void"), (4, 5, "protected")),
     ]
@@ -109,7 +109,7 @@ def test_the_language_is_an_attribute_wherever_it_is_added():
 
 def test_the_text_of_an_attribute_is_no_attribute():
     text = XLIFF.replace('<trans-unit id="1">', """<trans-unit note=' translate="no"' id="1">""")
-    assert shown(read("xliff", text.encode()).segments) == TEXTS
+    assert list_texts(read("xliff", text.encode()).segments) == TEXTS
 
 
 def test_units_are_found_in_a_long_file():
@@ -140,7 +140,7 @@ TMX = """<?xml version="1.0"?>
 
 def test_tmx():
     document = read("tmx", TMX, target_language="de", source_language="en")
-    assert shown(document.segments) == [("Hello world!", (6, 11, "once")), "House", "Door"]
+    assert list_texts(document.segments) == [("Hello world!", (6, 11, "once")), "House", "Door"]
     assert document.write([None] * 3) == TMX
     output = translated(document, {"House": "Haus", "Door": "Tür"})
     english = '<tuv xml:lang="en"><seg>House</seg></tuv>'
@@ -150,10 +150,10 @@ def test_tmx():
         .replace("<seg/>", "<seg>Tür</seg>")
     )
     # a French source; what has its French stays without a segment
-    assert shown(read("tmx", TMX, target_language="de", source_language="fr").segments) == [
+    assert list_texts(read("tmx", TMX, target_language="de", source_language="fr").segments) == [
         *("Bonjour", "Maison")
     ]
-    assert shown(read("tmx", TMX, target_language="fr").segments) == ["Door"]
+    assert list_texts(read("tmx", TMX, target_language="fr").segments) == ["Door"]
     inserted = translated(read("tmx", TMX, target_language="fr"), {"Door": "Porte"}).decode(
         "utf-16"
     )
@@ -391,7 +391,7 @@ def test_what_is_to_be_translated_is_inherited_and_overridden():
     text = f'<xliff version="1.2"><file><body><group translate="no">{inner.format("yes", "a")}\
 <group><trans-unit id="2"><source>b</source></trans-unit></group></group>\
 <group>{inner.format("no", "c")}{inner.format("yes", "d")}</group></body></file></xliff>'
-    assert shown(read("xliff", text.encode()).segments) == ["a", "d"]
+    assert list_texts(read("xliff", text.encode()).segments) == ["a", "d"]
 
 
 def test_what_stays_is_counted():
@@ -412,7 +412,7 @@ def test_xliff_2_keeps_what_is_not_a_segment():
 <unit id="3"><segment state="initial"><source>d</source><target>e</target></segment></unit>
 </file></xliff>"""
     document = read("xliff", text.encode(), target_language="de")
-    assert shown(document.segments) == ["a b"]
+    assert list_texts(document.segments) == ["a b"]
     output = backward(document)
     source = "<source>a b</source>"
     assert output == text.replace("<xliff", '<xliff trgLang="de"').replace(

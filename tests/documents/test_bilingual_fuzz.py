@@ -11,8 +11,8 @@ from xml.parsers import expat
 import pytest
 
 from tests.documents import test_po
-from tests.documents.making import read, reordered
-from tests.documents.test_damaged import damaged
+from tests.documents.making import read, reorder_words
+from tests.documents.test_damaged import damage
 from tformer_cli.errors import TformerError
 
 WORDS = ("the", "old", "house", "was", "green", "and", "my", "sister", "saw", "garden")
@@ -59,7 +59,7 @@ def translate(document, chance):
         return [link for link in links if chance.random() < linked]
 
     share, linked = chance.choice((1.0, 0.8)), chance.choice((1.0, 0.5))
-    return document.write([reordered(segment, order, some) for segment in document.segments])
+    return document.write([reorder_words(segment, order, some) for segment in document.segments])
 
 
 def codes(element):
@@ -134,7 +134,7 @@ def is_taken(data, *options):
 def test_what_gettext_takes_it_takes_translated(text):
     chance, counts, refused = random.Random(3), Counter(), []
     for _ in range(150):
-        data = damaged(text.encode(), chance)
+        data = damage(text.encode(), chance)
         try:
             document = read("po", data)
         except TformerError as refusal:
@@ -208,7 +208,7 @@ RICH = {
 def test_damaged_files_stay_well_formed(kind):
     chance, counts = random.Random(5), Counter()
     for _ in range(1500):
-        data = damaged(RICH[kind].encode(), chance)
+        data = damage(RICH[kind].encode(), chance)
         try:
             document = read(kind, data, target_language="de")
         except TformerError:

@@ -18,7 +18,7 @@ from tests.documents import (
     test_tables,
     test_xlsx,
 )
-from tests.documents.making import packed, read
+from tests.documents.making import pack, read
 from tformer_cli.errors import TformerError
 
 WORD = test_office.WORD
@@ -59,7 +59,7 @@ WHOLE = {
         + "</draw:text-box></draw:frame></draw:page>"
     ),
     "odt": test_office.odt(test_office.OPEN_DOCUMENT["note"][0]),
-    "epub": packed(test_epub.MEMBERS),
+    "epub": pack(test_epub.MEMBERS),
     "xliff": test_bilingual.XLIFF.encode(),
     "tmx": test_bilingual.TMX,
     "srt": test_subtitles.SRT.encode(),
@@ -82,7 +82,7 @@ SETTINGS = {
 }
 
 
-def damaged(data, chance):
+def damage(data, chance):
     data = bytearray(data)
     for _ in range(chance.choice((1, 1, 2, 5))):
         kind, place = chance.randrange(4), chance.randrange(len(data) or 1)
@@ -101,10 +101,10 @@ def in_a_member(data, chance):
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     name = chance.choice(list(members))
-    return packed({**members, name: damaged(members[name], chance)})
+    return pack({**members, name: damage(members[name], chance)})
 
 
-def refused(name, data):
+def refusal_of(name, data):
     """Reads and writes a document; returns the message if it is refused."""
     try:
         document = read(name, data, target_language="de", **SETTINGS.get(name, {}))
@@ -128,8 +128,8 @@ def test_damages(name):
     counts = [0, 0]
     for number in range(120):
         is_inside = WHOLE[name].startswith(b"PK") and number % 2
-        data = (in_a_member if is_inside else damaged)(WHOLE[name], chance)
-        counts[bool(refused(name, data))] += 1
+        data = (in_a_member if is_inside else damage)(WHOLE[name], chance)
+        counts[bool(refusal_of(name, data))] += 1
     if name in ("html", "csv", "tsv"):  # whose readers take everything but binary files
         assert counts[0] > 5
     else:
@@ -167,12 +167,12 @@ DEEP = [
 @pytest.mark.parametrize("name", WHOLE)
 def test_next_to_nothing(name):
     for data in SMALL:
-        refused(name, data)
+        refusal_of(name, data)
 
 
 @pytest.mark.parametrize(("name", "opening", "text", "closing"), DEEP)
 def test_thousands_of_elements_in_each_other(name, opening, text, closing):
-    message = refused(name, (opening * 5000 + text + closing * 5000).encode())
+    message = refusal_of(name, (opening * 5000 + text + closing * 5000).encode())
     assert (name in ("json", "xliff")) == ("in each other" in message)
 
 
@@ -206,4 +206,4 @@ ODD = [
 
 @pytest.mark.parametrize(("name", "text", "message"), ODD)
 def test_odd_texts(name, text, message):
-    assert refused(name, text.encode()) == (message and f"a.{name}{message}")
+    assert refusal_of(name, text.encode()) == (message and f"a.{name}{message}")

@@ -4,7 +4,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.documents.making import member, packed, read, shown, translated
+from tests.documents.making import list_texts, member, pack, read, translated
 from tformer_cli.errors import DataError
 
 XHTML = """<?xml version="1.0" encoding="utf-8"?>
@@ -44,9 +44,9 @@ MEMBERS = {
 
 
 def test_chapters_come_in_their_order():
-    data = packed(MEMBERS)
+    data = pack(MEMBERS)
     document = read("epub", data)
-    assert shown(document.segments) == [
+    assert list_texts(document.segments) == [
         *("One", ("The old house", (4, 7, "repeat"))),
         *("One", ("The old garden", (4, 7, "repeat"))),
         *("First", "The\xa0book", "First", "The book"),
@@ -56,7 +56,7 @@ def test_chapters_come_in_their_order():
 
 
 def test_a_translated_book_opens():
-    data = packed(MEMBERS)
+    data = pack(MEMBERS)
     document = read("epub", data, target_language="de")
     output = translated(document, {"First": "Erstes & Letztes", "The book": "Das Buch"})
     with zipfile.ZipFile(io.BytesIO(output)) as book:
@@ -74,19 +74,19 @@ def test_a_translated_book_opens():
     assert member(output, "Book/a.opf") == expected
 
 
-def locked(name):
+def lock_of(name):
     return f"""<encryption xmlns:enc="http://www.w3.org/2001/04/xmlenc#"><enc:EncryptedData>
     <enc:CipherData>
 <enc:CipherReference URI="{name}"/></enc:CipherData></enc:EncryptedData></encryption>"""
 
 
 def test_errors():
-    fonts = {**MEMBERS, "META-INF/encryption.xml": locked("Book/a.otf")}
-    assert len(read("epub", packed(fonts)).segments) == 8
+    fonts = {**MEMBERS, "META-INF/encryption.xml": lock_of("Book/a.otf")}
+    assert len(read("epub", pack(fonts)).segments) == 8
     cases = {
         "a.epub: is locked for other programs (DRM)": {
             **MEMBERS,
-            "META-INF/encryption.xml": locked("Book/text/ch%202.xhtml"),
+            "META-INF/encryption.xml": lock_of("Book/text/ch%202.xhtml"),
         },
         "a.epub: has no META-INF/container.xml; it is damaged or of another format": {"a": ""},
         "a.epub: has no Book/a.opf; it is damaged or of another format": {
@@ -99,7 +99,7 @@ def test_errors():
     }
     for message, members in cases.items():
         with pytest.raises(DataError) as caught:
-            read("epub", packed(members))
+            read("epub", pack(members))
         assert str(caught.value) == message
 
 
@@ -116,7 +116,7 @@ def book(*items, metadata="", **members):
         f"{metadata}</metadata><manifest>{manifest}</manifest><spine>{spine}</spine></package>"
     )
     contents = {f"Book/{unquote(href)}": content for href, _, content in items}
-    return packed(
+    return pack(
         {
             "mimetype": "application/epub+zip",
             "META-INF/container.xml": CONTAINER,
@@ -152,11 +152,11 @@ def test_chapters(name):
     if "#" in href:
         data = book((href, kind, content), **{"Book/a.xhtml": content})
     document = read("epub", data)
-    assert shown(document.segments) == ["The old house"]
+    assert list_texts(document.segments) == ["The old house"]
     assert not document.skipped
     assert document.write([None]) == data
     again = read("epub", translated(document, {"The old house": "La vieille maison & l'autre"}))
-    assert shown(again.segments) == ["La vieille maison & l'autre"]
+    assert list_texts(again.segments) == ["La vieille maison & l'autre"]
 
 
 def test_names_in_another_case():
@@ -164,13 +164,13 @@ def test_names_in_another_case():
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     folded = {name.lower() if "A.X" in name else name: text for name, text in members.items()}
-    assert shown(read("epub", packed(folded)).segments) == ["The old house"]
+    assert list_texts(read("epub", pack(folded)).segments) == ["The old house"]
 
 
 def test_chapters_of_other_types_are_counted():
     data = book(("a.pdf", "application/pdf", "%PDF"), ("b.xhtml", "application/xhtml+xml", PAGE))
     document = read("epub", data)
-    assert shown(document.segments) == ["The old house"]
+    assert list_texts(document.segments) == ["The old house"]
     assert document.skipped == {"chapter of type application/pdf": 1}
 
 
@@ -183,7 +183,7 @@ def test_metadata():
     )
     data = book(metadata=metadata)
     document = read("epub", data)
-    assert shown(document.segments) == [
+    assert list_texts(document.segments) == [
         "The book",
         ("It is old & green.", (6, 9, "repeat")),
         "Read it",
@@ -200,8 +200,8 @@ def test_metadata():
 
 def test_the_author_in_the_contents_stays():
     ncx = NCX.replace("<navMap>", "<docAuthor><text>Ann</text></docAuthor><navMap>")
-    data = packed({**MEMBERS, "Book/toc.ncx": ncx})
-    assert "Ann" not in shown(read("epub", data).segments)
+    data = pack({**MEMBERS, "Book/toc.ncx": ncx})
+    assert "Ann" not in list_texts(read("epub", data).segments)
 
 
 def test_ebooklib_reads_what_is_written(tmp_path):

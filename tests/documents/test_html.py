@@ -20,7 +20,7 @@ def read(text, **settings):
     return HTML.read(data, ReadSettings(**settings))
 
 
-def translated(text, answer=upper, **settings):
+def translate(text, answer=upper, **settings):
     document = read(text, **settings)
     job = translating(document.segments, protects=False)
     requests = next(job)
@@ -86,7 +86,7 @@ def translated(text, answer=upper, **settings):
     ],
 )  # fmt: skip
 def test_text_is_translated_and_tags_stay(source, target):
-    assert translated(source) == target
+    assert translate(source) == target
     # Nobody translated: every byte stays
     document = read(source)
     assert document.write(document.segments) == source.encode()
@@ -99,11 +99,9 @@ def test_an_element_with_a_name_of_its_own_is_there_once():
 
 def test_the_language_of_the_page_is_that_of_the_translation():
     page = "<html lang='en' xml:lang=\"en\"><p lang='en'>a"
-    assert (
-        translated(page, target_language="fr") == "<html lang='fr' xml:lang=\"fr\"><p lang='fr'>A"
-    )
-    assert translated(page, target_language="ar").startswith("<html dir=\"rtl\" lang='ar'")
-    assert translated("<html dir=ltr><p>a", target_language="ar") == "<html dir=ltr><p>A"
+    assert translate(page, target_language="fr") == "<html lang='fr' xml:lang=\"fr\"><p lang='fr'>A"
+    assert translate(page, target_language="ar").startswith("<html dir=\"rtl\" lang='ar'")
+    assert translate("<html dir=ltr><p>a", target_language="ar") == "<html dir=ltr><p>A"
 
 
 def test_labels_of_a_part_are_those_of_its_language():
@@ -114,16 +112,16 @@ def test_labels_of_a_part_are_those_of_its_language():
         '<a hreflang="en" lang="en-GB" title="lang=\'en\'">d</a>'
         '<p translate="no" lang="en">keep'
     )
-    assert translated(page, target_language="pt-BR") == (
+    assert translate(page, target_language="pt-BR") == (
         '<html lang="pt-BR"><head><meta http-equiv="Content-Language" content="pt-BR">'
         '<meta content="pt_BR" property="og:locale"><meta name="robots" content="en"></head>'
         '<p data-lang="en">A <b xml:lang="pt-BR" lang="pt-BR">B</b> <i lang="de">C</i> '
         '<br lang="pt-BR"><a hreflang="en" lang="pt-BR" title="LANG=\'EN\'">D</a>'
         '<p translate="no" lang="en">keep'
     ).replace("LANG='EN'", "LANG=&#x27;EN&#x27;")
-    assert 'lang="en-GB"' in translated(page)
+    assert 'lang="en-GB"' in translate(page)
     part = '<p lang="en">a<p lang="de">b'
-    output = translated(part, source_language="en", target_language="fr")
+    output = translate(part, source_language="en", target_language="fr")
     assert output == '<p lang="fr">A<p lang="de">B'
 
 
@@ -166,7 +164,7 @@ def test_markup_that_is_not_translated_is_as_it_was(text):
 
 def test_damaged_markup_takes_no_longer_than_other_text():
     for piece in ("<a ", "<a '", "<!--", "<b translate=no>", "&", "<script>", "<a '<a' '", "<b>a"):
-        assert translated(piece * 3000)
+        assert translate(piece * 3000)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +184,7 @@ def test_unclosed_markup_is_read_once(text):
 
 
 def test_the_language_of_a_page_is_escaped():
-    output = translated("<html lang='en'><p>a", target_language="d'<")
+    output = translate("<html lang='en'><p>a", target_language="d'<")
     assert output == "<html lang='d&#x27;&lt;'><p>A"
     document = read("<html lang='en'><p>a", target_language="de")
     assert document.write([None]) == b"<html lang='en'><p>a"

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.documents.test_html import read, translated
+from tests.documents.test_html import read, translate
 
 KEPT = [
     (
@@ -231,7 +231,7 @@ ELEMENTS = [
 
 @pytest.mark.parametrize(("source", "target"), [*KEPT, *NOTES, *TEMPLATES, *ELEMENTS])
 def test_text_is_translated_and_markup_stays(source, target):
-    assert translated(source) == target
+    assert translate(source) == target
     document = read(source)
     assert document.write(document.segments) == source.encode()
 
@@ -298,7 +298,7 @@ def test_regions_are_those_of_a_browsers_parser(seed):
     html5lib = pytest.importorskip("html5lib")
     page = f"<!DOCTYPE html><body>{a_page(random.Random(seed))}"
     tree = html5lib.parse(page, namespaceHTMLElements=False)
-    output = translated(page)
+    output = translate(page)
     assert sorted(re.findall(r"W\d+X", output)) == sorted(map(str.upper, translated_words(tree)))
 
 

@@ -3,7 +3,7 @@ import tracemalloc
 
 import pytest
 
-from tests.documents.making import read, shown, translated
+from tests.documents.making import list_texts, read, translated
 from tformer_cli.errors import DataError
 
 TEXT = r"""{
@@ -21,7 +21,7 @@ def test_all_strings():
     data = ("\ufeff" + TEXT.replace("\n", "\r\n")).encode()
     document = read("json", data)
     words = ['The "old" house', "in an object", "Two lines  \nhere", "Open / close", "x1", "Cut"]
-    assert shown(document.segments) == words
+    assert list_texts(document.segments) == words
     assert [segment.context for segment in document.segments][:3] == ["title", "n.5.k", "n.6"]
     assert document.write(document.segments) == data
     output = translated(
@@ -48,13 +48,13 @@ def test_all_strings():
     ],
 )
 def test_paths(keys, texts):
-    assert shown(read("json", TEXT.encode(), keys=tuple(keys)).segments) == texts
+    assert list_texts(read("json", TEXT.encode(), keys=tuple(keys)).segments) == texts
 
 
 def test_a_file_in_ascii_stays_so():
     data = rb'{"a": "caf\u00e9 \ud83d\ude00", "b": "x"}'
     document = read("json", data)
-    assert shown(document.segments) == ["café 😀", "x"]
+    assert list_texts(document.segments) == ["café 😀", "x"]
     assert translated(document, {"x": "é"}) == data.replace(b'"x"', rb'"\u00e9"')
 
 
@@ -132,5 +132,5 @@ def test_the_texts_of_a_list_are_those_of_its_key(keys, texts, n_skipped):
         if name == "jsonl" and keys == ("*.c",):
             continue
         document = read(name, data.encode(), keys=keys)
-        assert shown(document.segments) == texts
+        assert list_texts(document.segments) == texts
         assert document.skipped.total() == n_skipped

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from tests.documents import test_epub, test_office, test_subtitles
-from tests.documents.making import packed, read
+from tests.documents.making import pack, read
 from tformer_cli.errors import DataError
 
 PARAGRAPH = "<w:p><w:r><w:t>The dog.</w:t></w:r></w:p>"
@@ -24,7 +24,7 @@ MANY = {
         + "".join(f'<trans-unit id="{n}"><source>a</source></trans-unit>' for n in range(101))
         + "</body></file></xliff>"
     ).encode(),
-    "epub": packed({**test_epub.MEMBERS, "Book/nav.xhtml": "<p>a</p>" * 101}),
+    "epub": pack({**test_epub.MEMBERS, "Book/nav.xhtml": "<p>a</p>" * 101}),
 }
 
 

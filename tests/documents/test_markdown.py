@@ -33,7 +33,7 @@ def write_translation(document, answer=upper):
             return document.write(end.value.segments).decode()
 
 
-def translated(text, answer=upper, **options):
+def translate(text, answer=upper, **options):
     return write_translation(read(text, **options), answer)
 
 
@@ -103,13 +103,13 @@ def structure(text):
     ],
 )  # fmt: skip
 def test_text_is_translated_and_marks_stay(source, target):
-    assert translated(source) == target
+    assert translate(source) == target
     document = read(source)
     assert document.write([None] * len(document.segments)) == source.encode()
 
 
 def test_what_a_translation_has_is_no_markup():
-    output = translated("hello\n", lambda text: upper("a*b_ _c [d] <e> `f` g_h &lt; x|y \\"))
+    output = translate("hello\n", lambda text: upper("a*b_ _c [d] <e> `f` g_h &lt; x|y \\"))
     assert output == "A\\*B\\_ \\_C \\[D\\] \\<E> \\`F\\` G_H \\&LT; X\\|Y \\\\\n"
 
 
@@ -126,7 +126,7 @@ def test_markdown_that_nobody_translates_is_as_it_was(text):
 def test_the_lines_of_dialects_stay(row):
     content = "\n\n    inside" if row.indents else ""
     text = f"before\n\n{row.example}{content}\n\nafter\n"
-    output = translated(text)
+    output = translate(text)
     assert output.casefold() == text.casefold()
     assert output.startswith("BEFORE")
     assert output.endswith("AFTER\n")
@@ -139,7 +139,7 @@ def test_the_lines_of_dialects_stay(row):
 
 @pytest.mark.parametrize("row", INLINES, ids=lambda row: f"{row.dialect}-{row.example}")
 def test_the_marks_of_dialects_stay(row):
-    output = translated(row.example + " then" * (not row.pattern.endswith("\\Z")) + "\n")
+    output = translate(row.example + " then" * (not row.pattern.endswith("\\Z")) + "\n")
     assert len(read(f"{row.example}\n").segments) <= 1 + ("note" in row.pattern)
     if "(?P<" in row.pattern and "label" not in row.pattern:
         meant = row.example if row.starts in "^~" and "text" in row.pattern else row.example.upper()
@@ -267,11 +267,11 @@ def test_markdown_as_people_write_it(source, target):
 def test_mdx_has_expressions_and_no_indented_code():
     text = "{a.map(b => <c/>)}\n\nd {e.f} g\n\n<Tab>\n    h\n    - i\n    - j\n</Tab>\n"
     output = "{a.map(b => <c/>)}\n\nD {e.f} G\n\n<Tab>\n    H\n    - I\n    - J\n</Tab>\n"
-    assert translated(text, name="a.mdx") == output
+    assert translate(text, name="a.mdx") == output
     text = "<div a={b}>\n- *c*\n  <td>d</td>\n</div>\n\n<!-- e -->\n\n\\<3 and \\{ f\n"
     output = "<div a={b}>\n- *C* <td>D</td>\n</div>\n\n<!-- e -->\n\n\\<3 AND \\{ F\n"
-    assert translated(text, name="a.mdx") == output
-    assert translated("word\n", lambda _: Answer("<3 {a"), name="a.mdx") == "\\<3 \\{a\n"
+    assert translate(text, name="a.mdx") == output
+    assert translate("word\n", lambda _: Answer("<3 {a"), name="a.mdx") == "\\<3 \\{a\n"
 
 
 @pytest.mark.parametrize(
@@ -303,12 +303,12 @@ def test_text_that_becomes_markup_is_escaped(frame, text):
 
 @pytest.mark.parametrize("text", ["12:30", "a - b", "2 * 3", "a_b", "a < b", "C# a", "50 % [1]"])
 def test_nothing_is_escaped_without_need(text):
-    assert translated("word\n", lambda _: Answer(text)) == f"{text}\n"
+    assert translate("word\n", lambda _: Answer(text)) == f"{text}\n"
 
 
 def test_marks_beside_letters_without_spaces_stay_marks():
     answer = Answer("这是“粗体”文字", [Link((2, 6), (2, 6)), Link((6, 8), (7, 11))])
-    output = translated("a **bold** text\n", lambda _: answer)
+    output = translate("a **bold** text\n", lambda _: answer)
     assert [token[0] for token in structure(output)].count("strong_open") == 1
     assert "**" in output
 
@@ -353,8 +353,8 @@ text
 
 
 def test_front_matter_is_translated_on_request():
-    assert translated(FRONT) == FRONT.replace("\ntext", "\nTEXT")
-    output = translated(FRONT, front_matter=True)
+    assert translate(FRONT) == FRONT.replace("\ntext", "\nTEXT")
+    output = translate(FRONT, front_matter=True)
     assert output == (
         FRONT.replace("The old house", "THE OLD HOUSE")
         .replace('It \\"is\\" old', 'IT \\"IS\\" OLD')
@@ -363,7 +363,7 @@ def test_front_matter_is_translated_on_request():
         .replace("\ntext", "\nTEXT")
     )
     toml = '+++\ntitle = "a b"\ndraft = false\n+++\nc\n'
-    assert translated(toml, front_matter=True) == '+++\ntitle = "A B"\ndraft = false\n+++\nC\n'
+    assert translate(toml, front_matter=True) == '+++\ntitle = "A B"\ndraft = false\n+++\nC\n'
     document = read(FRONT, front_matter=True)
     assert document.write([None] * len(document.segments)) == FRONT.encode()
 
@@ -372,7 +372,7 @@ def test_front_matter_is_translated_on_request():
 def test_front_matter_quotes_what_yaml_would_read_otherwise(text):
     import yaml
 
-    output = translated("---\ntitle: word\n---\n", lambda _: Answer(text), front_matter=True)
+    output = translate("---\ntitle: word\n---\n", lambda _: Answer(text), front_matter=True)
     assert yaml.safe_load(output.split("---")[1]) == {"title": text}
 
 

@@ -12,7 +12,7 @@ from tests.documents.making import read
 from tests.documents.test_translating import upper
 from tformer_cli.documents.messages import LanguagePair
 from tformer_cli.documents.projection import Link, words_of
-from tformer_cli.documents.segments import SegmentBuilder, add_message, rendered
+from tformer_cli.documents.segments import SegmentBuilder, add_message, render_segment
 from tformer_cli.documents.translating import Answer, translating
 
 CART = "{count, plural, =0 {It is empty.} one {It has # house.} other {It has # houses.}}"
@@ -39,7 +39,7 @@ def translate(text, languages=("en", ""), answer=upper):
     """Returns a translated message, the lines that were asked for, and why it stays."""
     result, lines = run([message(text)], languages, answer)
     (segment,) = result.segments
-    return None if segment is None else rendered(segment), lines, [*result.summary.kept]
+    return None if segment is None else render_segment(segment), lines, [*result.summary.kept]
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def icu_messages(draw, depth=0):
     return text
 
 
-def garbled(text, kind, noise):
+def garble(text, kind, noise):
     words = text.split(" ")
     return {
         "upper": lambda: upper(text),
@@ -391,7 +391,7 @@ def test_another_parser_reads_what_was_written(text, target, answers):
     except SyntaxError:
         assume(False)
     turns = iter(answers * 1000)
-    output, _, _ = translate(text, ("en", target), lambda line: garbled(line, *next(turns)))
+    output, _, _ = translate(text, ("en", target), lambda line: garble(line, *next(turns)))
     if output is not None:
         assert outline(parser.parse(output)) == expected
 
@@ -439,7 +439,7 @@ def test_msgfmt_and_babel_accept_every_translation(kind):
     document = read("po", (HEADER + entries).encode())
     for noise in ("a' {}#%s<", "%d 2 ~a", "$x } {", "&%%_"):
         result, _ = run(
-            document.segments, answer=lambda line, noise=noise: garbled(line, kind, noise)
+            document.segments, answer=lambda line, noise=noise: garble(line, kind, noise)
         )
         written = document.write(result.segments).replace(b"#, fuzzy, ", b"#, ")
         check = subprocess.run(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.documents.making import member, packed, read, shown
+from tests.documents.making import list_texts, member, pack, read
 from tformer_cli.errors import DataError, UsageError
 
 OASIS = "urn:oasis:names:tc:opendocument:xmlns"
@@ -47,7 +47,7 @@ def table(*sheets):
     tables = "".join(
         f'<table:table table:name="{name}">{"".join(rows)}</table:table>' for name, rows in sheets
     )
-    return packed(
+    return pack(
         {
             "mimetype": "application/vnd.oasis.opendocument.spreadsheet",
             "content.xml": HEAD + tables + END,
@@ -61,7 +61,7 @@ def test_a_column_changes_and_nothing_else():
     document = read("ods", data, columns=("comment",))
     assert document.write([None] * len(document.segments)) == data
     assert document.write(document.segments) == data
-    assert shown(document.segments) == [
+    assert list_texts(document.segments) == [
         ("one & two", (6, 9, "repeat")), "three", "a", "b",
     ]  # fmt: skip
     places = ["Clients!C2", "Clients!C3", "Clients!C6", "Clients!C6"]
@@ -83,7 +83,7 @@ def test_values_that_stand_beside_their_texts():
     other = cell("<text:p>the dog</text:p>", more)
     data = table(("A", (row("id", "c"), row("the id", same), row(same, other), row("x", "dogs"))))
     document = read("ods", data, columns=("c",))
-    assert shown(document.segments) == ["the &", "cat", "dogs"]
+    assert list_texts(document.segments) == ["the &", "cat", "dogs"]
     assert document.skipped == {"cell whose value is not what it shows": 1}
     assert document.write([None] * 3) == data
     output = document.write(
@@ -105,4 +105,4 @@ def test_columns_that_cannot_be_chosen():
 
 def test_a_damaged_table_is_an_error():
     with pytest.raises(DataError, match=r"^a\.ods: has no content\.xml"):
-        read("ods", packed({"a": "b"}), columns=("c",))
+        read("ods", pack({"a": "b"}), columns=("c",))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.documents.making import member, packed, read, shown, translated
+from tests.documents.making import list_texts, member, pack, read, translated
 from tformer_cli.documents import archives
 from tformer_cli.errors import DataError
 
@@ -29,7 +29,7 @@ def docx(body, **parts):
         for name, kind in zip(members, contents, strict=True)
     )
     address = "http://schemas.openxmlformats.org/package/2006/content-types"
-    return packed(
+    return pack(
         {
             "[Content_Types].xml": f'{HEAD}<Types xmlns="{address}">{types}</Types>',
             "word/media/image1.png": b"\x89PNG\0\1",
@@ -69,7 +69,7 @@ def test_runs_that_look_the_same_are_one():
         run("again &amp; again"),
     )
     document = read("docx", docx(paragraph))
-    assert shown(document.segments) == [("Hello world again & again", (6, 12, "repeat"))]
+    assert list_texts(document.segments) == [("Hello world again & again", (6, 12, "repeat"))]
     (segment,) = document.segments
     moved = replace(
         segment, text="Welt & <hallo>", spans=(replace(segment.spans[0], start=0, end=4),)
@@ -93,7 +93,7 @@ def test_hyphens_of_word_are_read_with_their_words():
         + p("<w:r><w:noBreakHyphen/></w:r>")
     )
     document = read("docx", data)
-    assert shown(document.segments) == ["A low-cost house-boat", "-"]
+    assert list_texts(document.segments) == ["A low-cost house-boat", "-"]
     assert document.write([None, None]) == data
     output = document.write([replace(segment, text="Ein Boot") for segment in document.segments])
     assert body(output) == p("<w:r><w:t>Ein Boot</w:t></w:r>") * 2
@@ -223,14 +223,14 @@ def test_what_is_text_and_what_is_markup(name):
     content, expected = WORD[name]
     data = docx(content)
     document = read("docx", data)
-    assert shown(document.segments) == expected
+    assert list_texts(document.segments) == expected
     assert document.write(document.segments) == data
     assert document.write([None] * len(document.segments)) == data
     again = document.write(
         [replace(segment, text=segment.text.swapcase()) for segment in document.segments]
     )
     if "protected" not in str(expected):
-        assert str(shown(read("docx", again).segments)).lower() == str(expected).lower()
+        assert str(list_texts(read("docx", again).segments)).lower() == str(expected).lower()
         assert again != data or not expected
 
     # the same elements, except runs
@@ -262,7 +262,7 @@ def test_a_picture_is_described_in_the_other_language():
     document = read("docx", docx(p(cat) + p(run("See "), cat, run("there")), slide=slide))
     described = ["Cat", 'Tom\'s "cat"\nsleeps']
     see = ("See there", (4, 4, "void"))
-    assert shown(document.segments) == [*described, see, *described, "A cat"]
+    assert list_texts(document.segments) == [*described, see, *described, "A cat"]
     output = translated(
         document,
         {
@@ -284,7 +284,7 @@ def test_parts_are_found_by_their_types():
         for name in ("header", "footer", "footnotes", "endnotes", "comments", "styles", "settings")
     }
     document = read("docx", docx(p(run("Text")), **parts))
-    assert shown(document.segments) == [
+    assert list_texts(document.segments) == [
         *("Text", "header", "footer", "footnotes", "endnotes", "comments")
     ]
 
@@ -304,9 +304,9 @@ def test_any_prefix_and_encoding():
     text = f'{head}<n:x xmlns:n="{W}"><n:p><n:r><n:t>Caf\u00e9</n:t></n:r></n:p></n:x>'
     data = docx(p(run("x")))
     archive = archives.Archive(data, "a")
-    data = archive.written({"word/0.xml": b"\xff\xfe" + text.encode("utf-16-le")})
+    data = archive.rewrite({"word/0.xml": b"\xff\xfe" + text.encode("utf-16-le")})
     document = read("docx", data)
-    assert shown(document.segments) == ["Caf\u00e9"]
+    assert list_texts(document.segments) == ["Caf\u00e9"]
     output = translated(document, {"Caf\u00e9": "\u041a\u043e\u0444\u0435"})
     with zipfile.ZipFile(io.BytesIO(output)) as unpacked:
         assert unpacked.read("word/0.xml").decode("utf-16") == text.replace(
@@ -323,7 +323,7 @@ def odt(content, **more):
         f' xmlns:{name.split("-")[-2 if "xsl" in name else 0]}="{OFFICE}{name}:1.0"'
         for name in names
     )
-    return packed(
+    return pack(
         {
             "mimetype": "application/vnd.oasis.opendocument.text",
             "content.xml": f"{HEAD}<office:x{spaces}>{content}</office:x>",
@@ -371,7 +371,7 @@ def test_open_document(name):
     content, expected = OPEN_DOCUMENT[name]
     data = odt(content)
     document = read("odt", data)
-    assert shown(document.segments) == expected
+    assert list_texts(document.segments) == expected
     assert document.write(document.segments) == data
 
 
@@ -414,7 +414,7 @@ def test_a_member_with_its_sizes_behind_it_is_replaced():
             with archive.open(name, "w", force_zip64=True) as file:
                 file.write(name.encode())
     archive = archives.Archive(stream.getvalue(), "x.odt")
-    output = archive.written({"content.xml": b"other"})
+    output = archive.rewrite({"content.xml": b"other"})
     assert [member(output, name) for name in ("a", "content.xml", "b")] == ["a", "other", "b"]
 
 
@@ -422,7 +422,7 @@ def cut(data):
     return data[: len(data) // 2]
 
 
-def encrypted(data):
+def encrypt(data):
     # the flag stands in the header and in the directory
     data = bytearray(data)
     for match in re.finditer(rb"PK\x01\x02", bytes(data)):
@@ -440,19 +440,19 @@ DAMAGED = {
     "no zip": (b"%PDF-1.4", "a.odt: is damaged or not a zip archive (File is not a zip file)"),
     "cut": (cut(odt("<text:p/>")), "a.odt: is damaged or not a zip archive"),
     "old": (b"\xd0\xcf\x11\xe0" + bytes(600), "a.odt: is in an old format or has a password"),
-    "other": (packed({"a": "b"}), "a.odt: has no content.xml; it is damaged or of another format"),
+    "other": (pack({"a": "b"}), "a.odt: has no content.xml; it is damaged or of another format"),
     "checksum": (
         damaged_member(odt("<text:p>a</text:p>")),
         "a.odt: content.xml in it is damaged (",
     ),
-    "password": (encrypted(odt("<text:p/>")), "a.odt: has a password; save it without"),
+    "password": (encrypt(odt("<text:p/>")), "a.odt: has a password; save it without"),
     "open": (odt("<text:p>"), "a.odt: content.xml: is damaged or not XML (line 2: mismatched tag)"),
     "bomb": (
-        packed({"content.xml": f"{DTD}<x>&b;</x>", "META-INF/manifest.xml": ""}),
+        pack({"content.xml": f"{DTD}<x>&b;</x>", "META-INF/manifest.xml": ""}),
         "a.odt: content.xml: defines entities of its own (a DTD), which is not allowed",
     ),
     "external": (
-        packed(
+        pack(
             {
                 "content.xml": '<!DOCTYPE x [<!ENTITY a SYSTEM "/etc/passwd">]><x>&a;</x>',
                 "META-INF/manifest.xml": "",
@@ -462,11 +462,11 @@ DAMAGED = {
     ),
     "deep": (odt("<a>" * 300 + "</a>" * 300), "a.odt: content.xml: has more than 200 elements in"),
     "encoding": (
-        packed({"content.xml": b"<x>\xff</x>", "META-INF/manifest.xml": ""}),
+        pack({"content.xml": b"<x>\xff</x>", "META-INF/manifest.xml": ""}),
         "a.odt: content.xml: is damaged or not XML (line 1: not well-formed (invalid token))",
     ),
     "unknown encoding": (
-        packed(
+        pack(
             {"content.xml": '<?xml version="1.0" encoding="x-y"?><x/>', "META-INF/manifest.xml": ""}
         ),
         "a.odt: content.xml: ",

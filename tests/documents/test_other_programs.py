@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tests.documents import test_bilingual, test_epub, test_packages
-from tests.documents.making import member, packed, read, translated
+from tests.documents.making import member, pack, read, translated
 from tests.documents.test_office import OPEN_DOCUMENT, WORD, docx, odt
 
 OFFICE = shutil.which("soffice") or shutil.which("libreoffice")
@@ -20,7 +20,7 @@ def upper(document):
 
 
 DOCUMENTS = {
-    "docx": packed(test_packages.PACKAGES["overrides"]),
+    "docx": pack(test_packages.PACKAGES["overrides"]),
     "odt": odt(OPEN_DOCUMENT["spans and spaces"][0]),
     "fodt": test_packages.FLAT.encode(),
 }
@@ -44,7 +44,7 @@ def xml_parts():
     )
     yield member(data, "word/0.xml").replace("<w:hyperlink r:", "<w:hyperlink ")
     yield member(upper(read("odt", DOCUMENTS["odt"])), "content.xml")
-    book = upper(read("epub", packed(test_epub.MEMBERS)))
+    book = upper(read("epub", pack(test_epub.MEMBERS)))
     for name in ("Book/a.opf", "Book/nav.xhtml", "Book/text/ch 1.xhtml"):
         yield member(book, name)
     yield upper(read("xliff", test_bilingual.XLIFF.encode())).decode()

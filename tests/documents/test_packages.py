@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from tests.documents.making import member, packed, read, shown, translated
+from tests.documents.making import list_texts, member, pack, read, translated
 from tests.documents.test_office import HEAD, OFFICE, A, P, W, odt
 from tformer_cli.errors import DataError
 
@@ -62,7 +62,7 @@ def members(content_types, root=TO_MAIN, inner=TO_HEADER, **more):
     }
 
 
-def renamed(names, files):
+def rename_members(names, files):
     return {names.get(name, name): content for name, content in files.items()}
 
 
@@ -99,14 +99,14 @@ PACKAGES = {
         relations(("officeDocument", "word/document.xml"), kinds=STRICT),
         relations(("header", "header1.xml"), kinds=STRICT),
     ),
-    "percent-encoded names": renamed(
+    "percent-encoded names": rename_members(
         {
             "word/document.xml": "word/my%20text.xml",
             "word/_rels/document.xml.rels": "word/_rels/my%20text.xml.rels",
         },
         members(types(override("/word/my%20text.xml", MAIN), default("xml", HEADER))),
     ),
-    "names decoded in the archive": renamed(
+    "names decoded in the archive": rename_members(
         {"word/document.xml": "word/té xt.xml"},
         members(types(override("/word/t%C3%A9%20xt.xml", MAIN), default("xml", HEADER))),
     ),
@@ -120,14 +120,14 @@ PACKAGES = {
         .replace("<Default", "<ct:Default")
         .replace("<Override", "<ct:Override")
     ),
-    "backslashes": renamed(
+    "backslashes": rename_members(
         {"word/document.xml": "word\\document.xml", "word/header1.xml": "word\\header1.xml"},
         members(types(BOTH)),
     ),
-    "types in another case": renamed(
+    "types in another case": rename_members(
         {"[Content_Types].xml": "[content_types].xml"}, members(types(BOTH))
     ),
-    "other names of parts": renamed(
+    "other names of parts": rename_members(
         {
             "word/document.xml": "a/b.c",
             "word/header1.xml": "x.y",
@@ -147,22 +147,22 @@ PACKAGES["names in another case"]["[Content_Types].xml"] = types(
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_parts_are_found(name):
-    data = packed(PACKAGES[name])
+    data = pack(PACKAGES[name])
     document = read("docx", data)
-    assert shown(document.segments) == ["Text", "Top"]
+    assert list_texts(document.segments) == ["Text", "Top"]
     assert not document.skipped
     assert document.write([None, None]) == data
     output = translated(document, {"Text": "Texte"})
-    assert shown(read("docx", output).segments) == ["Texte", "Top"]
+    assert list_texts(read("docx", output).segments) == ["Texte", "Top"]
 
 
 def test_a_package_without_a_main_part_is_refused():
-    data = packed(members(types(default("xml", XML)), relations()))
+    data = pack(members(types(default("xml", XML)), relations()))
     with pytest.raises(DataError, match=r"^a\.docx: has no main part; it is damaged or of another"):
         read("docx", data)
     sheet = types(override("/word/document.xml", f"{TYPE}spreadsheetml.sheet.main+xml"))
     with pytest.raises(DataError, match=r"^a\.docx: is a spreadsheet; name it \.xlsx$"):
-        read("docx", packed(members(sheet)))
+        read("docx", pack(members(sheet)))
 
 
 def chunk(ending, kind, content):
@@ -170,21 +170,21 @@ def chunk(ending, kind, content):
         types(BOTH, default(ending, kind)),
         inner=relations(("header", "header1.xml"), ("aFChunk", f"/word/chunk.{ending}")),
     )
-    return packed({**data, f"word/chunk.{ending}": content})
+    return pack({**data, f"word/chunk.{ending}": content})
 
 
 CHUNKS = {
     "html": ("html", "text/html", "<p>In the <b>chunk</b></p>", ["In the chunk"], 0),
     "xhtml": ("xht", "application/xhtml+xml", "<p>Chunk</p>", ["Chunk"], 0),
     "text": ("txt", "text/plain", "A line\n", ["A line"], 0),
-    "docx": ("docx", MAIN, packed(members(types(BOTH))), ["Text", "Top"], 0),
+    "docx": ("docx", MAIN, pack(members(types(BOTH))), ["Text", "Top"], 0),
     "rtf": ("rtf", "application/rtf", r"{\rtf1 Text}", [], 1),
     "mht": ("mht", "message/rfc822", "MIME-Version: 1.0\n\n<p>Text</p>", [], 1),
     "damaged": ("docx", MAIN, "no archive", [], 1),
     "docx in docx": (
         "docx",
         MAIN,
-        chunk("docx", MAIN, packed(members(types(BOTH)))),
+        chunk("docx", MAIN, pack(members(types(BOTH)))),
         ["Text", "Top"],
         1,
     ),
@@ -215,7 +215,7 @@ def test_what_is_not_read_is_counted():
         ("chart", "charts/chart1.xml"),
     )
     outside = relations(("oleObject", "file:///a.xls"), more=' TargetMode="External"')
-    data = packed(
+    data = pack(
         {
             **members(
                 types(
@@ -246,7 +246,7 @@ def test_what_is_not_read_is_counted():
 
 
 def word(body):
-    return packed({**members(types(BOTH)), "word/document.xml": body})
+    return pack({**members(types(BOTH)), "word/document.xml": body})
 
 
 RUBY = (
@@ -284,7 +284,7 @@ def test_text_outside_of_paragraphs_is_counted():
 def test_prefixes_and_strict_documents(space, prefix):
     data = word(part("Strict", space=space, prefix=prefix))
     document = read("docx", data)
-    assert shown(document.segments) == ["Strict", "Top"]
+    assert list_texts(document.segments) == ["Strict", "Top"]
     output = translated(document, {"Strict": "Other"})
     assert f"<{prefix}:t>Other</{prefix}:t>" in member(output, "word/document.xml")
 
@@ -316,7 +316,7 @@ MASTER = (
 
 def test_masters_have_prompts_and_text():
     main = f"{TYPE}presentationml.presentation.main+xml"
-    data = packed(
+    data = pack(
         {
             "[Content_Types].xml": types(
                 override("/ppt/presentation.xml", main),
@@ -328,7 +328,7 @@ def test_masters_have_prompts_and_text():
             "ppt/layout.xml": MASTER.replace("Our firm", "Draft"),
         }
     )
-    assert shown(read("pptx", data).segments) == ["Our firm", "Draft"]
+    assert list_texts(read("pptx", data).segments) == ["Our firm", "Draft"]
 
 
 def test_titles_of_documents():
@@ -339,11 +339,11 @@ def test_titles_of_documents():
         "<dc:description/></cp:coreProperties>"
     )
     kind = "application/vnd.openxmlformats-package.core-properties+xml"
-    data = packed(
+    data = pack(
         {**members(types(BOTH, override("/docProps/core.xml", kind))), "docProps/core.xml": core}
     )
     document = read("docx", data)
-    assert shown(document.segments) == ["Text", "Top", "The house", "old, green"]
+    assert list_texts(document.segments) == ["Text", "Top", "The house", "old, green"]
     output = translated(document, {"The house": "La maison"})
     assert member(output, "docProps/core.xml") == core.replace("The house", "La maison")
 
@@ -354,8 +354,8 @@ def test_other_attributes_with_text():
         '<x:shape xmlns:x="urn:schemas-microsoft-com:vml" alt="A cat"><x:textpath string="DRAFT"/>'
         "</x:shape></w:pict><w:p><w:r><w:t>"
     )
-    data = packed({**members(types(BOTH)), "word/document.xml": part(extra)})
-    assert shown(read("docx", data).segments) == ["Sales", "A cat", "DRAFT", "Top"]
+    data = pack({**members(types(BOTH)), "word/document.xml": part(extra)})
+    assert list_texts(read("docx", data).segments) == ["Sales", "A cat", "DRAFT", "Top"]
 
 
 def test_forms():
@@ -364,14 +364,14 @@ def test_forms():
     choice = '<w:sdt><w:sdtPr><w:listItem w:displayText="Green" w:value="1"/></w:sdtPr></w:sdt>'
     data = word(part(f"A</w:t></w:r></w:p><w:p><w:r>{field}</w:r></w:p>{choice}<w:p><w:r><w:t>B"))
     document = read("docx", data)
-    assert shown(document.segments) == ["A", "Red", "Green", "B", "Top"]
+    assert list_texts(document.segments) == ["A", "Red", "Green", "B", "Top"]
     output = translated(document, {"Red": "Rouge", "Green": "Vert"})
     expected = (
         member(data, "word/document.xml").replace('"Red"', '"Rouge"').replace("Green", "Vert")
     )
     assert member(output, "word/document.xml") == expected
     form = f'<form:button xmlns:form="{OFFICE}form:1.0" form:label="Send"/><text:p>A</text:p>'
-    assert shown(read("odt", odt(form)).segments) == ["Send", "A"]
+    assert list_texts(read("odt", odt(form)).segments) == ["Send", "A"]
 
 
 def test_attributes_in_a_sentence():
@@ -403,7 +403,7 @@ FLAT = (
 
 def test_flat_open_document():
     document = read("fodt", FLAT.encode())
-    assert shown(document.segments) == ["Title", ("A bold text", (2, 6, "repeat"))]
+    assert list_texts(document.segments) == ["Title", ("A bold text", (2, 6, "repeat"))]
     assert document.write([None, None]) == FLAT.encode()
     output = translated(document, {"Title": "Titre"}).decode()
     assert output == FLAT.replace("<dc:title>Title", "<dc:title>Titre")
@@ -412,7 +412,7 @@ def test_flat_open_document():
 def test_objects_of_open_document_are_counted():
     manifest = '<manifest><x media-type="application/vnd.sun.star.oleobject"/></manifest>'
     content = FLAT.replace("office:document", "office:x")
-    data = packed({"content.xml": content, "META-INF/manifest.xml": manifest})
+    data = pack({"content.xml": content, "META-INF/manifest.xml": manifest})
     assert read("odt", data).skipped == {"embedded object": 1}
 
 

@@ -9,7 +9,7 @@ from tformer_cli.documents.placeholders import (
     is_code,
     placeholders_differ,
 )
-from tformer_cli.documents.protect import protected
+from tformer_cli.documents.protect import protect_segment
 from tformer_cli.documents.segments import Segment
 
 SYNTAX_EXAMPLES = [
@@ -31,16 +31,16 @@ WORDS = (
 )
 
 
-def copied(text, *, is_message=True):
-    segment = protected(Segment(text, is_message=is_message))
+def copied_texts(text, *, is_message=True):
+    segment = protect_segment(Segment(text, is_message=is_message))
     return [text[span.start : span.end] for span in segment.spans]
 
 
 @pytest.mark.parametrize(("example", "is_only_in_messages"), SYNTAX_EXAMPLES)
 def test_a_placeholder_is_copied_whole(example, is_only_in_messages):
     for text in (f"The cat {example} is old.", f"{example} is", f"the {example}", f"({example})"):
-        assert copied(text) == [example]
-    prose = copied(f"The cat {example} is old.", is_message=False)
+        assert copied_texts(text) == [example]
+    prose = copied_texts(f"The cat {example} is old.", is_message=False)
     assert (prose == [example]) != is_only_in_messages
 
 
@@ -69,7 +69,7 @@ def test_a_placeholder_is_copied_whole(example, is_only_in_messages):
     ],
 )
 def test_neighbors_of_placeholders(text, expected):
-    assert copied(text) == (expected.split("|") if expected else [])
+    assert copied_texts(text) == (expected.split("|") if expected else [])
 
 
 @pytest.mark.parametrize("example", CODE_EXAMPLES)

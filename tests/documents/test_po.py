@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.documents.making import read, shown, translated
+from tests.documents.making import list_texts, read, translated
 from tformer_cli.documents.formats.plural_forms import PLURAL_FORMS
 from tformer_cli.errors import DataError
 
@@ -58,7 +58,7 @@ msgstr[2] "keine"
 def test_empty_messages_are_filled(line_end):
     data = PO.replace("\n", line_end).encode()
     document = read("po", data)
-    assert shown(document.segments) == [
+    assert list_texts(document.segments) == [
         'Open "%s"',
         ("This is a long message whose lines were wrapped. And\n\tanother line.", (35, 35, "void")),
         "%d file",
@@ -143,7 +143,7 @@ def test_errors(data, message):
 def test_a_message_that_does_not_end_is_read_once():
     text = 'msgid "a"\n' * 20_000 + 'msgstr ""\n'
     begin = time.process_time()
-    assert shown(read("po", text.encode()).segments) == ["a"]
+    assert list_texts(read("po", text.encode()).segments) == ["a"]
     # minutes if each line asks all before it for a translation
     assert time.process_time() - begin < 10
 
@@ -180,7 +180,7 @@ def test_what_stands_before_an_obsolete_message_is_its_own(name, end):
     )
     text = HEADER + "\n" + first + MESSAGE.format("a") + end + second + MESSAGE.format("b") + third
     document = read("po", text.encode(), target_language="lv")
-    assert shown(document.segments) == ["a", "b"]
+    assert list_texts(document.segments) == ["a", "b"]
     output = translated(document, {"a": "c"}).decode()
     flagged = output.replace('"Language: lv\\n"\n', "")
     assert flagged == text.replace('msgid "a"\nmsgstr ""', '#, fuzzy\nmsgid "a"\nmsgstr "c"')
@@ -224,7 +224,7 @@ def check(output):
 def test_messages_are_read_as_gettext_reads_them(text, expected, written):
     for whole in (text, text.replace("\n", "\r\n")):
         document = read("po", whole.encode())
-        assert shown(document.segments) == expected
+        assert list_texts(document.segments) == expected
         output = document.write(document.segments).decode()
         assert written in output.replace("\r\n", "\n")
         assert document.write([None] * len(expected)) == whole.encode()
@@ -347,7 +347,7 @@ def test_forms_follow_the_header():
 
 def test_escaped_bytes_are_characters():
     data = rb'msgid "caf\303\251 \xE9\101 \8"' + b'\nmsgstr ""\n'
-    assert shown(read("po", data).segments) == ["caf\u00e9 \u00e9A 8"]
+    assert list_texts(read("po", data).segments) == ["caf\u00e9 \u00e9A 8"]
 
 
 def test_a_file_of_another_language_is_refused():

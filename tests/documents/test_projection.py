@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.documents.marked import marked, segment_of
+from tests.documents.marked import segment_of, segments
 from tformer_cli.documents.projection import Link, project, with_all_copied, words_of
-from tformer_cli.documents.segments import Span, rendered, with_copied
+from tformer_cli.documents.segments import Span, render_segment, with_copied
 
 
-def placed(source, target, pairs=()):
+def place_spans(source, target, pairs=()):
     """Projects the markup of a source by links of words, from 0, and writes the translation."""
     segment = segment_of(source)
     ours, theirs = words_of(segment.text), words_of(target)
     links = [Link(theirs[t], ours[s]) for s, t in pairs]
     projected = project(segment, target, links, {})
-    return rendered(replace(segment, text=target, spans=projected.spans))
+    return render_segment(replace(segment, text=target, spans=projected.spans))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def placed(source, target, pairs=()):
     ],
 )  # fmt: skip
 def test_spans_go_around_the_words_of_theirs(source, target, pairs, expected):
-    assert placed(source, target, pairs) == expected
+    assert place_spans(source, target, pairs) == expected
 
 
 def test_what_is_not_aligned_is_counted():
@@ -99,7 +99,9 @@ def is_nested(spans, size):
     return True
 
 
-@given(marked(), st.text("ab ,.c1", max_size=30), st.lists(st.tuples(RANGES, RANGES), max_size=12))
+@given(
+    segments(), st.text("ab ,.c1", max_size=30), st.lists(st.tuples(RANGES, RANGES), max_size=12)
+)
 @settings(max_examples=200)
 def test_no_span_is_lost_or_crosses_another(segment, target, links):
     target = target.strip()
@@ -115,14 +117,14 @@ def test_no_span_is_lost_or_crosses_another(segment, target, links):
     cut = {place for span in segment.spans for place in (span.start, span.end)}
     # No word is cut but those that were
     assert len(cut) > 0 or all({s.start, s.end} <= words for s in projected)
-    shown = rendered(replace(segment, text=target, spans=projected))
+    shown = render_segment(replace(segment, text=target, spans=projected))
     plain = shown
     for span in projected:
         plain = plain.replace(span.opening, "", 1).replace(span.closing, "", 1)
     assert plain == target
 
 
-@given(marked())
+@given(segments())
 def test_the_same_text_has_the_same_spans(segment):
     words = words_of(segment.text, sorted({p for s in segment.spans for p in (s.start, s.end)}))
     projected = project(segment, segment.text, [Link(word, word) for word in words], {}).spans
@@ -139,7 +141,7 @@ def test_the_same_text_has_the_same_spans(segment):
     assert filled(projected) == filled(map(trimmed, segment.spans))
 
 
-@given(marked(copies=True), st.data())
+@given(segments(copies=True), st.data())
 def test_copied_spans_stay_whole(segment, data):
     kept = [n for n, s in enumerate(segment.spans) if s.behavior == "protected"]
     words = [segment.text[segment.spans[n].start : segment.spans[n].end] for n in kept]
@@ -155,7 +157,7 @@ def test_copied_spans_stay_whole(segment, data):
     assert spots == {segment.spans[n].opening: place for n, place in fixed.items()}
 
 
-@given(marked())
+@given(segments())
 def test_copied_spans_are_added_at_once_as_one_by_one(segment):
     edges = {place for span in segment.spans for place in (span.start, span.end)}
     places = [

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.documents.marked import marked, segment_of
+from tests.documents.marked import segment_of, segments
 from tformer_cli.documents.projection import Link, project, words_of
-from tformer_cli.documents.protect import protected, restored
+from tformer_cli.documents.protect import protect_segment, restore_spans
 from tformer_cli.documents.segments import Segment
 
 
-def copied(text):
-    segment = protected(Segment(text))
+def copied_texts(text):
+    segment = protect_segment(Segment(text))
     return [text[span.start : span.end] for span in segment.spans]
 
 
@@ -39,11 +39,11 @@ def copied(text):
     ],
 )  # fmt: skip
 def test_what_is_copied(text, expected):
-    assert copied(text) == (expected.split("|") if expected else [])
+    assert copied_texts(text) == (expected.split("|") if expected else [])
 
 
 def test_markup_and_what_is_copied_go_together():
-    segment = protected(segment_of("a <b>x {n}</b> <p>http://a.org</p> http<i>://b.org</i>"))
+    segment = protect_segment(segment_of("a <b>x {n}</b> <p>http://a.org</p> http<i>://b.org</i>"))
     spans = [(s.opening, s.depth, segment.text[s.start : s.end]) for s in segment.spans]
     # What markup cuts is not one text; what is copied already stays so
     assert spans == [
@@ -55,10 +55,10 @@ def test_markup_and_what_is_copied_go_together():
 
 
 def put(source, target, pairs=()):
-    segment = protected(Segment(source))
+    segment = protect_segment(Segment(source))
     whole = [(s.start, s.end) for s in segment.spans]
     ours, theirs = words_of(source, (), whole), words_of(target)
-    result = restored(segment, target, [Link(theirs[t], ours[s]) for s, t in pairs])
+    result = restore_spans(segment, target, [Link(theirs[t], ours[s]) for s, t in pairs])
     for n, (start, end) in result.fixed.items():
         span = segment.spans[n]
         assert result.text[start:end] == source[span.start : span.end] or "1" in source
@@ -120,7 +120,7 @@ def test_what_is_missing_is_put_into_its_place(source, target, pairs, expected):
 def test_a_word_is_not_taken_for_what_is_copied(source, target, pairs, expected):
     segment = segment_of(source)
     ours, theirs = words_of(segment.text), words_of(target)
-    result = restored(segment, target, [Link(theirs[t], ours[s]) for s, t in pairs])
+    result = restore_spans(segment, target, [Link(theirs[t], ours[s]) for s, t in pairs])
     text = result.text
     for start, end in sorted(result.fixed.values(), reverse=True):
         text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
@@ -130,11 +130,11 @@ def test_a_word_is_not_taken_for_what_is_copied(source, target, pairs, expected)
 RANGES = st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda pair: (pair[0], sum(pair)))
 
 
-@given(marked(copies=True), st.text("ab {x1}", max_size=30), st.lists(st.tuples(RANGES, RANGES)))
+@given(segments(copies=True), st.text("ab {x1}", max_size=30), st.lists(st.tuples(RANGES, RANGES)))
 def test_nothing_that_is_copied_is_lost(segment, target, links):
     target = target.strip()
     links = [Link(*link) for link in links if link[0][1] <= len(target)]
-    result = restored(segment, target, links)
+    result = restore_spans(segment, target, links)
     for n, (start, end) in result.fixed.items():
         span = segment.spans[n]
         assert result.text[start:end] == segment.text[span.start : span.end]

@@ -41,7 +41,7 @@ def tags(data):
         }
 
 
-def changed(segment):
+def change_case(segment):
     """Another text, of the same length, so that spans stay where they are."""
     return replace(
         segment,
@@ -74,7 +74,7 @@ def test_real_files(format_name, capsys):
         assert document.write([None] * len(segments)) == data, path
         if format_name not in FILLED:
             assert document.write(segments) == data, path
-        output = document.write([changed(segment) for segment in segments])
+        output = document.write([change_case(segment) for segment in segments])
         if format_name not in FILLED:
             again = read(format_name, output, path.name).segments
             assert len(again) == len(segments), path

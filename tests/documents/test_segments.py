@@ -12,7 +12,7 @@ from tformer_cli.documents.segments import (
     Slot,
     Span,
     TextDocument,
-    rendered,
+    render_segment,
 )
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.guide import find_guide
@@ -38,7 +38,7 @@ def test_a_builder_counts_characters_and_depths():
             ("void", "<br>"),
             ("close", "</a>"),
             ("text", " of "),
-            ("protected", "x y", "<code>x&#32;y</code>"),
+            ("protect", "x y", "<code>x&#32;y</code>"),
             ("text", "  "),
         ],
         joins_blanks=True,
@@ -50,7 +50,7 @@ def test_a_builder_counts_characters_and_depths():
         Span(13, 13, "void", "<br>", depth=1),
         Span(17, 20, "protected", "<code>x&#32;y</code>"),
     )
-    assert rendered(segment) == ("the <a><b>old house</b><br></a> of <code>x&#32;y</code>")
+    assert render_segment(segment) == ("the <a><b>old house</b><br></a> of <code>x&#32;y</code>")
 
 
 TEXTS = st.text("ab \n<&", max_size=5)
@@ -59,7 +59,7 @@ STEPS = st.lists(
         st.tuples(st.just("text"), TEXTS),
         st.tuples(st.just("open"), st.just("[o]")),
         st.tuples(st.just("void"), st.just("[v]")),
-        st.tuples(st.just("protected"), TEXTS, st.just("[p]")),
+        st.tuples(st.just("protect"), TEXTS, st.just("[p]")),
         st.just(("close", "[c]")),
     ),
     max_size=12,
@@ -78,7 +78,7 @@ def test_what_was_built_is_rendered_as_it_was(steps):
     segment = built([*kept, *[("close", "[c]")] * depth])
     expected += "[c]" * depth
     # Only blanks at the ends move, out of markup
-    assert "".join(rendered(segment).split()) == "".join(expected.split())
+    assert "".join(render_segment(segment).split()) == "".join(expected.split())
     assert segment.text == segment.text.strip()
     assert all(0 <= s.start <= s.end <= len(segment.text) for s in segment.spans)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.documents.making import read, shown, translated
+from tests.documents.making import list_texts, read, translated
 from tformer_cli.errors import DataError
 
 SRT = """1
@@ -37,7 +37,7 @@ TEXTS = [
 def test_srt(line_end, encoding):
     data = SRT.replace("\n", line_end).encode(encoding)
     document = read("srt", data)
-    assert shown(document.segments) == TEXTS
+    assert list_texts(document.segments) == TEXTS
     assert document.write(document.segments) == data
     assert document.write([None] * 4) == data
     output = translated(document, {"No answer.": "Keine Antwort."})
@@ -82,7 +82,7 @@ def test_a_sentence_is_cut_where_its_void_span_stands():
     ],
 )
 def test_what_parts_cues(change, text):
-    assert shown(read("srt", SRT.replace(*change).encode()).segments)[0] == text
+    assert list_texts(read("srt", SRT.replace(*change).encode()).segments)[0] == text
 
 
 def test_cues_without_punctuation_are_not_joined():
@@ -95,7 +95,7 @@ def test_long_lines_are_wrapped():
     text = first + "2\n00:00:09,000 --> 00:00:12,000\nLast\n\nlines.\n"
     document = read("srt", text.encode())
     # a blank line in a cue is no end of it
-    assert shown(document.segments) == ["Short.", "Last lines."]
+    assert list_texts(document.segments) == ["Short.", "Last lines."]
     long = "This sentence is much too long for a line, and so it stands on two of them."
     output = translated(document, {"Short.": long}).decode().split("\n")
     assert output[2:5] == [
@@ -128,7 +128,7 @@ NOTE the end
 
 def test_vtt():
     document = read("vtt", VTT.encode())
-    assert shown(document.segments) == [
+    assert list_texts(document.segments) == [
         ("Fish & chips\xa0now", (7, 12, "repeat")),
         ("A word < a line.", (2, 2, "void"), (11, 15, "once"), (15, 15, "void")),
     ]
@@ -208,14 +208,14 @@ def test_one_line_end_of_two_characters_is_no_blank_line():
     for name, head in (("srt", "1\r\n"), ("vtt", "WEBVTT\r\n\r\n")):
         following = "2\r\n00:00:05.000 --> 00:00:06.000\r\nYes.\r\n"
         document = read(name, (head + cue + following).encode())
-        assert shown(document.segments) == ["It was in 1999", "Yes."]
+        assert list_texts(document.segments) == ["It was in 1999", "Yes."]
 
 
 def test_a_cue_with_damaged_times_is_left_alone():
     for times in ("", "00:00:07,000 -> 00:00:11\n"):
         data = SRT.replace("00:00:04,100 --> 00:00:06,000\n", times).encode()
         document = read("srt", data)
-        assert shown(document.segments) == [TEXTS[0], TEXTS[3]]
+        assert list_texts(document.segments) == [TEXTS[0], TEXTS[3]]
         assert document.write(document.segments) == data
     # Nor is the number of the next cue text where no blank line stands before it
     assert len(read("srt", SRT.replace(".\n\n3\n", ".\n3\n").encode()).segments) == 4

@@ -30,7 +30,7 @@ def texts(document):
     return [segment.text for segment in document.segments]
 
 
-def translated(data, format_name="csv", **settings):
+def translate(data, format_name="csv", **settings):
     """Writes a table in capitals; first checks that nothing changes where nothing is changed."""
     data = data.encode() if isinstance(data, str) else data
     document = read(format_name, data, **settings)
@@ -52,9 +52,9 @@ def test_a_column_changes_and_nothing_else():
         "row 6, comment",
     ]
     expected = re.sub(r'"(?!Du)[^,]*"', lambda match: match[0].upper(), CRM)
-    assert translated(CRM, columns=("comment",)).decode() == expected
+    assert translate(CRM, columns=("comment",)).decode() == expected
     # By number, and several
-    assert translated(CRM, columns=("3",)).decode() == expected
+    assert translate(CRM, columns=("3",)).decode() == expected
     both = read("csv", CRM.encode(), columns=(" name", "comment"))
     assert texts(both)[:3] == ["Dupont, A.", "The cat saw the old house.", "Smith"]
 
@@ -93,9 +93,9 @@ def test_a_column_changes_and_nothing_else():
     ],
 )
 def test_dialects(data, expected):
-    assert translated(data, columns=("c",)).decode() == expected
+    assert translate(data, columns=("c",)).decode() == expected
     wide = data.removeprefix("\ufeff").encode("utf-16")
-    assert translated(wide, columns=("c",)).decode("utf-16") == expected.removeprefix("\ufeff")
+    assert translate(wide, columns=("c",)).decode("utf-16") == expected.removeprefix("\ufeff")
 
 
 def test_the_name_of_a_column_may_have_several_lines():
@@ -108,7 +108,7 @@ def test_the_name_of_a_column_may_have_several_lines():
 def test_titles_may_stand_above_the_header():
     data = "Comments, all of 2024;\n\nby;me\nid;c;x\n1;one, two;y\n2;three;z\n"
     expected = "Comments, all of 2024;\n\nby;me\nid;c;x\n1;ONE, TWO;y\n2;THREE;z\n"
-    assert translated(data, columns=("c",)).decode() == expected
+    assert translate(data, columns=("c",)).decode() == expected
     contexts = [segment.context for segment in read("csv", data.encode(), columns=("c",)).segments]
     assert contexts == ["row 5, c", "row 6, c"]
     # A cell of a row is no header
@@ -181,9 +181,9 @@ def test_a_quote_without_an_end_is_an_error():
 
 def test_without_a_header_the_first_row_is_translated_and_an_empty_table_stays():
     data = "one,two\nthree,four\n"
-    assert translated(data, columns=("2",), has_header=False) == b"one,TWO\nthree,FOUR\n"
+    assert translate(data, columns=("2",), has_header=False) == b"one,TWO\nthree,FOUR\n"
     for empty in ("", "\n\n", "a,c\n", "a,c"):
-        assert translated(empty, columns=("c",)) == empty.encode()
+        assert translate(empty, columns=("c",)) == empty.encode()
 
 
 def dialects(random_):
@@ -235,7 +235,7 @@ def test_random_dialects_are_read_again_by_the_standard_library(number):
         name = rows[0][column]
         document = read("csv", data.encode(), columns=(name,))
         assert document.write([None] * len(document.segments)).decode() == data
-        after = list(csv.reader(io.StringIO(translated(data, columns=(name,)).decode(), newline=""),
+        after = list(csv.reader(io.StringIO(translate(data, columns=(name,)).decode(), newline=""),
                                 **dialect))  # fmt: skip
         if document.skipped:
             continue
@@ -251,7 +251,7 @@ def test_random_dialects_are_read_again_by_the_standard_library(number):
 def test_pandas_reads_the_same(tmp_path):
     pandas = pytest.importorskip("pandas")
     before = pandas.read_csv(io.StringIO(CRM))
-    after = pandas.read_csv(io.BytesIO(translated(CRM, columns=("comment",))))
+    after = pandas.read_csv(io.BytesIO(translate(CRM, columns=("comment",))))
     before["comment"] = before["comment"].str.upper()
     pandas.testing.assert_frame_equal(before, after)
 
@@ -263,7 +263,7 @@ LINES = """{"id": 1.50, "comment": "one", "id": 2, "by": {"comment": "x"}}
 
 
 def test_fields_of_json_lines_and_of_lists_of_objects():
-    assert translated(LINES, "jsonl", keys=("comment",)).decode() == LINES.replace(
+    assert translate(LINES, "jsonl", keys=("comment",)).decode() == LINES.replace(
         '"comment": "one"', '"comment": "ONE"'
     ).replace("tw\\u00f6 \\/ three", "TW\\u00d6 \\/ THREE")
     nested = read("jsonl", LINES.encode(), keys=("by.comment", "other"))

@@ -5,7 +5,7 @@ import pytest
 
 from tests.documents.marked import segment_of
 from tformer_cli.documents.projection import Link, words_of
-from tformer_cli.documents.segments import Segment, rendered
+from tformer_cli.documents.segments import Segment, render_segment
 from tformer_cli.documents.translating import Answer, may_have_text, translating
 
 
@@ -14,7 +14,7 @@ def upper(text, *, is_linked=True):
     return Answer(text.upper(), links)
 
 
-def translated(segments, answer=upper, *, protects=True):
+def translate(segments, answer=upper, *, protects=True):
     job = translating(segments, protects=protects)
     requests, batches = next(job), []
     while True:
@@ -25,8 +25,8 @@ def translated(segments, answer=upper, *, protects=True):
             return end.value, batches
 
 
-def shown(result):
-    return [None if segment is None else rendered(segment) for segment in result.segments]
+def list_texts(result):
+    return [None if segment is None else render_segment(segment) for segment in result.segments]
 
 
 def test_equal_lines_are_asked_once_and_marks_never():
@@ -38,13 +38,13 @@ def test_equal_lines_are_asked_once_and_marks_never():
         "{x}",
         "one\n\n  two <b>three</b>!",
     ]
-    result, batches = translated([segment_of(text) for text in texts])
+    result, batches = translate([segment_of(text) for text in texts])
     assert [[request.text for request in batch] for batch in batches] == [
         ["one", "two three", "two three!"]
     ]
     # Only lines with markup inside need links
     assert [request.needs_links for request in batches[0]] == [True, True, True]
-    assert shown(result) == [
+    assert list_texts(result) == [
         "ONE",
         "TWO <b>THREE</b>",
         "ONE",
@@ -66,7 +66,7 @@ def test_equal_lines_are_asked_once_and_marks_never():
 
 
 def test_what_is_not_translated_is_counted_by_reason():
-    summary = translated([segment_of(text) for text in ("one", "two", "12")])[0].summary
+    summary = translate([segment_of(text) for text in ("one", "two", "12")])[0].summary
     assert not summary.warning(), "no words need no translation"
     summary.n_translated, summary.kept["placeholders"] = 1, 1
     summary.skipped.update({"table cell": 2})
@@ -94,15 +94,15 @@ def test_what_is_not_translated_is_counted_by_reason():
     ],
 )  # fmt: skip
 def test_a_document_with_text_but_no_segment_is_a_warning(data, skipped, warning):
-    result, _ = translated([])
+    result, _ = translate([])
     result.summary.skipped.update(skipped)
     assert result.summary.warning(has_text=may_have_text(data)) == warning
     # Segments without words need no warning
-    assert not translated([Segment("12")])[0].summary.warning()
+    assert not translate([Segment("12")])[0].summary.warning()
 
 
 def test_markup_around_everything_needs_no_links():
-    _, batches = translated([segment_of("<b>one</b>")])
+    _, batches = translate([segment_of("<b>one</b>")])
     assert [request.needs_links for request in batches[0]] == [False]
 
 
@@ -110,8 +110,8 @@ def test_doubtful_segments_are_listed():
     def answer(text):
         return Answer("X " + text.replace("{a}", "B"), [], ("dropped",))
 
-    result, _ = translated([Segment("go {a}", context="p"), segment_of("a <b>b</b> c")], answer)
-    assert shown(result)[0] == "X go B {a}"
+    result, _ = translate([Segment("go {a}", context="p"), segment_of("a <b>b</b> c")], answer)
+    assert list_texts(result)[0] == "X go B {a}"
     assert [(row["segment"], row["reasons"]) for row in result.summary.doubtful] == [
         (0, ["dropped", "restored"]),
         (1, ["dropped", "guessed"]),
@@ -122,20 +122,20 @@ def test_doubtful_segments_are_listed():
 
 def test_without_links_what_stands_between_markup_is_translated_by_itself():
     texts = ["the <b>old</b> house", "a <v/>b, <p>c</p> {d} e", "plain"]
-    result, batches = translated(
+    result, batches = translate(
         [segment_of(text) for text in texts], lambda text: upper(text, is_linked=False)
     )
     assert [[request.text for request in batch] for batch in batches] == [
         ["the old house", "a b, c {d} e", "plain"],
         ["the", "old", "house", "a", "b,", "e"],
     ]
-    assert shown(result) == ["THE <b>OLD</b> HOUSE", "A <v/>B, <p>c</p> {d} E", "PLAIN"]
+    assert list_texts(result) == ["THE <b>OLD</b> HOUSE", "A <v/>B, <p>c</p> {d} E", "PLAIN"]
 
 
 def test_nothing_is_protected_unless_it_is_asked():
-    assert shown(translated([Segment("go {a}")], protects=False)[0]) == ["GO {A}"]
-    assert shown(translated([Segment("go {a}")])[0]) == ["GO {a}"]
-    assert shown(translated([])[0]) == []
+    assert list_texts(translate([Segment("go {a}")], protects=False)[0]) == ["GO {A}"]
+    assert list_texts(translate([Segment("go {a}")])[0]) == ["GO {a}"]
+    assert list_texts(translate([])[0]) == []
 
 
 @pytest.mark.parametrize("is_copied", [True, False])
@@ -143,13 +143,13 @@ def test_a_long_line_takes_time_by_its_length(is_copied):
     n_numbers = 2000
     line = " ".join(f"The <b>cat</b><v/> is {n}." for n in range(10, 10 + n_numbers))
     start = process_time()
-    result, _ = translated(
+    result, _ = translate(
         [segment_of(line)], lambda text: upper(text if is_copied else re.sub(r"\d", "z", text))
     )
     # By the square of its length it was minutes
     assert process_time() - start < 15
     assert result.summary.n_restored == (0 if is_copied else n_numbers)
-    assert shown(result) == [re.sub("<B>|</B>|<V/>", lambda tag: tag[0].lower(), line.upper())]
+    assert list_texts(result) == [re.sub("<B>|</B>|<V/>", lambda tag: tag[0].lower(), line.upper())]
 
 
 def test_requests_say_what_is_copied_in_each_line():

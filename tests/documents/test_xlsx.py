@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.documents.making import member, packed, read, shown
+from tests.documents.making import list_texts, member, pack, read
 from tformer_cli.errors import DataError, UsageError
 
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -89,10 +89,10 @@ def workbook(sheets=(("Clients", ROWS),), strings=STRINGS, **more):
         },
         **more,
     }
-    return packed(members)
+    return pack(members)
 
 
-def translated(data, **settings):
+def translate(data, **settings):
     """Writes a workbook in capitals; first checks that nothing changes where nothing is changed."""
     document = read("xlsx", data, **settings)
     assert document.write([None] * len(document.segments)) == data
@@ -105,7 +105,7 @@ def translated(data, **settings):
 def test_a_column_changes_and_nothing_else():
     data = workbook()
     document = read("xlsx", data, columns=("comment",))
-    assert shown(document.segments) == [
+    assert list_texts(document.segments) == [
         ("the old", (4, 7, "repeat")),
         "three\nfour",
         "five",
@@ -115,7 +115,7 @@ def test_a_column_changes_and_nothing_else():
     ]
     assert [segment.context for segment in document.segments][2:4] == ["Clients!C7", "Clients!C2"]
     assert document.skipped == {"cell that a formula computes": 1}
-    output = translated(data, columns=("comment",))
+    output = translate(data, columns=("comment",))
     strings, sheet = (
         member(output, f"xl/{name}.xml") for name in ("sharedStrings", "worksheets/sheet1")
     )
@@ -139,7 +139,7 @@ def test_other_programs_read_it():
     openpyxl = pytest.importorskip("openpyxl")
     pandas = pytest.importorskip("pandas")
     data = workbook()
-    output = translated(data, columns=("comment",))
+    output = translate(data, columns=("comment",))
     before, after = (
         openpyxl.load_workbook(io.BytesIO(book), rich_text=True)["Clients"]
         for book in (data, output)
@@ -259,7 +259,7 @@ def test_line_ends_of_windows_and_formulas_without_values():
     document = read("xlsx", data, columns=("c",))
     assert [segment.text for segment in document.segments] == ["a\nbc", "d\ne"]
     assert document.skipped == {"cell that a formula computes": 1}
-    sheet = member(translated(data, columns=("c",)), "xl/worksheets/sheet1.xml")
+    sheet = member(translate(data, columns=("c",)), "xl/worksheets/sheet1.xml")
     assert "<t>D_x000D_\nE_x000D_\n</t>" in sheet
     assert "A_x000D_\n" in sheet
     assert "<t>BC</t>" in sheet
@@ -276,13 +276,13 @@ def test_what_other_writers_do():
     del members["xl/sharedStrings.xml"]
     sheet = members.pop("xl/worksheets/sheet1.xml")
     sheet = re.sub(r"<(/?)(?!\?)", r"<\1y:", sheet).replace("xmlns=", "xmlns:y=")
-    data = packed({**members, "xl/Worksheets/Sheet1.xml": sheet})
-    output = translated(data, columns=("c",))
+    data = pack({**members, "xl/Worksheets/Sheet1.xml": sheet})
+    output = translate(data, columns=("c",))
     assert member(output, "xl/Worksheets/Sheet1.xml") == sheet.replace(">one", ">ONE")
 
 
 def test_a_damaged_workbook_is_an_error():
     with pytest.raises(DataError, match=r"^a\.xlsx: has no xl/workbook\.xml"):
-        read("xlsx", packed({"a": "b"}), columns=("c",))
+        read("xlsx", pack({"a": "b"}), columns=("c",))
     with pytest.raises(DataError, match=r"^a\.xlsx: is damaged or not a zip"):
         read("xlsx", b"PK", columns=("c",))

@@ -96,7 +96,7 @@ def damage(rng, file):
         file.write_bytes(data[:at])
         return CUT
     if kind == "structure" and file.suffix == ".json":
-        file.write_text(json.dumps(_changed(rng, json.loads(data))))
+        file.write_text(json.dumps(_change_value(rng, json.loads(data))))
         return "json"
     if kind == "structure" and file.suffix in (".txt", ".yml", "") and b"\n" in data:
         lines = data.split(b"\n")
@@ -126,7 +126,7 @@ def damage(rng, file):
     return "bytes"
 
 
-def _changed(rng, values):
+def _change_value(rng, values):
     """Changes a value somewhere in a JSON document."""
     if not isinstance(values, dict | list) or not values or rng.random() < 0.15:
         return rng.choice(VALUES)
@@ -137,5 +137,5 @@ def _changed(rng, values):
     elif change < 0.25 and isinstance(values, dict):
         values["made up"] = rng.choice(VALUES)
     else:
-        values[place] = _changed(rng, values[place])
+        values[place] = _change_value(rng, values[place])
     return values

@@ -16,7 +16,7 @@ import numpy as np
 from tformer_cli.documents.messages import has_branches
 from tformer_cli.documents.placeholders import is_code
 from tformer_cli.documents.projection import Link
-from tformer_cli.documents.protect import protected, restored
+from tformer_cli.documents.protect import protect_segment, restore_spans
 from tformer_cli.documents.segments import Segment
 from tformer_cli.documents.translating import Answer
 from tformer_cli.errors import UsageError
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @lru_cache(maxsize=2 * BUFFER_LINES)
 def _protected_line(line: str) -> Segment:
     """Marks what a line has to copy; asked before its search, and when its translation is there."""
-    return protected(Segment(line))
+    return protect_segment(Segment(line))
 
 
 class ModelAnswers:
@@ -71,7 +71,7 @@ class ModelAnswers:
         except UsageError:  # its heads are pruned: markup cuts what is translated
             return None
 
-    def _listening(self, is_needed: Callable[[str], bool]) -> Translator:
+    def _make_translator(self, is_needed: Callable[[str], bool]) -> Translator:
         """Returns the translator, whose search listens to heads for the lines that need it."""
         plain = self._opened.translator
         if self._doubter is not None:  # then every line needs it
@@ -80,8 +80,8 @@ class ModelAnswers:
 
     @cached_property
     def copying(self) -> Translator:
-        """The translator of lines, of which `restored` takes what it found."""
-        return self._listening(lambda line: bool(_protected_line(line).spans))
+        """The translator of lines, of which `restore_lines` takes what it found."""
+        return self._make_translator(lambda line: bool(_protected_line(line).spans))
 
     def answers(self, requests: Sequence[Request], on_done: Callable[[int], None]) -> list[Answer]:
         """Translates lines; `on_done` is told how many are done."""
@@ -93,7 +93,9 @@ class ModelAnswers:
         if needed and self._doubter is not None and self.aligner is not None:
             self._doubter.check_aligned(self.aligner.heads, "documents are aligned by")
         listens = needed or self._doubter is not None
-        translator = self._listening(needed.__contains__) if listens else self._opened.translator
+        translator = (
+            self._make_translator(needed.__contains__) if listens else self._opened.translator
+        )
         terms = ((line, with_terms(NO_CONSTRAINTS, line, self._glossary)) for line in lines)
         left = iter(requests)
         answers: list[Answer] = []
@@ -129,7 +131,7 @@ class ModelAnswers:
         left = self._opened.directory.tokenizer.source.encode(text + translation.source[place:])
         self.counts.unknown -= max(0, translation.n_unknown - left.count(UNK_ID))
 
-    def restored(self, buffer: Sequence[Translation]) -> list[Translation]:
+    def restore_lines(self, buffer: Sequence[Translation]) -> list[Translation]:
         """Puts what lines have to copy into their best translations."""
         segments = {
             translation.index: _protected_line(translation.source) for translation in buffer
@@ -145,7 +147,7 @@ class ModelAnswers:
                 translation = replace(translation, hypotheses=(kept, *other_hypotheses))
             elif segment.spans:
                 self._uncount(translation, [(span.start, span.end) for span in segment.spans])
-                text = restored(segment, best.text, links.get(translation.index) or ()).text
+                text = restore_spans(segment, best.text, links.get(translation.index) or ()).text
                 translation = replace(
                     translation, hypotheses=(replace(best, text=text), *other_hypotheses)
                 )
@@ -188,18 +190,18 @@ def links_of(
     if a model has several.
     """
     return [
-        None if parts is None else [link for part in parts for link in _linked(part)]
-        for parts in _attended(aligners, translations, tokenizer, passes=passes)
+        None if parts is None else [link for part in parts for link in _list_links(part)]
+        for parts in _find_attention(aligners, translations, tokenizer, passes=passes)
     ]
 
 
-def _linked(part: _Part) -> Iterator[Link]:
+def _list_links(part: _Part) -> Iterator[Link]:
     for target, row in zip(part.targets, part.weights, strict=True):
         if row.any() and target[0] < target[1]:
             yield Link(target, part.sources[int(row.argmax())])
 
 
-def _attended(
+def _find_attention(
     aligners: Sequence[Aligner],
     translations: Sequence[Translation],
     tokenizer: Tokenizer | None,
@@ -209,21 +211,21 @@ def _attended(
     """Finds what the tokens of translations attended to, through all models."""
     *before, last = aligners
     if not before:
-        return _attended_by(last, translations, tokenizer, passes=passes)
+        return _find_model_attention(last, translations, tokenizer, passes=passes)
     passed = [
         translation.through for translation in translations if translation.through is not None
     ]
     pairs = zip(translations, passed, strict=True)
     own = [replace(translation, source=first.text) for translation, first in pairs]
-    firsts = _attended(before, passed, None, passes=passes)
-    seconds = _attended_by(last, own, tokenizer, passes=passes)
+    firsts = _find_attention(before, passed, None, passes=passes)
+    seconds = _find_model_attention(last, own, tokenizer, passes=passes)
     return [
-        None if first is None or second is None else _composed(first, second)
+        None if first is None or second is None else _compose_attention(first, second)
         for first, second in zip(firsts, seconds, strict=True)
     ]
 
 
-def _composed(first: Sequence[_Part], second: Sequence[_Part]) -> list[_Part]:
+def _compose_attention(first: Sequence[_Part], second: Sequence[_Part]) -> list[_Part]:
     """Joins what two models attended to: the shares that a token has in tokens of the source.
 
     Their tokens of the text between differ, so the characters that two of these share count.
@@ -254,7 +256,7 @@ def _normal(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return shares
 
 
-def _attended_by(
+def _find_model_attention(
     aligner: Aligner,
     translations: Sequence[Translation],
     tokenizer: Tokenizer | None,

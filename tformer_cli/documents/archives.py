@@ -47,12 +47,12 @@ class Archive:
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except _DAMAGES as error:
-            raise self.damaged(f"is damaged or not a zip archive ({str(error)[:_SHOWN]})") from None
+            raise self.error(f"is damaged or not a zip archive ({str(error)[:_SHOWN]})") from None
         self.members = {info.filename: info for info in self._zip.infolist()}
         if len(self._zip.infolist()) > MOST_MEMBERS:
-            raise self.damaged(f"has more than {MOST_MEMBERS} members")
+            raise self.error(f"has more than {MOST_MEMBERS} members")
 
-    def damaged(self, what: str) -> DataError:
+    def error(self, what: str) -> DataError:
         return DataError(f"{self.where}: {what}")
 
     def read(self, name: str) -> bytes:
@@ -61,31 +61,31 @@ class Archive:
             return self._contents[name]
         info = self.members.get(name)
         if info is None:
-            raise self.damaged(f"has no {name}; it is damaged or of another format")
+            raise self.error(f"has no {name}; it is damaged or of another format")
         whole = info.file_size + sum(map(len, self._contents.values()))
         add_unpacked(info.file_size)
         if info.file_size > LARGEST_PART or whole > LARGEST_WHOLE:
-            raise self.damaged(f"is too large when unpacked ({name})")
+            raise self.error(f"is too large when unpacked ({name})")
         if info.flag_bits & _ENCRYPTED:
-            raise self.damaged("has a password; save it without")
+            raise self.error("has a password; save it without")
         try:
             # zipfile stops at the size that the directory tells, and compares the checksum
             content = self._zip.read(info)
         except (*_DAMAGES, zlib.error, EOFError, OSError, RuntimeError) as error:
-            raise self.damaged(f"{name} in it is damaged ({str(error)[:_SHOWN]})") from None
+            raise self.error(f"{name} in it is damaged ({str(error)[:_SHOWN]})") from None
         self._contents[name] = content
         return content
 
-    def written(self, changed: Mapping[str, bytes]) -> bytes:
+    def rewrite(self, changed: Mapping[str, bytes]) -> bytes:
         """Writes the archive with other contents of some members, in the order that it had."""
         if not changed:
             return self._data
         try:
-            return self._spliced(changed)
+            return self._splice_members(changed)
         except _DAMAGES as error:
-            raise self.damaged(f"has a damaged directory ({str(error)[:_SHOWN]})") from None
+            raise self.error(f"has a damaged directory ({str(error)[:_SHOWN]})") from None
 
-    def _spliced(self, changed: Mapping[str, bytes]) -> bytes:
+    def _splice_members(self, changed: Mapping[str, bytes]) -> bytes:
         data, members = self._data, self._zip.infolist()
         entries, place = [], self._zip.start_dir
         for _ in members:
@@ -93,7 +93,7 @@ class Archive:
             entries.append(data[place:end])
             place = end
         if data[place : place + 4] != b"PK\x05\x06":
-            raise self.damaged("is a zip archive of a kind for very large files; pack it anew")
+            raise self.error("is a zip archive of a kind for very large files; pack it anew")
         # Offsets do not count what stands before the archive (a program that unpacks it)
         shift = members[0].header_offset - int(_CENTRAL.unpack_from(entries[0])[-1])
 
@@ -104,7 +104,7 @@ class Archive:
         for info, end in zip(in_place, ends, strict=True):
             # Of two members with one name, zipfile and all others read the last
             content = changed.get(info.filename) if self.members[info.filename] is info else None
-            packed = b"" if content is None else _packed(content, info.compress_type)
+            packed = b"" if content is None else _pack_content(content, info.compress_type)
             written[info.header_offset] = len(out) - shift, content, packed
             if content is None:
                 out += data[info.header_offset : end]
@@ -118,7 +118,7 @@ class Archive:
         return bytes(out) + _END.pack(*fixed) + data[place + _END.size :]
 
 
-def _packed(content: bytes, method: int) -> bytes:
+def _pack_content(content: bytes, method: int) -> bytes:
     if method == zipfile.ZIP_STORED:
         return content
     deflate = zlib.compressobj(wbits=-15)
@@ -187,7 +187,7 @@ class ArchiveDocument:
         changed: dict[str, bytes] = {}
         place = 0
         if all(segment is None for segment in translated):
-            return self._archive.written(changed)
+            return self._archive.rewrite(changed)
         for name, part in self._parts.items():
             end = place + len(part.segments)
             changed[name] = part.write(translated[place:end])
@@ -195,4 +195,4 @@ class ArchiveDocument:
         for name, relabel in self._relabel.items():
             changed[name] = relabel(changed.get(name) or self._archive.read(name))
         same = {name for name, content in changed.items() if content == self._archive.read(name)}
-        return self._archive.written({name: changed[name] for name in changed.keys() - same})
+        return self._archive.rewrite({name: changed[name] for name in changed.keys() - same})

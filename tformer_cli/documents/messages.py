@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tformer_cli.documents.placeholders import COPIED, placeholders_differ
 from tformer_cli.documents.plurals import plural_samples, sample_number
 from tformer_cli.documents.projection import with_all_copied
-from tformer_cli.documents.segments import Segment, SegmentBuilder, Span, walked
+from tformer_cli.documents.segments import Segment, SegmentBuilder, Span, walk_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -175,7 +175,7 @@ def _cut_blocks(segment: Segment) -> list[Segment]:
             cut.append(Segment(built.before + built.after))
         return SegmentBuilder(segment.context)
 
-    for part in walked(segment):
+    for part in walk_segment(segment):
         if isinstance(part, str):
             builder.text(part)
             continue
@@ -187,7 +187,7 @@ def _cut_blocks(segment: Segment) -> list[Segment]:
         elif span.behavior == "void":
             builder.void(span.opening)
         elif span.behavior == "protected":
-            builder.protected(segment.text[span.start : span.end], span.opening)
+            builder.protect(segment.text[span.start : span.end], span.opening)
         elif is_end:
             builder.close(span.closing)
         else:
@@ -771,7 +771,7 @@ def replace_ranges(segment: Segment, ranges: Sequence[Range]) -> Segment:
     moves = list(accumulate(longer, initial=0))
     starts = [place.start for place in ranges]
 
-    def moved(place: int) -> int:
+    def move(place: int) -> int:
         return place + moves[bisect_right(ends, place)]
 
     def is_outside(span: Span) -> bool:
@@ -792,7 +792,7 @@ def replace_ranges(segment: Segment, ranges: Sequence[Range]) -> Segment:
                 for s in ranges[number].content.spans
             )
         else:
-            spans.append(replace(span, start=moved(span.start), end=moved(span.end)))
+            spans.append(replace(span, start=move(span.start), end=move(span.end)))
     return replace(segment, text="".join([*pieces, segment.text[place:]]), spans=tuple(spans))
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from tformer_cli.documents.archives import Archive
-from tformer_cli.documents.xml_text import Source, parsed
+from tformer_cli.documents.xml_text import Source, parse_xml
 
 _TYPES = "[Content_Types].xml"
 _NAMESPACES = {
@@ -49,7 +49,7 @@ def _comparable(name: str) -> str:
 def package_parts(archive: Archive) -> list[Part]:
     """Lists the parts of a package, in the order of the archive."""
     names = {_comparable(name): name for name in archive.members}
-    types = _parsed(archive, names.get(_comparable(_TYPES), _TYPES))
+    types = _parse_part(archive, names.get(_comparable(_TYPES), _TYPES))
     by_name: dict[str, str] = {}
     by_ending: dict[str, str] = {}
     for element in types.root.walk():
@@ -71,7 +71,7 @@ def package_parts(archive: Archive) -> list[Part]:
         if match := _RELATIONS.fullmatch(comparable):
             folder = match[1] or ""
             is_of_chart = "chart" in typed.get(folder + match[2], "")
-            for kind, target in _relations(_parsed(archive, name), folder):
+            for kind, target in _relations(_parse_part(archive, name), folder):
                 # The workbook behind a chart is no text of the document
                 if not (kind == "package" and is_of_chart):
                     relations.setdefault(target, []).append(kind)
@@ -98,5 +98,5 @@ def _relations(source: Source, folder: str) -> Iterator[tuple[str, str]]:
         yield _BY_RELATION.get(kind, kind), _comparable(path)
 
 
-def _parsed(archive: Archive, name: str) -> Source:
-    return parsed(archive.read(name), f"{archive.where}: {name}", _NAMESPACES)
+def _parse_part(archive: Archive, name: str) -> Source:
+    return parse_xml(archive.read(name), f"{archive.where}: {name}", _NAMESPACES)

@@ -111,7 +111,7 @@ def project(
     ours = words_of(source.text, sorted(cuts), [(s.start, s.end) for s in protected])
     theirs = words_of(text, _cuts_of_names(source.text, text, cuts), list(fixed.values()))
     whole = {fixed[n]: (source.spans[n].start, source.spans[n].end) for n in fixed}
-    aligned = _aligned(source.text, ours, text, theirs, links, whole)
+    aligned = _align_words(source.text, ours, text, theirs, links, whole)
     # Where others are to be replaced, none may go around what is copied: it would be lost
     copied_words = {t for t, word in enumerate(theirs) if word in whole and not takes_free}
     work = _Work(source, text, ours, theirs, aligned, takes_free, copied_words)
@@ -158,7 +158,7 @@ def _places_of_words(text: str) -> dict[str, list[int]]:
     return places
 
 
-def _aligned(
+def _align_words(
     ours_text: str,
     ours: Sequence[Range],
     theirs_text: str,
@@ -183,7 +183,7 @@ def _aligned(
             if common > 0 and (own := _most_common(link.source, ours)) is not None:
                 votes[own] += common
         sources.append(votes.most_common(1)[0][0] if votes else None)
-    same = _unchanged(ours_text, ours, theirs_text, theirs)
+    same = _pair_unchanged(ours_text, ours, theirs_text, theirs)
     numbers = {word: number for number, word in enumerate(ours)}
     same += [
         (numbers[whole[word]], place)
@@ -214,7 +214,7 @@ def _most_common(span: Range, words: Sequence[Range]) -> int | None:
     return best
 
 
-def _unchanged(
+def _pair_unchanged(
     ours_text: str, ours: Sequence[Range], theirs_text: str, theirs: Sequence[Range]
 ) -> list[tuple[int, int]]:
     """Pairs names, numbers and marks that both sides have as often: they translate themselves."""
@@ -409,13 +409,13 @@ class _Work:
                 runs[-1].append(t)
             else:
                 runs.append([t])
-        trimmed = [self._trimmed(n, (run[0], run[-1] + 1)) for run in runs]
+        trimmed = [self._trim_marks(n, (run[0], run[-1] + 1)) for run in runs]
         if splits or not runs:
             return trimmed
         sizes = [len(run) for run in runs]
         return [trimmed[sizes.index(max(sizes))]]
 
-    def _trimmed(self, n: int, run: Range) -> Range:
+    def _trim_marks(self, n: int, run: Range) -> Range:
         """Leaves marks at the ends of a run outside if the span has none there."""
         span = self.source.spans[n]
         inner = self.source.text[span.start : span.end].strip()

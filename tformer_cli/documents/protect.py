@@ -31,15 +31,15 @@ _OPENING = "{%$@~:<[(&#"
 _ELIDED = re.compile(r"['’]\w+")
 
 
-def protected(segment: Segment) -> Segment:
+def protect_segment(segment: Segment) -> Segment:
     """Adds a span around each text that has to be copied."""
-    copied = [Span(start, end, "protected") for start, end in _found(segment)]
+    copied = [Span(start, end, "protected") for start, end in _find_texts(segment)]
     if not copied:
         return segment
     return replace(segment, spans=tuple(with_all_copied(segment.spans, copied)))
 
 
-def _found(segment: Segment) -> Iterator[Range]:
+def _find_texts(segment: Segment) -> Iterator[Range]:
     """Finds texts that are neither copied already nor cut by markup."""
     spans = segment.spans
     kept = sorted((span.start, span.end) for span in spans if span.behavior == "protected")
@@ -65,7 +65,7 @@ class Restored:
     """Spans that the model did not copy."""
 
 
-def restored(source: Segment, text: str, links: Sequence[Link]) -> Restored:
+def restore_spans(source: Segment, text: str, links: Sequence[Link]) -> Restored:
     """Puts what a translation lacks of its protected spans into it."""
     wanted = {
         number: source.text[span.start : span.end]
@@ -74,7 +74,7 @@ def restored(source: Segment, text: str, links: Sequence[Link]) -> Restored:
     }
     if not wanted:
         return Restored(text, links, {}, 0)
-    ranges = _copied(source, wanted, text, links)
+    ranges = _find_copied(source, wanted, text, links)
     missing = wanted.keys() - ranges.keys()
     if not missing:
         return Restored(text, links, ranges, 0)
@@ -105,7 +105,7 @@ class _Edits:
 
     def put(self, source: Segment, number: int, start: int, end: int) -> None:
         """Writes a protected span of the source instead of characters that no edit has behind."""
-        if start == end and (elided := self._elided(max(0, start - 1))):
+        if start == end and (elided := self._elision_end(max(0, start - 1))):
             start = end = elided
         if end > self._first:
             self.apply()
@@ -127,7 +127,7 @@ class _Edits:
         """The place up to which the text has no edit."""
         return self._edits[-1][0][0] if self._edits else len(self.text)
 
-    def _elided(self, start: int) -> int | None:
+    def _elision_end(self, start: int) -> int | None:
         """Finds the end of a word behind an apostrophe."""
         first = self._first
         match = _ELIDED.match(self.text, start, first)
@@ -165,7 +165,7 @@ class _Edits:
         self.links, self._edits = links, []
 
 
-def _copied(
+def _find_copied(
     source: Segment, wanted: Mapping[int, str], text: str, links: Sequence[Link]
 ) -> dict[int, Range]:
     """Finds the protected spans that a translation has, each once; numbers in any notation."""

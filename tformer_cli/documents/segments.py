@@ -247,7 +247,7 @@ class SegmentBuilder:
         place = len(self._text)
         self._spans.append(Span(place, place, "void", opening, depth=self.depth))
 
-    def protected(self, text: str, written: str = "") -> None:
+    def protect(self, text: str, written: str = "") -> None:
         """Adds text that is copied; `written`: what the document has in its place."""
         place = len(self._text)
         self._text += text
@@ -266,16 +266,16 @@ class SegmentBuilder:
         blanks = _Blanks(inner) if self._joins_blanks else None
         inner = blanks.joined if blanks else inner
 
-        def moved(place: int) -> int:
+        def move(place: int) -> int:
             place = min(max(place, start), end) - start
-            return blanks.moved(place) if blanks else place
+            return blanks.move(place) if blanks else place
 
         before, after = text[:start], text[end:]
         if not self._spans:
             return Segment(inner, (), self.context, before, after, self.is_message)
         if self._joins_blanks and (before or after):
             before, after = self._move_blanks(start, end)
-        spans = (replace(s, start=moved(s.start), end=moved(s.end)) for s in self._spans)
+        spans = (replace(s, start=move(s.start), end=move(s.end)) for s in self._spans)
         return Segment(inner, tuple(spans), self.context, before, after, self.is_message)
 
     def _move_blanks(self, start: int, end: int) -> tuple[str, str]:
@@ -371,7 +371,7 @@ def add_message(
             if end and shown:
                 add(text[place : tag.start()])
                 place, behind_code = tags[end].end(), end + 1
-                builder.protected(shown, written(text[tag.start() : place]))
+                builder.protect(shown, written(text[tag.start() : place]))
                 continue
         add(text[place : tag.start()])
         if kinds.get(number) == "open":
@@ -381,7 +381,7 @@ def add_message(
         elif tag[2].lower() in _VOID or tag[0].endswith("/>"):
             builder.void(written(tag[0]))
         else:  # as in "open <file>", where a word stands for another
-            builder.protected(tag[0], written(tag[0]))
+            builder.protect(tag[0], written(tag[0]))
         place = tag.end()
     add(text[place:])
 
@@ -407,19 +407,19 @@ class _Blanks:
                 self._before.append(n_removed)
                 n_removed += length
 
-    def moved(self, place: int) -> int:
+    def move(self, place: int) -> int:
         run = bisect_right(self._starts, place) - 1
         if run < 0:
             return place
         return place - self._before[run] - min(place - self._starts[run], self._lengths[run])
 
 
-def walked(segment: Segment) -> Iterator[str | tuple[Span, bool]]:
+def walk_segment(segment: Segment) -> Iterator[str | tuple[Span, bool]]:
     """Yields text and spans in the order in which they are written; True: the span ends here."""
     place = 0
     open_spans: list[Span] = []
 
-    def closed(depth: int) -> Iterator[str | tuple[Span, bool]]:
+    def close_spans(depth: int) -> Iterator[str | tuple[Span, bool]]:
         nonlocal place
         while len(open_spans) > depth:
             yield segment.text[place : open_spans[-1].end]
@@ -427,7 +427,7 @@ def walked(segment: Segment) -> Iterator[str | tuple[Span, bool]]:
             yield open_spans.pop(), True
 
     for span in segment.spans:
-        yield from closed(span.depth)
+        yield from close_spans(span.depth)
         yield segment.text[place : span.start]
         place = span.start
         yield span, False
@@ -436,15 +436,15 @@ def walked(segment: Segment) -> Iterator[str | tuple[Span, bool]]:
                 place = span.end
         else:
             open_spans.append(span)
-    yield from closed(0)
+    yield from close_spans(0)
     yield segment.text[place:]
 
 
-def rendered(segment: Segment, escape: Callable[[str], str] = str) -> str:
+def render_segment(segment: Segment, escape: Callable[[str], str] = str) -> str:
     """Writes text and markup of a segment, without the blanks around it."""
     return "".join(
         escape(item) if isinstance(item, str) else item[0].closing if item[1] else item[0].opening
-        for item in walked(segment)
+        for item in walk_segment(segment)
     )
 
 
@@ -458,12 +458,12 @@ class Slot:
     escape: Callable[[str], str] = str
     """Writes characters of text as the format has to."""
 
-    def written(self, translated: Segment | None) -> str:
+    def write(self, translated: Segment | None) -> str:
         own = self.segment
         if translated is None or (translated.text, translated.spans) == (own.text, own.spans):
             return self.raw
         blanks = self.escape(own.before), self.escape(own.after)
-        return rendered(translated, self.escape).join(blanks)
+        return render_segment(translated, self.escape).join(blanks)
 
 
 MARKS = {
@@ -489,7 +489,7 @@ class Encoding:
     where: str = "document"
     """The file, for errors."""
 
-    def written(self, text: str) -> bytes:
+    def encode(self, text: str) -> bytes:
         """Encodes the text of the file."""
         try:
             return self.mark + text.encode(self.name)
@@ -522,11 +522,11 @@ class TextDocument:
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         segments = iter(translated)
         texts = [
-            part.written(next(segments)) if isinstance(part, Slot) else part for part in self._parts
+            part.write(next(segments)) if isinstance(part, Slot) else part for part in self._parts
         ]
         is_translated = any(segment is not None for segment in translated)
         whole = self._relabel("".join(texts)) if is_translated else "".join(texts)
-        return self._encoding.written(whole)
+        return self._encoding.encode(whole)
 
 
 _HEAD = 4096
@@ -535,14 +535,14 @@ _UNMARKED = {"utf-16": "utf-16-le", "utf-32": "utf-32-le", "utf-8-sig": "utf-8"}
 """Encodings that begin with a byte order mark, and their names without it."""
 
 
-def decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
+def decode_file(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
     """Decodes a file of text without its byte order mark; also returns how to encode it again."""
     where, named = settings.name, settings.encoding
     marks = (Encoding(mark, name, where) for mark, name in MARKS.items() if data.startswith(mark))
     encoding = next(marks, Encoding(where=where))
     if named and not (encoding.mark and named.startswith("utf")):
         named = _UNMARKED.get(named, named)
-        text = decoded_as(data, named)
+        text = decode_as(data, named)
         if text is None:
             raise DataError(f"{where}: is not text in {named}; name its encoding")
         return text, Encoding(b"", named, where)
@@ -569,7 +569,7 @@ def is_same_encoding(name: str, other: str) -> bool:
         return False
 
 
-def decoded_as(data: bytes, name: str) -> str | None:
+def decode_as(data: bytes, name: str) -> str | None:
     """Decodes what an encoding can write again, byte for byte; None: it is not in it."""
     try:
         text = data.decode(name)
@@ -579,7 +579,7 @@ def decoded_as(data: bytes, name: str) -> str | None:
         return None
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """Decodes references as browsers do."""
     # Python makes no number of so many digits; browsers show this character, too
     return html.unescape(_ENDLESS.sub("\ufffd", text))

@@ -27,7 +27,7 @@ from tformer_cli.documents.messages import (
 )
 from tformer_cli.documents.placeholders import is_code
 from tformer_cli.documents.projection import Link, Range, project
-from tformer_cli.documents.protect import LINE_END, protected, restored
+from tformer_cli.documents.protect import LINE_END, protect_segment, restore_spans
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.wording import count_of
 
@@ -253,7 +253,7 @@ def _translate_parts(
     texts: Sequence[Text], *, protects: bool
 ) -> Generator[list[Request], Sequence[Answer], list[_Part | None]]:
     """Yields lines, is sent their translations, and returns the parts; None: it has no words."""
-    segments = [protected(text.segment) if protects else text.segment for text in texts]
+    segments = [protect_segment(text.segment) if protects else text.segment for text in texts]
     chosen = {
         n: segment
         for n, segment in enumerate(segments)
@@ -270,7 +270,7 @@ def _translate_parts(
                 lines[line] = Request(line, has_links, copied)
     answers = yield list(lines.values())
     by_line = dict(zip(lines, answers, strict=True))
-    joined = {n: _joined(segment, by_line) for n, segment in chosen.items()}
+    joined = {n: _join_lines(segment, by_line) for n, segment in chosen.items()}
     cut = {n: _pieces(chosen[n]) for n, answer in joined.items() if answer.links is None}
     pieces = dict.fromkeys(
         text.strip()
@@ -283,11 +283,11 @@ def _translate_parts(
     written: list[_Part | None] = [None] * len(texts)
     for n, segment in chosen.items():
         if n in cut:
-            translation, doubts = _in_pieces(segment, cut[n], by_piece), Counter[str]()
+            translation, doubts = _join_pieces(segment, cut[n], by_piece), Counter[str]()
             # Its translation as a whole was thrown away
             parts = [by_piece[text.strip()] for text, is_text in cut[n] if is_text]
         else:
-            translation, doubts = _placed(segment, joined[n])
+            translation, doubts = _place_markup(segment, joined[n])
             parts = [joined[n]]
         if protects and syntax_differs(texts[n], segment, translation):
             doubts["placeholders"] = 1
@@ -347,7 +347,7 @@ def _has_words(line: str) -> bool:
     return any(map(str.isalpha, line))
 
 
-def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
+def _join_lines(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
     """Joins the translations of a segment's lines as the lines were."""
     text, links = "", []
     flags: dict[str, None] = {}
@@ -376,9 +376,9 @@ def _joined(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
     return Answer(text, known, tuple(flags), *_most_doubtful(answers))
 
 
-def _placed(segment: Segment, answer: Answer) -> tuple[Segment, Counter[str]]:
+def _place_markup(segment: Segment, answer: Answer) -> tuple[Segment, Counter[str]]:
     """Puts markup and what is copied into a translation."""
-    with_copies = restored(segment, answer.text, answer.links or ())
+    with_copies = restore_spans(segment, answer.text, answer.links or ())
     projection = project(segment, with_copies.text, with_copies.links, with_copies.fixed)
     counts = Counter(guessed=projection.n_guessed, restored=with_copies.n_restored)
     return replace(segment, text=with_copies.text, spans=projection.spans), counts
@@ -397,7 +397,7 @@ def _pieces(segment: Segment) -> list[tuple[str, bool]]:
     return [(text, start not in copied and _has_words(text)) for text, start in texts]
 
 
-def _in_pieces(
+def _join_pieces(
     segment: Segment, pieces: Sequence[tuple[str, bool]], by_piece: Mapping[str, Answer]
 ) -> Segment:
     """Joins the translations of pieces; markup stays between them."""
@@ -411,8 +411,8 @@ def _in_pieces(
         place += len(piece)
         places[place] = len(text)
 
-    def moved() -> Iterator[Span]:
+    def move_spans() -> Iterator[Span]:
         for span in segment.spans:
             yield replace(span, start=places[span.start], end=places[span.end])
 
-    return replace(segment, text=text, spans=tuple(moved()))
+    return replace(segment, text=text, spans=tuple(move_spans()))

@@ -1,7 +1,7 @@
-"""XML in which only the text of some elements changes: every other character is copied.
+"""Changes the text of some XML elements and copies every other character.
 
-No writer of XML is used, because it would change quotes, entities and white space. `parsed` makes
-a light tree of places in the source, `Unit`s tell what is replaced, and `XmlDocument` splices.
+An XML writer would change quotes, entities and white space. Instead, `parse_xml` builds a light
+tree of positions in the source, a `Unit` marks what a segment replaces, and `XmlDocument` splices.
 """
 
 import re
@@ -22,8 +22,8 @@ from tformer_cli.documents.segments import (
     Segment,
     SegmentBuilder,
     check_pieces,
-    decoded_as,
-    walked,
+    decode_as,
+    walk_segment,
 )
 from tformer_cli.errors import DataError
 from tformer_cli.wording import is_blank
@@ -126,7 +126,7 @@ class Source:
 
     def attribute(self, element: Element, name: str) -> str | None:
         place = self.value_place(element, name)
-        return decoded_text(self.text[slice(*place)]) if place else None
+        return decode_text(self.text[slice(*place)]) if place else None
 
     def value_place(self, element: Element, name: str) -> tuple[int, int] | None:
         """Finds the start and end of an attribute's value."""
@@ -141,14 +141,14 @@ class Source:
         raw = _TOKEN.sub(
             lambda match: match[0] if match[0][:3] == "<![" else "", self.inside(element)
         )
-        return decoded_text(raw)
+        return decode_text(raw)
 
-    def encoded(self, text: str) -> bytes:
+    def encode(self, text: str) -> bytes:
         # what the file's old encoding lacks is written as a reference
         return self.mark + text.encode(self.encoding, "xmlcharrefreplace")
 
 
-def parsed(data: bytes, where: str, namespaces: Mapping[str, str]) -> Source:
+def parse_xml(data: bytes, where: str, namespaces: Mapping[str, str]) -> Source:
     """Reads XML; `namespaces`: the prefix that the caller uses for each address."""
     _check(data, where)
     mark, encoding = next(
@@ -157,7 +157,7 @@ def parsed(data: bytes, where: str, namespaces: Mapping[str, str]) -> Source:
     if not encoding:
         declared = _DECLARED.match(data[:200].decode("latin-1"))
         encoding = declared[1] if declared else "utf-8"
-    text = decoded_as(data[len(mark) :], encoding)
+    text = decode_as(data[len(mark) :], encoding)
     if text is None:
         raise DataError(
             f"{where}: is not in the encoding {encoding}, which it declares; convert it to UTF-8"
@@ -223,7 +223,7 @@ def _tree(text: str, where: str, namespaces: Mapping[str, str]) -> Element:
     return tree.element(0)
 
 
-def decoded_text(raw: str) -> str:
+def decode_text(raw: str) -> str:
     """Decodes references and sections of characters."""
     if "&" not in raw and "<" not in raw:
         return raw
@@ -252,7 +252,7 @@ def escape_like(raw: str) -> Callable[[str], str]:
         return _escape_plain
     written = {"&": "&amp;", "<": "&lt;"}
     for match in _REFERENCE.finditer(raw):
-        character = decoded_text(match[0])
+        character = decode_text(match[0])
         if len(character) == 1 and not character.isalnum() and character != " ":
             written[character] = match[0]
     written["]]>"] = "]]&gt;"
@@ -337,13 +337,13 @@ def build_unit(
     """
     if all(is_blank(piece.text) for piece in pieces if piece.kind == "text"):
         return None
-    first, last = peeled(pieces)
+    first, last = peel_markup(pieces)
     builder = SegmentBuilder(context, joins_blanks=joins_blanks)
     known: dict[str, list[Piece]] = defaultdict(list)
     written = ""
     for piece in pieces[first:last]:
         if piece.breaks and written and not written[-1].isspace():
-            builder.text(" ")  # or two words would become one; `joined` takes it out again
+            builder.text(" ")  # or two words would become one; `drop_spaces` takes it out again
             written = " "
         written = piece.text or written
         if piece.kind == "text":
@@ -357,7 +357,7 @@ def build_unit(
             elif piece.kind == "void":
                 builder.void(piece.raw)
             else:
-                builder.protected(piece.text, piece.raw)
+                builder.protect(piece.text, piece.raw)
     start, end = region or (pieces[first].start, pieces[last - 1].end)
     return Unit(
         start=start,
@@ -371,7 +371,7 @@ def build_unit(
     )
 
 
-def peeled(pieces: Sequence[Piece]) -> tuple[int, int]:
+def peel_markup(pieces: Sequence[Piece]) -> tuple[int, int]:
     """Finds the first and the last piece that are not markup at the ends of the whole."""
     first, last = 0, len(pieces)
     closings = _closings(pieces)
@@ -402,7 +402,7 @@ def _closings(pieces: Sequence[Piece]) -> dict[int, int]:
     return closings
 
 
-def counted(pieces: Iterator[Piece]) -> list[Piece]:
+def list_pieces(pieces: Iterator[Piece]) -> list[Piece]:
     """Lists the pieces of a paragraph, as far as there is room for them."""
     kept: list[Piece] = []
     for piece in pieces:
@@ -464,7 +464,7 @@ class InlineReader:
 
     def single_pieces(self, element: Element) -> list[Piece]:
         """Reads pieces without making spans of halves."""
-        return counted(self._read(element))
+        return list_pieces(self._read(element))
 
     def _read(self, element: Element) -> Iterator[Piece]:
         source, place = self._source, element.inner
@@ -498,10 +498,10 @@ class InlineReader:
 
     def _text(self, start: int, end: int) -> Piece:
         raw = self._source.text[start:end]
-        return Piece("text", raw, start, end, decoded_text(raw))
+        return Piece("text", raw, start, end, decode_text(raw))
 
 
-def parted(items: Iterator[Item]) -> Iterator[Item]:
+def drop_spaces(items: Iterator[Item]) -> Iterator[Item]:
     """Takes out a space next to what parts words already, a line break or a tab."""
     text, after_break = "", False
     for item in items:
@@ -518,9 +518,11 @@ def parted(items: Iterator[Item]) -> Iterator[Item]:
     yield text
 
 
-def joined(items: Iterator[Item], escape: Callable[[str], str]) -> str:
+def join_items(items: Iterator[Item], escape: Callable[[str], str]) -> str:
     """Writes text and markup one behind the other."""
-    return "".join(escape(item) if isinstance(item, str) else item[1] for item in parted(items))
+    return "".join(
+        escape(item) if isinstance(item, str) else item[1] for item in drop_spaces(items)
+    )
 
 
 class XmlDocument:
@@ -559,23 +561,23 @@ class XmlDocument:
             for region, segment in zip(self._regions, self._translated, strict=True)
             if isinstance(region, Unit) and segment is not None
         } - {-1}
-        text = self._expanded(0, len(self._source.text), 0)
-        return self._source.encoded(self._relabel(text))
+        text = self._write_range(0, len(self._source.text), 0)
+        return self._source.encode(self._relabel(text))
 
-    def _expanded(self, start: int, end: int, number: int) -> str:
+    def _write_range(self, start: int, end: int, number: int) -> str:
         """Writes a part of the source with the regions in it, of which `number` is the first."""
         written: list[str] = []
         place = start
         while number < len(self._regions) and self._starts[number] < end:
             region = self._regions[number]
             if region.start >= place:  # others are in a region that has written them
-                written += self._source.text[place : region.start], self._written(number)
+                written += self._source.text[place : region.start], self._write_region(number)
                 place = region.end
             number += 1
         written.append(self._source.text[place:end])
         return "".join(written)
 
-    def _written(self, number: int) -> str:
+    def _write_region(self, number: int) -> str:
         unit = self._regions[number]
         if isinstance(unit, Edit):
             return unit.text
@@ -583,8 +585,8 @@ class XmlDocument:
         if new is None and unit.group in self._groups:
             return unit.around[0] + unit.copied + unit.around[1]
         if new is None or (not unit.fills and (new.text, new.spans) == (own.text, own.spans)):
-            return self._expanded(unit.start, unit.end, number + 1)
-        content = (unit.render or joined)(self._items(number, unit, new), unit.escape)
+            return self._write_range(unit.start, unit.end, number + 1)
+        content = (unit.render or join_items)(self._items(number, unit, new), unit.escape)
         return unit.around[0] + content + unit.around[1]
 
     def _items(self, number: int, unit: Unit, translation: Segment) -> Iterator[Item]:
@@ -592,7 +594,7 @@ class XmlDocument:
         inner = number + 1
         yield from (self._item(piece, inner) for piece in unit.lead)
         yield unit.segment.before
-        for item in walked(translation):
+        for item in walk_segment(translation):
             if isinstance(item, str):
                 yield item
                 continue
@@ -624,4 +626,4 @@ class XmlDocument:
         number = bisect_left(self._starts, piece.start, number)
         if number == len(self._starts) or self._starts[number] >= piece.end:
             return piece, piece.raw
-        return piece, self._expanded(piece.start, piece.end, number)
+        return piece, self._write_range(piece.start, piece.end, number)

@@ -455,7 +455,7 @@ class DocumentOptions:
         from tformer_cli.documents.answers import ModelAnswers
 
         answers = ModelAnswers(opened, counts=counts)
-        return {"correct": answers.restored, "translator": answers.copying}
+        return {"correct": answers.restore_lines, "translator": answers.copying}
 
 
 # Parameters that leave the results as they are: a run may be resumed under others.

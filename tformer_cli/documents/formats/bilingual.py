@@ -26,7 +26,7 @@ from tformer_cli.documents.xml_text import (
     Unit,
     XmlDocument,
     build_unit,
-    parsed,
+    parse_xml,
 )
 from tformer_cli.errors import DataError
 from tformer_cli.text.language_codes import is_same_language
@@ -75,7 +75,7 @@ def read_tmx(data: bytes, settings: ReadSettings) -> Document:
 
 
 def _root(data: bytes, settings: ReadSettings, name: str) -> tuple[Source, Element]:
-    source = parsed(data, settings.name, NAMESPACES)
+    source = parse_xml(data, settings.name, NAMESPACES)
     root = next(child for child in source.root.children if child.name != "#")
     if root.name != name:
         raise DataError(f"{settings.name}: its root element is {root.name[:40]} and not {name}")

@@ -17,7 +17,7 @@ from tformer_cli.documents.segments import (
     ReadSettings,
     SegmentBuilder,
     add_message,
-    unescaped,
+    unescape,
 )
 from tformer_cli.documents.xml_text import (
     Element,
@@ -26,9 +26,9 @@ from tformer_cli.documents.xml_text import (
     Unit,
     XmlDocument,
     build_unit,
-    decoded_text,
+    decode_text,
     escape_like,
-    parsed,
+    parse_xml,
 )
 
 NAMESPACES = {
@@ -64,7 +64,7 @@ _SECTION = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 def read(data: bytes, settings: ReadSettings) -> Document:
     archive = Archive(data, settings.name)
     names = _Names(archive)
-    container = _parsed(archive, names.find("META-INF/container.xml"))
+    container = _parse_member(archive, names.find("META-INF/container.xml"))
     roots = [
         names.find(container.attribute(element, "full-path") or "")
         for element in container.root.walk()
@@ -73,7 +73,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     parts: dict[str, Document] = {}
     skipped: Counter[str] = Counter()
     for root in roots:
-        package = _parsed(archive, root)
+        package = _parse_member(archive, root)
         # A book may have its parts in any folder: names count from that of the package
         for item in _items(package, posixpath.dirname(root)):
             name = names.find(item.name)
@@ -126,8 +126,8 @@ class _Item(NamedTuple):
     is_chapter: bool
 
 
-def _parsed(archive: Archive, name: str) -> Source:
-    return parsed(archive.read(name), f"{archive.where}: {name}", NAMESPACES)
+def _parse_member(archive: Archive, name: str) -> Source:
+    return parse_xml(archive.read(name), f"{archive.where}: {name}", NAMESPACES)
 
 
 def _items(package: Source, folder: str) -> list[_Item]:
@@ -155,7 +155,7 @@ def _items(package: Source, folder: str) -> list[_Item]:
 
 def _contents(archive: Archive, name: str) -> XmlDocument:
     """Reads the table of contents of EPUB 2: its texts, but not that of an author."""
-    source = _parsed(archive, name)
+    source = _parse_member(archive, name)
     reader = InlineReader(source, lambda _element: "protected")
     units, authors = [], 0
     for element in source.root.walk():
@@ -187,13 +187,13 @@ def _marked_units(source: Source, element: Element) -> Iterator[Unit]:
         end = place + len(section[1])
     tag = _in_section if section else escape_like(raw)
     # In markup the characters of a text are escaped once more
-    is_marked = _TAG.search(section[1] if section else decoded_text(raw)) is not None
+    is_marked = _TAG.search(section[1] if section else decode_text(raw)) is not None
     escape = partial(_escape_twice, tag) if is_marked else tag
     breaks = _PARAGRAPH_TAG.finditer(source.text, place, end)
     for start, stop in [*(match.span() for match in breaks), (end, end)]:
         text = source.text[place:start]
         builder = SegmentBuilder(element.name, joins_blanks=True)
-        text = text if section else decoded_text(text)
+        text = text if section else decode_text(text)
         add_message(builder, text, partial(_add_decoded, builder, is_marked), tag)
         if not builder.is_blank:
             yield Unit(start=place, end=start, segment=builder.build(), escape=escape)
@@ -201,7 +201,7 @@ def _marked_units(source: Source, element: Element) -> Iterator[Unit]:
 
 
 def _add_decoded(builder: SegmentBuilder, is_marked: bool, text: str) -> None:
-    builder.text(unescaped(text) if is_marked else text)
+    builder.text(unescape(text) if is_marked else text)
 
 
 def _escape_twice(escape: Callable[[str], str], text: str) -> str:
@@ -217,9 +217,9 @@ def _refuse_locked(archive: Archive, parts: dict[str, Document], names: _Names) 
     name = names.find("META-INF/encryption.xml")
     if name not in archive.members:
         return
-    locked = _parsed(archive, name)
+    locked = _parse_member(archive, name)
     for element in locked.root.walk():
         if element.name != "CipherReference":
             continue
         if names.find(unquote(locked.attribute(element, "URI") or "")) in parts:
-            raise archive.damaged("is locked for other programs (DRM)")
+            raise archive.error("is locked for other programs (DRM)")

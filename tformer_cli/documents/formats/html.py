@@ -31,9 +31,9 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Slot,
     check_pieces,
-    decoded,
-    decoded_as,
-    unescaped,
+    decode_as,
+    decode_file,
+    unescape,
 )
 from tformer_cli.errors import DataError
 from tformer_cli.text.language_codes import is_same_language
@@ -119,15 +119,15 @@ class _Token:
 
 def read(data: bytes, settings: ReadSettings, *, is_xml: bool = False) -> Document:
     """Reads a page; `is_xml`: sections of characters (CDATA) are text in it."""
-    text, encoding = _decoded(data, settings)
+    text, encoding = _decode_page(data, settings)
     is_xml = is_xml or text.startswith("<?xml") or settings.name.endswith(".xhtml")
     return HtmlDocument(text, encoding, settings, is_xml=is_xml)
 
 
-def _decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
+def _decode_page(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
     """Decodes HTML as a browser does: by its mark, by what it says of itself, or as UTF-8."""
     if data.startswith(tuple(MARKS)) or settings.encoding:
-        return decoded(data, settings)
+        return decode_file(data, settings)
     if b"\0" in data:
         raise DataError(f"{settings.name}: is not text; save it as HTML in UTF-8")
     match = _CHARSET.search(data[:_HEAD])
@@ -137,7 +137,7 @@ def _decoded(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
         "cp1252" if charset in ("iso-8859-1", "latin-1", "latin1", "us-ascii", "ascii") else charset
     )
     for name in (charset, "utf-8", "cp1252", "latin-1"):
-        if (text := decoded_as(data, name)) is not None:
+        if (text := decode_as(data, name)) is not None:
             return text, Encoding(b"", name)
     raise AssertionError("Latin-1 has a character for each byte")
 
@@ -155,11 +155,11 @@ class _Block(Slot):
 
 
 def _with_tags(segment: Segment, tags: Mapping[str, str]) -> Segment:
-    def written(opening: str) -> str:
+    def write_opening(opening: str) -> str:
         tag = opening.strip()  # blanks may have been joined to it
         return opening.replace(tag, tags.get(tag, tag)) if tag else opening
 
-    spans = (replace(span, opening=written(span.opening)) for span in segment.spans)
+    spans = (replace(span, opening=write_opening(span.opening)) for span in segment.spans)
     return replace(segment, spans=tuple(spans))
 
 
@@ -177,7 +177,7 @@ class HtmlDocument:
         self._own_language = settings.source_language
         self._labels: dict[str, None] = {}
         """Tags of elements, besides those of the page, that tell a language."""
-        self._escape = self._escaped  # the same for all blocks: there may be millions
+        self._escape = self._escape_text  # the same for all blocks: there may be millions
         block: list[_Token] = []
         context = ""
         for token in _tokens(text, is_xml=is_xml):
@@ -210,13 +210,13 @@ class HtmlDocument:
         }
         is_translated = any(segment is not None for segment in translated)
         if is_translated and self._language:
-            tags |= {raw: self._relabeled(tags.get(raw, raw)) for raw in self._labels}
+            tags |= {raw: self._relabel_tag(tags.get(raw, raw)) for raw in self._labels}
         left = iter(blocks)
         written = []
         for part in self._parts:
             if isinstance(part, _Block):
                 block = next(left)
-                written.append(part.with_tags(tags).written(block and _with_tags(block, tags)))
+                written.append(part.with_tags(tags).write(block and _with_tags(block, tags)))
             else:
                 tag = tags.get(part, part)
                 written.append(self._in_language(tag) if is_translated else tag)
@@ -227,7 +227,7 @@ class HtmlDocument:
         written, place = "", 0
         for (start, end, segment), translation in zip(self._tags[raw], translated, strict=True):
             slot = Slot(segment, raw[start:end], self._in_attribute)
-            written += raw[place:start] + slot.written(translation)
+            written += raw[place:start] + slot.write(translation)
             place = end
         return written + raw[place:]
 
@@ -246,7 +246,7 @@ class HtmlDocument:
             if opening and _LANGUAGE.search(opening[0]):
                 self._labels[token.raw] = None
 
-    def _relabeled(self, tag: str) -> str:
+    def _relabel_tag(self, tag: str) -> str:
         """Tells the language of the translation where a tag tells that of the page."""
         opening = TAG.match(tag)
         end = opening.end() if opening else 0
@@ -273,7 +273,7 @@ class HtmlDocument:
             part = part[:5] + ' dir="rtl"' + part[5:]
         return part
 
-    def _escaped(self, text: str) -> str:
+    def _escape_text(self, text: str) -> str:
         return self._encodable(html.escape(text, quote=False))
 
     def _in_attribute(self, text: str) -> str:
@@ -305,7 +305,7 @@ class HtmlDocument:
             if token.kind == "text":
                 builder.text(token.text)
             elif token.kind == "protected":
-                builder.protected(token.text, token.raw)
+                builder.protect(token.text, token.raw)
             elif token.kind == "void" or token.pair is None:
                 builder.void(token.raw)
             elif token.kind == "open":
@@ -325,8 +325,7 @@ class HtmlDocument:
         end = opening.end() if opening else 0
         values = {match[1].lower(): match for match in _VALUE.finditer(raw, 0, end)}
         texts = {
-            name: unescaped(match[2] or match[3] or match[4] or "")
-            for name, match in values.items()
+            name: unescape(match[2] or match[3] or match[4] or "") for name, match in values.items()
         }
         wanted = set(_READ_ATTRIBUTES)
         about = texts.get("name", texts.get("property", texts.get("itemprop", "")))
@@ -358,12 +357,12 @@ def _add_text(builder: SegmentBuilder, raw: str) -> bool:
         place = match.start() + 1
         template = template_at(raw, match.start())
         if template:
-            text = unescaped(raw[done : match.start()])
+            text = unescape(raw[done : match.start()])
             has_letters |= any(map(str.isalpha, text))
             builder.text(text)
-            builder.protected(template[0], template[0])
+            builder.protect(template[0], template[0])
             done = place = match.start() + len(template[0])
-    text = unescaped(raw[done:])
+    text = unescape(raw[done:])
     builder.text(text)
     return has_letters or any(map(str.isalpha, text))
 
@@ -400,7 +399,7 @@ def _tokens(text: str, *, is_xml: bool = False) -> Iterator[_Token]:
             kept.append(token)
         if not regions.is_kept:
             if kept:
-                yield _kept(kept)
+                yield _merge_kept(kept)
                 kept = []
             if not (was_kept and is_end):
                 yield token
@@ -410,7 +409,7 @@ def _tokens(text: str, *, is_xml: bool = False) -> Iterator[_Token]:
             else:
                 kept.append(token)
     if kept:
-        yield _kept(kept)
+        yield _merge_kept(kept)
 
 
 def _pass(token: _Token, regions: KeptRegions) -> None:
@@ -425,12 +424,12 @@ def _pass(token: _Token, regions: KeptRegions) -> None:
         token.name = ""  # its attributes are not read
 
 
-def _kept(tokens: Sequence[_Token]) -> _Token:
+def _merge_kept(tokens: Sequence[_Token]) -> _Token:
     """Makes one token of an element that is not translated; in a sentence its text is copied."""
     raw = "".join(token.raw for token in tokens)
     kinds = [token.kind for token in tokens]
     is_inline = (kinds[0], kinds[-1]) == ("open", "close") and not {"block", "copied"} & {*kinds}
-    return _Token(raw, "protected" if is_inline else "copied", "", _seen(raw))
+    return _Token(raw, "protected" if is_inline else "copied", "", _visible_text(raw))
 
 
 def _all_tokens(text: str, *, is_xml: bool) -> Iterator[_Token]:
@@ -451,11 +450,11 @@ def _all_tokens(text: str, *, is_xml: bool) -> Iterator[_Token]:
             start, place = start - 1, place + 1
             token.raw = text[start:place]
         if done < start:
-            yield _Token(text[done:start], "text", text=unescaped(text[done:start]))
+            yield _Token(text[done:start], "text", text=unescape(text[done:start]))
         yield token
         done = place
     if done < len(text):
-        yield _Token(text[done:], "text", text=unescaped(text[done:]))
+        yield _Token(text[done:], "text", text=unescape(text[done:]))
 
 
 class _Ends:
@@ -502,7 +501,7 @@ def _token_at(text: str, place: int, ends: _Ends) -> _Token | None:
         if end is not None:
             raw = text[place:end]
             if name in _CODE:
-                return _Token(raw, "protected", name, _seen(raw))
+                return _Token(raw, "protected", name, _visible_text(raw))
             return _Token(raw, "void" if name in _UNSEEN else "copied", name)
     if not is_inline and name not in _UNSEEN:
         return _Token(raw, "block", name)
@@ -519,9 +518,9 @@ def _holds_markup(tag: str, name: str) -> bool:
     return bool(kind) and _TEMPLATE_SCRIPT.fullmatch(kind.partition(";")[0]) is not None
 
 
-def _seen(raw: str) -> str:
+def _visible_text(raw: str) -> str:
     """Returns what a reader sees of markup."""
-    return unescaped(TAG.sub("", raw))
+    return unescape(TAG.sub("", raw))
 
 
 def _name(tag: str) -> str:

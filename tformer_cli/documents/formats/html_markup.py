@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from tformer_cli.documents.segments import unescaped
+from tformer_cli.documents.segments import unescape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -34,7 +34,7 @@ def attributes(tag: str) -> dict[str, str]:
     values: dict[str, str] = {}
     start = _TAG_NAME.match(tag)
     for match in _ATTRIBUTE.finditer(tag, start.end() if start else 0):
-        values.setdefault(match[1].lower(), unescaped(match[2] or match[3] or match[4] or ""))
+        values.setdefault(match[1].lower(), unescape(match[2] or match[3] or match[4] or ""))
     return values
 
 
@@ -110,11 +110,11 @@ _NOTE_WORD = re.compile(
 def note_mark_at(text: str, place: int) -> str | None:
     """Reads the mark of a note: a raised number, or a link to a note."""
     if match := _RAISED.match(text, place):
-        mark, link = _shown(match[1]), _LINK.search(match[1])
+        mark, link = _visible_text(match[1]), _LINK.search(match[1])
         is_note = link is not None and _names_note(link[0]) and _IN_BRACKETS.fullmatch(mark)
         return match[0] if is_note or _IS_NUMBER.fullmatch(mark) else None
     match = _LINKED.match(text, place)
-    mark = _shown(match[2]) if match else ""
+    mark = _visible_text(match[2]) if match else ""
     if match is None or not _IS_MARK.fullmatch(mark):
         return None
     values = attributes(match[1])
@@ -129,9 +129,9 @@ def note_mark_at(text: str, place: int) -> str | None:
     return match[0] if is_linked else None
 
 
-def _shown(markup: str) -> str:
+def _visible_text(markup: str) -> str:
     """Returns the characters between tags, without blanks."""
-    return "".join(unescaped(_TAGS.sub("", markup)).split())
+    return "".join(unescape(_TAGS.sub("", markup)).split())
 
 
 def _names_note(link: str) -> bool:

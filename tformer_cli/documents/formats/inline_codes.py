@@ -16,8 +16,8 @@ from tformer_cli.documents.xml_text import (
     Item,
     Piece,
     Source,
-    decoded_text,
-    joined,
+    decode_text,
+    join_items,
     pair,
 )
 from tformer_cli.wording import is_blank
@@ -151,7 +151,7 @@ def _characters(piece: Piece) -> Iterator[tuple[str, _Character]]:
         return
     for match in _CHARACTER.finditer(piece.raw):
         start, end = piece.start + match.start(), piece.start + match.end()
-        yield decoded_text(match[0]), _Character(start, end, False)
+        yield decode_text(match[0]), _Character(start, end, False)
 
 
 class _MessageBuilder(SegmentBuilder):
@@ -204,7 +204,7 @@ class _MessageBuilder(SegmentBuilder):
     def void(self, opening: str) -> None:
         self.pieces.append(self._tag_piece("void", opening))
 
-    def protected(self, text: str, written: str = "") -> None:
+    def protect(self, text: str, written: str = "") -> None:
         if written not in self._tags:
             written = self.take_tag(text)
         self.pieces.append(self._tag_piece("protected", written))
@@ -305,7 +305,7 @@ def write_codes(items: Iterator[Item], escape: Callable[[str], str]) -> str:
     halves.sort(key=lambda item: item[0].start if isinstance(item[0], Piece) else 0)
     for number, half in zip(places, halves, strict=True):
         written[number] = half
-    return joined(iter(written), escape).replace(_CDATA[1] + _CDATA[0], "")
+    return join_items(iter(written), escape).replace(_CDATA[1] + _CDATA[0], "")
 
 
 def escape_in_cdata(text: str) -> str:

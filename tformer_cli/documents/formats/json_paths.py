@@ -8,7 +8,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 
-from tformer_cli.documents.formats.tables import listed
+from tformer_cli.documents.formats.tables import list_names
 from tformer_cli.documents.segments import (
     LINE,
     Document,
@@ -18,7 +18,7 @@ from tformer_cli.documents.segments import (
     Slot,
     TextDocument,
     add_message,
-    decoded,
+    decode_file,
 )
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.lines import without_surrogates
@@ -39,7 +39,7 @@ _NOTES = ("@", "$")
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
-    text, encoding = decoded(data, settings)
+    text, encoding = decode_file(data, settings)
     reader = _Reader(text, settings)
     reader.read(0, len(text))
     reader.check_keys()
@@ -53,7 +53,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
 
 def read_lines(data: bytes, settings: ReadSettings) -> Document:
     """Reads JSON Lines: a value a line, of which the fields that are named are translated."""
-    text, encoding = decoded(data, settings)
+    text, encoding = decode_file(data, settings)
     reader = _Reader(text, settings)
     lines = [line for line in LINE.finditer(text) if not is_blank(line[0])]
     if lines and not settings.keys:
@@ -62,8 +62,8 @@ def read_lines(data: bytes, settings: ReadSettings) -> Document:
                 reader.read(*line.span())
         advice = "" if settings.option_prefix == "" else "add --input-format jsonl, or "
         raise UsageError(
-            f"{settings.name}: is a table, not lines of text; {advice}"
-            f"{settings.option('key')} NAME for each field to translate: {listed(reader.fields)}"
+            f"{settings.name}: is a table, not lines of text; {advice}{settings.option('key')} "
+            f"NAME for each field to translate: {list_names(reader.fields)}"
         )
     for line in lines:
         reader.read(*line.span())
@@ -133,7 +133,7 @@ class _Reader:
                 continue
             builder = SegmentBuilder(".".join(path))
             raw = match[0][1:-1]
-            escape = _escaping("\\/" if "\\/" in raw else "/", ascii_only=self._escapes)
+            escape = _make_escape("\\/" if "\\/" in raw else "/", ascii_only=self._escapes)
             add_message(builder, _value(match[0]), builder.text, escape)
             if not builder.is_blank:
                 slot = Slot(builder.build(), raw, escape)
@@ -165,7 +165,7 @@ class _Reader:
             if key in self._unused and self.fields:
                 names = list(self.fields)
                 near = get_close_matches(key, names, n=1)
-                advice = f"did you mean {near[0]}?" if near else f"it has {listed(names)}"
+                advice = f"did you mean {near[0]}?" if near else f"it has {list_names(names)}"
                 raise UsageError(
                     f"{self._settings.option('key')}: {self._settings.name} has nothing at {key}; "
                     f"{advice}"
@@ -177,7 +177,7 @@ def _nothing(_value: object) -> None:
 
 
 @cache
-def _escaping(slash: str, *, ascii_only: bool) -> Callable[[str], str]:
+def _make_escape(slash: str, *, ascii_only: bool) -> Callable[[str], str]:
     return lambda text: json.dumps(text, ensure_ascii=ascii_only)[1:-1].replace("/", slash)
 
 

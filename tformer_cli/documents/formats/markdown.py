@@ -30,10 +30,10 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Slot,
     check_parts,
-    decoded,
-    walked,
+    decode_file,
+    walk_segment,
 )
-from tformer_cli.documents.xml_text import Piece, peeled
+from tformer_cli.documents.xml_text import Piece, peel_markup
 from tformer_cli.wording import is_blank
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ _UNWRITTEN = "text whose translation would change the markup"
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
-    text, encoding = decoded(data, settings)
+    text, encoding = decode_file(data, settings)
     # The parser takes a kilobyte for each line and each mark, and stops for nobody
     check_parts(sum(map(text.count, "\n*_[<`\\&")), a_segment=20)
     return MarkdownDocument(text, encoding, settings)
@@ -128,13 +128,13 @@ class _Text:
         """Makes the segment; markup at the ends of the text stays outside of it."""
         if all(is_blank(piece.text) for piece in self.pieces if piece.kind == "text"):
             return
-        self.first, self.last = peeled(self.pieces)
+        self.first, self.last = peel_markup(self.pieces)
         builder = SegmentBuilder(self.context, joins_blanks=True)
         for piece in self.pieces[self.first : self.last]:
             if piece.kind == "text":
                 builder.text(piece.text)
             elif piece.kind == "protected":
-                builder.protected(piece.text, piece.markup)
+                builder.protect(piece.text, piece.markup)
             elif piece.kind == "void":
                 builder.void(piece.markup)
             elif piece.kind == "open":
@@ -149,7 +149,7 @@ class _Text:
             yield ("raw", piece.raw) if piece.kind == "text" else (piece.kind, piece.markup)
         own = self.own or translation
         yield "blank", own.before
-        for part in walked(translation):
+        for part in walk_segment(translation):
             if isinstance(part, str):
                 yield "text", part
             else:
@@ -173,7 +173,7 @@ class _Value(Slot):
     style: str = "plain"
     indent: str = ""
 
-    def written(self, translated: Segment | None) -> str:
+    def write(self, translated: Segment | None) -> str:
         if translated is None or translated.text == self.segment.text:
             return self.raw
         text = translated.text
@@ -194,7 +194,7 @@ class _Block:
     raw: str
     mark: str
 
-    def written(self, translated: Sequence[Segment | None]) -> str:
+    def write(self, translated: Sequence[Segment | None]) -> str:
         own = self.page.segments
         if all(new is None or new == old for new, old in zip(translated, own, strict=True)):
             return self.raw
@@ -397,7 +397,7 @@ class MarkdownDocument:
         else:
             self._unwritten[_UNWRITTEN] += len(segments)
             written = self._document
-        return self._encoding.written(written)
+        return self._encoding.encode(written)
 
     def _is_kept(self, written: str) -> bool:
         plain = re.sub("\r\n?", "\n", written)
@@ -430,7 +430,7 @@ class MarkdownDocument:
             return self._write_text(part, segments[0] if segments else None, names)
         if isinstance(part, HtmlDocument):
             return part.write(segments).decode()
-        return part.written(segments[0]) if isinstance(part, Slot) else part.written(segments)
+        return part.write(segments[0]) if isinstance(part, Slot) else part.write(segments)
 
     def _write_text(self, text: _Text, new: Segment | None, names: Mapping[str, str]) -> str:
         if new is not None and _is_changed(text, [new]):

@@ -14,7 +14,7 @@ from tformer_cli.documents.xml_text import (
     Source,
     XmlDocument,
     build_unit,
-    parsed,
+    parse_xml,
 )
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     archive = Archive(data, settings.name)
     content = archive.read(_CONTENT)
     if b"encryption-data" in archive.read("META-INF/manifest.xml"):
-        raise archive.damaged("has a password; save it without")
-    source = parsed(content, f"{settings.name}: {_CONTENT}", NAMESPACES)
+        raise archive.error("has a password; save it without")
+    source = parse_xml(content, f"{settings.name}: {_CONTENT}", NAMESPACES)
     sheets = [
         Sheet(source.attribute(element, "table:name") or "", _CONTENT, source, cells, set())
         for element in source.root.walk()

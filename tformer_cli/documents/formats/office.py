@@ -29,12 +29,12 @@ from tformer_cli.documents.xml_text import (
     Unit,
     XmlDocument,
     build_unit,
-    counted,
-    decoded_text,
+    decode_text,
+    drop_spaces,
     escape_like,
+    list_pieces,
     pair,
-    parsed,
-    parted,
+    parse_xml,
 )
 from tformer_cli.errors import DataError
 from tformer_cli.wording import is_blank
@@ -214,9 +214,9 @@ def _open_xml(data: bytes, settings: ReadSettings, *, is_inner: bool) -> Archive
     parts = package_parts(archive)
     mains = [part for part in parts if "main" in part.kinds and "afchunk" not in part.kinds]
     if not mains:
-        raise archive.damaged("has no main part; it is damaged or of another format")
+        raise archive.error("has no main part; it is damaged or of another format")
     if all("spreadsheetml" in part.content_type for part in mains):
-        raise archive.damaged("is a spreadsheet; name it .xlsx")
+        raise archive.error("is a spreadsheet; name it .xlsx")
     document = _Parts(archive, OPEN_XML, settings)
     for part in parts:
         known = [kind for kind in part.kinds if kind in _OPEN_XML_PARTS]
@@ -254,13 +254,13 @@ def _chunk(archive: Archive, part: Part, settings: ReadSettings) -> Document | N
 def read_open_document(data: bytes, settings: ReadSettings) -> Document:
     """Reads .odt and .odp, and the same as one file of XML."""
     if not data.startswith(b"PK") and b"office:document" in data[:_HEAD]:
-        source = parsed(data, settings.name, NAMESPACES)
+        source = parse_xml(data, settings.name, NAMESPACES)
         return XmlDocument(data, source, _PartReader(source, OPEN_DOCUMENT).units())
     archive = Archive(data, settings.name)
     archive.read("content.xml")
     manifest = archive.read("META-INF/manifest.xml")
     if b"encryption-data" in manifest:
-        raise archive.damaged("has a password; save it without")
+        raise archive.error("has a password; save it without")
     document = _Parts(archive, OPEN_DOCUMENT, settings)
     for name in archive.members:
         if _OPEN_DOCUMENT_PARTS.search(name):
@@ -281,7 +281,7 @@ class _Parts:
 
     def add(self, name: str, *, has_prompts: bool = False) -> None:
         data = self._archive.read(name)
-        source = parsed(data, f"{self._settings.name}: {name}", NAMESPACES)
+        source = parse_xml(data, f"{self._settings.name}: {name}", NAMESPACES)
         reader = _PartReader(source, self._dialect, has_prompts=has_prompts)
         units = reader.units()
         if not (units or has_prompts) and reader.has_text():
@@ -292,7 +292,7 @@ class _Parts:
 
     def whole(self) -> ArchiveDocument:
         code = self._settings.target_language.replace("_", "-")
-        relabel = _relabeling(self._dialect, code)
+        relabel = _make_relabel(self._dialect, code)
         document = ArchiveDocument(
             self._archive, self.parts, dict.fromkeys(self.labelled, relabel) if code else {}
         )
@@ -300,7 +300,7 @@ class _Parts:
         return document
 
 
-def _relabeling(dialect: Dialect, code: str) -> Callable[[bytes], bytes]:
+def _make_relabel(dialect: Dialect, code: str) -> Callable[[bytes], bytes]:
     language, _, country = code.partition("-")
     values = {"code": code, "language": language, "country": country or "none"}
 
@@ -326,9 +326,9 @@ class _PartReader:
         self._runs = RunReader(source, dialect, self.skipped)
 
     def units(self) -> list[Unit]:
-        return list(self._found(self._source.root))
+        return list(self._find_units(self._source.root))
 
-    def _found(self, element: Element) -> Iterator[Unit]:
+    def _find_units(self, element: Element) -> Iterator[Unit]:
         for child in element.children:
             if child.name in self._dialect.skipped or self._is_prompt(child):
                 continue
@@ -338,7 +338,7 @@ class _PartReader:
                 unit = self._unit(child)
                 if unit:
                     yield unit
-            yield from self._found(child)
+            yield from self._find_units(child)
 
     def has_text(self) -> bool:
         """Returns whether there is text outside of paragraphs."""
@@ -358,7 +358,7 @@ class _PartReader:
             place = self._source.value_place(element, name)
             raw = self._source.text[slice(*place)] if place else ""
             builder = SegmentBuilder(f"{element.name} {name}")
-            builder.text(decoded_text(raw))
+            builder.text(decode_text(raw))
             if place and not builder.is_blank:
                 start, end = place
                 yield Unit(start=start, end=end, segment=builder.build(), escape=_in_quotes(raw))
@@ -405,7 +405,7 @@ class RunReader:
         self._writers: dict[tuple[tuple[str, str], str, str], RunWriter] = {}
 
     def unit(self, paragraph: Element) -> Unit | None:
-        pieces = self._fields(counted(self._read(paragraph)))
+        pieces = self._fields(list_pieces(self._read(paragraph)))
         # Markup at the ends is no part of the region, so that it stays as it is
         while pieces and pieces[0].kind == "void":
             del pieces[0]
@@ -414,7 +414,7 @@ class RunReader:
         if not pieces:
             return None
         region = pieces[0].start, pieces[-1].end
-        pieces, base = self._merged(pair(pieces))
+        pieces, base = self._merge_runs(pair(pieces))
         # DrawingML has no such attribute
         space = ' xml:space="preserve"' if paragraph.name in _SPACED else ""
         looks = base, self._text_name(paragraph), space
@@ -435,7 +435,7 @@ class RunReader:
             elif child.name in self._dialect.containers:
                 yield from self._container(child)
             elif child.name in self._dialect.fields:
-                yield self._copied(child.start, child.end, self._texts(child))
+                yield self._copy_piece(child.start, child.end, self._texts(child))
             elif child.name not in self._dialect.dropped:
                 self.count(child)
                 yield self._void(child, key=self._dialect.half(self._source, child))
@@ -459,7 +459,7 @@ class RunReader:
         raw = self._source.raw(element)
         return replace(Piece("void", raw, element.start, element.end, breaks=breaks), **more)  # type: ignore[arg-type]
 
-    def _copied(self, start: int, end: int, text: str) -> Piece:
+    def _copy_piece(self, start: int, end: int, text: str) -> Piece:
         raw = self._source.text[start:end]
         text = " ".join(text.split())
         return Piece("protected" if text else "void", raw, start, end, text)
@@ -557,9 +557,9 @@ class RunReader:
             raw = self._source.text[start : pieces[middle].end]
             opening = Piece("open", raw, start, pieces[middle].end)
             return [opening, *shown, replace(pieces[-1], kind="close", key="")]
-        return [self._copied(start, end, "".join(piece.text for piece in shown))]
+        return [self._copy_piece(start, end, "".join(piece.text for piece in shown))]
 
-    def _merged(self, pieces: list[Piece]) -> tuple[list[Piece], tuple[str, str]]:
+    def _merge_runs(self, pieces: list[Piece]) -> tuple[list[Piece], tuple[str, str]]:
         """Joins runs that look the same; the look of the most text needs no span at all.
 
         Also returns the opening and closing of runs with that look.
@@ -628,7 +628,7 @@ class RunWriter:
                     written.append(wanted)
                 run = wanted
 
-        for item in parted(items):
+        for item in drop_spaces(items):
             if isinstance(item, str):
                 if item:
                     change_run(looks[-1])

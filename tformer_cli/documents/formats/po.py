@@ -23,10 +23,10 @@ from tformer_cli.documents.segments import (
     Segment,
     SegmentBuilder,
     add_message,
-    decoded,
-    decoded_as,
+    decode_as,
+    decode_file,
     is_same_encoding,
-    rendered,
+    render_segment,
 )
 from tformer_cli.errors import DataError
 from tformer_cli.text.language_codes import is_same_language
@@ -85,7 +85,7 @@ class _Field:
 
     @property
     def value(self) -> str:
-        return _ESCAPE.sub(_unescaped, "".join(self.strings))
+        return _ESCAPE.sub(_unescape, "".join(self.strings))
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class _Entry:
         )
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     if match["bytes"]:
         numbers = match["bytes"].split("\\")
         whole = bytes(int(n[1:], 16) if n[0] == "x" else int(n, 8) for n in numbers)
@@ -126,7 +126,7 @@ def _unescaped(match: re.Match[str]) -> str:
     return "" if name[-1] == "\n" else _ESCAPED.get(name, name)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + "".join(_WRITTEN.get(character, character) for character in text) + '"'
 
 
@@ -140,9 +140,9 @@ def read(data: bytes, settings: ReadSettings) -> Document:
             "header"
         )
     if not is_declared or name.lower().replace("-", "") in ("utf8", "ascii", "usascii"):
-        text, encoding = decoded(data, settings)
+        text, encoding = decode_file(data, settings)
     else:
-        decoded_text, encoding = decoded_as(data, name), Encoding(name=name, where=settings.name)
+        decoded_text, encoding = decode_as(data, name), Encoding(name=name, where=settings.name)
         if decoded_text is None:
             raise DataError(
                 f"{settings.name}: is not in {name[:20]}, which it declares; convert it: "
@@ -321,13 +321,15 @@ class PoDocument:
         for filling, translation in filled:
             content = filling.source.value  # of one that has nothing to translate, beside others
             if translation is not None:
-                content = rendered(translation)
+                content = render_segment(translation)
                 if translation.spans:
                     content = content.replace(" \n", "\n")  # the space of a joined line
                 content = filling.segment.before + content + filling.segment.after
             is_wrapped = len(filling.source.strings) > 1
             for keyword in filling.keywords:
-                texts[keyword] = _written(keyword, content, self._line_end, is_wrapped=is_wrapped)
+                texts[keyword] = _write_field(
+                    keyword, content, self._line_end, is_wrapped=is_wrapped
+                )
         is_open = not any(target.value for target in entry.targets)
         for target in entry.targets:
             if target.keyword in texts:
@@ -337,10 +339,10 @@ class PoDocument:
         end = entry.targets[-1].end
         yield end, end, "".join(texts[keyword] for keyword in sorted(texts))
         if not entry.is_fuzzy:
-            (start, end), flag = self._fuzzy(entry)
+            (start, end), flag = self._mark_fuzzy(entry)
             yield start, end, flag
 
-    def _fuzzy(self, entry: _Entry) -> tuple[tuple[int, int], str]:
+    def _mark_fuzzy(self, entry: _Entry) -> tuple[tuple[int, int], str]:
         """Marks an entry: nobody has read its translation."""
         for place, line in entry.comments:
             if flags := _FLAGS.match(line):
@@ -361,7 +363,7 @@ class PoDocument:
         return lines if lines[-1] else lines[:-1]
 
     def _header_values(self) -> dict[str, str]:
-        lines = (_ESCAPE.sub(_unescaped, "".join(line)) for line in self._header_lines())
+        lines = (_ESCAPE.sub(_unescape, "".join(line)) for line in self._header_lines())
         fields = (line.partition(":") for line in lines)
         values = {name.strip(): value.strip() for name, _, value in fields}
         if self._is_of_source:
@@ -410,7 +412,7 @@ class PoDocument:
         if self._header is None:
             if not is_ascii or "Plural-Forms" in new:
                 lines = (f"{name}: {value}\n" for name, value in new.items())
-                strings = ['msgid ""', 'msgstr ""', *map(_quoted, lines), "", ""]
+                strings = ['msgid ""', 'msgstr ""', *map(_quote, lines), "", ""]
                 yield 0, 0, self._line_end.join(strings)
             return
         strings = ['msgstr ""']
@@ -419,9 +421,9 @@ class PoDocument:
             if name not in new:
                 strings += (f'"{string}"' for string in line)
             elif value := new.pop(name):
-                strings.append(_quoted(f"{name}: {value}\n"))
+                strings.append(_quote(f"{name}: {value}\n"))
         target = self._header.targets[0]
-        strings += (_quoted(f"{name}: {value}\n") for name, value in new.items())
+        strings += (_quote(f"{name}: {value}\n") for name, value in new.items())
         content = self._line_end.join([*strings, ""])
         if self._new_values(is_ascii=is_ascii):
             yield target.start, target.end, content
@@ -485,17 +487,17 @@ def _segment(text: str, context: str) -> Segment:
     return builder.build()
 
 
-def _written(keyword: str, text: str, line_end: str, *, is_wrapped: bool) -> str:
+def _write_field(keyword: str, text: str, line_end: str, *, is_wrapped: bool) -> str:
     """Writes a keyword with a text, on lines as gettext's programs cut them."""
     if not is_wrapped and "\n" not in text[:-1]:
-        return f"{keyword} {_quoted(text)}{line_end}"
+        return f"{keyword} {_quote(text)}{line_end}"
     lines = [f'{keyword} ""']
     for paragraph in text.splitlines(keepends=True):
         line = ""
         for word in re.findall(r"\S*\s*", paragraph):
             if line and len(line) + len(word) > _WIDTH:
-                lines.append(_quoted(line))
+                lines.append(_quote(line))
                 line = ""
             line += word
-        lines.append(_quoted(line))
+        lines.append(_quote(line))
     return line_end.join(lines) + line_end

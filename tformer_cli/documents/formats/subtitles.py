@@ -22,12 +22,12 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Span,
     check_parts,
-    decoded,
+    decode_file,
     partners,
-    rendered,
-    unescaped,
+    render_segment,
+    unescape,
 )
-from tformer_cli.documents.xml_text import Piece, escape_like, peeled
+from tformer_cli.documents.xml_text import Piece, escape_like, peel_markup
 from tformer_cli.errors import DataError
 from tformer_cli.wording import is_blank
 
@@ -114,7 +114,7 @@ def read_vtt(data: bytes, settings: ReadSettings) -> Document:
 
 
 def _read(data: bytes, settings: ReadSettings, *, is_vtt: bool) -> Document:
-    text, encoding = decoded(data, settings)
+    text, encoding = decode_file(data, settings)
     if is_vtt and not text.startswith("WEBVTT"):
         raise DataError(f"{settings.name}: does not begin with WEBVTT; name .srt files .srt")
     if not (is_vtt or is_blank(text) or _TIMING.search(text)):
@@ -167,13 +167,13 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
             pieces = list(_pieces(text, *place, is_vtt=is_vtt))
             if all(is_blank(piece.text) for piece in pieces):
                 continue
-            first, last = peeled(pieces)
+            first, last = peel_markup(pieces)
             core = pieces[first:last]
             turn = _TURN.match(text, core[0].start, core[0].end) if core[0].kind == "text" else None
             if turn and len(core) > (turn.end() == core[0].end):
                 # What only says that another person speaks is none of the words
                 core[0] = _text(text, turn.end(), core[0].end, is_vtt=is_vtt)
-                first, last = peeled(core)
+                first, last = peel_markup(core)
                 core = core[first:last]
             start, end = core[0].start, core[-1].end
             around = text[place[0] : start], text[end : place[1]]
@@ -250,7 +250,7 @@ def _pieces(text: str, start: int, end: int, *, is_vtt: bool) -> Iterator[Piece]
 
 def _text(text: str, start: int, end: int, *, is_vtt: bool) -> Piece:
     raw = text[start:end]
-    return Piece("text", raw, start, end, unescaped(raw) if is_vtt else raw)
+    return Piece("text", raw, start, end, unescape(raw) if is_vtt else raw)
 
 
 def _groups(cues: Sequence[_Cue]) -> Iterator[list[_Cue]]:
@@ -351,23 +351,23 @@ class SubtitleDocument:
             own = group.segment
             if new is None or (new.text, new.spans) == (own.text, own.spans):
                 continue
-            for cue, part in zip(group.cues, _cut(group, new), strict=True):
+            for cue, part in zip(group.cues, _cut_translation(group, new), strict=True):
                 written += self._text[place : cue.start], self._cue(cue, part)
                 place = cue.end
         written.append(self._text[place:])
-        return self._encoding.written("".join(written))
+        return self._encoding.encode("".join(written))
 
     def _cue(self, cue: _Cue, part: Segment) -> str:
         lines = self._text[cue.start : cue.end].splitlines()
         width = max(_WIDTH, *(len(_TAG.sub("", line)) for line in lines))
-        text = _wrapped(part.text, width)
+        text = _wrap_text(part.text, width)
         escape: Callable[[str], str] = str
         if self._is_vtt:
             escape = escape_like(self._text[cue.start : cue.end])
-        return rendered(replace(part, text=text), escape).replace("\n", self._line_end)
+        return render_segment(replace(part, text=text), escape).replace("\n", self._line_end)
 
 
-def _cut(group: _Group, translation: Segment) -> list[Segment]:
+def _cut_translation(group: _Group, translation: Segment) -> list[Segment]:
     """Cuts a translation in the texts of its cues."""
     text, number = translation.text, len(group.cuts)
     cuts = sorted(span.start for span in translation.spans if span.opening in group.cuts)[:number]
@@ -379,7 +379,7 @@ def _cut(group: _Group, translation: Segment) -> list[Segment]:
         places = [0, *(_at_word(text, round(share * len(text))) for share in shares), len(text)]
     marks = [span for span in translation.spans if span.opening not in group.cuts]
     return [
-        _clipped(text, marks, *place, is_last=place[1] == len(text)) for place in pairwise(places)
+        _clip_text(text, marks, *place, is_last=place[1] == len(text)) for place in pairwise(places)
     ]
 
 
@@ -389,7 +389,7 @@ def _at_word(text: str, place: int) -> int:
     return min(starts, key=lambda start: abs(start - place), default=place)
 
 
-def _clipped(text: str, spans: Sequence[Span], start: int, end: int, *, is_last: bool) -> Segment:
+def _clip_text(text: str, spans: Sequence[Span], start: int, end: int, *, is_last: bool) -> Segment:
     """Cuts a part out of a text, with blanks and spans that it has."""
     stripped = text[start:end].strip()
     first = start + len(text[start:end]) - len(text[start:end].lstrip())
@@ -404,7 +404,7 @@ def _clipped(text: str, spans: Sequence[Span], start: int, end: int, *, is_last:
     return Segment(stripped, tuple(kept))
 
 
-def _wrapped(text: str, width: int) -> str:
+def _wrap_text(text: str, width: int) -> str:
     """Puts line ends in place of spaces so that lines fit and are about equally long."""
     count = -(-len(text) // width)
     characters = list(text)

@@ -16,7 +16,7 @@ from tformer_cli.documents.segments import (
     Slot,
     TextDocument,
     add_message,
-    decoded,
+    decode_file,
 )
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.csv_records import (
@@ -41,7 +41,7 @@ _FORMULA = re.compile(r"=[A-Z$('\"@+-]|=\d+[-+*/]", re.IGNORECASE)
 _LONGER = "row with more cells than the header"
 
 
-def listed(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """Lists names in an error."""
     names = list(names)
     return ", ".join(in_one_line(name)[:_SHOWN] for name in names[:_SHOWN]) + ", …" * (
@@ -53,7 +53,7 @@ def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
     """Returns the numbers, from 0, of the columns that are asked for by name or number from 1."""
     names = [in_one_line(name) for name in names]
     option = settings.option("column")
-    columns = listed(names) if settings.has_header else f"a number from 1 to {len(names)}"
+    columns = list_names(names) if settings.has_header else f"a number from 1 to {len(names)}"
     if not settings.columns:
         raise UsageError(
             f"{settings.name}: is a table, not lines of text; add {option} NAME for each column "
@@ -101,13 +101,13 @@ class _PlainSlot(Slot):
 
     dialect: Dialect = field(kw_only=True)
 
-    def written(self, translated: Segment | None) -> str:
-        text = Slot.written(self, translated)
+    def write(self, translated: Segment | None) -> str:
+        text = Slot.write(self, translated)
         return text if text is self.raw else self.dialect.written(text, self.raw)
 
 
 def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
-    text, encoding = decoded(data, settings)
+    text, encoding = decode_file(data, settings)
     wanted = set(map(in_one_line, settings.columns if settings.has_header else ()))
     wanted = {name for name in wanted if not name.isdigit()}
     dialect, (start, _) = dialect_of(text, delimiters, wanted), start_of(text)

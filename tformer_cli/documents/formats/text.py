@@ -9,13 +9,13 @@ from tformer_cli.documents.segments import (
     SegmentBuilder,
     Slot,
     TextDocument,
-    decoded,
+    decode_file,
 )
 from tformer_cli.wording import is_blank
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
-    text, encoding = decoded(data, settings)
+    text, encoding = decode_file(data, settings)
     lines = LINE.findall(text)
     parts: list[str | Slot] = []
     place = 0

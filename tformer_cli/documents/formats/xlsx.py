@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tformer_cli.documents.archives import Archive, ArchiveDocument
 from tformer_cli.documents.formats.office import Dialect, RunReader
-from tformer_cli.documents.formats.tables import listed, missing_column
+from tformer_cli.documents.formats.tables import list_names, missing_column
 from tformer_cli.documents.xml_text import (
     Element,
     Piece,
@@ -22,8 +22,8 @@ from tformer_cli.documents.xml_text import (
     Unit,
     XmlDocument,
     build_unit,
-    decoded_text,
-    parsed,
+    decode_text,
+    parse_xml,
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.text.csv_records import in_one_line
@@ -118,7 +118,7 @@ class Sheet:
         """The row that seems to have the names of the columns."""
         return next((row for row in self.headers if len(row) > 1), [*self.headers, []][0])
 
-    def named(self, name: str, settings: ReadSettings) -> tuple[int, int] | None:
+    def find_header(self, name: str, settings: ReadSettings) -> tuple[int, int] | None:
         """Returns the row and the column of a header."""
         for row in self.headers if settings.has_header else ():
             columns = [cell.column for cell in row if in_one_line(cell.text) == name]
@@ -132,7 +132,7 @@ class Sheet:
                 return row[0].row, columns[0]
         return None
 
-    def lettered(self, name: str, settings: ReadSettings) -> tuple[int, int] | None:
+    def find_letter(self, name: str, settings: ReadSettings) -> tuple[int, int] | None:
         """Returns the row of the header, and the column of a letter or number."""
         is_number = name.isascii() and name.isdigit()
         letter = letters(int(name)) if is_number and len(name) < 6 else name.upper()
@@ -183,34 +183,34 @@ class _Book:
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self._names = {name.lower(): name for name in archive.members}
-        book = next(iter(self._related("", "/officeDocument").values()), "xl/workbook.xml")
-        self._shared = next(iter(self._related(book, "/sharedStrings").values()), "")
+        book = next(iter(self._related_parts("", "/officeDocument").values()), "xl/workbook.xml")
+        self._shared = next(iter(self._related_parts(book, "/sharedStrings").values()), "")
         self._texts: list[str] = []
         if self._shared:
-            strings = self._parsed(self._shared)
+            strings = self._parse_part(self._shared)
             self._texts = [_text(strings, element) for element in _all(strings, "x:si")]
-        places = self._related(book, "/worksheet")
-        source = self._parsed(book)
+        places = self._related_parts(book, "/worksheet")
+        source = self._parse_part(book)
         self.sheets = []
         for element in _all(source, "x:sheet"):
             match = re.search(r"""\s[^\s=:]+:id\s*=\s*["']([^"']*)""", source.tag(element))
             part = places.get(match[1] if match else "")
             if part:  # others are charts
-                sheet, name = self._parsed(part), source.attribute(element, "name") or ""
+                sheet, name = self._parse_part(part), source.attribute(element, "name") or ""
                 cells, fixed = list(self._cells(sheet)), set(self._fixed_rows(part))
                 self.sheets.append(Sheet(name, part, sheet, cells, fixed))
 
-    def _parsed(self, part: str) -> Source:
+    def _parse_part(self, part: str) -> Source:
         data = self._archive.read(part)
-        return parsed(data, f"{self._archive.where}: {part}", NAMESPACES)
+        return parse_xml(data, f"{self._archive.where}: {part}", NAMESPACES)
 
-    def _related(self, part: str, kind: str) -> dict[str, str]:
+    def _related_parts(self, part: str, kind: str) -> dict[str, str]:
         """Returns the parts that a part names, of one kind, by the names that it gives them."""
         folder, name = posixpath.split(part)
         relations = self._names.get(posixpath.join(folder, "_rels", f"{name}.rels").lower())
         if relations is None:
             return {}
-        source, targets = self._parsed(relations), {}
+        source, targets = self._parse_part(relations), {}
         for relation in _all(source, "Relationship"):
             if (source.attribute(relation, "Type") or "").endswith(kind):
                 target = posixpath.normpath(
@@ -222,8 +222,8 @@ class _Book:
         return targets
 
     def _fixed_rows(self, part: str) -> Iterator[int]:
-        for table in self._related(part, "/table").values():
-            source = self._parsed(table)
+        for table in self._related_parts(part, "/table").values():
+            source = self._parse_part(table)
             (root,) = _all(source, "x:table")
             rows = [int(row) for _, row in _PLACE.findall(source.attribute(root, "ref") or "")]
             if rows and source.attribute(root, "headerRowCount") != "0":
@@ -276,9 +276,9 @@ class _Book:
         copies = {number: len(self._texts) + n for n, number in enumerate(also_elsewhere)}
         parts: dict[str, Document] = {}
         if self._shared:
-            source = self._parsed(self._shared)
+            source = self._parse_part(self._shared)
             if copies:
-                source = self._reparsed(self._shared, source, _with_copies(source, list(copies)))
+                source = self._parse_again(self._shared, source, _with_copies(source, list(copies)))
             elements = _all(source, "x:si")
             places = {copies.get(number, number): uses[0] for number, uses in wanted.items()}
             units = [_unit(source, elements[number], places[number]) for number in places]
@@ -295,9 +295,9 @@ class _Book:
         document.skipped = +document.skipped
         return document
 
-    def _reparsed(self, part: str, source: Source, text: str) -> Source:
+    def _parse_again(self, part: str, source: Source, text: str) -> Source:
         where = f"{self._archive.where}: {part}"
-        return parsed(source.encoded(text), where, NAMESPACES)
+        return parse_xml(source.encode(text), where, NAMESPACES)
 
     def _sheet(self, sheet: Sheet, copies: Mapping[int, int]) -> XmlDocument:
         source = sheet.source
@@ -309,7 +309,7 @@ class _Book:
                 text += source.text[place : value.inner] + str(copies[cell.number])
                 place = value.inner_end
         if text:
-            source = self._reparsed(sheet.part, source, text + source.text[place:])
+            source = self._parse_again(sheet.part, source, text + source.text[place:])
             # Those of a copy have a number that is not known, and so no text
             wanted = [cell for cell in self._cells(source) if sheet.wants(cell) and cell.text]
         units = [
@@ -323,7 +323,7 @@ class _Book:
 
 
 def _document(source: Source, units: Sequence[Unit | None]) -> XmlDocument:
-    return XmlDocument(source.encoded(source.text), source, [unit for unit in units if unit])
+    return XmlDocument(source.encode(source.text), source, [unit for unit in units if unit])
 
 
 def _all(source: Source, name: str) -> list[Element]:
@@ -385,7 +385,7 @@ def _pieces(source: Source, holder: Element) -> Iterator[Piece]:
 
 def _text_piece(source: Source, start: int, end: int) -> Piece:
     raw = source.text[start:end]
-    return Piece("text", raw, start, end, decoded_text(raw))
+    return Piece("text", raw, start, end, decode_text(raw))
 
 
 class _XlsxDocument(ArchiveDocument):
@@ -402,7 +402,7 @@ class _XlsxDocument(ArchiveDocument):
 def choose_cells(sheets: Sequence[Sheet], settings: ReadSettings) -> None:
     """Marks the cells of the columns that are asked for, in all sheets that have them."""
     option = settings.option("column")
-    shown = {sheet.name: listed(cell.text for cell in sheet.header) for sheet in sheets}
+    shown = {sheet.name: list_names(cell.text for cell in sheet.header) for sheet in sheets}
     names = next(iter(shown.values()), "")
     if len(sheets) > 1:
         names = "; ".join(f"{sheet}: {columns}" for sheet, columns in shown.items() if columns)
@@ -415,18 +415,18 @@ def choose_cells(sheets: Sequence[Sheet], settings: ReadSettings) -> None:
         )
     for column_name in map(in_one_line, settings.columns):
         of_sheet, _, column = column_name.rpartition("!")
-        named = [sheet for sheet in sheets if of_sheet in (sheet.name, _quoted(sheet.name))]
+        named = [sheet for sheet in sheets if of_sheet in (sheet.name, _quote_name(sheet.name))]
         name = column.strip() if named else column_name
-        places = [(sheet, sheet.named(name, settings)) for sheet in named or sheets]
+        places = [(sheet, sheet.find_header(name, settings)) for sheet in named or sheets]
         if not any(place for _, place in places):  # a letter, if it is the name of no column
-            places = [(sheet, sheet.lettered(name, settings)) for sheet in named or sheets]
+            places = [(sheet, sheet.find_letter(name, settings)) for sheet in named or sheets]
         n_found = sum(sheet.choose(place) for sheet, place in places if place)
         if not n_found:
             texts = [in_one_line(cell.text) for sheet in sheets for cell in sheet.header]
             raise missing_column(column_name, texts, names, settings)
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Writes the name of a sheet as formulas do."""
     doubled = name.replace("'", "''")
     return f"'{doubled}'"
