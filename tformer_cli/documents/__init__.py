@@ -1,5 +1,5 @@
-"""Documents: bytes in, bytes out, and only the text between is translated.
+"""Documents: bytes in, bytes out; only the text changes.
 
-Read `segments` (text and the markup in it), `known_formats` (the table), `translating` (a document
-by any translator) and `projection` (the place of markup in a translation).
+Read `segments` (text with its markup), `known_formats` (the table), `translating` (a document with
+any translator) and `projection` (placing markup in a translation).
 """

@@ -1,7 +1,7 @@
-"""Answers of a model to the requests of a document: translations, and what goes together in them.
+"""A model's answers to the requests of a document: translations with their alignment.
 
-Only lines with markup, or with something to copy, are aligned: by the heads that the model's
-directory names, token by token.
+Only lines with markup or with texts to copy are aligned, token by token, using the heads that the
+model directory names.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=2 * BUFFER_LINES)
 def _protected_line(line: str) -> Segment:
-    """Marks what a line has to copy; asked before its search, and when its translation is there."""
+    """Marks the texts that a line must copy; called before and after its search."""
     return protect_segment(Segment(line))
 
 
 class ModelAnswers:
-    """Answers requests by an opened model."""
+    """Answers requests with an opened model."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class ModelAnswers:
 
         try:
             return Aligner(self._opened.directory)
-        except UsageError:  # its heads are pruned: markup cuts what is translated
+        except UsageError:  # its heads are pruned: lines are cut at markup instead
             return None
 
     def _make_translator(self, is_needed: Callable[[str], bool]) -> Translator:
-        """Returns the translator, whose search listens to heads for the lines that need it."""
+        """Returns the translator; its search captures attention for the lines that need it."""
         plain = self._opened.translator
         if self._doubter is not None:  # then every line needs it
             return plain.listening(self._doubter.heads)
@@ -80,11 +80,11 @@ class ModelAnswers:
 
     @cached_property
     def copying(self) -> Translator:
-        """The translator of lines, of which `restore_lines` takes what it found."""
+        """The translator of plain lines; `restore_lines` completes its results."""
         return self._make_translator(lambda line: bool(_protected_line(line).spans))
 
     def answers(self, requests: Sequence[Request], on_done: Callable[[int], None]) -> list[Answer]:
-        """Translates lines; `on_done` is told how many are done."""
+        """Translates lines; calls `on_done` with the number of lines done."""
         lines = [without_surrogates(request.text) for request in requests]
         needed = {
             line for line, request in zip(lines, requests, strict=True) if request.needs_links
@@ -108,7 +108,7 @@ class ModelAnswers:
                 [translation for translation, request in pairs if request.needs_links]
             )
             for translation, request in pairs:
-                # Of a part, the line has been counted
+                # A piece belongs to a line that was already counted
                 if not request.is_piece:
                     self.counts.add(translation)
                     self._uncount(translation, request.copied)
@@ -121,7 +121,7 @@ class ModelAnswers:
         return answers
 
     def _uncount(self, translation: Translation, copied: Sequence[Range]) -> None:
-        """Leaves out of the counts unknown words that are copied, whatever the model read."""
+        """Subtracts copied words from the count of unknown words."""
         if not (translation.n_unknown and copied):
             return
         text, place = "", 0
@@ -132,7 +132,7 @@ class ModelAnswers:
         self.counts.unknown -= max(0, translation.n_unknown - left.count(UNK_ID))
 
     def restore_lines(self, buffer: Sequence[Translation]) -> list[Translation]:
-        """Puts what lines have to copy into their best translations."""
+        """Restores protected texts in the best translation of each line."""
         segments = {
             translation.index: _protected_line(translation.source) for translation in buffer
         }
@@ -155,7 +155,7 @@ class ModelAnswers:
         return restored_lines
 
     def _links(self, translations: Sequence[Translation]) -> dict[int, list[Link] | None]:
-        """Links the tokens of translations, by the numbers of their lines."""
+        """Links the tokens of translations; keys are line numbers."""
         if not translations or self.aligner is None:
             return {}
         token_links = links_of([self.aligner], translations)
@@ -166,7 +166,7 @@ class ModelAnswers:
 
 
 class _Part(NamedTuple):
-    """A part of a translation and what its tokens attended to."""
+    """A part of a translation and the attention of its tokens."""
 
     targets: list[Range]
     """Characters of each token of the translation."""
@@ -183,11 +183,11 @@ def links_of(
     tokenizer: Tokenizer | None = None,
     passes: bool = True,
 ) -> list[list[Link] | None]:
-    """Links each token of the best translations with the token of the source it is due to.
+    """Links each token of the best translations with the source token it attended to most.
 
-    There is an aligner for each model that the text has passed. Where a search has not listened, a
-    second pass finds out, with torch; None: there is none. The tokenizer is that of the languages,
-    if a model has several.
+    Takes one aligner for each model that the text passed through. If a search captured no
+    attention, a second pass with torch computes it; without that pass the result is None.
+    `tokenizer` is that of the language pair, if the model has several.
     """
     return [
         None if parts is None else [link for part in parts for link in _list_links(part)]
@@ -208,7 +208,7 @@ def _find_attention(
     *,
     passes: bool,
 ) -> list[list[_Part] | None]:
-    """Finds what the tokens of translations attended to, through all models."""
+    """Computes the attention from translations to sources, through all models."""
     *before, last = aligners
     if not before:
         return _find_model_attention(last, translations, tokenizer, passes=passes)
@@ -226,9 +226,10 @@ def _find_attention(
 
 
 def _compose_attention(first: Sequence[_Part], second: Sequence[_Part]) -> list[_Part]:
-    """Joins what two models attended to: the shares that a token has in tokens of the source.
+    """Composes the attention of two models into shares of the source tokens.
 
-    Their tokens of the text between differ, so the characters that two of these share count.
+    The models tokenize the text between them differently, so tokens are matched by the characters
+    that they share.
     """
     between = [token for part in first for token in part.targets]
     sources = [token for part in first for token in part.sources]
@@ -251,7 +252,7 @@ def _compose_attention(first: Sequence[_Part], second: Sequence[_Part]) -> list[
 
 
 def _normal(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divides rows by their sums; a row of zeros stays."""
+    """Divides rows by their sums; rows of zeros stay zero."""
     shares: NDArray[np.float64] = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
     return shares
 
@@ -263,7 +264,7 @@ def _find_model_attention(
     *,
     passes: bool,
 ) -> list[list[_Part] | None]:
-    """Finds what the tokens of one model's translations attended to."""
+    """Computes the attention of one model's translations."""
     from tformer_cli.inspect.alignment import WordTokens
 
     tokenizer = tokenizer or aligner.tokenizer
@@ -280,7 +281,7 @@ def _find_model_attention(
         attentions += best.attention or [None] * len(parts)
         for (ids, _), target in zip(sources, cut, strict=True):
             kept = ids[: aligner.longest]
-            # Each token is a word of its own
+            # Each token counts as a word
             read = WordTokens(tuple(kept), np.eye(len(kept)))
             pairs.append((read, WordTokens(tuple(target), np.eye(len(target)))))
     weights_by_pair = (
@@ -292,7 +293,7 @@ def _find_model_attention(
     attended: list[list[_Part] | None] = []
     for read_parts, targets in zip(ours, theirs, strict=True):
         own = [weights_by_pair.get(next(numbers)) for _ in targets]
-        # The last column is the end of the text, and what was cut off has none
+        # The last column is the end of the text; truncated tokens have no column
         attended.append(
             None
             if any(weights is None for weights in own)
@@ -308,11 +309,11 @@ def _find_model_attention(
 def source_tokens(
     side: TokenizerSide, line: str, parts: Sequence[str]
 ) -> list[tuple[list[int], list[Range]]]:
-    """Cuts the parts of a line into tokens, each with its characters in the line."""
+    """Tokenizes the parts of a line; returns the range of each token in the line."""
     tokens, place = [], 0
     encoded = side.for_parts_of(line).encode_with_spans(list(parts))
     for part, (ids, spans) in zip(parts, encoded, strict=True):
-        # Parts have no blanks at their ends; what is cut anew may have others within
+        # Parts have no blanks at their ends; the blanks between them may differ
         place = max(line.find(part, place), place)
         tokens.append((ids, [(place + start, place + end) for start, end in spans]))
         place += len(part)
@@ -324,7 +325,7 @@ def target_tokens(
 ) -> list[list[Range]]:
     """Finds the characters of a translation that each token wrote.
 
-    Letters are counted, in bytes: tokens and the text differ in blanks.
+    Counts the bytes of non-blank characters, because tokens and text differ in blanks.
     """
     places = [n for n, letter in enumerate(text) if not letter.isspace() for _ in letter.encode()]
     places.append(len(text))

@@ -1,7 +1,7 @@
-"""Documents that are zip archives: members that change are written anew, all others are copied.
+"""Documents in zip archives: rewrites the changed members and copies all others.
 
-The standard library's writer would change dates, flags and extra fields, so that a member which
-nobody touched differs. Here its bytes are those of the input, and nothing is ever unpacked to disk.
+The standard library's writer would change dates, flags and extra fields of untouched members. Here
+they keep their bytes, and nothing is ever unpacked to disk.
 """
 
 import io
@@ -16,21 +16,21 @@ from tformer_cli.errors import DataError
 
 MOST_MEMBERS = 20_000
 LARGEST_PART = 64 * 2**20
-"""Bytes of a member that is read, unpacked. A tree of it takes some ten times as much."""
+"""Maximum unpacked bytes of one member; its XML tree takes about ten times as much memory."""
 LARGEST_WHOLE = 256 * 2**20
-"""Bytes of all members that are read, unpacked."""
+"""Maximum unpacked bytes of all members read."""
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
 _OWN_SIZES = 0x0008
-"""Flag: the sizes stand behind the data, and not before it."""
+"""Flag: the sizes follow the data instead of preceding it."""
 _ENCRYPTED = 0x0001
 _DAMAGES = (zipfile.BadZipFile, NotImplementedError, ValueError, IndexError, struct.error)
-"""Errors of zipfile besides its own: places outside of the file, for example."""
+"""Exceptions of zipfile for damaged files, for example offsets outside the file."""
 
 
 _SHOWN = 100
-"""Characters of an error of zipfile, which may quote a name of any length."""
+"""Maximum characters of a zipfile error, which may quote a name of any length."""
 
 
 class Archive:
@@ -69,7 +69,7 @@ class Archive:
         if info.flag_bits & _ENCRYPTED:
             raise self.error("has a password; save it without")
         try:
-            # zipfile stops at the size that the directory tells, and compares the checksum
+            # zipfile stops at the size in the directory and verifies the checksum
             content = self._zip.read(info)
         except (*_DAMAGES, zlib.error, EOFError, OSError, RuntimeError) as error:
             raise self.error(f"{name} in it is damaged ({str(error)[:_SHOWN]})") from None
@@ -77,7 +77,7 @@ class Archive:
         return content
 
     def rewrite(self, changed: Mapping[str, bytes]) -> bytes:
-        """Writes the archive with other contents of some members, in the order that it had."""
+        """Writes the archive with new contents for some members, in the original order."""
         if not changed:
             return self._data
         try:
@@ -94,7 +94,7 @@ class Archive:
             place = end
         if data[place : place + 4] != b"PK\x05\x06":
             raise self.error("is a zip archive of a kind for very large files; pack it anew")
-        # Offsets do not count what stands before the archive (a program that unpacks it)
+        # Offsets do not count data before the archive (a self-extracting program)
         shift = members[0].header_offset - int(_CENTRAL.unpack_from(entries[0])[-1])
 
         in_place = sorted(members, key=lambda info: info.header_offset)
@@ -102,7 +102,7 @@ class Archive:
         out = bytearray(data[: in_place[0].header_offset])
         written: dict[int, tuple[int, bytes | None, bytes]] = {}
         for info, end in zip(in_place, ends, strict=True):
-            # Of two members with one name, zipfile and all others read the last
+            # If two members share a name, zipfile and all other programs read the last
             content = changed.get(info.filename) if self.members[info.filename] is info else None
             packed = b"" if content is None else _pack_content(content, info.compress_type)
             written[info.header_offset] = len(out) - shift, content, packed
@@ -126,7 +126,7 @@ def _pack_content(content: bytes, method: int) -> bytes:
 
 
 def _without_large_sizes(extra: bytes) -> bytes:
-    """Takes out the field of 64-bit sizes: those in the header are true now."""
+    """Removes the field of 64-bit sizes: the header now has the correct ones."""
     kept, place = b"", 0
     while place + 4 <= len(extra):
         kind, size = struct.unpack_from("<HH", extra, place)
@@ -163,7 +163,7 @@ def _directory_entry(entry: bytes, place: int, content: bytes | None, packed: by
 
 
 class ArchiveDocument:
-    """An archive of documents."""
+    """A document in several members of an archive."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class ArchiveDocument:
         self._archive = archive
         self._parts = parts
         self._relabel = relabel
-        """Members that tell the language, and how; called if anything is translated."""
+        """Functions that change the declared language of members, if anything is translated."""
 
     @property
     def segments(self) -> list[Segment]:

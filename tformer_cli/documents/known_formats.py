@@ -1,4 +1,4 @@
-"""The formats of documents: a row for each, which names the function that reads it."""
+"""Document formats: one row each, with the function that reads it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Format(NamedTuple):
-    """A format of documents."""
+    """A document format."""
 
     name: str
     extensions: tuple[str, ...]
@@ -113,7 +113,7 @@ REFUSED = {
     ".mobi": "a book of a format that is not read; convert it to .epub with ebook-convert",
     ".azw3": "a book of a format that is not read; convert it to .epub with ebook-convert",
 }
-"""Files that people try, and the way out."""
+"""Files that users try, and what to do instead."""
 REFUSED_TEXTS = {
     ".ipynb": "a notebook, whose code is no text; make a .md of it with jupytext",
     ".yaml": "YAML is not read; convert it to .json, which is",
@@ -130,26 +130,26 @@ REFUSED_TEXTS = {
     ".fods": "a table in one file of XML; save it as .ods",
     ".fb2": "a book of a format that is not read; convert it to .epub with ebook-convert",
 }
-"""Files whose markup would be translated as lines of text; --document asks for what is read."""
+"""Files whose markup would be translated as text; --document overrides the refusal."""
 TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".parquet", ".arrow")
-"""Files whose lines are rows of several columns, and no sentences."""
+"""Files whose lines are table rows, not sentences."""
 NAMED = frozenset(
     {*BY_EXTENSION, *REFUSED, *REFUSED_TEXTS, *TABLES, ".zip"}
     | {".png", ".jpg", ".jpeg", ".gif", ".webp"}
 )
-"""Endings by which a word without blanks is the name of a file: `e.g.` and `Node.js` are words."""
+"""Extensions that make a word without blanks a file name: `e.g.` and `Node.js` are words."""
 NO_TEXT = frozenset({*REFUSED, *(end for end, row in BY_EXTENSION.items() if row.content == ZIP)})
-"""Endings of files that are no text: no word has them."""
+"""Extensions of files that are not text: no word ends in them."""
 
 
 def ending_of(path: str) -> str:
-    """Returns the extension of a file, before that of a compressed one."""
+    """Returns the extension of a file, ignoring that of its compression."""
     name = PurePath(path)
     return (name.with_suffix("") if compressed_ending(name) else name).suffix.lower()
 
 
 def format_of(path: str) -> Format | None:
-    """Finds the format of a file by its extension; None: it has no known one."""
+    """Finds the format of a file by its extension; None if the extension is unknown."""
     extension = ending_of(path)
     if extension in REFUSED:
         raise UsageError(f"{path}: {REFUSED[extension]}")
@@ -167,7 +167,7 @@ def format_named(name: str, option: str = "--document") -> Format:
 
 
 def encoding_named(name: str, option: str = "--encoding") -> str:
-    """Finds an encoding of text by any of its names, as Python calls it."""
+    """Returns Python's name of a text encoding, given any of its names."""
     encoding = _text_encoding(name)
     if encoding is None:
         names = {alias.replace("_", "-") for alias in (*aliases, *aliases.values())}
@@ -180,7 +180,7 @@ def encoding_named(name: str, option: str = "--encoding") -> str:
 
 def _text_encoding(name: str) -> str | None:
     try:
-        "a".encode(name)  # some names are of other codecs, such as Base64
+        "a".encode(name)  # some codecs are not text encodings, such as Base64
         return codecs.lookup(name).name
     except (LookupError, ValueError, AssertionError):
         return None

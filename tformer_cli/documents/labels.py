@@ -1,4 +1,4 @@
-"""Labels of languages in files of two languages."""
+"""Checks the languages that bilingual files declare."""
 
 from tformer_cli.documents.segments import ReadSettings
 from tformer_cli.errors import DataError
@@ -6,7 +6,7 @@ from tformer_cli.text.language_codes import is_same_language
 
 
 def check_target(settings: ReadSettings, declared: str, where: str) -> None:
-    """Refuses a file that is for another language than the one it is translated into."""
+    """Refuses a file whose declared target language is not that of the translation."""
     wanted = settings.target_language
     if declared and wanted and not is_same_language(declared, wanted):
         raise DataError(

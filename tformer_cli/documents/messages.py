@@ -1,8 +1,8 @@
-"""Messages of programs: the texts in their syntax, each of which is translated by itself.
+"""Messages of programs: divides their syntax into texts that are translated separately.
 
-ICU's plurals and choices have branches, other formats bars between forms. The frame around these
-texts is copied. A branch is translated with a number for its "#", by which the words around it get
-the form of the branch; the categories of a plural become those of the target language.
+Plurals and choices of ICU have branches; other formats put bars between forms. The frame around
+these texts is copied. A branch is translated with a number for its "#", so that the words around
+it agree with it. The plural categories become those of the target language.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class MessageError(ValueError):
-    """A message whose syntax is not understood."""
+    """A message with invalid or unknown syntax."""
 
 
 class LanguagePair(NamedTuple):
-    """The languages of a translation; empty: not known."""
+    """The languages of a translation; empty if unknown."""
 
     source: str = ""
     target: str = ""
@@ -41,26 +41,26 @@ UNKNOWN_PAIR = LanguagePair()
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A part of a message that is translated by itself."""
+    """A part of a message that is translated separately."""
 
     segment: Segment
-    """With spans for what the model reads instead of syntax."""
+    """The text with spans for the stand-ins that the model reads instead of syntax."""
     inserts: tuple[Frame, ...] = ()
-    """Written instead of these spans, by their numbers."""
+    """Contents that replace the stand-ins, by number."""
     quotes: str = ""
     """Characters before which an apostrophe would begin a quotation."""
     apostrophe: str = ""
-    """Written for each apostrophe; empty: itself, where it quotes nothing."""
+    """Replacement of each apostrophe; empty to keep those that quote nothing."""
     accelerator: str = ""
-    """The mark of a key, and its letter: "&O"."""
+    """The accelerator mark with its letter: "&O"."""
 
 
 Frame = tuple[Segment | Text, ...]
-"""The copied parts of a message, and its texts."""
+"""The parts of a message: segments to copy and texts to translate."""
 
 _COMPLEX = re.compile(r"\{\s*[^\s{},]+\s*,\s*(?:plural|selectordinal|select|choice)\s*,")
 _DEEPEST, _MOST_TEXTS = 20, 1000
-"""Branches in each other, and texts of a message: six categories in each other are many."""
+"""Maximum nesting of branches, and maximum texts of a message: nested plurals multiply."""
 _CATEGORIES = ("zero", "one", "two", "few", "many", "other")
 _SYNTAX = re.compile(r"[{}'#|]")
 _ARGUMENT = re.compile(r"\{\s*([^\s{},]+)\s*(?:,\s*(\w+)\s*)?([,}])")
@@ -72,50 +72,50 @@ _LIMIT = re.compile(r"\s*([+-]?(?:\d+(?:\.\d+)?|\u221e)\s*[#<\u2264])")
 _PLURALS, _CHOICES = ("plural", "selectordinal"), ("select", "choice")
 _CLOSE = re.compile(r"\s*\}")
 _VALUE_LENGTH = 3
-"""Digits of the numbers that stand for placeholders."""
+"""Number of digits in the stand-ins for placeholders."""
 _MOST_RANGES, _MOST_VALUES, _MOST_BARS = 200, 100, 20
 _LONGEST, _LONGEST_LABEL = 50_000, 100
-"""Characters of a message with branches, and of one with the mark of a key."""
-# What is no value in a sentence
+"""Maximum length of a message with branches, and of one with an accelerator."""
+# Placeholders that are not values in a sentence
 _STATEMENT = re.compile(
     r"\{[%#/:@]|\{\{[#/^!>&~]|<%(?![=-]|[\d$]*\w>)|<\?(?!=)|<!|\[[/\d]|\[\w+[=\s]|%%|%<(?!\w+>)|\\(?!\()|&|~[%&]"
 )
 _JOINT = re.compile(r"[/:.,×x-]?")
 _CHOICE = re.compile(r"\s*(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*")
-"""The number before a form of Laravel's."""
+"""The number before a form in Laravel."""
 _NUMBERED = re.compile(r"\{\d+[,}]")
 _ENTITY = re.compile(r"&#?\w+;")
 _ACCELERATORS = {
-    # In parentheses, behind words of another script; before a word; in one with a capital: "E&xit",
-    # but "R&D", "Terms&Conditions"
+    # In parentheses after words of another script; before a word; inside a capitalized word:
+    # "E&xit", but not "R&D" or "Terms&Conditions"
     mark: re.compile(
         rf" ?\({mark}(\w)\)|(?:(?<!\w)|(?<![^\W_])[A-Z][a-z]*(?={mark}[^\WA-Z]))({mark})({letter})"
     )
     for mark, letter in (("&", r"[^\W_](?!\w*[;=])"), ("_", r"[^\W_]"), ("~", r"[A-Z](?=\w)"))
 }
-"""Marks of keys in menus, with their letters."""
+"""Accelerator marks in menus, with their letters."""
 BLOCK_TAG = re.compile(
     r"</?(?:address|article|aside|blockquote|caption|center|dd|details|div|dl|dt|fieldset|figcaption"
     r"|figure|footer|form|h[1-6]|header|hr|li|main|nav|ol|p|pre|section|summary|table|tbody|td|tfoot"
     r"|th|thead|tr|ul)\b",
     re.IGNORECASE,
 )
-"""Tags of which both sides have texts of their own."""
+"""Tags that separate texts."""
 _LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
 _STAND_IN, _RANGE = "\0", "\1"
-"""First characters of the markup of what stands for syntax, or is replaced; no tag has them."""
+"""First characters of the markup of stand-ins and replaced ranges; no tag starts with them."""
 
 
 def has_branches(text: str) -> bool:
-    """Tests whether a text has an argument of ICU's with branches: plural, select, or choice."""
+    """True if a text has an ICU argument with branches: plural, select or choice."""
     return _COMPLEX.search(text) is not None
 
 
 def divide_message(segment: Segment, languages: LanguagePair) -> Frame:
-    """Divides a message; a text without syntax is one part."""
+    """Divides a message into texts and syntax; a text without syntax is one part."""
     text = segment.text
     if segment.is_message and len(blocks := _cut_blocks(segment)) > 1:
-        # Not where the branches of an argument have them
+        # The branches of an argument may contain the tags; then do not cut
         with suppress(MessageError):
             frames = [
                 divide_message(block, languages) if block.text else (block,) for block in blocks
@@ -135,7 +135,7 @@ def divide_message(segment: Segment, languages: LanguagePair) -> Frame:
         parts = [*_divide_forms(segment, bars)]
     except MessageError:
         parts = []
-    # Markup may stand around both sides of a bar, or within it
+    # Markup may span a bar or be inside it
     if sum(len(part.spans) for part in parts) != len(segment.spans):
         parts = [segment]
     frame: list[Segment | Text] = []
@@ -146,12 +146,12 @@ def divide_message(segment: Segment, languages: LanguagePair) -> Frame:
 
 
 def _cut_blocks(segment: Segment) -> list[Segment]:
-    """Cuts a message at tags such as those of paragraphs, which become segments without text."""
+    """Cuts a message at block tags such as <p>, which become segments without text."""
     blocks = [span for span in segment.spans if BLOCK_TAG.match(span.opening)]
     if not blocks:
         return [segment]
     around: set[int] = set()
-    """Numbers of the spans that have others of these in them."""
+    """Numbers of block spans and of the spans around them."""
     opened: list[int] = []
     for number, span in enumerate(segment.spans):
         del opened[span.depth :]
@@ -197,7 +197,7 @@ def _cut_blocks(segment: Segment) -> list[Segment]:
 
 
 def _divide_forms(segment: Segment, bars: Sequence[tuple[int, int]]) -> Iterator[Segment]:
-    """Yields the forms of a message, and the bars between them."""
+    """Yields the forms of a message and the bars between them."""
     place = 0
     for start, behind in bars:
         yield _cut_part(segment, place, start)
@@ -207,7 +207,7 @@ def _divide_forms(segment: Segment, bars: Sequence[tuple[int, int]]) -> Iterator
 
 
 def list_texts(frame: Frame) -> Iterator[Text]:
-    """Yields the texts of a message, the inner ones behind those around them."""
+    """Yields the texts of a message, each followed by the texts inside it."""
     for part in frame:
         if isinstance(part, Text):
             yield part
@@ -216,7 +216,7 @@ def list_texts(frame: Frame) -> Iterator[Text]:
 
 
 def join_frame(frame: Frame, translated: Iterator[Segment | None]) -> Segment:
-    """Joins the translations of `list_texts`; None: a text stays."""
+    """Joins translations in the order of `list_texts`; None keeps a text."""
     texts, spans, size = list[str](), list[Span](), 0
     for part in frame:
         segment = part if isinstance(part, Segment) else _fill_text(part, translated)
@@ -230,24 +230,24 @@ def join_frame(frame: Frame, translated: Iterator[Segment | None]) -> Segment:
 
 
 class _Token(NamedTuple):
-    """Characters for which the model reads others."""
+    """Characters that a stand-in replaces for the model."""
 
     start: int
     end: int
     literal: str = ""
-    """The text of a quotation; empty: an argument."""
+    """The text of a quotation; empty for an argument."""
     is_counted: bool = False
     """True for the number that a plural counts."""
 
 
 class _Branch(NamedTuple):
-    """A text of an argument: SELECTOR {…}, or of a choice: LIMIT#…|."""
+    """One branch of an argument, SELECTOR {…}, or of a choice, LIMIT#…|."""
 
     start: int
     selector: tuple[int, int]
     inner: int
     end: int
-    """The place of its closing brace, or bar."""
+    """Position of its closing brace or bar."""
     content: _Content
 
 
@@ -265,7 +265,7 @@ _Content = list[_Token | _Argument]
 
 
 class _Parser:
-    """Reads the syntax as ICU4C does: an apostrophe quotes only before syntax."""
+    """Parses the syntax as ICU4C does: an apostrophe quotes only before syntax."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -273,7 +273,7 @@ class _Parser:
     def content(
         self, place: int, counted: str, depth: int, ends: str = "}"
     ) -> tuple[_Content, int]:
-        """Reads up to a closing brace; `counted` is the argument of the plural around it."""
+        """Parses up to a closing brace; `counted` is the argument of the enclosing plural."""
         if depth > _DEEPEST:
             raise MessageError
         content: _Content = []
@@ -330,7 +330,7 @@ class _Parser:
         return _Token(start, place, is_counted=is_counted), place
 
     def _forms(self, place: int, depth: int) -> tuple[list[_Branch], int]:
-        """Reads the forms of a choice, as Java has them."""
+        """Parses the forms of a choice, as in Java."""
         forms: list[_Branch] = []
         while match := _LIMIT.match(self._text, place):
             content, end = self.content(match.end(), "", depth + 1, "|}")
@@ -357,7 +357,7 @@ class _Parser:
 
 
 class _Icu:
-    """Makes parts of a message with arguments that have branches."""
+    """Builds the texts of a message whose arguments have branches."""
 
     def __init__(self, segment: Segment, languages: LanguagePair) -> None:
         self._segment, self._languages = segment, languages
@@ -374,7 +374,7 @@ class _Icu:
         *,
         is_form: bool = False,
     ) -> Text:
-        """Makes a text of the characters up to an end; `number` is read for the counted one."""
+        """Builds the text of a range; the model reads `number` for the counted argument."""
         self._n_texts += 1
         if self._n_texts > _MOST_TEXTS:
             raise MessageError
@@ -383,7 +383,7 @@ class _Icu:
             number = ""
         draft = _Draft(part)
         arguments = [item for item in content if isinstance(item, _Argument) or not item.literal]
-        # "{shown} houses": of one argument, it is the number, already formatted
+        # "{shown} houses": a single argument is the number, already formatted
         is_alone = is_form and len(arguments) == 1
         for item in content:
             raw, place = self._segment.text[item.start : item.end], item.start - start
@@ -396,7 +396,7 @@ class _Icu:
                 is_shown = is_shown or draft.show(
                     place, end_of_item, f"{{{item.name}}}", insert, has_markup=True
                 )
-            elif item.literal == "'":  # written as any other apostrophe
+            elif item.literal == "'":  # written like any other apostrophe
                 draft.show(place, item.end - start, "'", None)
             elif (
                 item.literal or item.is_counted or (is_alone and number and _SIMPLE.fullmatch(raw))
@@ -415,7 +415,7 @@ class _Icu:
         return replace(draft.text(), quotes=quotes, apostrophe=self._apostrophe)
 
     def _check_markup(self, argument: _Argument) -> None:
-        """Refuses markup that stands between branches, or begins or ends in one only."""
+        """Refuses markup between branches, and markup that starts or ends inside a branch."""
         start, end = argument.start, argument.end
         for span in self._segment.spans:
             is_cut = span.start < start < span.end < end or start < span.start < end < span.end
@@ -449,8 +449,8 @@ class _Icu:
     def _target_forms(self, argument: _Argument) -> Iterator[tuple[_Branch, str]]:
         """Yields branches and their selectors in the target language.
 
-        A category that it lacks is never chosen there, so it goes; one that the source lacks is
-        translated from "other". Numbers ("=0") and the keywords of a choice stay.
+        Drops categories that the target language lacks, and translates those that the source lacks
+        from "other". Numbers ("=0") and the keywords of a choice stay.
         """
         is_ordinal = argument.kind == "selectordinal"
         selectors = [self._selector(branch) for branch in argument.branches]
@@ -475,7 +475,7 @@ class _Icu:
 
 
 def _first_characters(segment: Segment, part: Text) -> dict[int, str]:
-    """Returns, by their places, with what tags and the syntax of stand-ins begin."""
+    """Maps the positions of tags and stand-ins to the first character written there."""
     firsts = {place: "<" for s in segment.spans if s.opening for place in (s.start, s.end)}
     for span in list_stand_ins(segment):
         first = part.inserts[int(span.opening[1:])][0]
@@ -484,12 +484,12 @@ def _first_characters(segment: Segment, part: Text) -> dict[int, str]:
 
 
 def _write_apostrophes(segment: Segment, part: Text) -> Segment:
-    """Writes apostrophes so that they do not quote what follows them."""
+    """Writes apostrophes so that they do not quote the text after them."""
     copied = [(s.start, s.end) for s in segment.spans if s.behavior == "protected"]
     firsts = _first_characters(segment, part)
     marks = part.quotes
     is_icu = "}" in marks
-    # FormatJS quotes tags, too; not where the source has an apostrophe before one
+    # FormatJS also quotes tags, unless the source has an apostrophe before one
     own = _first_characters(part.segment, part)
     if is_icu and not any(
         part.segment.text[place - 1 : place] == "'" for place in own if own[place] == "<"
@@ -516,7 +516,7 @@ def _find_bars(text: str) -> list[tuple[int, int]]:
     """Finds the bars between forms, "a house | {n} houses", with the blanks around them."""
     if "|" not in text or "||" in text:
         return []
-    # What is copied may have bars of its own
+    # Copied texts may contain bars of their own
     free = COPIED[True].sub(lambda match: "x" * len(match[0]), text)
     bars = [match.span() for match in re.finditer(r"(?<!\s)\s*\|\s*", free)]
     if not bars or len(bars) > _MOST_BARS:
@@ -527,13 +527,13 @@ def _find_bars(text: str) -> list[tuple[int, int]]:
     heads = [_CHOICE.match(text, end) for _, end in bars_before]
     if all(heads):
         return [(bar[0], head.end()) for bar, head in zip(bars_before, heads, strict=True) if head]
-    # "[a|b]", "(yes|no)" are no forms
+    # "[a|b]" and "(yes|no)" are not forms
     are_whole = all(part.count(a) == part.count(b) for part in parts for a, b in ("()", "[]", "<>"))
     return bars if are_whole else []
 
 
 def _make_plain_text(segment: Segment) -> Text:
-    """Makes a text of a message: the model reads "%" for "%%", and no mark of a key."""
+    """Builds the text of a message: the model reads "%" for "%%", and no accelerator mark."""
     draft, text = _Draft(segment), segment.text
     draft.part_words()
     for match in COPIED[True].finditer(text):
@@ -557,7 +557,7 @@ def _make_plain_text(segment: Segment) -> Text:
         if key is not None and draft.show(*key.span(2 if key[2] else 0), "", None):
             accelerator = mark + (key[3] or key[1])
             break
-    # An apostrophe quotes in Java and in ICU
+    # In Java and ICU an apostrophe quotes
     quotes = "" if "'{" in text else "{"
     apostrophe = ""
     if _NUMBERED.search(text):
@@ -566,7 +566,7 @@ def _make_plain_text(segment: Segment) -> Text:
 
 
 class _Draft:
-    """Collects what the model reads instead of characters."""
+    """Collects the stand-ins that the model reads instead of characters."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -577,9 +577,9 @@ class _Draft:
     def show(
         self, start: int, end: int, shown: str, insert: Frame | None, *, has_markup: bool = False
     ) -> bool:
-        """Shows other characters; `insert` is written in their place, or the translation of them.
+        """Shows `shown` to the model; the output has `insert`, or the translation if that is None.
 
-        False: markup, or what stands for others already, is in the way.
+        Returns False if markup or another stand-in is in the way.
         """
         is_taken = len(self._ranges) == _MOST_RANGES or any(
             taken.start < end and start < taken.end for taken in self._ranges
@@ -592,7 +592,7 @@ class _Draft:
         return True
 
     def part_words(self) -> None:
-        """Shows blanks at the ends of lines and paragraphs, whose words would be joined."""
+        """Shows blanks at line breaks and block tags that would otherwise join two words."""
         text = self._segment.text
         for place in {
             place
@@ -605,7 +605,7 @@ class _Draft:
                 self.show(place, place, " ", None)
 
     def show_number(self, start: int, end: int, insert: Frame, *, has_markup: bool = False) -> bool:
-        """Shows a number that the text has not, which models copy better than any syntax."""
+        """Shows a number that the text lacks: models copy numbers better than any syntax."""
         text = self._segment.text
         is_in_number = text[max(0, start - 1) : start].isdigit() or text[end : end + 1].isdigit()
         number = next((digits for digits in self._numbers if digits not in text), None)
@@ -616,10 +616,10 @@ class _Draft:
         )
 
     def show_values(self) -> None:
-        """Shows numbers for placeholders; those that nothing but marks divides have one."""
+        """Shows numbers for placeholders; one number if only marks separate them."""
         text, values = self._segment.text, list[list[int]]()
         for match in COPIED[True].finditer(text):
-            # As in [b]bold[/b]
+            # BBCode, as in [b]bold[/b]
             is_tag = match[0][0] == "[" and f"[/{match[0][1:]}" in text
             is_value = match[0][0] == "`" or (
                 match.lastgroup and not is_tag and not _STATEMENT.match(match[0])
@@ -639,10 +639,10 @@ class _Draft:
 
 
 def _place_accelerator(segment: Segment, accelerator: str) -> Segment:
-    """Puts the mark of a key before its letter, at the first word that begins with it.
+    """Puts the accelerator mark before its letter at the first word that starts with it.
 
-    Else it goes into a word, else before the first letter. A script without capitals gets it behind
-    the words, in parentheses.
+    Otherwise it goes inside a word, or before the first letter. A script without capitals gets it
+    after the words, in parentheses.
     """
     mark, letter = accelerator[0], accelerator[1]
     copied = [(s.start, s.end) for s in segment.spans if s.behavior == "protected"]
@@ -665,7 +665,7 @@ def _place_accelerator(segment: Segment, accelerator: str) -> Segment:
 
 
 def _fill_text(part: Text, translated: Iterator[Segment | None]) -> Segment:
-    """Writes the syntax of a text into its translation."""
+    """Replaces the stand-ins in a translation by the syntax."""
     segment = next(translated) or part.segment
     if part.accelerator:
         segment = _place_accelerator(segment, part.accelerator)
@@ -679,26 +679,26 @@ def _fill_text(part: Text, translated: Iterator[Segment | None]) -> Segment:
 
 
 def list_stand_ins(segment: Segment) -> list[Span]:
-    """Returns the spans of what the model reads instead of syntax."""
+    """Returns the spans of stand-ins for syntax."""
     return [span for span in segment.spans if span.opening.startswith(_STAND_IN)]
 
 
 def syntax_differs(part: Text, source: Segment, translation: Segment) -> bool:
-    """Tests whether a translation lacks a placeholder, broke it, or has it too often."""
+    """True if a translation lacks, breaks or repeats a placeholder."""
     ours, theirs = (_write_placeholders(part, segment) for segment in (source, translation))
     shown = {source.text[span.start : span.end] for span in list_stand_ins(source)}
     new = Counter(re.findall(r"\d+", theirs)) - Counter(re.findall(r"\d+", ours))
     return (
         any(number in shown for number in new)
         or any(text in number for number in new for text in shown if len(text) >= _VALUE_LENGTH)
-        # Of a part of ICU's, all syntax has been replaced
+        # In ICU messages, stand-ins replace all syntax
         or any(theirs.count(mark) > ours.count(mark) for mark in part.quotes)
         or placeholders_differ(ours, theirs, is_message=source.is_message)
     )
 
 
 def _write_placeholders(part: Text, segment: Segment) -> str:
-    """Writes the placeholders of a text into it, and a sign for other syntax."""
+    """Replaces stand-ins by their placeholders, or by U+FFFC for other syntax."""
     ranges = []
     for span in sorted(list_stand_ins(segment), key=lambda span: span.start):
         first, *later_parts = part.inserts[int(span.opening[1:])]
@@ -709,7 +709,7 @@ def _write_placeholders(part: Text, segment: Segment) -> str:
 
 
 def _peel_text(text: Text) -> Frame:
-    """Leaves blanks and empty tags at its ends outside of a text."""
+    """Moves blanks and empty tags at the ends of a text outside it."""
     segment = text.segment
     end = len(segment.text.rstrip())
     start = min(end, len(segment.text) - len(segment.text.lstrip()))
@@ -727,7 +727,7 @@ def _peel_text(text: Text) -> Frame:
         replace(s, start=max(s.start, start) - start, end=min(s.end, end) - start)
         for s in spans[first:last]
     ]
-    # A blank between the text and an empty tag within others stays there
+    # A blank between the text and a nested empty tag stays there
     for number in (*range(first, last), *range(last - 1, first - 1, -1)):
         span, own = spans[number], inner[number - first]
         if span.start < span.end:
@@ -751,7 +751,7 @@ def _peel_text(text: Text) -> Frame:
 
 
 class Range(NamedTuple):
-    """Characters of a segment, and what is written instead of them."""
+    """Characters of a segment with their replacement."""
 
     start: int
     end: int
@@ -759,7 +759,7 @@ class Range(NamedTuple):
 
 
 def replace_ranges(segment: Segment, ranges: Sequence[Range]) -> Segment:
-    """Writes other content into ranges, which are in order and apart; spans in these go."""
+    """Replaces sorted, disjoint ranges and drops the spans inside them."""
     if not ranges:
         return segment
     pieces, place = list[str](), 0
@@ -797,14 +797,14 @@ def replace_ranges(segment: Segment, ranges: Sequence[Range]) -> Segment:
 
 
 def _goes_with(span: Span, start: int, end: int) -> bool:
-    """Tests whether a span goes with characters; markup around them, or at an end, does not."""
+    """True if a span belongs to characters; markup around them or at an end does not."""
     if span.start == span.end:
         return start < span.start < end
     return start <= span.start and span.end <= end and (start, end) != (span.start, span.end)
 
 
 def _cut_part(segment: Segment, start: int, end: int) -> Segment:
-    """Takes characters of a segment with the markup in them."""
+    """Cuts out a range of a segment with the markup in it."""
     spans, depth = list[Span](), 0
     for span in segment.spans:
         if start <= span.start and span.end <= end:
@@ -822,7 +822,7 @@ def _stand_in(shown: str, number: int) -> Segment:
 
 
 def _is_free(segment: Segment, start: int, end: int) -> bool:
-    """Tests whether no markup cuts characters, and nothing copies them."""
+    """True if no markup cuts a range and no span copies it."""
     return not any(
         start < span.start < end
         or start < span.end < end

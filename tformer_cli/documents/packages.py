@@ -1,8 +1,8 @@
-"""Packages of Office (Open Packaging Conventions, ECMA-376 part 2): their parts and what each is.
+"""Parts of Office packages (Open Packaging Conventions, ECMA-376 part 2) and their kinds.
 
-Programs are free to name parts. What one is, its content type says, by its ending (Default) or by
-its name (Override); where that says only "XML", the relationship by which another part names it.
-Names are compared without case, and with percent-encoded characters decoded.
+Programs may name parts freely. The content type tells the kind of a part, by extension (Default)
+or by name (Override); where it is only "XML", a relationship of another part tells it. Names are
+compared case-insensitively, with percent-encoding decoded.
 """
 
 import posixpath
@@ -26,28 +26,28 @@ _BY_RELATION = {
     "glossarydocument": "glossary",
     "chartusershapes": "chartshapes",
 }
-"""Kinds that relationships call otherwise than content types do."""
+"""Kinds with different names in relationships and content types."""
 
 
 class Part(NamedTuple):
     """A part of a package."""
 
     name: str
-    """As the archive has it."""
+    """Name in the archive."""
     content_type: str
-    """In lower case, without parameters."""
+    """Lowercase, without parameters."""
     kinds: tuple[str, ...]
-    """Words for what it is, in lower case: the end of its type, then its relationships."""
+    """Lowercase names of its kind: the end of its content type, then its relationships."""
 
 
 def _comparable(name: str) -> str:
-    """Returns a name as packages compare them."""
+    """Normalizes a name for comparison."""
     name = posixpath.normpath("/" + unquote(name).replace("\\", "/"))
     return name.lstrip("/").casefold()
 
 
 def package_parts(archive: Archive) -> list[Part]:
-    """Lists the parts of a package, in the order of the archive."""
+    """Lists the parts of a package in archive order."""
     names = {_comparable(name): name for name in archive.members}
     types = _parse_part(archive, names.get(_comparable(_TYPES), _TYPES))
     by_name: dict[str, str] = {}
@@ -72,7 +72,7 @@ def package_parts(archive: Archive) -> list[Part]:
             folder = match[1] or ""
             is_of_chart = "chart" in typed.get(folder + match[2], "")
             for kind, target in _relations(_parse_part(archive, name), folder):
-                # The workbook behind a chart is no text of the document
+                # The workbook of a chart is not text of the document
                 if not (kind == "package" and is_of_chart):
                     relations.setdefault(target, []).append(kind)
     parts = []
@@ -85,14 +85,14 @@ def package_parts(archive: Archive) -> list[Part]:
 
 
 def _relations(source: Source, folder: str) -> Iterator[tuple[str, str]]:
-    """Yields the kinds and the comparable names of the parts that a part names."""
+    """Yields the kind and normalized name of each part in a relationship file."""
     for element in source.root.walk():
         target = source.attribute(element, "Target")
         if element.name != "Relationship" or target is None:
             continue
         if (source.attribute(element, "TargetMode") or "").casefold() == "external":
             continue
-        # Its last word is the same in the strict and in the transitional form
+        # The last word is the same in the strict and the transitional form
         kind = (source.attribute(element, "Type") or "").rstrip("/").rpartition("/")[2].casefold()
         path = posixpath.join("/", folder, target.partition("#")[0])
         yield _BY_RELATION.get(kind, kind), _comparable(path)

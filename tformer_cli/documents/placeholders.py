@@ -1,7 +1,7 @@
-"""Texts that programs replace, or read, in the messages that people see: the table of syntaxes.
+"""Placeholders and codes in messages of programs: the table of their syntaxes.
 
-A row is a syntax, who uses it, and examples; the first row that matches at a place wins. In prose,
-where ":name" and "[see]" are ordinary, only the rows that nobody writes by chance count.
+A row has the programs that use a syntax, its pattern, and examples; the first matching row wins.
+In prose, where ":name" and "[see]" are ordinary text, only unmistakable rows count.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Syntax(NamedTuple):
     is_only_in_messages: bool = False
 
 
-# A word that goes on is no conversion: "100%sure", "%name"; but "%dx%d", "%dMB"
+# Not a conversion if the word continues: "100%sure", "%name"; but "%dx%d", "%dMB"
 _UNITS = r"(?:x|px|pt|[kKMGT]i?B|ms|s|h|m|min|th|st|nd|rd|d)"
 _ENDS = rf"(?:(?!\w)|(?={_UNITS}(?![^\W\d_])))"
 _DIGITS = r"(?:\d+|\*(?:\d+\$)?)?"
 _FORMAT = rf"(?<!\d)%(?:\d+\$)?[-+#0'I]*{_DIGITS}(?:\.{_DIGITS})?(?:hh?|ll?|[LjztZ]|I64|I32)?"
-# Lengths have limits, or each opening sign would search all of a long line
+# Limited lengths: otherwise each opening sign would search the rest of a long line
 _INNER = r"(?:[^{}\n]|\{[^{}\n]{0,300}+\}){0,300}+"
 
 SYNTAXES = (
@@ -125,7 +125,7 @@ SYNTAXES = (
     Syntax("Qt", r"(?<!\d)%L?\d{1,2}(?![\w$])", ("%1", "%L1")),
     Syntax(
         "GCC, Go, Lua, Java, Tcl",
-        # Behind a digit, too, as in "Episode 0%d"
+        # Also after a digit, as in "Episode 0%d"
         rf"{_FORMAT}[qt]?[a-zA-Z]{_ENDS}|(?<=\d)%(?:\d+\$)?0?\d*(?:\.\d+)?l?[dfiusxX@](?![\w'’])",
         ("%qs", "%qT", "%v", "%q", "%tY", "%1$tB"),
         is_only_in_messages=True,
@@ -187,7 +187,7 @@ SYNTAXES = (
 
 
 class Code(NamedTuple):
-    """Texts that are no words; as all of a text they are not translated."""
+    """Names and values, not words; a text that is nothing else is not translated."""
 
     name: str
     pattern: str
@@ -207,7 +207,7 @@ _DATE_LETTERS = (
     r"(?:y{1,4}|Y{1,4}|M{1,5}|d{1,4}|D{1,3}|H{1,2}|h{1,2}|m{1,2}|s{1,2}|S{1,6}|E{1,4}|a|A|z{1,4}|Z|"
     r"Do|LTS?)"
 )
-# Hyphens around them join words: "mother-in-law", "up-to-date"
+# Small words that hyphens join with others: "mother-in-law", "up-to-date"
 _SMALL_WORDS = (
     r"(?:a|an|and|as|at|by|de|du|en|for|from|in|la|le|no|of|on|or|out|per|the|to|up|vs|with|y)"
 )
@@ -304,16 +304,16 @@ _LONGEST_CODE = 256
 
 
 def is_code(text: str) -> bool:
-    """Tests whether a text is a name or a value that programs read, and no words."""
+    """True if a text is a name or a value for programs, not words."""
     return len(text) <= _LONGEST_CODE and _CODE.fullmatch(text) is not None
 
 
 _UNIT = (
     r"(?:[kMGTP]i?B|[kMG]?[Hh]z|[kMm]?[WVA]|[kcmµn]?m|[kmµ]?g|[mcd]?[lL]|ms|px|pt|°[CF]?|"
-    # Not the first sign of a placeholder, as in "10 %(name)s"
+    # Not the start of a placeholder, as in "10 %(name)s"
     r"%(?=$|[\s,;:!?)\]}\"»’”…/]|[.'-](?:\s|$)))"
 )
-# Not "20th", "1990s", "3 p.m.": their letters are translated, and often the number with them
+# Not "20th", "1990s", "3 p.m.": their letters, and often the number, are translated
 _NUMBER = (
     r"(?<![\w.,])\d(?:[\d.,:/'’\u00a0\u202f-]*\d)(?:\s?" + _UNIT + r"(?![\w])|(?![\w]))"
     r"(?!\s?[ap]\.?m\b)"
@@ -323,14 +323,14 @@ _PICTURES = (
     r"[\u200d\u20e3\ufe0f\u2600-\u27bf\U0001f000-\U0001faff\U000e0020-\U000e007f]*"
 )
 _ADDRESSES = (
-    # Not what stands between quotations of GNU's: `a' and `b'
+    # Not the text between GNU-style quotations: `a' and `b'
     r"`(?:[^`\n']|(?<=\w)'(?=\w)|(?<![\w}\])>])'[^'`\n]*')+`",
     r"\b(?:https?|ftps?|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+\.[^\s<>\"'`]*[\w/]",
     r"\bdata:[\w.+-]+/[\w.+-]+[;,][^\s<>\"'`]*|\b(?:tel|sms):\+?\d[\d-]+",
     r"(?:\bmailto:)?\b[\w.+-]{1,64}@\w[\w-]*(?:\.\w[\w-]*)+",
     r"(?<![\w/])(?:~?/[\w.-]*\w){2,}/?|\b[A-Z]:\\[^\s<>\"'`]+",
 )
-"""Texts that may have a placeholder in them."""
+"""Texts that may contain a placeholder."""
 _OTHERS = (
     r"(?<![\w/.-])[\w.-]+/[\w.-]+#\d+\b",
     r"(?<![\w-])--[a-zA-Z][\w-]*|(?<!\w)(?:@[A-Za-z_]\w*|#[A-Za-z_]\w*(?:/\w+)*)|(?<![\w&#])#\d+\b|(?<![\w&])#(?=\w*\d)[0-9a-fA-F]{3,8}\b",
@@ -347,14 +347,14 @@ def _compile_rows(*, in_messages: bool) -> re.Pattern[str]:
 
 
 COPIED = {is_message: _compile_rows(in_messages=is_message) for is_message in (False, True)}
-"""Texts that are copied in prose, and in messages."""
+"""Texts to copy in prose (False) and in messages (True)."""
 _IN_ORDER = re.compile(r"%(?!\d+\$)[-+#0'\d.*]*[a-zA-Z@]+|\{(?:[:!][^{}]*)?\}|~[\d,:@']*[a-zA-Z]")
-"""Placeholders that are filled in the order in which they stand."""
+"""Placeholders that are filled by position."""
 _MARKS = ("{", "}", "%", "~", "$")
 
 
 def placeholders_differ(source: str, translation: str, *, is_message: bool) -> bool:
-    """Tests whether a translation lacks a placeholder, broke it, or has it too often."""
+    """True if a translation lacks, breaks or repeats a placeholder."""
     ours, theirs = (_placeholders(text, is_message=is_message) for text in (source, translation))
     known, new = Counter(ours.placeholders), Counter(theirs.placeholders)
     if not (known or is_message):
@@ -363,7 +363,7 @@ def placeholders_differ(source: str, translation: str, *, is_message: bool) -> b
         return True
     marks = [mark for mark in _MARKS if any(mark in text for text in known)]
     marks += "{}" if is_message else ""
-    # ":name" and "[x]" may be marks of a translation; braces and conversions are none
+    # ":name" and "[x]" may be ordinary text in a translation; braces and conversions may not
     for text in new.keys() - known.keys():
         if text[0] in "{%" or any(mark in text for mark in marks):
             return True
@@ -373,7 +373,7 @@ def placeholders_differ(source: str, translation: str, *, is_message: bool) -> b
 
 
 def _in_order(placeholders: list[str]) -> list[str]:
-    """Lists those that are filled in their order; quotation marks of GCC have some in them."""
+    """Lists the placeholders filled by position; GCC's quotation marks may contain some."""
     in_order: list[str] = []
     for text in placeholders:
         if text.endswith("%>"):
@@ -386,7 +386,7 @@ def _in_order(placeholders: list[str]) -> list[str]:
 class _Placeholders(NamedTuple):
     placeholders: list[str]
     rest: str
-    """The text without them."""
+    """The text without placeholders."""
 
 
 def _placeholders(text: str, *, is_message: bool) -> _Placeholders:

@@ -1,8 +1,8 @@
-"""Plural categories of languages, as Unicode's CLDR has them.
+"""Plural categories of languages, from Unicode's CLDR.
 
-Each row is of the languages that count alike: their categories, in CLDR's order, with the whole
-numbers up to 30 in each (100 where there is none, 1.5 where only fractions are in it). Written from
-Babel's copy of CLDR, which a test compares it with; Babel itself would be 10 MB for two tables.
+Each row covers languages with the same rules: their categories, in CLDR's order, with the whole
+numbers up to 30 in each (100 if there is none, 1.5 if it has only fractions). The tables come from
+Babel's copy of CLDR, and a test compares them; Babel itself would add 10 MB.
 """
 
 from functools import lru_cache
@@ -106,7 +106,7 @@ _LONG_CODES = dict(pair.split(":") for pair in _PAIRS_OF_CODES.split())
 
 @lru_cache(maxsize=64)
 def plural_samples(language: str, *, is_ordinal: bool) -> dict[str, tuple[str, ...]]:
-    """Returns the categories of a language, each with numbers in it; none: it is not known."""
+    """Returns sample numbers for each category of a language; empty for an unknown language."""
     code = main_code(language)
     code = _LONG_CODES.get(code, code)
     for languages, row in (_ORDINAL if is_ordinal else _CARDINAL).items():
@@ -127,9 +127,9 @@ def _numbers(ranges: list[str]) -> list[str]:
 def sample_number(
     source: str, source_category: str, target: str, target_category: str, *, is_ordinal: bool
 ) -> str:
-    """Chooses a number that both languages put into their categories; "": there is none.
+    """Chooses a number that belongs to both categories; "" if there is none.
 
-    Else it is one of the target's: the sentence around it is to be in that form.
+    If no number fits both, the target category wins: the sentence must have that form.
     """
     ours, theirs = (
         (plural_samples(code, is_ordinal=is_ordinal) or plural_samples("en", is_ordinal=is_ordinal))

@@ -1,8 +1,8 @@
-"""Puts the markup of a text into its translation, by which words go together.
+"""Places the markup of a text in its translation, using the word alignment.
 
-Each word of the translation has at most one word of the text. A span goes around the words whose
-own lie in it: a link around one run of them, bold text around as many as there are. No word is
-cut, no span crosses another, and none is lost: where nothing is aligned, neighbors tell the place.
+Each target word is aligned with at most one source word. A span goes around the target words
+aligned with its source words: a link around one run of them, bold text around all runs. No word is
+cut, spans never cross, and none is lost: without an alignment, the neighbors decide the position.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from tformer_cli.documents.segments import Segment, Span
 
 Range = tuple[int, int]
-"""Characters, or words: from one up to, and without, another."""
+"""Start and exclusive end, in characters or words."""
 
 
 class Link(NamedTuple):
-    """Characters of a translation, such as a token's, and of its text that go together."""
+    """Characters of a translation, such as a token, and the source characters they translate."""
 
     target: Range
     source: Range
 
 
-# Scripts without spaces between words: each letter, with its marks, is one
+# Scripts without spaces between words: each letter counts as a word
 _LETTERS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
 _WORD = re.compile(rf"[{_LETTERS}]|(?:(?![{_LETTERS}])\w)+['’]?|[^\w\s]")
 _GAP = 2
-"""Words of other sources that a run may contain where it has to be one run."""
+"""Maximum gap of words aligned elsewhere inside a span that must be one run."""
 _NAME_LETTERS = 3
-"""Letters from which a word that is the same on both sides is taken for its own translation."""
+"""Minimum length of a word on both sides that counts as its own translation."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Projection:
 
     spans: tuple[Span, ...]
     n_guessed: int
-    """Spans with text of which no word was aligned."""
+    """Number of spans with text but without an aligned word."""
 
 
 def words_of(text: str, cuts: Sequence[int] = (), whole: Sequence[Range] = ()) -> list[Range]:
-    """Finds words and marks; words end at `cuts` too, and what is `whole` is one word."""
+    """Finds words and marks; `cuts` also end words, and each range in `whole` is one word."""
     kept = sorted(word for word in whole if word[0] < word[1])
     edges = sorted(set(cuts))
     words: list[Range] = []
@@ -69,14 +69,14 @@ def words_of(text: str, cuts: Sequence[int] = (), whole: Sequence[Range] = ()) -
 
 
 def _between(places: Sequence[int], start: int, end: int) -> Sequence[int]:
-    """Returns those of sorted places that lie within a range, its ends left out."""
+    """Returns the sorted places strictly inside a range."""
     return places[bisect_right(places, start) : bisect_left(places, end)]
 
 
 def with_all_copied(spans: Sequence[Span], copied: Sequence[Span]) -> list[Span]:
-    """Adds protected spans, in order and apart, as `with_copied` adds one; a long line has many."""
+    """Adds sorted, disjoint protected spans like `with_copied`, but fast for long lines."""
     around = sorted((s.start, s.end) for s in spans if s.behavior in ("once", "repeat"))
-    # Where the first span stands that begins behind a place
+    # Running maximum of starts, to find the first span after a place
     starts = list(accumulate((span.start for span in spans), max))
     placed: list[Span] = []
     ends: list[int] = []
@@ -103,8 +103,8 @@ def project(
 ) -> Projection:
     """Finds the places of a segment's spans in its translation.
 
-    `fixed` are the places of protected spans, by their numbers. A span without an aligned word
-    takes one that is free, if it may, or has none.
+    `fixed` has the ranges of protected spans by number. A span without an aligned word takes a
+    free word if `takes_free`, otherwise it stays empty.
     """
     protected = [span for span in source.spans if span.behavior == "protected"]
     cuts = {place for span in source.spans for place in (span.start, span.end)}
@@ -112,7 +112,7 @@ def project(
     theirs = words_of(text, _cuts_of_names(source.text, text, cuts), list(fixed.values()))
     whole = {fixed[n]: (source.spans[n].start, source.spans[n].end) for n in fixed}
     aligned = _align_words(source.text, ours, text, theirs, links, whole)
-    # Where others are to be replaced, none may go around what is copied: it would be lost
+    # If words will be replaced, no span may enclose a copied text: it would be lost
     copied_words = {t for t, word in enumerate(theirs) if word in whole and not takes_free}
     work = _Work(source, text, ours, theirs, aligned, takes_free, copied_words)
     parents: list[int] = []
@@ -122,7 +122,7 @@ def project(
             work.children[parents[-1] if parents else None].append(number)
         parents.append(number)
     work.place(None, (0, len(theirs)))
-    # Words that are copied are never cut: a span has all of one or nothing
+    # Copied words are never cut: a span encloses all of one or nothing
     copied = [
         replace(source.spans[number], start=start, end=end)
         for number, (start, end) in sorted(fixed.items(), key=lambda item: item[1])
@@ -131,7 +131,7 @@ def project(
 
 
 def _cuts_of_names(ours: str, theirs: str, cuts: set[int]) -> list[int]:
-    """Finds where a span ends within a word that is the same in the translation."""
+    """Finds span edges inside words that are unchanged in the translation."""
     edges = sorted(cuts)
     cut = [
         (match, [place - match.start() for place in inner])
@@ -166,14 +166,14 @@ def _align_words(
     links: Sequence[Link],
     whole: Mapping[Range, Range],
 ) -> list[int | None]:
-    """Finds the source word of each word of a translation."""
+    """Finds the source word of each target word."""
     by_place = sorted(links)
     starts = [link.target[0] for link in by_place]
     longest = max((link.target[1] - link.target[0] for link in links), default=0)
     sources: list[int | None] = []
     for start, end in theirs:
         votes: Counter[int] = Counter()
-        # A link that begins earlier than this ends before the word
+        # Links that start earlier end before the word
         first = max(0, bisect_right(starts, start - longest) - 1)
         for number in range(first, len(by_place)):
             link = by_place[number]
@@ -190,8 +190,8 @@ def _align_words(
         for place, word in enumerate(theirs)
         if whole.get(word) in numbers
     ]
-    # A name that translates itself, and what is copied, has no article or preposition, whatever
-    # was attended to there
+    # An unchanged name or copied text has no article or preposition, so ignore words that the
+    # attention links with it
     names = {
         n for n, place in same if ours_text[slice(*ours[n])].isalnum() or theirs[place] in whole
     }
@@ -202,7 +202,7 @@ def _align_words(
 
 
 def _most_common(span: Range, words: Sequence[Range]) -> int | None:
-    """Finds the word that has most characters of a range."""
+    """Finds the word that shares the most characters with a range."""
     best, most = None, 0
     for number in range(max(0, bisect_right(words, (span[0], span[0])) - 1), len(words)):
         start, end = words[number]
@@ -217,7 +217,7 @@ def _most_common(span: Range, words: Sequence[Range]) -> int | None:
 def _pair_unchanged(
     ours_text: str, ours: Sequence[Range], theirs_text: str, theirs: Sequence[Range]
 ) -> list[tuple[int, int]]:
-    """Pairs names, numbers and marks that both sides have as often: they translate themselves."""
+    """Pairs names, numbers and marks that occur equally often on both sides."""
     places: tuple[dict[str, list[int]], ...] = (defaultdict(list), defaultdict(list))
     for text, words, by_word in ((ours_text, ours, places[0]), (theirs_text, theirs, places[1])):
         for number, (start, end) in enumerate(words):
@@ -233,31 +233,31 @@ def _pair_unchanged(
 
 
 class _Scope:
-    """Words of a translation within which spans are placed."""
+    """The target words in which spans are placed."""
 
     def __init__(self, words: Range, aligned: Sequence[int | None]) -> None:
         self.words = words
         self.where: dict[int, list[int]] = defaultdict(list)
-        """The words of the translation whose own a source word is, by its number."""
+        """Target words aligned with each source word, by its number."""
         for t in range(*words):
             if (s := aligned[t]) is not None:
                 self.where[s].append(t)
         self._sources = sorted(self.where)
 
     def members(self, words: Range) -> list[int]:
-        """Returns the words of the translation whose own lie in a span."""
+        """Returns the target words aligned with a range of source words."""
         places = range(bisect_left(self._sources, words[0]), bisect_left(self._sources, words[1]))
         return sorted(t for n in places for t in self.where[self._sources[n]])
 
     def between(self, words: Range, n_words: int) -> int:
-        """Returns the place between the neighbors of source words, of which there are so many."""
+        """Returns the place between the neighbors of source words; the source has `n_words`."""
         behind = bisect_left(self._sources, words[1])
         ahead = bisect_left(self._sources, words[0]) - 1
         after = self.where[self._sources[behind]][0] if behind < len(self._sources) else None
         before = self.where[self._sources[ahead]][-1] + 1 if ahead >= 0 else None
         if before is not None and after is not None:
             return min(before, after)
-        # Behind all words, or before them, it stays there
+        # A place before or after all words stays there
         if words[1] >= n_words:
             return self.words[1]
         place = after if before is None else before
@@ -265,33 +265,33 @@ class _Scope:
 
 
 class _Free:
-    """Words of a scope that no span has; a long line asks for them once for each of its spans."""
+    """Free words of a scope; fast, because a long line queries them for each of its spans."""
 
     def __init__(self, words: Range, taken: set[int], free: list[int]) -> None:
         self._end, self._taken, self._free = words[1], taken, free
 
     @cached_property
     def _edges(self) -> list[int]:
-        """The ends of the runs of words that are taken; asked for when no more are."""
+        """Ends of the runs of taken words; computed after the last word is taken."""
         ends = {t + 1 for t in self._taken} - self._taken
         return sorted({self._end, *ends})
 
     def nearest(self, place: int) -> int | None:
-        """Takes the word next to a place, of two the first; None: there is none."""
+        """Takes the free word nearest to a place; None if there is none."""
         index = bisect_left(self._free, place)
         near = range(max(0, index - 1), min(index + 1, len(self._free)))
         best = min(near, key=lambda n: abs(self._free[n] - place), default=None)
         return None if best is None else self._free.pop(best)
 
     def edge(self, place: int) -> int:
-        """Returns the first place from here on that lies between two spans."""
+        """Returns the first place from here that is between two spans."""
         if place in self._taken and place - 1 in self._taken and place < self._end:
             return self._edges[bisect_left(self._edges, place)]
         return place
 
 
 class _Solid:
-    """Runs of words that what has no text may not stand in."""
+    """Runs of words that void spans may not interrupt."""
 
     def __init__(self, runs: Sequence[Range]) -> None:
         self._runs = runs
@@ -301,7 +301,7 @@ class _Solid:
                 self._around[word].append(number)
 
     def outside(self, word: int, *, is_behind: bool) -> int:
-        """Returns the place before, or behind, the run around a word."""
+        """Returns the place before or after the run around a word."""
         last = -1
         while around := [n for n in self._around.get(word, ()) if n > last]:
             last = around[0]
@@ -311,7 +311,7 @@ class _Solid:
 
 @dataclass
 class _Work:
-    """Spans that are being placed."""
+    """State while placing spans."""
 
     source: Segment
     text: str
@@ -320,13 +320,13 @@ class _Work:
     aligned: Sequence[int | None]
     takes_free: bool
     apart: set[int]
-    """Words of the translation that no run may contain besides its own."""
+    """Target words that only a run aligned with them may contain."""
     children: dict[int | None, list[int]] = field(default_factory=lambda: defaultdict(list))
     spans: list[Span] = field(default_factory=list)
     n_guessed: int = 0
 
     def place(self, parent: int | None, words: Range, depth: int = 0) -> None:
-        """Places the spans that stand directly in another, or in none, within its words."""
+        """Places the direct children of a span, or the outermost spans, in its words."""
         numbers = self.children.get(parent, ())
         if not numbers:
             return
@@ -348,7 +348,7 @@ class _Work:
                     runs[n] = [(best, best + 1)]
                     taken.add(best)
                 else:
-                    # Between two words, and not within a run of others
+                    # Between two words, outside other runs
                     place = free.edge(place)
                     runs[n] = [(place, place)]
         placed = [(*self._characters(run, words), n, run) for n in runs for run in runs[n]]
@@ -357,7 +357,7 @@ class _Work:
             if n not in filled:
                 place = self._void(n, scope, solid, parent)
                 placed.append((place, place, n, (0, 0)))
-        # Of those in one place, the ones without text are written first
+        # In one place, spans without text come first
         for start, end, n, run in sorted(placed, key=lambda row: (row[0], row[0] < row[1], row[2])):
             self.spans.append(replace(self.source.spans[n], start=start, end=end, depth=depth))
             if run[0] < run[1]:
@@ -366,14 +366,14 @@ class _Work:
                 self._empty(n, start, depth + 1)
 
     def _empty(self, parent: int, place: int, depth: int) -> None:
-        """Keeps what stands in a span without text."""
+        """Keeps the spans inside a span without text."""
         for n in self.children.get(parent, ()):
             self.spans.append(replace(self.source.spans[n], start=place, end=place, depth=depth))
             self._empty(n, place, depth + 1)
 
     @cached_property
     def _words(self) -> list[Range | None]:
-        """The source words of each span; None: it has none."""
+        """The source words of each span; None if it has none."""
         starts, ends = [word[0] for word in self.ours], self._ends
         ranges = (
             (bisect_right(ends, span.start), bisect_left(starts, span.end))
@@ -393,7 +393,7 @@ class _Work:
         scope: Range,
         parent: int | None,
     ) -> list[Range]:
-        """Joins words to runs: one, unless the span may be split."""
+        """Joins words into runs; into one run, unless the span may be split."""
         if self._words[n] == self._around(parent) and scope[0] < scope[1]:
             return [scope]
         splits = self.source.spans[n].behavior == "repeat" and not self.children.get(n)
@@ -416,7 +416,7 @@ class _Work:
         return [trimmed[sizes.index(max(sizes))]]
 
     def _trim_marks(self, n: int, run: Range) -> Range:
-        """Leaves marks at the ends of a run outside if the span has none there."""
+        """Drops marks at the ends of a run if the span has none there."""
         span = self.source.spans[n]
         inner = self.source.text[span.start : span.end].strip()
         start, end = run
@@ -430,12 +430,12 @@ class _Work:
         return not any(map(str.isalnum, self.text[slice(*self.theirs[t])]))
 
     def _void(self, n: int, scope: _Scope, solid: _Solid, parent: int | None) -> int:
-        """Finds the character before which a span without text goes."""
+        """Finds the position of a span without text."""
         place, text = self.source.spans[n].start, self.source.text
         first, last = self._around(parent)
         number = bisect_right(self._ends, place)
         start, end = scope.words
-        # A note stands at the word before it, an image at the one behind it
+        # A note attaches to the word before it, an image to the word after it
         is_attached = not text[max(0, place - 1) : place].isspace() and (
             not text[place : place + 1].isalnum()
         )
@@ -452,12 +452,12 @@ class _Work:
         return self._characters((word, word), scope.words)[0]
 
     def _around(self, parent: int | None) -> Range:
-        """Returns the source words of a span, or of all the text."""
+        """Returns the source words of a span, or all source words."""
         whole = (0, len(self.ours))
         return whole if parent is None else self._words[parent] or whole
 
     def _characters(self, run: Range, scope: Range) -> Range:
-        """Returns the characters of a run of words."""
+        """Returns the character range of a run of words."""
         start, end = run
         if start < end:
             return self.theirs[start][0], self.theirs[end - 1][1]

@@ -1,7 +1,7 @@
-"""Texts that a translation has to copy: placeholders, addresses, code, numbers, emoji.
+"""Texts that a translation must copy: placeholders, addresses, code, numbers, emoji.
 
-The model reads it with the sentence, which is better for the words around it than a gap would be.
-What it does not copy is put where it wrote something else for it, or between the neighbors.
+The model reads them in the sentence, which helps the words around them more than a gap would. A
+text that it does not copy replaces what the model wrote for it, or goes between its neighbors.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 _ANY_NUMBER = re.compile(r"\d[\d.,:/'’\u00a0\u202f -]*\d|\d")
 LINE_END = re.compile(r"(?:\\[nrt])+")
-"""Codes of line ends, at which a word may stand."""
+"""Codes of line ends; a word may follow them directly."""
 _MOST = 50
-"""Places of a mark that are compared."""
+"""Maximum number of positions compared for a text."""
 _OPENING = "{%$@~:<[(&#"
-"""First characters of what a blank keeps apart from a text before it."""
+"""First characters of texts that a blank separates from the text before them."""
 _ELIDED = re.compile(r"['’]\w+")
 
 
 def protect_segment(segment: Segment) -> Segment:
-    """Adds a span around each text that has to be copied."""
+    """Adds a span around each text that must be copied."""
     copied = [Span(start, end, "protected") for start, end in _find_texts(segment)]
     if not copied:
         return segment
@@ -40,7 +40,7 @@ def protect_segment(segment: Segment) -> Segment:
 
 
 def _find_texts(segment: Segment) -> Iterator[Range]:
-    """Finds texts that are neither copied already nor cut by markup."""
+    """Finds texts to copy that no span copies yet and no markup cuts."""
     spans = segment.spans
     kept = sorted((span.start, span.end) for span in spans if span.behavior == "protected")
     reached = [0, *accumulate((end for _, end in kept), max)]
@@ -55,18 +55,18 @@ def _find_texts(segment: Segment) -> Iterator[Range]:
 
 @dataclass(frozen=True)
 class Restored:
-    """A translation that has all that had to be copied."""
+    """A translation with all its protected spans."""
 
     text: str
     links: Sequence[Link]
     fixed: Mapping[int, Range]
     """Characters of each protected span, by its number."""
     n_restored: int
-    """Spans that the model did not copy."""
+    """Number of spans that the model did not copy."""
 
 
 def restore_spans(source: Segment, text: str, links: Sequence[Link]) -> Restored:
-    """Puts what a translation lacks of its protected spans into it."""
+    """Inserts the protected spans that a translation lacks."""
     wanted = {
         number: source.text[span.start : span.end]
         for number, span in enumerate(source.spans)
@@ -78,7 +78,7 @@ def restore_spans(source: Segment, text: str, links: Sequence[Link]) -> Restored
     missing = wanted.keys() - ranges.keys()
     if not missing:
         return Restored(text, links, ranges, 0)
-    # The places of what was written instead are those of a link's words
+    # Find what the model wrote instead as if each missing text were a link
     order = {number: place for place, number in enumerate(wanted)}
     flat = replace(
         source, spans=tuple(replace(source.spans[n], opening=str(n), depth=0) for n in order)
@@ -94,9 +94,9 @@ def restore_spans(source: Segment, text: str, links: Sequence[Link]) -> Restored
 
 
 class _Edits:
-    """Texts that are put into a translation, from its end on, and applied together.
+    """Insertions into a translation, collected from its end and applied together.
 
-    A long line has thousands; each by itself would move all that stands behind it.
+    A long line has thousands; applying each by itself would move the rest of the line every time.
     """
 
     def __init__(self, text: str, links: Sequence[Link], ranges: Mapping[int, Range]) -> None:
@@ -104,7 +104,7 @@ class _Edits:
         self._edits: list[tuple[Range, str, int, Range]] = []
 
     def put(self, source: Segment, number: int, start: int, end: int) -> None:
-        """Writes a protected span of the source instead of characters that no edit has behind."""
+        """Replaces characters by a protected span of the source; later calls must come earlier."""
         if start == end and (elided := self._elision_end(max(0, start - 1))):
             start = end = elided
         if end > self._first:
@@ -116,7 +116,7 @@ class _Edits:
         if is_met:
             behind = self._edits[-1][1][0]
         copied = _with_blanks(source, span, before, behind)
-        # What follows saw only the text before it, not what is put there now
+        # The edit after this one saw only the original text before it
         if is_met and " " not in copied[-1] + behind and not _behind(source, span).strip():
             copied += " "
         place = copied.index(wanted)
@@ -124,15 +124,15 @@ class _Edits:
 
     @property
     def _first(self) -> int:
-        """The place up to which the text has no edit."""
+        """The start of the first edit."""
         return self._edits[-1][0][0] if self._edits else len(self.text)
 
     def _elision_end(self, start: int) -> int | None:
-        """Finds the end of a word behind an apostrophe."""
+        """Finds the end of a word after an apostrophe."""
         first = self._first
         match = _ELIDED.match(self.text, start, first)
         if self._edits and (first <= start + 1 or (match and match.end() == first)):
-            # The word may go on in what was put behind it
+            # The word may continue in the insertion after it
             joined = _ELIDED.match(self.text[start:first] + self._edits[-1][1])
             if joined and joined.end() > first - start:
                 self.apply()
@@ -140,7 +140,7 @@ class _Edits:
         return match and match.end()
 
     def apply(self) -> None:
-        """Makes the edits, and moves what stands behind each."""
+        """Applies the edits and moves the links and ranges after them."""
         edits = self._edits[::-1]
         starts = [start for (start, _), *_ in edits]
         ends = [end for (_, end), *_ in edits]
@@ -168,14 +168,14 @@ class _Edits:
 def _find_copied(
     source: Segment, wanted: Mapping[int, str], text: str, links: Sequence[Link]
 ) -> dict[int, Range]:
-    """Finds the protected spans that a translation has, each once; numbers in any notation."""
+    """Finds each protected span in a translation; numbers match in any notation."""
     ranges: dict[int, Range] = {}
     taken: list[Range] = []
     numbers: dict[tuple[str, int], list[Range]] | None = None
     places: dict[str, Iterator[Range]] = {}
     firsts: dict[str, list[Range]] = {}
     due: _Due | None = None
-    # A short one may be a part of a long one
+    # Longest first: a short text may be part of a longer one
     for number, copied in sorted(wanted.items(), key=lambda item: (-len(item[1]), item[0])):
         if copied not in places:
             found_first = next(whole := _whole(copied, text), None)
@@ -187,15 +187,15 @@ def _find_copied(
                 places[copied] = iter(numbers.get(_notation(copied), ()))
             else:
                 places[copied] = iter(())
-        # What is taken stays so: of the same text, the search goes on
+        # Taken ranges stay taken, so equal texts continue the same search
         candidates = places[copied]
         span = source.spans[number]
         if span.opening and copied.isdecimal():
-            # Letters may stand at it, as they do in the text
+            # Letters may be attached to it, as in the source
             alone = re.finditer(rf"(?<!\d){copied}(?!\d)", text)
             candidates = chain((match.span() for match in alone), candidates)
         elif span.opening:
-            # What has markup or stands for syntax may also be written as a word or mark of its own
+            # A text with markup, or a stand-in for syntax, may also be an ordinary word or mark
             if copied not in firsts:
                 firsts[copied] = [*islice(_whole(copied, text), _MOST)]
             if len(firsts[copied]) > 1:
@@ -211,7 +211,7 @@ def _find_copied(
 
 
 class _Due:
-    """Tells which places of a translation are due to a span of the source."""
+    """Finds which ranges of a translation are linked to a source span."""
 
     def __init__(self, links: Sequence[Link]) -> None:
         self._links = sorted(links, key=lambda link: link.source)
@@ -219,7 +219,7 @@ class _Due:
         self._longest = max((link.source[1] - link.source[0] for link in links), default=0)
 
     def first(self, span: Span, places: Sequence[Range]) -> list[Range]:
-        """Sorts places of a text: first those that are due to a span."""
+        """Sorts ranges: those linked to the span come first."""
         first = bisect_left(self._starts, span.start - self._longest)
         links = self._links[first : bisect_left(self._starts, span.end)]
         due = [link.target for link in links if span.start < link.source[1]]
@@ -231,7 +231,7 @@ class _Due:
 
 
 def _numbers(text: str) -> dict[tuple[str, int], list[Range]]:
-    """Finds the places of numbers, by their notation."""
+    """Finds the ranges of numbers, grouped by notation."""
     places: dict[tuple[str, int], list[Range]] = defaultdict(list)
     for match in _ANY_NUMBER.finditer(text):
         places[_notation(match[0])].append(match.span())
@@ -239,17 +239,17 @@ def _numbers(text: str) -> dict[tuple[str, int], list[Range]]:
 
 
 def _notation(number: str) -> tuple[str, int]:
-    """Returns the digits of a number, and how many kinds of marks stand between them."""
+    """Returns the digits of a number, and how many kinds of marks separate them."""
     return re.sub(r"\D", "", number), len(set(re.sub(r"\d", "", number)))
 
 
 def _whole(copied: str, text: str) -> Iterator[Range]:
-    """Finds a text where it is no part of a word, number or address."""
+    """Finds a text where it is not part of a word, number or address."""
     place = text.find(copied)
     while place >= 0:
         end = place + len(copied)
         is_part = copied[0].isalnum() and _is_letter(text[max(0, place - 1) : place])
-        # An address that ends in a slash goes on in letters behind it
+        # An address that ends in a slash may continue with letters
         may_go_on = (copied[-1].isalnum() and not LINE_END.fullmatch(copied)) or copied[-1] == "/"
         if not (is_part or (may_go_on and _is_letter(text[end : end + 1]))):
             yield place, end
@@ -259,7 +259,7 @@ def _whole(copied: str, text: str) -> Iterator[Range]:
 
 
 def _is_letter(letter: str) -> bool:
-    r"""Returns whether it is of a word, as \w is."""
+    r"""True for characters of words, as in \w."""
     return letter.isalnum() or letter == "_"
 
 
@@ -268,11 +268,11 @@ def _behind(source: Segment, span: Span) -> str:
 
 
 def _with_blanks(source: Segment, span: Span, before: str, behind: str) -> str:
-    """Adds spaces to a copied text where it had them and would now stand at a word."""
+    """Adds the spaces that a copied text had where it would now touch a word."""
     start, end = span.start, span.end
     copied = source.text[start:end]
     own_before, own_behind = source.text[max(0, start - 1) : start], _behind(source, span)
-    # Where a mark stood at it, that may have stayed elsewhere: a word is not to come nearer
+    # A mark next to it may now be elsewhere: keep a word from taking its place
     if (before.isalnum() and not own_before.isalnum()) or (
         before.strip() and not own_before.strip()
     ):

@@ -1,7 +1,7 @@
-"""Segments of a document: text that is translated as one, and the markup in it.
+"""Segments of a document: units of text to translate, with their markup.
 
-A format finds the segments and keeps every other byte. A segment that comes back as it was is
-written by its original bytes, so that a document which nobody translates stays what it was.
+A format finds the segments and keeps every other byte. An unchanged segment is written with its
+original bytes, so a document in which nothing is translated stays identical.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Span:
 
     start: int
     end: int
-    """The character behind the last; of a void span the same as the start."""
+    """One past the last character; equal to `start` for a void span."""
     behavior: Behavior
     opening: str = ""
-    """Markup before it, verbatim. Void and protected: written instead of the characters; a
+    """Markup before it, verbatim. In void and protected spans it replaces the characters; a
     protected span without it writes its characters."""
     closing: str = ""
     depth: int = 0
@@ -44,23 +44,23 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Text that is translated as one, with the markup in it."""
+    """A unit of text to translate, with its markup."""
 
     text: str
-    """As a reader sees it: entities decoded, blanks of markup joined; it may have line ends."""
+    """The text as a reader sees it: entities decoded, blanks joined; may contain line ends."""
     spans: tuple[Span, ...] = ()
-    """Nested or disjoint, in the order in which they open."""
+    """Nested or disjoint, in opening order."""
     context: str = ""
-    """Where it stands, for the summary: "p", "cue 12"."""
+    """Its position, for the summary: "p", "cue 12"."""
     before: str = ""
-    """Blanks around it, which are copied."""
+    """Blanks around it, copied unchanged."""
     after: str = ""
     is_message: bool = False
-    """True for a text of a program: it may have syntax that prose has not."""
+    """True for a message of a program, whose syntax prose does not have."""
 
 
 def with_copied(spans: Sequence[Span], copied: Span) -> list[Span]:
-    """Adds a protected span, within those that have all of its text; no span may have a part."""
+    """Adds a protected span inside the spans that contain it; no span may overlap it in part."""
     start, end = copied.start, copied.end
     index = next((n for n, span in enumerate(spans) if span.start >= end), len(spans))
     depth = sum(
@@ -71,28 +71,28 @@ def with_copied(spans: Sequence[Span], copied: Span) -> list[Span]:
 
 
 class Document(Protocol):
-    """A document that was read."""
+    """A document after reading."""
 
     @property
     def segments(self) -> Sequence[Segment]: ...
 
     @property
     def skipped(self) -> Mapping[str, int]:
-        """Text that stays as it is because the reader cannot place it: kinds, and how often."""
+        """Counts of text left untranslated because the reader cannot place it, by kind."""
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
-        """Writes the document with other segments; None: it stays, byte for byte."""
+        """Writes the document with new segments; None keeps the original bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSettings:
-    """Settings that a format may ask for besides the bytes."""
+    """Settings for reading a document."""
 
     name: str = "document"
-    """The file, for errors."""
+    """File name, for error messages."""
     source_language: str = ""
     target_language: str = ""
-    """Code for attributes that tell a language; empty: they stay."""
+    """Code for attributes that declare a language; empty: leave them unchanged."""
     keys: tuple[str, ...] = ()
     """Paths of the values to translate; none: all texts."""
     columns: tuple[str, ...] = ()
@@ -100,19 +100,19 @@ class ReadSettings:
     has_header: bool = True
     """True if the first row of a table has the names of its columns."""
     option_prefix: str = "--"
-    """Prefix of the name of a setting in an error; the service has fields."""
+    """Prefix of setting names in error messages; the service has fields instead of options."""
     fills_fuzzy: bool = False
-    """Translates again what is marked as doubtful."""
+    """Translate entries marked as doubtful again."""
     unwraps: bool = False
-    """Joins the lines of a paragraph."""
+    """Join the lines of a paragraph."""
     front_matter: bool = False
-    """Reads title and description of what stands before a page of Markdown."""
+    """Translate the title and description in the front matter of a Markdown page."""
     encoding: str = ""
-    """Encoding of a file of text, as Python names it; empty: what the file says, or UTF-8."""
+    """Encoding of a text file, as Python names it; empty: the declared one, or UTF-8."""
     most_segments: int | None = None
-    """Segments that a document may have; None: any number."""
+    """Maximum number of segments; None: no limit."""
     most_bytes: int | None = None
-    """Bytes that a document may have, also when unpacked; None: only the readers' own limits."""
+    """Maximum number of bytes, also when unpacked; None: only the readers' own limits."""
 
     def option(self, name: str) -> str:
         return self.option_prefix + name
@@ -122,7 +122,7 @@ Reader = Callable[[bytes, ReadSettings], Document]
 
 
 _PIECES_A_SEGMENT = 10
-"""Tags and texts that a text may have for each segment that the document may have."""
+"""Maximum number of tags and texts in a text, for each segment allowed in the document."""
 
 
 class TooLargeError(DataError):
@@ -130,7 +130,7 @@ class TooLargeError(DataError):
 
 
 class _Room:
-    """Room for a document that is being read."""
+    """Remaining limits of the document being read."""
 
     def __init__(self, settings: ReadSettings) -> None:
         self._settings, self._n_segments, self._n_bytes = settings, 0, 0
@@ -160,12 +160,12 @@ class _Room:
 
 
 _ROOM: ContextVar[_Room] = ContextVar("room")
-"""That of the document being read. Its readers make segments in many places."""
+"""Limits of the document being read; its readers make segments in many places."""
 _ENDLESS_ROOM = _Room(ReadSettings())
 
 
 def read_within_limits(reader: Reader, data: bytes, settings: ReadSettings) -> Document:
-    """Reads a document; stops as soon as it is found to be larger than the settings allow."""
+    """Reads a document; stops as soon as it exceeds the limits in the settings."""
     room = _Room(settings)
     room.check_bytes(len(data))
     token = _ROOM.set(room)
@@ -176,12 +176,12 @@ def read_within_limits(reader: Reader, data: bytes, settings: ReadSettings) -> D
 
 
 def add_unpacked(n_bytes: int) -> None:
-    """Counts what is unpacked of a document; refuses more than its settings allow."""
+    """Counts unpacked bytes; refuses more than the settings allow."""
     _ROOM.get(_ENDLESS_ROOM).add_unpacked(n_bytes)
 
 
 def check_parts(n_parts: int, a_segment: int) -> None:
-    """Refuses a document with more parts than its segments can have, before they are made."""
+    """Refuses a document with too many parts for its segment limit, before they are built."""
     _ROOM.get(_ENDLESS_ROOM).check_parts(n_parts, a_segment)
 
 
@@ -191,7 +191,7 @@ def check_pieces(n_pieces: int) -> None:
 
 
 class SegmentBuilder:
-    """Collects text and markup in the order of a document, and makes a segment of them."""
+    """Builds a segment from text and markup in document order."""
 
     def __init__(self, context: str = "", *, joins_blanks: bool = False) -> None:
         self.context = context
@@ -207,12 +207,12 @@ class SegmentBuilder:
 
     @property
     def is_blank(self) -> bool:
-        """Returns whether there is nothing to translate."""
+        """True if there is nothing to translate."""
         return is_blank(self._text)
 
     def text(self, text: str) -> None:
         joins = self._joins_blanks or self.is_message
-        # An image between two blanks keeps both, of which the text has one
+        # An image between two blanks keeps both; the text keeps one of them
         if self._spans and joins and self._text[-1:] in _BLANKS:
             rest = text.lstrip(_BLANKS)
             number = self._void_here()
@@ -223,7 +223,7 @@ class SegmentBuilder:
         self._text += text
 
     def _void_here(self) -> int | None:
-        """Finds the last void span behind the text; others may be open behind it."""
+        """Finds the last void span after the text; other spans may open after it."""
         for number in range(len(self._spans) - 1, -1, -1):
             span = self._spans[number]
             if span.start < len(self._text):
@@ -238,7 +238,7 @@ class SegmentBuilder:
         self._spans.append(Span(place, place, behavior, opening, depth=self.depth - 1))
 
     def close(self, closing: str) -> None:
-        """Closes the span that was opened last."""
+        """Closes the innermost open span."""
         number = self._open.pop()
         end = len(self._text)
         self._spans[number] = replace(self._spans[number], end=end, closing=closing)
@@ -248,18 +248,18 @@ class SegmentBuilder:
         self._spans.append(Span(place, place, "void", opening, depth=self.depth))
 
     def protect(self, text: str, written: str = "") -> None:
-        """Adds text that is copied; `written`: what the document has in its place."""
+        """Adds text to copy; `written` is its spelling in the document."""
         place = len(self._text)
         self._text += text
         self._spans.append(Span(place, place + len(text), "protected", written, depth=self.depth))
 
     def build(self) -> Segment:
-        """Makes the segment: blanks at its ends stand outside, and those in it may be joined."""
+        """Builds the segment; moves blanks at its ends outside and may join the others."""
         _ROOM.get(_ENDLESS_ROOM).add_segment()
         text = self._text
         start = len(text) - len(text.lstrip())
         end = max(start, len(text.rstrip()))
-        if self.is_message:  # "<1/> new": the blank stays behind the tag
+        if self.is_message:  # "<1/> new": the blank stays after the tag
             voids = [span.start for span in self._spans if span.start == span.end]
             start, end = min([start, *voids]), max([end, *voids])
         inner = text[start:end]
@@ -279,9 +279,9 @@ class SegmentBuilder:
         return Segment(inner, tuple(spans), self.context, before, after, self.is_message)
 
     def _move_blanks(self, start: int, end: int) -> tuple[str, str]:
-        """Gives blanks between the text and an image at its end to the image.
+        """Attaches blanks between the text and an image at its end to the image.
 
-        Also returns the blanks that stand around it all.
+        Returns the blanks around the whole.
         """
         before, after = self._text[:start], self._text[end:]
         for number, span in enumerate(self._spans):
@@ -301,18 +301,18 @@ class SegmentBuilder:
 # A number names a component of i18next
 _TAG = re.compile(
     r"<(/?)([a-zA-Z][\w:-]*+|\d+)"
-    # A value in quotes may be that of a program: href="<?= $url ?>"
+    # A quoted value may contain code: href="<?= $url ?>"
     r"""(?:(?:\s+[\w:@.-]+(?:=(?:"[^"]{0,999}+"|'[^']{0,999}+'|[^\s<>"'=]+))?)++\s*/?>|(?:\s[^<>]*)?/?>)"""
 )
 
 _DEEPEST = 50
-"""Tags in each other; what is deeper has no partner."""
+"""Maximum nesting of tags; deeper tags are not paired."""
 _CODE_TAGS = {"code", "kbd", "math", "samp", "script", "style", "svg", "var"}
 _VOID = {"br", "hr", "img", "input", "wbr"}
 
 
 def partners(tags: Sequence[re.Match[str]]) -> dict[int, Literal["open", "close"]]:
-    """Finds the tags that are opened and closed; others (a voice until the end) are void.
+    """Pairs opening and closing tags; the others (a voice until the end) are void.
 
     Groups 1 and 2 of a match are the slash of a closing tag and the name.
     """
@@ -327,7 +327,7 @@ def partners(tags: Sequence[re.Match[str]]) -> dict[int, Literal["open", "close"
                 opened.append((number, name))
                 numbers_open[name] += 1
         elif name and numbers_open[name]:
-            # What is still open in it, as in "<b>open <file></b>", is closed by nothing
+            # Tags still open inside it, as in "<b>open <file></b>", are never closed
             while True:
                 opener, inner = opened.pop()
                 numbers_open[inner] -= 1
@@ -343,16 +343,16 @@ def add_message(
     add: Callable[[str], None],
     written: Callable[[str], str] = str,
 ) -> None:
-    """Adds a message, whose tags of HTML are markup, as programs show it.
+    """Adds a message as programs show it: its HTML tags are markup.
 
-    `add` takes the text between, and `written` gives what the document has for a tag.
+    `add` takes the text between tags; `written` returns a tag's spelling in the document.
     """
     builder.is_message = True
     place = 0
     # "%<city>s" has no tag
     taken = [match.span() for match in COPIED[True].finditer(text) if match.lastgroup]
     ends = [end for _, end in taken]
-    # A placeholder may stand in a tag, too
+    # A tag may contain a placeholder
     tags = [
         tag
         for tag in _TAG.finditer(text)
@@ -380,7 +380,7 @@ def add_message(
             builder.close(written(tag[0]))
         elif tag[2].lower() in _VOID or tag[0].endswith("/>"):
             builder.void(written(tag[0]))
-        else:  # as in "open <file>", where a word stands for another
+        else:  # as in "open <file>", where the tag is a placeholder
             builder.protect(tag[0], written(tag[0]))
         place = tag.end()
     add(text[place:])
@@ -391,7 +391,7 @@ _JOINED = re.compile(f"[{_BLANKS}]+")
 
 
 class _Blanks:
-    """A text in which one space stands for each run of blanks, and where its characters went."""
+    """A text with runs of blanks joined to one space, and its new character positions."""
 
     def __init__(self, text: str) -> None:
         self.joined = _JOINED.sub(" ", text)
@@ -400,7 +400,7 @@ class _Blanks:
         self._before: list[int] = []
         n_removed = 0
         for match in _JOINED.finditer(text) if len(self.joined) < len(text) else ():
-            # The first character of a run stays, as a space
+            # The first character of a run becomes the space
             if length := len(match[0]) - 1:
                 self._starts.append(match.start() + 1)
                 self._lengths.append(length)
@@ -415,7 +415,7 @@ class _Blanks:
 
 
 def walk_segment(segment: Segment) -> Iterator[str | tuple[Span, bool]]:
-    """Yields text and spans in the order in which they are written; True: the span ends here."""
+    """Yields text and spans in written order; True marks the end of a span."""
     place = 0
     open_spans: list[Span] = []
 
@@ -441,7 +441,7 @@ def walk_segment(segment: Segment) -> Iterator[str | tuple[Span, bool]]:
 
 
 def render_segment(segment: Segment, escape: Callable[[str], str] = str) -> str:
-    """Writes text and markup of a segment, without the blanks around it."""
+    """Writes a segment's text and markup, without the blanks around it."""
     return "".join(
         escape(item) if isinstance(item, str) else item[0].closing if item[1] else item[0].opening
         for item in walk_segment(segment)
@@ -450,13 +450,13 @@ def render_segment(segment: Segment, escape: Callable[[str], str] = str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A segment in the text of a document."""
+    """A segment at its position in a text document."""
 
     segment: Segment
     raw: str
-    """Its text in the document, blanks around included."""
+    """Its text in the document, with the blanks around it."""
     escape: Callable[[str], str] = str
-    """Writes characters of text as the format has to."""
+    """Escapes text for the format."""
 
     def write(self, translated: Segment | None) -> str:
         own = self.segment
@@ -467,30 +467,30 @@ class Slot:
 
 
 MARKS = {
-    # The marks of four bytes begin as those of two do
+    # Four-byte marks come first: they begin like the two-byte marks
     codecs.BOM_UTF32_LE: "utf-32-le",
     codecs.BOM_UTF32_BE: "utf-32-be",
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-"""Byte order marks, and the encodings of what follows them."""
+"""Byte order marks and their encodings."""
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _ENDLESS = re.compile(r"&#[0-9]{1000,};?")
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The bytes of a file of text."""
+    """The encoding of a text file."""
 
     mark: bytes = b""
     """Byte order mark."""
     name: str = "utf-8"
     where: str = "document"
-    """The file, for errors."""
+    """File name, for error messages."""
 
     def encode(self, text: str) -> bytes:
-        """Encodes the text of the file."""
+        """Encodes the text, with the byte order mark."""
         try:
             return self.mark + text.encode(self.name)
         except UnicodeEncodeError as error:
@@ -501,7 +501,7 @@ class Encoding:
 
 
 class TextDocument:
-    """A document that is text: what is copied, and slots of what is translated."""
+    """A text document: parts to copy, and slots with segments to translate."""
 
     def __init__(
         self,
@@ -509,7 +509,7 @@ class TextDocument:
         encoding: Encoding | None = None,
         relabel: Callable[[str], str] = str,
     ) -> None:
-        """`relabel` tells the language of the translation where the text tells its own."""
+        """`relabel` replaces the language that the text declares by the target language."""
         self.skipped: Counter[str] = Counter()
         self._parts = parts
         self._encoding = encoding or Encoding()
@@ -530,13 +530,13 @@ class TextDocument:
 
 
 _HEAD = 4096
-"""Bytes by which an encoding is recognized that no mark tells."""
+"""Number of bytes read to recognize an encoding without a mark."""
 _UNMARKED = {"utf-16": "utf-16-le", "utf-32": "utf-32-le", "utf-8-sig": "utf-8"}
-"""Encodings that begin with a byte order mark, and their names without it."""
+"""Names of encodings with a byte order mark, and their names without it."""
 
 
 def decode_file(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
-    """Decodes a file of text without its byte order mark; also returns how to encode it again."""
+    """Decodes a text file without its byte order mark; also returns its encoding."""
     where, named = settings.name, settings.encoding
     marks = (Encoding(mark, name, where) for mark, name in MARKS.items() if data.startswith(mark))
     encoding = next(marks, Encoding(where=where))
@@ -562,7 +562,7 @@ def decode_file(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
 
 
 def is_same_encoding(name: str, other: str) -> bool:
-    """Compares names of encodings, of which each has several."""
+    """Compares encodings; each has several names."""
     try:
         return codecs.lookup(name).name == codecs.lookup(other).name
     except LookupError:
@@ -570,16 +570,16 @@ def is_same_encoding(name: str, other: str) -> bool:
 
 
 def decode_as(data: bytes, name: str) -> str | None:
-    """Decodes what an encoding can write again, byte for byte; None: it is not in it."""
+    """Decodes bytes that re-encode identically; None if they do not."""
     try:
         text = data.decode(name)
-        # Some write a text in many ways (UTF-7), and some cannot replace what they lack (IDNA)
+        # Some encode a text in many ways (UTF-7), some cannot replace missing characters (IDNA)
         return text if text.encode(name, "xmlcharrefreplace") == data else None
     except (LookupError, UnicodeError):
         return None
 
 
 def unescape(text: str) -> str:
-    """Decodes references as browsers do."""
-    # Python makes no number of so many digits; browsers show this character, too
+    """Decodes character references as browsers do."""
+    # Python cannot parse so many digits; browsers also show this character
     return html.unescape(_ENDLESS.sub("\ufffd", text))

@@ -1,8 +1,8 @@
-"""Translates segments by whatever translates lines: a command's model, or a service.
+"""Translates segments with any translator of lines: a command's model or a service.
 
-Both send lines and get translations by the generator of `translating`. Equal lines are sent once.
-Markup goes where aligned words say; where nothing is aligned, what stands between tags is
-translated piece by piece.
+The generator `translating` yields lines and receives their translations. Equal lines are sent
+once. Markup follows the aligned words; without an alignment, the text between tags is translated
+piece by piece.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 CODE = "a name or a value, no words"
 PLACEHOLDERS, SYNTAX = "placeholders", "syntax of the message"
-"""Reasons for which a segment stays; of the last two it is doubtful."""
+"""Reasons to leave a segment untranslated; the last two also mark it as doubtful."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Request:
     text: str
     needs_links: bool = False
     copied: tuple[Range, ...] = ()
-    """Characters that are copied, in order."""
+    """Ranges of characters to copy, in order."""
     is_piece: bool = False
-    """True if it is a part of a line that was translated before."""
+    """True if it is part of a line that was already translated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,49 +61,49 @@ class Answer:
 
     text: str
     links: Sequence[Link] | None = None
-    """Characters that go together; None: nothing can be aligned."""
+    """Linked characters; None if nothing can be aligned."""
     flags: tuple[str, ...] = ()
     """Signs that something is wrong."""
     doubt: float | None = None
-    """How probably it is wrong; None where nobody asked for it."""
+    """Probability that it is wrong; None if not requested."""
     doubtful_words: tuple[str, ...] = ()
 
 
 _OPTION = re.compile(r" *--?\w")
 _COLUMNS, _COLUMNS_OF_OPTION = (re.compile(rf"(?<=\S)( {{{n},}})(?=\S)") for n in (3, 2))
-"""The blanks between columns; a line about an option of a command has two or more."""
+"""Blanks between columns: three, or two in a line about a command-line option."""
 NO_WORDS = "no words"
-"""Reason, or the end of one, for which segments stay as they should."""
+"""Reason, or its ending, for segments that are rightly left untranslated."""
 _MARKUP = re.compile(rb"<[^<>]*>")
 
 
 def may_have_text(data: bytes) -> bool:
-    """Returns whether a document has a letter or digit that is not in a tag."""
+    """True if a document has a letter or digit outside its tags."""
     return any(byte > 0x7F or chr(byte).isalnum() for byte in _MARKUP.sub(b"", data))
 
 
 @dataclass
 class Summary:
-    """Counts of the segments of a document, and those that are doubtful."""
+    """Segment counts of a document, and its doubtful segments."""
 
     n_segments: int = 0
     n_translated: int = 0
     n_spans: int = 0
     n_guessed: int = 0
-    """Spans for whose text no word was aligned."""
+    """Spans without an aligned word."""
     n_copied: int = 0
     n_restored: int = 0
-    """Of what had to be copied, what the model had not."""
+    """Protected spans that the model did not copy."""
     kept: Counter[str] = field(default_factory=Counter)
-    """Segments that stay, by the reason; those without words need not be told."""
+    """Untranslated segments by reason; segments without words may be missing."""
     skipped: Counter[str] = field(default_factory=Counter)
-    """Constructs that the readers have skipped; see `Document.skipped`."""
+    """Constructs that the readers skipped; see `Document.skipped`."""
     doubtful: list[dict[str, Any]] = field(default_factory=list)
     doubts: list[dict[str, Any]] = field(default_factory=list)
-    """How probably each segment that was translated is wrong."""
+    """Error probability of each translated segment."""
 
     def doubt_lines(self, output_format: OutputFormat) -> Iterator[str]:
-        """Writes the segments, the most doubtful first, as lines of TSV or JSONL."""
+        """Writes the segments as lines of TSV or JSONL, the most doubtful first."""
         for row in sorted(self.doubts, key=lambda row: -row["doubt"]):
             if output_format == "jsonl":
                 yield json.dumps(row, ensure_ascii=False)
@@ -113,7 +113,7 @@ class Summary:
             yield "\t".join((f"{doubt:.4f}", *texts, " ".join(words)))
 
     def counts(self) -> dict[str, Any]:
-        """Counts the segments, and by reason what was not translated."""
+        """Counts the segments, and the untranslated ones by reason."""
         n_kept = self.n_segments - self.n_translated
         left = self.kept + Counter({NO_WORDS: n_kept - self.kept.total()})
         return {
@@ -125,7 +125,7 @@ class Summary:
         }
 
     def warning(self, *, has_text: bool = True) -> str:
-        """Says in a line what should have been translated and was not; empty: nothing."""
+        """Returns one line about text wrongly left untranslated; empty if there is none."""
         kept = Counter(
             {reason: n for reason, n in self.kept.items() if not reason.endswith(NO_WORDS)}
         )
@@ -151,7 +151,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Translated:
-    """The segments of a translated document; None: one has nothing to translate."""
+    """The segments of a translated document; None for a segment with nothing to translate."""
 
     segments: list[Segment | None]
     summary: Summary
@@ -163,10 +163,10 @@ def translating(
     protects: bool,
     languages: LanguagePair = UNKNOWN_PAIR,
 ) -> Generator[list[Request], Sequence[Answer], Translated]:
-    """Yields lines, is sent their translations, and returns the segments.
+    """Yields lines, receives their translations, and returns the segments.
 
-    With `protects`, placeholders are copied, messages of programs are divided into their texts, and
-    names that are no words stay.
+    With `protects`, copies placeholders, divides program messages into their texts, and leaves
+    names that are not words unchanged.
     """
     messages = [_plan_message(segment, languages, protects=protects) for segment in segments]
     parts = [text for message in messages for text in list_texts(message.frame)]
@@ -181,11 +181,11 @@ def translating(
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A segment as parts to translate."""
+    """A segment divided into parts to translate."""
 
     frame: Frame = ()
     kept: str = ""
-    """The reason why it stays."""
+    """The reason to leave it untranslated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class _Part:
     segment: Segment
     translation: Segment
     counts: Counter[str]
-    """Signs of doubt, and how often."""
+    """Counts of the signs of doubt."""
     answers: Sequence[Answer]
 
 
@@ -217,7 +217,7 @@ def _write_segment(
     parts: Sequence[_Part | None],
     summary: Summary,
 ) -> Segment | None:
-    """Makes a segment of its translated parts, and counts what became of it."""
+    """Joins the translated parts of a segment and updates the summary."""
     done = [part for part in parts if part is not None]
     about = {"segment": number, "context": segment.context, "source": segment.text}
     kept = message.kept or ("" if done else NO_WORDS)
@@ -252,7 +252,7 @@ def _write_segment(
 def _translate_parts(
     texts: Sequence[Text], *, protects: bool
 ) -> Generator[list[Request], Sequence[Answer], list[_Part | None]]:
-    """Yields lines, is sent their translations, and returns the parts; None: it has no words."""
+    """Yields lines, receives their translations, returns the parts; None for one without words."""
     segments = [protect_segment(text.segment) if protects else text.segment for text in texts]
     chosen = {
         n: segment
@@ -284,7 +284,7 @@ def _translate_parts(
     for n, segment in chosen.items():
         if n in cut:
             translation, doubts = _join_pieces(segment, cut[n], by_piece), Counter[str]()
-            # Its translation as a whole was thrown away
+            # The pieces replace its translation as a whole
             parts = [by_piece[text.strip()] for text, is_text in cut[n] if is_text]
         else:
             translation, doubts = _place_markup(segment, joined[n])
@@ -297,15 +297,15 @@ def _translate_parts(
 
 
 def _most_doubtful(parts: Sequence[Answer]) -> tuple[float | None, tuple[str, ...]]:
-    """Returns the doubt of what is wrong if any of its parts is, and the words of all."""
+    """Returns the highest doubt of the parts, and all their doubtful words."""
     words = tuple(word for part in parts for word in part.doubtful_words)
     return max((part.doubt for part in parts if part.doubt is not None), default=None), words
 
 
 def _split_lines(segment: Segment) -> list[str]:
-    """Cuts a text at its line ends, which are in the list, too; a message also at its columns.
+    """Splits a text at line ends, and a message also between columns; keeps the separators.
 
-    A message may have line ends that are written as codes and copied.
+    In a message, a line end may be a code that is copied.
     """
     text = segment.text
     if not segment.is_message:
@@ -325,7 +325,7 @@ def _split_lines(segment: Segment) -> list[str]:
 
 
 def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
-    """Yields the lines of a segment, without blanks around, and what is copied in each."""
+    """Yields the lines of a segment, stripped, with the ranges to copy in each."""
     copied = [(span.start, span.end) for span in segment.spans if span.behavior == "protected"]
     place = done = 0
     lines = _split_lines(segment)
@@ -337,7 +337,7 @@ def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
             if a >= end:
                 break
             ranges.append((max(a - start, 0), min(b, end) - start))
-            # What goes on in the next line is in that, too
+            # A range that continues in the next line belongs to both lines
             done += b <= end
         yield line.strip(), tuple(part for part in ranges if part[0] < part[1])
         place += len(line) + len(behind)
@@ -348,7 +348,7 @@ def _has_words(line: str) -> bool:
 
 
 def _join_lines(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
-    """Joins the translations of a segment's lines as the lines were."""
+    """Joins the translations of a segment's lines with the original separators."""
     text, links = "", []
     flags: dict[str, None] = {}
     is_linked, place, answers = True, 0, list[Answer]()
@@ -377,7 +377,7 @@ def _join_lines(segment: Segment, by_line: Mapping[str, Answer]) -> Answer:
 
 
 def _place_markup(segment: Segment, answer: Answer) -> tuple[Segment, Counter[str]]:
-    """Puts markup and what is copied into a translation."""
+    """Places markup and protected texts in a translation."""
     with_copies = restore_spans(segment, answer.text, answer.links or ())
     projection = project(segment, with_copies.text, with_copies.links, with_copies.fixed)
     counts = Counter(guessed=projection.n_guessed, restored=with_copies.n_restored)
@@ -385,7 +385,7 @@ def _place_markup(segment: Segment, answer: Answer) -> tuple[Segment, Counter[st
 
 
 def _pieces(segment: Segment) -> list[tuple[str, bool]]:
-    """Cuts a segment at its markup; also returns whether a piece is to be translated."""
+    """Cuts a segment at its markup; the flag is True for a piece to translate."""
     edges = sorted({0, len(segment.text), *(p for s in segment.spans for p in (s.start, s.end))})
     copied = {
         place

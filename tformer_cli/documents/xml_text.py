@@ -29,7 +29,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.wording import is_blank
 
 DEEPEST = 200
-"""Elements around an element, above which a file is refused: reading goes down with them."""
+"""Maximum nesting of elements; deeper files are refused, because readers recurse."""
 _TOKEN = re.compile(
     r"""<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<(?:[^<>"']|"[^"]*"|'[^']*')*>""", re.DOTALL
 )
@@ -41,9 +41,9 @@ _REFERENCE = re.compile(r"&(?:#0*+([0-9]{1,7})|#[xX]0*+([0-9a-fA-F]{1,6})|(\w+))
 
 
 class Tree:
-    """Places of all elements of a source, in their order; an array each, for there may be millions.
+    """Positions of all elements of a source, in order; in arrays, because there may be millions.
 
-    `names` are numbers in `spellings`; `ends_at` is the number of the first element behind.
+    `names` are indices into `spellings`; `ends_at` is the index of the first element after each.
     """
 
     __slots__ = ("ends", "ends_at", "inner_ends", "inners", "names", "spellings", "starts")
@@ -54,7 +54,7 @@ class Tree:
         self.inner_ends, self.ends, self.ends_at = array("I"), array("I"), array("I")
 
     def add(self, name: int, start: int, inner: int) -> int:
-        """Adds an element that has nothing in it, and returns its number."""
+        """Adds an empty element and returns its number."""
         number = len(self.names)
         self.names.append(name)
         self.starts.append(start)
@@ -81,14 +81,14 @@ class Tree:
 
 @dataclass(slots=True)
 class Element:
-    """Places of an element in the source."""
+    """Positions of an element in the source."""
 
     name: str
-    """With the prefix that the format's table uses, whatever the file calls it; "#": a comment or
-    an instruction, "#cdata": a section of characters."""
+    """Name with the prefix of the format's table, whatever prefix the file uses; "#" for comments
+    and processing instructions, "#cdata" for CDATA sections."""
     start: int
     inner: int
-    """Behind the opening tag."""
+    """End of the opening tag."""
     inner_end: int
     end: int
     number: int
@@ -102,13 +102,13 @@ class Element:
             number = behind[number]
 
     def walk(self) -> "Iterator[Element]":
-        """Yields all elements in it, in order."""
+        """Yields all descendants in document order."""
         return map(self.tree.element, range(self.number + 1, self.tree.ends_at[self.number]))
 
 
 @dataclass(slots=True)
 class Source:
-    """A file of XML."""
+    """An XML file."""
 
     text: str
     mark: bytes
@@ -130,26 +130,26 @@ class Source:
 
     def value_place(self, element: Element, name: str) -> tuple[int, int] | None:
         """Finds the start and end of an attribute's value."""
-        # From one attribute to the next, or the text of one might be taken for another
+        # Scan attribute by attribute: a value may contain text that looks like another attribute
         for match in _ATTRIBUTE.finditer(self.text, element.start, element.inner):
             if match[1] == name:
                 return match.start(2) + 1, match.end(2) - 1
         return None
 
     def content(self, element: Element) -> str:
-        """Joins the characters in an element, those of elements in it included."""
+        """Returns the text of an element and its descendants."""
         raw = _TOKEN.sub(
             lambda match: match[0] if match[0][:3] == "<![" else "", self.inside(element)
         )
         return decode_text(raw)
 
     def encode(self, text: str) -> bytes:
-        # what the file's old encoding lacks is written as a reference
+        # characters missing from the encoding become references
         return self.mark + text.encode(self.encoding, "xmlcharrefreplace")
 
 
 def parse_xml(data: bytes, where: str, namespaces: Mapping[str, str]) -> Source:
-    """Reads XML; `namespaces`: the prefix that the caller uses for each address."""
+    """Parses XML; `namespaces` maps namespace URIs to the prefixes that the caller uses."""
     _check(data, where)
     mark, encoding = next(
         ((mark, name) for mark, name in MARKS.items() if data.startswith(mark)), (b"", "")
@@ -166,14 +166,14 @@ def parse_xml(data: bytes, where: str, namespaces: Mapping[str, str]) -> Source:
 
 
 def _check(data: bytes, where: str) -> None:
-    """Refuses what is not well formed, or defines entities: these may grow without end."""
+    """Refuses malformed XML, and entity definitions, which can expand without limit."""
     parser = expat.ParserCreate()
 
     def doctype(_name: str, _system: str | None, _public: str | None, has_subset: int) -> None:
         if has_subset:
             raise DataError(f"{where}: defines entities of its own (a DTD), which is not allowed")
 
-    # A DOCTYPE that only names a DTD is usual in TMX and NCX; expat reads no other file
+    # TMX and NCX usually have a DOCTYPE that names a DTD; expat does not open it
     parser.StartDoctypeDeclHandler = doctype
     try:
         parser.Parse(data, True)
@@ -182,7 +182,7 @@ def _check(data: bytes, where: str) -> None:
             f"{where}: is damaged or not XML (line {error.lineno}: "
             f"{expat.errors.messages.get(error.code, 'unknown error')})"
         ) from None
-    except (ValueError, LookupError) as error:  # of encodings that expat does not know
+    except (ValueError, LookupError) as error:  # encodings that expat does not know
         raise DataError(f"{where}: cannot be read ({error}); convert it to UTF-8") from None
 
 
@@ -196,7 +196,7 @@ def _tree(text: str, where: str, namespaces: Mapping[str, str]) -> Element:
     numbers: dict[str, int] = {}
 
     def number_of(raw: str) -> int:
-        """Finds the number of a name, as the format's table spells it."""
+        """Returns the number of a name, spelled as in the format's table."""
         if raw not in numbers:
             prefix, _, local = raw.rpartition(":")
             prefix = prefixes.get(prefix, prefix)
@@ -224,7 +224,7 @@ def _tree(text: str, where: str, namespaces: Mapping[str, str]) -> Element:
 
 
 def decode_text(raw: str) -> str:
-    """Decodes references and sections of characters."""
+    """Decodes character references and CDATA sections."""
     if "&" not in raw and "<" not in raw:
         return raw
 
@@ -232,7 +232,7 @@ def decode_text(raw: str) -> str:
         if match[3]:
             return html5.get(match[3] + ";", match[0])
         number = int(match[1]) if match[1] else int(match[2], 16)
-        # Subtitles, which nobody has checked, may have a number that no character has
+        # Subtitles are not validated: a number may not be a character
         return chr(number) if number <= sys.maxunicode else match[0]
 
     pieces = re.split(r"(<!\[CDATA\[.*?\]\]>)", raw, flags=re.DOTALL)
@@ -247,8 +247,8 @@ def _escape_plain(text: str) -> str:
 
 
 def escape_like(raw: str) -> Callable[[str], str]:
-    """Makes the function that writes text as `raw` was: with references for the same characters."""
-    if "&" not in raw:  # a function for each of many paragraphs would take more than their text
+    """Returns an escape function that uses references for the same characters as `raw`."""
+    if "&" not in raw:  # one function per paragraph would take more memory than the text
         return _escape_plain
     written = {"&": "&amp;", "<": "&lt;"}
     for match in _REFERENCE.finditer(raw):
@@ -265,7 +265,7 @@ Level = Literal["paragraph", "run", "inside"]
 
 @dataclass(slots=True)
 class Piece:
-    """A part of a paragraph's content, in the order of the file."""
+    """A part of a paragraph's content, in file order."""
 
     kind: Literal["text", "open", "close", "void", "protected"]
     raw: str
@@ -274,15 +274,15 @@ class Piece:
     text: str = ""
     behavior: Behavior = "once"
     level: Level = "paragraph"
-    """Where it stands in formats with runs: beside them, around their text, or in them."""
+    """Its level in formats with runs: next to runs, around their text, or inside them."""
     breaks: bool = False
-    """Parts words, as a line break does."""
+    """True if it separates words, as a line break does."""
     key: str = ""
-    """Of runs: those with equal keys look the same. Of voids: the name and id of a pair's half."""
+    """For runs: equal keys look the same. For voids: the name and id of a half of a pair."""
 
 
 Item = str | tuple[Piece, str]
-"""Text, or markup with what is written for it."""
+"""Text, or markup with its written form."""
 Render = Callable[[Iterator[Item], Callable[[str], str]], str]
 
 
@@ -298,24 +298,24 @@ class Unit:
     segment: Segment
     escape: Callable[[str], str]
     lead: Sequence[Piece] = ()
-    """Pieces before the segment, in the region."""
+    """Pieces before the segment in the region."""
     tail: Sequence[Piece] = ()
     pieces: Mapping[str, Sequence[Piece]] = field(default_factory=lambda: _NO_PIECES)
-    """The pieces of spans, by what they open with."""
+    """The pieces of spans, by their opening markup."""
     around: tuple[str, str] = ("", "")
     fills: bool = False
-    """Writes what is equal to the segment, too: the region holds a translation, not the source."""
+    """True if the region holds a translation, so that an unchanged segment is written, too."""
     render: Render | None = None
-    """Writes text and markup; otherwise they are joined."""
+    """Writes text and markup; None to join them."""
     group: int = -1
-    """Units of one group, if it has a number, are written together or not at all."""
+    """Number of its group, whose units are written together or not at all; -1 for none."""
     copied: str = ""
-    """Text that is written where only other units of the group are translated."""
+    """Text to write if only other units of the group are translated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Another change, made if anything is translated."""
+    """A change other than a translation, made if anything is translated."""
 
     start: int
     end: int
@@ -330,10 +330,10 @@ def build_unit(
     region: tuple[int, int] | None = None,
     render: Render | None = None,
 ) -> Unit | None:
-    """Makes a unit of a paragraph's pieces; None: it has no text.
+    """Builds a unit from a paragraph's pieces; None if there is no text.
 
-    Markup at its ends is left out of the segment: it stays where it is, and a segment without
-    spans needs no alignment.
+    Markup at its ends stays outside the segment, because a segment without spans needs no
+    alignment.
     """
     if all(is_blank(piece.text) for piece in pieces if piece.kind == "text"):
         return None
@@ -343,7 +343,7 @@ def build_unit(
     written = ""
     for piece in pieces[first:last]:
         if piece.breaks and written and not written[-1].isspace():
-            builder.text(" ")  # or two words would become one; `drop_spaces` takes it out again
+            builder.text(" ")  # keeps two words apart; `drop_spaces` removes it again
             written = " "
         written = piece.text or written
         if piece.kind == "text":
@@ -372,7 +372,7 @@ def build_unit(
 
 
 def peel_markup(pieces: Sequence[Piece]) -> tuple[int, int]:
-    """Finds the first and the last piece that are not markup at the ends of the whole."""
+    """Returns the range of pieces without the markup at both ends."""
     first, last = 0, len(pieces)
     closings = _closings(pieces)
     while True:
@@ -391,7 +391,7 @@ def _is_void(piece: Piece) -> bool:
 
 
 def _closings(pieces: Sequence[Piece]) -> dict[int, int]:
-    """Finds the piece that closes each one that opens."""
+    """Maps each opening piece to its closing piece."""
     closings: dict[int, int] = {}
     opened: list[int] = []
     for number, piece in enumerate(pieces):
@@ -403,7 +403,7 @@ def _closings(pieces: Sequence[Piece]) -> dict[int, int]:
 
 
 def list_pieces(pieces: Iterator[Piece]) -> list[Piece]:
-    """Lists the pieces of a paragraph, as far as there is room for them."""
+    """Lists the pieces of a paragraph, within the limits of the settings."""
     kept: list[Piece] = []
     for piece in pieces:
         kept.append(piece)
@@ -412,14 +412,14 @@ def list_pieces(pieces: Iterator[Piece]) -> list[Piece]:
 
 
 def pair(pieces: list[Piece]) -> list[Piece]:
-    """Makes spans of halves that belong together (the start and the end of a bookmark).
+    """Turns halves that belong together (start and end of a bookmark) into spans.
 
-    As voids they would be placed one by one, perhaps the end before the start. A pair that crosses
-    an element, or another pair, stays two voids, and so does one that has no text in it.
+    Voids are placed one by one, so that the end could come before the start. Pairs that cross an
+    element or another pair, and pairs without text, stay two voids.
     """
     new_pieces = list(pieces)
     opened: list[tuple[str, int, int]] = []
-    """Keys, empty for elements; their numbers, and the texts before them."""
+    """Keys (empty for elements), piece numbers, and number of texts before them."""
     places: dict[str, list[int]] = defaultdict(list)
     n_texts = 0
     for number, piece in enumerate(pieces):
@@ -431,7 +431,7 @@ def pair(pieces: list[Piece]) -> list[Piece]:
         elif piece.kind == "close" or (piece.key[:3] == "end" and places[piece.key[3:]]):
             key = piece.key[3:] if piece.kind == "void" else ""
             place = (places[key] or [0])[-1]
-            if key and places[""] and place < places[""][-1]:  # around the element, or crossing it
+            if key and places[""] and place < places[""][-1]:  # contains or crosses the element
                 continue
             start, n_before = opened[place][1:] if opened else (0, n_texts)
             for inner, _, _ in opened[place:]:
@@ -445,7 +445,7 @@ def pair(pieces: list[Piece]) -> list[Piece]:
 
 
 class InlineReader:
-    """Reads the content of elements that have text and elements mixed."""
+    """Reads elements with mixed content."""
 
     def __init__(
         self,
@@ -463,7 +463,7 @@ class InlineReader:
         return pair(self.single_pieces(element))
 
     def single_pieces(self, element: Element) -> list[Piece]:
-        """Reads pieces without making spans of halves."""
+        """Reads pieces without pairing halves."""
         return list_pieces(self._read(element))
 
     def _read(self, element: Element) -> Iterator[Piece]:
@@ -502,7 +502,7 @@ class InlineReader:
 
 
 def drop_spaces(items: Iterator[Item]) -> Iterator[Item]:
-    """Takes out a space next to what parts words already, a line break or a tab."""
+    """Drops spaces next to markup that already separates words: a line break or a tab."""
     text, after_break = "", False
     for item in items:
         if isinstance(item, str):
@@ -519,14 +519,14 @@ def drop_spaces(items: Iterator[Item]) -> Iterator[Item]:
 
 
 def join_items(items: Iterator[Item], escape: Callable[[str], str]) -> str:
-    """Writes text and markup one behind the other."""
+    """Joins text and markup in order."""
     return "".join(
         escape(item) if isinstance(item, str) else item[1] for item in drop_spaces(items)
     )
 
 
 class XmlDocument:
-    """A document, or a part of one, that is XML."""
+    """An XML document, or an XML part of a document."""
 
     def __init__(
         self,
@@ -538,7 +538,7 @@ class XmlDocument:
         self.skipped: Counter[str] = Counter()
         self._data = data
         self._source = source
-        # By start; a unit stands before those in it (a footnote in a sentence)
+        # By start; a unit comes before the units inside it (a footnote in a sentence)
         self._regions = sorted(regions, key=lambda region: (region.start, -region.end))
         self._starts = [region.start for region in self._regions]
         self._relabel = relabel
@@ -565,12 +565,12 @@ class XmlDocument:
         return self._source.encode(self._relabel(text))
 
     def _write_range(self, start: int, end: int, number: int) -> str:
-        """Writes a part of the source with the regions in it, of which `number` is the first."""
+        """Writes a range of the source; `number` is the first region in it."""
         written: list[str] = []
         place = start
         while number < len(self._regions) and self._starts[number] < end:
             region = self._regions[number]
-            if region.start >= place:  # others are in a region that has written them
+            if region.start >= place:  # the others were written with the region around them
                 written += self._source.text[place : region.start], self._write_region(number)
                 place = region.end
             number += 1
@@ -607,7 +607,7 @@ class XmlDocument:
                     span.closing,
                 )
             elif pieces:
-                # those of void elements are used once each: what is in them may differ
+                # each void element is used once: their contents may differ
                 piece = pieces.pop(0) if len(pieces) > 1 and span.behavior == "void" else pieces[0]
                 around = ("", "") if piece.raw == span.opening else span.opening.split(raw)
                 yield around[0]

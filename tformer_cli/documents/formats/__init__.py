@@ -1,4 +1,4 @@
-"""One file for each format: a function `read` that finds the segments and keeps all other bytes.
+"""One file per format: its `read` finds the segments and keeps all other bytes.
 
-Begin with `text.py`, the smallest; `known_formats.py` lists them.
+Start with `text.py`, the smallest; `known_formats.py` lists them all.
 """

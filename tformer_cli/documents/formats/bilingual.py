@@ -1,8 +1,8 @@
-"""XLIFF 1.2 and 2, and TMX: files with a source and its translation next to each other.
+"""XLIFF 1.2 and 2, and TMX: bilingual files with sources and their translations.
 
-A segment is a source that has no translation yet. Its translation is written into the target, which
-is added where there is none; what has a translation stays, and so do ids. A target that is written
-waits for a review, where the format has a state for it.
+A segment is a source without a translation. Its translation goes into the target, which is added
+if missing; existing translations and ids stay. Where the format has a state for it, a new target
+is marked for review.
 """
 
 import re
@@ -42,7 +42,7 @@ NAMESPACES = {
 }
 _UNTRANSLATED = frozenset(("new", "needs-translation"))
 _DONE = frozenset(("final", "signed-off", "reviewed"))
-"""States in which a target is empty on purpose."""
+"""States of targets that are empty on purpose."""
 _TO_REVIEW = "needs-review-translation"
 
 
@@ -87,14 +87,14 @@ def _child(element: Element, name: str) -> Element | None:
 
 
 def _is_of(language: str, code: str) -> bool:
-    """Tests whether a code, perhaps with a country, is of a language."""
+    """True if a code, with or without a country, is a language."""
     return (code.lower().replace("_", "-") + "-").startswith(
         language.lower().replace("_", "-") + "-"
     )
 
 
 class _Reader:
-    """Finds the sources that have no translation."""
+    """Finds the sources without a translation."""
 
     def __init__(self, source: Source, settings: ReadSettings) -> None:
         self._source = source
@@ -111,11 +111,11 @@ class _Reader:
     def label_edits(
         self, element: Element, attribute: str, source_attribute: str
     ) -> Iterator[Edit]:
-        """Tells the target's language where a file does not; refuses a file for another."""
+        """Adds the target language if missing; refuses a file for another language."""
         language = self._settings.target_language
         declared = self._source.attribute(element, attribute)
         own = self._source.attribute(element, source_attribute)
-        # A template has no value, or repeats its own language
+        # A template has no target language, or repeats the source language
         is_open = not declared or (own is not None and is_same_language(declared, own))
         if language and declared is None:
             place = element.start + 1 + len(self._name(element))
@@ -153,7 +153,7 @@ class _Reader:
         if origin is None:
             return
         attribute = self._source.attribute
-        # In XLIFF 2 the state is the segment's own
+        # In XLIFF 2 the segment has the state
         is_old = element.name == "trans-unit"
         state = attribute(element if target is None or not is_old else target, "state") or ""
         if attribute(element, "approved") == "yes" or state in _DONE:
@@ -174,7 +174,7 @@ class _Reader:
             is_open = is_old and (
                 state in _UNTRANSLATED or (self._settings.fills_fuzzy and state[:6] == "needs-")
             )
-            # Programs that merge XLIFF 2 copy sources so; the state of what is filled stays
+            # Programs that merge XLIFF 2 copy sources like this; the state of filled targets stays
             is_open |= state == "initial" and self._source.inside(target) == self._source.inside(
                 origin
             )
@@ -183,7 +183,7 @@ class _Reader:
                 return
             region, tags = (target.start, target.end), self._tags(target)
             code, label = attribute(target, "xml:lang"), self._settings.target_language
-            if code and label and not is_same_language(code, label):  # that of a copied source
+            if code and label and not is_same_language(code, label):  # copied from the source
                 tags = _with_attribute(tags[0], "xml:lang", escape(label)), tags[1]
             if is_old:
                 tags = _with_attribute(tags[0], "state", _TO_REVIEW), tags[1]
@@ -193,7 +193,7 @@ class _Reader:
             yield unit
 
     def _marks(self, element: Element) -> Iterator[Element]:
-        """Finds the parts of a source, as a program has cut it into segments."""
+        """Finds the segments that a program has divided a source into."""
         for child in element.children:
             if child.name == "mrk" and self._source.attribute(child, "mtype") == "seg":
                 yield child
@@ -203,7 +203,7 @@ class _Reader:
     def _mark_units(
         self, marks: Sequence[Element], target: Element, keeps_blanks: bool
     ) -> Iterator[Unit]:
-        """Fills the parts of a target that are empty beside others."""
+        """Fills the empty segments of a partly translated target."""
         attribute = self._source.attribute
         by_id = {attribute(mark, "mid"): mark for mark in self._marks(target)}
         for mark in marks:
@@ -222,12 +222,12 @@ class _Reader:
         tags: tuple[str, str],
         keeps_blanks: bool,
     ) -> Iterator[Unit]:
-        """Makes a unit of each part of a source; what is between them is copied."""
+        """Yields a unit for each segment of a source; copies the text between them."""
         text, place = self._source.text, segmented.inner
         self._n_groups += 1
         group: list[Unit] = []
         for mark in marks:
-            # all of them stand in one place of the file, one behind the other
+            # all are written at the same position of the file, one after the other
             start = region[1] if group else region[0]
             unit = self._make_unit(mark, (start, region[1]), ("", ""), keeps_blanks)
             if unit is not None:
@@ -277,13 +277,13 @@ class _Reader:
         return re.match(r"[^\s/>]+", self._source.tag(element)[1:])[0]  # type: ignore[index]
 
     def _tags(self, element: Element) -> tuple[str, str]:
-        """Makes the tags of an element that may be written as one, <target/>."""
+        """Returns the tags of an element, which may be self-closing: <target/>."""
         opening = re.sub(r"\s*/>$", ">", self._source.tag(element))
         return opening, f"</{self._name(element)}>"
 
     def _indent(self, element: Element) -> str:
         text, place = self._source.text, element.start
-        while text[place - 1].isspace():  # of a child: a tag stands before it
+        while text[place - 1].isspace():  # a child follows a tag, so this ends
             place -= 1
         return text[place : element.start]
 
@@ -294,7 +294,7 @@ class _Reader:
         tags: tuple[str, str],
         keeps_blanks: bool,
     ) -> Unit | None:
-        """Makes a unit of the source's text for the region of the target."""
+        """Builds a unit of the source's text for the target's region."""
         pieces = self._codes.pieces(origin)
         unit = build_unit(
             pieces, origin.name, joins_blanks=not keeps_blanks, region=region, render=write_codes

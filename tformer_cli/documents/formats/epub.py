@@ -1,4 +1,4 @@
-"""Books, .epub: chapters by the reader of HTML; contents, title and description by that of XML."""
+"""EPUB books: reads chapters as HTML, and contents, title and description as XML."""
 
 import posixpath
 import re
@@ -44,15 +44,15 @@ _CHAPTERS = frozenset(
         *("application/x-dtbook+xml", "text/x-oeb1-document"),
     )
 )
-"""Types of chapters; those after the first are of older books."""
+"""Media types of chapters; all but the first occur in older books."""
 _CONTENTS = "application/x-dtbncx+xml"
 _DRAWING = "image/svg+xml"
 _LABELS = (
     re.compile(rb"(<(?:\w+:)?(?:package|ncx)\b[^>]*?\sxml:lang\s*=\s*[\"'])[^\"']*"),
     re.compile(rb"(<(?:\w+:)?language\b[^>]*>)[^<]*(?=</)"),
 )
-"""The language of a package or its contents, and the first of its book."""
-# A description is often markup that is escaped; its paragraphs are segments
+"""Declared language of a package or its contents, and the first language of a book."""
+# A description is often escaped markup; its paragraphs are segments
 _PARAGRAPH_TAG = re.compile(
     r"(?:&lt;|<)/?(?:p|div|br|h[1-6]|[uo]l|li|blockquote|hr)\b(?:(?!&[lg]t;)[^<>])*/?(?:&gt;|>)",
     re.IGNORECASE,
@@ -74,11 +74,11 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     skipped: Counter[str] = Counter()
     for root in roots:
         package = _parse_member(archive, root)
-        # A book may have its parts in any folder: names count from that of the package
+        # Parts may be in any folder; names are relative to the package file
         for item in _items(package, posixpath.dirname(root)):
             name = names.find(item.name)
             if name not in archive.members:
-                continue  # on the web, or missing: nothing to write into
+                continue  # remote or missing: nothing to write
             if item.kind in _CHAPTERS or (item.kind == _DRAWING and item.is_chapter):
                 where = replace(settings, name=f"{settings.name}: {name}")
                 is_xml = item.kind != "text/html"
@@ -105,7 +105,7 @@ def _relabel(code: str, data: bytes) -> bytes:
 
 
 class _Names:
-    """Names in an archive, which are found in another case, too, as on most readers' disks."""
+    """Names in an archive; also found in another case, as on most readers' disks."""
 
     def __init__(self, archive: Archive) -> None:
         self._members = archive.members
@@ -131,7 +131,7 @@ def _parse_member(archive: Archive, name: str) -> Source:
 
 
 def _items(package: Source, folder: str) -> list[_Item]:
-    """Lists the parts of a book and their types: first the chapters, as they are read."""
+    """Lists the parts of a book with their types; chapters first, in reading order."""
     items: dict[str, tuple[str, str]] = {}
     spine: list[str] = []
     for element in package.root.walk():
@@ -154,7 +154,7 @@ def _items(package: Source, folder: str) -> list[_Item]:
 
 
 def _contents(archive: Archive, name: str) -> XmlDocument:
-    """Reads the table of contents of EPUB 2: its texts, but not that of an author."""
+    """Reads the texts of an EPUB 2 table of contents, except the author."""
     source = _parse_member(archive, name)
     reader = InlineReader(source, lambda _element: "protected")
     units, authors = [], 0
@@ -167,7 +167,7 @@ def _contents(archive: Archive, name: str) -> XmlDocument:
 
 
 def _metadata(archive: Archive, package: Source, name: str) -> XmlDocument:
-    """Reads title and description of a book."""
+    """Reads the title and description of a book."""
     units = [
         unit
         for element in package.root.walk()
@@ -178,7 +178,7 @@ def _metadata(archive: Archive, package: Source, name: str) -> XmlDocument:
 
 
 def _marked_units(source: Source, element: Element) -> Iterator[Unit]:
-    """Makes a unit of each paragraph of a text whose markup, if it has any, is escaped."""
+    """Yields a unit for each paragraph of a text with escaped markup or none."""
     raw = source.inside(element)
     section = _SECTION.fullmatch(raw.strip())
     place, end = element.inner, element.inner_end
@@ -186,7 +186,7 @@ def _marked_units(source: Source, element: Element) -> Iterator[Unit]:
         place = source.text.index(section[0], place) + len("<![CDATA[")
         end = place + len(section[1])
     tag = _in_section if section else escape_like(raw)
-    # In markup the characters of a text are escaped once more
+    # Text inside escaped markup is escaped twice
     is_marked = _TAG.search(section[1] if section else decode_text(raw)) is not None
     escape = partial(_escape_twice, tag) if is_marked else tag
     breaks = _PARAGRAPH_TAG.finditer(source.text, place, end)
@@ -213,7 +213,7 @@ def _in_section(text: str) -> str:
 
 
 def _refuse_locked(archive: Archive, parts: dict[str, Document], names: _Names) -> None:
-    """Refuses books whose chapters are encrypted; fonts often are, in a way of their own."""
+    """Refuses books with encrypted chapters; obfuscated fonts are common and fine."""
     name = names.find("META-INF/encryption.xml")
     if name not in archive.members:
         return

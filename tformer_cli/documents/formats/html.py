@@ -1,7 +1,7 @@
-"""HTML and XHTML: text between tags and in some attributes; every tag stays as it is.
+"""HTML and XHTML: translates text between tags and in some attributes; tags stay unchanged.
 
-The text of a block, such as a paragraph or a cell, is a segment, and the tags of elements that
-stand in a sentence are spans of it. No tree is built: what is damaged stays damaged, byte for byte.
+The text of a block, such as a paragraph or a cell, is a segment; tags of inline elements are its
+spans. There is no tree: damaged markup stays damaged, byte for byte.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _REPEATING = (
     "b bdi bdo big cite del dfn em font i ins mark s small span strike strong sub sup time tt u"
 )
 _REPEATED = frozenset(_REPEATING.split())
-"""Elements in a sentence that may stand around several runs of words."""
+"""Inline elements that may be split around several runs of words."""
 _ONCE = frozenset(("a", "abbr", "acronym", "data", "label", "q", "rb", "rp", "rt", "ruby"))
 _INLINE_VOID = frozenset(("img", "wbr"))
 _VOIDS = "area base br col embed hr img input link meta param source track wbr"
 _VOID = frozenset(_VOIDS.split())
 _CODE = frozenset(("code", "kbd", "math", "samp", "var"))
-"""Elements in a sentence whose text is copied."""
+"""Inline elements whose text is copied."""
 _UNSEEN = frozenset(("script", "style", "svg", "iframe"))
 _COPIED = frozenset(("pre", "textarea", "xmp", "listing"))
 _WHOLE = _CODE | _UNSEEN | _COPIED
@@ -63,12 +63,12 @@ _OTHER = (
     (re.compile(r"<\?"), r"\?>"),
     (re.compile(r"<\?"), ">"),
 )
-"""Beginnings of what is no element, and patterns of their ends; the first that has one is read."""
+"""Starts of markup other than elements, with patterns of their ends; the first match wins."""
 _TEMPLATE_SCRIPT = re.compile(
     r"(?:text|application)/[\w.+-]*(?:html|template|tmpl|handlebars|mustache|underscore|jsrender)"
     r"[\w.+-]*|x-template"
 )
-"""Types of scripts that hold markup."""
+"""Script types whose content is markup."""
 _NAME = re.compile(r"</?([a-zA-Z][^\s/>]*)")
 _VALUE = re.compile(r"""\s([^\s"'<>/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
 _SPOKEN = ("description", "label", "placeholder", "roledescription", "valuetext")
@@ -85,7 +85,7 @@ _CHARSET = re.compile(
     re.IGNORECASE,
 )
 _HEAD = 4096
-"""Bytes in which a page has to tell its encoding; browsers look at 1024."""
+"""Bytes searched for the declared encoding; browsers search 1024."""
 _LANGUAGE = re.compile(r"""((?<![\w:-])(?:xml:)?lang\s*=\s*["'])([^"']*)""", re.IGNORECASE)
 _CONTENT = re.compile(r"""((?<![\w:-])content\s*=\s*["'])([^"']*)""", re.IGNORECASE)
 _FROM_RIGHT = frozenset(("ar", "arc", "ckb", "dv", "fa", "he", "ps", "sd", "ug", "ur", "yi"))
@@ -95,21 +95,21 @@ _Kind = Literal["text", "open", "close", "void", "protected", "block", "copied"]
 
 @dataclass(slots=True)
 class _Token:
-    """A piece of HTML."""
+    """A token of HTML."""
 
     raw: str
     kind: _Kind
     name: str = ""
     text: str = ""
-    """Characters that a reader sees."""
+    """Its visible text."""
     pair: int | None = None
-    """Of a tag, the token of the other tag of its element."""
+    """Number of the matching tag, for a tag."""
     is_mark: bool = False
-    """True for the mark of a note."""
+    """True for a note mark."""
 
     @property
     def is_tag(self) -> bool:
-        """Returns whether it begins with a tag whose attributes may have text."""
+        """True if it starts with a tag whose attributes may have text."""
         return self.name not in ("", "script", "style") and self.kind != "close"
 
     @property
@@ -118,21 +118,21 @@ class _Token:
 
 
 def read(data: bytes, settings: ReadSettings, *, is_xml: bool = False) -> Document:
-    """Reads a page; `is_xml`: sections of characters (CDATA) are text in it."""
+    """Reads a page; with `is_xml`, CDATA sections are text."""
     text, encoding = _decode_page(data, settings)
     is_xml = is_xml or text.startswith("<?xml") or settings.name.endswith(".xhtml")
     return HtmlDocument(text, encoding, settings, is_xml=is_xml)
 
 
 def _decode_page(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
-    """Decodes HTML as a browser does: by its mark, by what it says of itself, or as UTF-8."""
+    """Decodes HTML as browsers do: by byte order mark, by declared encoding, or as UTF-8."""
     if data.startswith(tuple(MARKS)) or settings.encoding:
         return decode_file(data, settings)
     if b"\0" in data:
         raise DataError(f"{settings.name}: is not text; save it as HTML in UTF-8")
     match = _CHARSET.search(data[:_HEAD])
     charset = (match[1] or match[2]).decode("ascii").lower() if match is not None else "utf-8"
-    # Browsers, too, read Windows' characters where a page says Latin-1 or ASCII
+    # Like browsers, read pages that declare Latin-1 or ASCII as Windows-1252
     charset = (
         "cp1252" if charset in ("iso-8859-1", "latin-1", "latin1", "us-ascii", "ascii") else charset
     )
@@ -144,12 +144,12 @@ def _decode_page(data: bytes, settings: ReadSettings) -> tuple[str, Encoding]:
 
 @dataclass(frozen=True, slots=True)
 class _Block(Slot):
-    """The segment of a block, with its tokens."""
+    """The segment of a block with its tokens."""
 
     raws: tuple[str, ...] = ()
 
     def with_tags(self, tags: Mapping[str, str]) -> _Block:
-        """Writes other tags; what looks like one in a comment or in code is none."""
+        """Replaces tags, but not text in comments or code that looks like one."""
         raws = tuple(tags.get(raw, raw) for raw in self.raws)
         return replace(self, segment=_with_tags(self.segment, tags), raw="".join(raws), raws=raws)
 
@@ -164,7 +164,7 @@ def _with_tags(segment: Segment, tags: Mapping[str, str]) -> Segment:
 
 
 class HtmlDocument:
-    """HTML as parts, and the tags whose attributes have text."""
+    """An HTML document: its parts, and the tags whose attributes have text."""
 
     def __init__(
         self, text: str, encoding: Encoding, settings: ReadSettings, *, is_xml: bool = False
@@ -176,8 +176,8 @@ class HtmlDocument:
         self._language = settings.target_language
         self._own_language = settings.source_language
         self._labels: dict[str, None] = {}
-        """Tags of elements, besides those of the page, that tell a language."""
-        self._escape = self._escape_text  # the same for all blocks: there may be millions
+        """Tags that declare a language."""
+        self._escape = self._escape_text  # one bound method for all blocks: there may be millions
         block: list[_Token] = []
         context = ""
         for token in _tokens(text, is_xml=is_xml):
@@ -202,7 +202,7 @@ class HtmlDocument:
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         segments = iter(translated)
-        # The blocks are given first, but are written with the tags behind them
+        # Segments of blocks come first, but writing blocks needs the translated tags
         blocks = [next(segments) for part in self._parts if isinstance(part, _Block)]
         tags = {
             raw: self._tag(raw, [next(segments) for _ in slots])
@@ -232,7 +232,7 @@ class HtmlDocument:
         return written + raw[place:]
 
     def _add_label(self, token: _Token) -> None:
-        """Remembers a tag that tells a language, and that of the page."""
+        """Remembers a tag that declares a language, and the language of the page."""
         if token.name in ("html", "body"):
             match = _LANGUAGE.search(token.raw)
             self._own_language = (match and match[2]) or self._own_language
@@ -247,13 +247,13 @@ class HtmlDocument:
                 self._labels[token.raw] = None
 
     def _relabel_tag(self, tag: str) -> str:
-        """Tells the language of the translation where a tag tells that of the page."""
+        """Changes the language of a tag from that of the page to the target language."""
         opening = TAG.match(tag)
         end = opening.end() if opening else 0
 
         def label(match: re.Match[str]) -> str:
             if not (own := self._own_language) or not is_same_language(match[2], own):
-                return match[0]  # of a text in another language
+                return match[0]  # a text in another language
             code = self._language.replace("-", "_" if "_" in match[2] else "-")
             return match[1] + html.escape(code)
 
@@ -261,7 +261,7 @@ class HtmlDocument:
         return pattern.sub(label, tag[:end]) + tag[end:]
 
     def _in_language(self, part: str) -> str:
-        """Tells the language of the translation where the page tells that of its text."""
+        """Changes the language that the page declares to the target language."""
         code = self._language
         name = _name(part) if code and part.startswith("<") else ""
         if name not in ("html", "body") or part[1] == "/":
@@ -280,12 +280,12 @@ class HtmlDocument:
         return self._encodable(html.escape(text))
 
     def _encodable(self, text: str) -> str:
-        """Writes what the encoding of the file lacks as references."""
+        """Writes characters missing from the encoding as references."""
         name = self._encoding.name
         return text.encode(name, "xmlcharrefreplace").decode(name)
 
     def _add_block(self, tokens: list[_Token], context: str) -> None:
-        """Adds a block: tags around all of its text stay outside of the segment."""
+        """Adds a block; tags around its whole text stay outside the segment."""
         _pair(tokens)
         seen = [n for n, token in enumerate(tokens) if token.is_seen]
         read = "".join(token.text for token in tokens if token.kind == "text")
@@ -309,7 +309,7 @@ class HtmlDocument:
             elif token.kind == "void" or token.pair is None:
                 builder.void(token.raw)
             elif token.kind == "open":
-                # An element with a name of its own must not be there twice
+                # An element with an id must not occur twice
                 repeats = token.name in _REPEATED and not re.search(r"\sid\s*=", token.raw)
                 builder.open(token.raw, "repeat" if repeats else "once")
             else:
@@ -319,7 +319,7 @@ class HtmlDocument:
         self._parts += [token.raw for token in tokens[last + 1 :]]
 
     def _add_attributes(self, token: _Token) -> None:
-        """Remembers the texts of a tag's attributes; equal tags have the same."""
+        """Remembers the attribute texts of a tag; equal tags share them."""
         raw, tag = token.raw, token.name
         opening = TAG.match(raw)
         end = opening.end() if opening else 0
@@ -335,7 +335,7 @@ class HtmlDocument:
             wanted.add("value")
         found_texts = []
         for name, match in values.items():
-            # Without quotes there is no room for a second word
+            # Without quotes a value cannot have a second word
             if name in wanted and match[4] is None:
                 found_texts.append((f"{tag} {name}", match.span(2 if match[2] is not None else 3)))
         if tag == "svg":
@@ -350,7 +350,7 @@ class HtmlDocument:
 
 
 def _add_text(builder: SegmentBuilder, raw: str) -> bool:
-    """Adds a text of an attribute, and returns whether it has letters outside of templates."""
+    """Adds an attribute text; returns True if it has letters outside templates."""
     place = done = 0
     has_letters = False
     while match := BEGINNING.search(raw, place):
@@ -368,9 +368,9 @@ def _add_text(builder: SegmentBuilder, raw: str) -> bool:
 
 
 def _pair(tokens: Sequence[_Token]) -> None:
-    """Pairs the tags of elements; those that cross others or lack their other tag stay single."""
+    """Pairs opening and closing tags; unmatched and crossing tags stay single."""
     open_tags: list[int] = []
-    counts: Counter[str] = Counter()  # or each closing tag without another would search them all
+    counts: Counter[str] = Counter()  # spares each unmatched closing tag a search of all open tags
     for number, token in enumerate(tokens):
         if token.kind == "open":
             open_tags.append(number)
@@ -385,7 +385,7 @@ def _pair(tokens: Sequence[_Token]) -> None:
 
 
 def _tokens(text: str, *, is_xml: bool = False) -> Iterator[_Token]:
-    """Cuts HTML into text, tags and what is copied, of which elements are kept as they are."""
+    """Tokenizes HTML; merges each element that is not translated into one token."""
     if "translate" not in text.lower() and "material-" not in text:
         yield from _all_tokens(text, is_xml=is_xml)
         return
@@ -404,7 +404,7 @@ def _tokens(text: str, *, is_xml: bool = False) -> Iterator[_Token]:
             if not (was_kept and is_end):
                 yield token
         elif not was_kept:
-            if is_end:  # of an element that is translated, in one that is not
+            if is_end:  # closes a translated element inside an untranslated one
                 yield token
             else:
                 kept.append(token)
@@ -413,7 +413,7 @@ def _tokens(text: str, *, is_xml: bool = False) -> Iterator[_Token]:
 
 
 def _pass(token: _Token, regions: KeptRegions) -> None:
-    """Lets a tag change the region that the page is in."""
+    """Updates the kept regions with a tag."""
     if not token.name:
         return
     if token.raw.startswith("</"):
@@ -425,7 +425,7 @@ def _pass(token: _Token, regions: KeptRegions) -> None:
 
 
 def _merge_kept(tokens: Sequence[_Token]) -> _Token:
-    """Makes one token of an element that is not translated; in a sentence its text is copied."""
+    """Merges an element that is not translated; inside a sentence its text is copied."""
     raw = "".join(token.raw for token in tokens)
     kinds = [token.kind for token in tokens]
     is_inline = (kinds[0], kinds[-1]) == ("open", "close") and not {"block", "copied"} & {*kinds}
@@ -433,7 +433,7 @@ def _merge_kept(tokens: Sequence[_Token]) -> _Token:
 
 
 def _all_tokens(text: str, *, is_xml: bool) -> Iterator[_Token]:
-    """Cuts HTML into text, tags and what is copied."""
+    """Tokenizes HTML into text, tags and copied parts."""
     ends = _Ends(text)
     done = place = 0
     while match := BEGINNING.search(text, place):
@@ -458,14 +458,14 @@ def _all_tokens(text: str, *, is_xml: bool) -> Iterator[_Token]:
 
 
 class _Ends:
-    """The ends in a text; one that does not come any more is not looked for again."""
+    """Searches for end patterns; remembers those that do not occur any more."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._missing: set[str] = set()
 
     def behind(self, place: int, pattern: str) -> int | None:
-        """Finds the first end behind a place; None: there is none."""
+        """Finds the first end after a place; None if there is none."""
         if pattern in self._missing:
             return None
         match = re.compile(pattern, re.IGNORECASE).search(self._text, place)
@@ -476,7 +476,7 @@ class _Ends:
 
 
 def _token_at(text: str, place: int, ends: _Ends) -> _Token | None:
-    """Reads what begins with a < or in braces; None: it is text."""
+    """Reads a token that starts with "<" or a brace; None if it is text."""
     if template := template_at(text, place):
         raw, kind = template
         if kind == "text":
@@ -513,13 +513,13 @@ def _is_empty(tag: str, name: str) -> bool:
 
 
 def _holds_markup(tag: str, name: str) -> bool:
-    """Returns whether a script is a template of markup."""
+    """True if a script is a template with markup."""
     kind = attributes(tag).get("type", "").strip().lower() if name == "script" else ""
     return bool(kind) and _TEMPLATE_SCRIPT.fullmatch(kind.partition(";")[0]) is not None
 
 
 def _visible_text(raw: str) -> str:
-    """Returns what a reader sees of markup."""
+    """Returns the visible text of markup."""
     return unescape(TAG.sub("", raw))
 
 

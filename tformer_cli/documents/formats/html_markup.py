@@ -1,10 +1,11 @@
-"""Markup in HTML that needs more than its tag: templates, marks of notes, what is not translated.
+"""HTML markup that needs special care: templates, note marks, untranslated elements.
 
-- Templates: what writes a text (`{{ name }}`) is copied in its sentence; what steers the program
-  (`{% if %}`) parts sentences, or a translation might change the order of its parts.
-- Marks of notes stay at the word before them: read with it, they would spoil its translation.
-- `translate` holds for an element and all in it, until an element there says otherwise (HTML
-  standard 3.2.6.5); `notranslate` is the class that Google's translation looks for.
+- Template expressions that produce text (`{{ name }}`) are copied inside their sentence. Control
+  statements (`{% if %}`) separate sentences; otherwise a translation might reorder their parts.
+- Note marks stay at the word before them; the model does not read them with the word, which would
+  spoil its translation.
+- `translate` applies to an element and its descendants, unless they override it (HTML standard
+  3.2.6.5); `notranslate` is the class that Google Translate respects.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _QUOTED = r""""[^"]*"|'[^']*'"""
-# In quotes and in templates a tag may hold > and <
+# Quoted values and templates in a tag may contain > and <
 TAG = re.compile(
     rf"</?[a-zA-Z](?:{_QUOTED}|<%(?:[^%<]|%(?!>))*%>|<\?(?:[^?<]|\?(?!>))*\?>|[^<>\"'])*>"
 )
@@ -30,7 +31,7 @@ TemplateKind = Literal["text", "program", "comment"]
 
 
 def attributes(tag: str) -> dict[str, str]:
-    """Reads the attributes of a tag; the first of two with one name holds."""
+    """Reads the attributes of a tag; of duplicates, the first counts."""
     values: dict[str, str] = {}
     start = _TAG_NAME.match(tag)
     for match in _ATTRIBUTE.finditer(tag, start.end() if start else 0):
@@ -44,7 +45,7 @@ _TEMPLATES: tuple[tuple[TemplateKind, str, str], ...] = (
     ("comment", "<%--", "--%>"),
     ("text", r"<%[=:#-]", "%>"),
     ("program", "<%", "%>"),
-    # PHP; other instructions (<?xml ?>, <?pagebreak?>) are none
+    # PHP, but not other instructions (<?xml ?>, <?pagebreak?>)
     ("text", r"<\?(?:=|php\s+(?:echo|print)\b)", "?>"),
     ("program", r"<\?(?:php)?(?=\s)", "?>"),
     # FreeMarker
@@ -72,14 +73,14 @@ _TEMPLATES: tuple[tuple[TemplateKind, str, str], ...] = (
 )
 _COMPILED = [(kind, re.compile(opening), closing) for kind, opening, closing in _TEMPLATES]
 _LONGEST = {"text": 1000, "program": 5000, "comment": 5000}
-"""Characters within which a template ends: else it is text."""
+"""Maximum length of a template; anything longer is text."""
 BEGINNING = re.compile(r"<|\{[{%#/:@!$a-z]|\[%|[$#]\{")
-"""Where markup may begin."""
+"""Possible starts of markup."""
 _TEMPLATE_BEGINNING = re.compile(r"<[%?#@]|</[#@]|[^<]")
 
 
 def template_at(text: str, place: int) -> tuple[str, TemplateKind] | None:
-    """Reads what a program writes its own text for."""
+    """Reads a template that starts at a place."""
     if _TEMPLATE_BEGINNING.match(text, place):
         for kind, opening, closing in _COMPILED:
             if match := opening.match(text, place):
@@ -92,7 +93,7 @@ def template_at(text: str, place: int) -> tuple[str, TemplateKind] | None:
 _TAGS = re.compile(r"<[^<>]*>")
 _NUMBER = r"[\[(]?\d{1,3}[\])]?|\[\w{1,3}\]|[*\u2020\u2021\u00a7\u00b6]+"
 _MARK = r"[\[(]?\w{1,4}[\])]?"
-# A few tags and characters, or each of many unclosed ones would be read again and again
+# Limited length: otherwise many unclosed ones would take quadratic time
 _INSIDE = r"((?:<[a-z/!][^<>]*>|[^<>]){1,100}?)"
 _RAISED = re.compile(rf"<sup\b[^<>]*>{_INSIDE}</sup>", re.IGNORECASE)
 _LINKED = re.compile(rf"(<a\b[^<>]*>){_INSIDE}</a\s*>", re.IGNORECASE)
@@ -108,7 +109,7 @@ _NOTE_WORD = re.compile(
 
 
 def note_mark_at(text: str, place: int) -> str | None:
-    """Reads the mark of a note: a raised number, or a link to a note."""
+    """Reads a note mark: a raised number or a link to a note."""
     if match := _RAISED.match(text, place):
         mark, link = _visible_text(match[1]), _LINK.search(match[1])
         is_note = link is not None and _names_note(link[0]) and _IN_BRACKETS.fullmatch(mark)
@@ -123,19 +124,19 @@ def note_mark_at(text: str, place: int) -> str | None:
         return match[0]
     if not _IS_NUMBER.fullmatch(mark):
         return None
-    # Behind a blank it is a word of its own: "see page <a href=#p3>3</a>"
+    # After a blank it is a separate word: "see page <a href=#p3>3</a>"
     is_attached = place > 0 and not text[place - 1].isspace() and text[place - 1] != ">"
     is_linked = _names_note(match[1]) or ("#" in values.get("href", "") and is_attached)
     return match[0] if is_linked else None
 
 
 def _visible_text(markup: str) -> str:
-    """Returns the characters between tags, without blanks."""
+    """Returns the text between tags, without blanks."""
     return "".join(unescape(_TAGS.sub("", markup)).split())
 
 
 def _names_note(link: str) -> bool:
-    """Returns whether a link names a note, by its classes or its target."""
+    """True if the classes or the target of a link name a note."""
     values = attributes(link)
     target = values.get("href", "").rpartition("#")
     names = [*values.get("class", "").split(), target[2] if target[1] else ""]
@@ -149,7 +150,7 @@ _BLOCKS = (
 )
 _FORMATS = "a b big code em font i nobr s small strike strong tt u"
 _BOUNDARIES = frozenset(_SCOPES.split())
-"""Elements out of which no tag in them closes anything."""
+"""Elements that tags inside them cannot close."""
 _CLOSES_PARAGRAPH = frozenset((*_BLOCKS.split(), "dialog", "hr", "pre", "table"))
 _SPECIAL = _BOUNDARIES.union(_BLOCKS.split(), ("body", "button", "tbody", "tfoot", "thead", "tr"))
 _FORMATTING = frozenset(_FORMATS.split())
@@ -161,17 +162,17 @@ _CONTEXTS = {
     "tr": (*_GROUPS, "table", "template", "html"),
     **dict.fromkeys((*_GROUPS, "caption", "colgroup"), ("table", "template", "html")),
 }
-"""Parts of tables, and the elements up to which one closes those before it."""
+"""Table parts, and the elements that limit what each one closes."""
 _DEEPEST = 512
-"""Elements in each other, as browsers have them."""
+"""Maximum nesting of elements, as in browsers."""
 
 
 _KEPT_CLASS = re.compile(r"notranslate|material-(?:icons|symbols)(?:-\w+)?")
-"""The class of Google's translation, and those of fonts that show a word as an icon."""
+"""Class of Google Translate, and classes of icon fonts, which show a word as an icon."""
 
 
 def is_translated(tag: str) -> bool | None:
-    """Returns what a tag says about the translation of its element; None: nothing."""
+    """Returns whether a tag asks to translate its element; None if it says nothing."""
     if "translate" not in tag.lower() and "material-" not in tag:
         return None
     values = attributes(tag)
@@ -183,10 +184,10 @@ def is_translated(tag: str) -> bool | None:
 
 
 class KeptRegions:
-    """The elements that are open as the tags of a page pass by, and whether each is translated.
+    """Tracks the open elements of a page, and which of them stay untranslated.
 
-    Elements without closing tags end as browsers end them (HTML standard 13.2.6.4.7), apart from
-    what these move or open again.
+    Elements without closing tags end as in browsers (HTML standard 13.2.6.4.7); elements that
+    browsers would move or reopen are not.
     """
 
     def __init__(self) -> None:
@@ -214,7 +215,7 @@ class KeptRegions:
     def close(self, name: str) -> None:
         if name == "table" or name in _CONTEXTS:
             self._close_to(self._find((name,), ("html", "table", "template")))
-        elif name in _FORMATTING:  # what is open in it goes on
+        elif name in _FORMATTING:  # the elements inside it stay open
             if (number := self._find((name,), _BOUNDARIES)) is not None:
                 del self._open[number]
                 self._counts[name] -= 1
@@ -225,7 +226,7 @@ class KeptRegions:
             self._close_to(self._find((name,), _SPECIAL))
 
     def _find(self, names: Collection[str], ends: Collection[str]) -> int | None:
-        """Finds the innermost open element of some names, if no other one stands around it."""
+        """Finds the innermost open element with one of some names, up to an element in `ends`."""
         if not any(self._counts[name] for name in names):
             return None
         for number in range(len(self._open) - 1, -1, -1):
@@ -246,7 +247,7 @@ _DRAWN = re.compile(r">([^<>]*[^\W\d_][^<>]*)(?=<)")
 
 
 def drawn_texts(drawing: str) -> Iterator[tuple[int, int]]:
-    """Finds the texts in an SVG: labels, titles and descriptions."""
+    """Finds texts in an SVG: labels, titles and descriptions."""
     hidden = [match.span() for match in _SKIPPED_IN_DRAWINGS.finditer(drawing)]
     for match in _DRAWN.finditer(drawing):
         if not any(start <= match.start(1) < end for start, end in hidden):

@@ -1,7 +1,7 @@
-"""Inline codes of XLIFF and TMX: which belong together, and markup that is written as text.
+"""Inline codes of XLIFF and TMX: pairs of codes, and markup written as text.
 
-Programs write the tags of their texts as elements (`<x id="START_LINK"/>`), as escaped text
-(`&lt;b>`) or in sections of characters. All become spans, and come back in the way they were.
+Programs write tags as elements (`<x id="START_LINK"/>`), as escaped text (`&lt;b>`) or in CDATA
+sections. All become spans and are written back in their original form.
 """
 
 import re
@@ -23,7 +23,7 @@ from tformer_cli.documents.xml_text import (
 from tformer_cli.wording import is_blank
 
 _VOID = frozenset(["x", "bx", "ex", "bpt", "ept", "ph", "it", "sc", "ec", "cp", "sm", "em", "ut"])
-"""Codes of the program that the text is from, and halves of them."""
+"""Native codes of the original program, and halves of them."""
 _ONCE = frozenset(("g", "pc", "mrk", "hi"))
 _HALVES = {
     "bpt": ("start", ("rid", "i", "id")),
@@ -35,21 +35,21 @@ _HALVES = {
     "sm": ("start", ("id",)),
     "em": ("end", ("startRef",)),
 }
-"""The side of a pair, and the attributes of which the first that is there names the pair."""
+"""The side of a pair, and attributes that may name the pair; the first one present counts."""
 _SIDES = {"open": "start", "begin": "start", "close": "end", "end": "end"}
 _NAMED = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?")
-"""Names that Angular gives to the tags of its templates."""
+"""Names of template tags in Angular."""
 _TAG = re.compile(r"\s*<(/?)([a-zA-Z][\w:-]*)(?:\s[^<>]*)?>\s*")
 _PART_OF_TAGS = re.compile(r"</?[a-zA-Z]")
 _LINE_BREAK = re.compile(r"\s*<br\b[^<>]*>\s*|\n", re.IGNORECASE)
 _CDATA = ("<![CDATA[", "]]>")
 _CHARACTER = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);|.", re.DOTALL)
 _FIRST_PLACEHOLDER = 0xF0000
-"""Characters for private use, which stand for elements while the text around them is read."""
+"""Private-use characters that represent elements while the text around them is read."""
 
 
 class _Character(NamedTuple):
-    """A character of a text, or an element in it, and its place in the file."""
+    """A character of a text, or an element in it, with its position in the file."""
 
     start: int
     end: int
@@ -58,13 +58,13 @@ class _Character(NamedTuple):
 
 
 class CodeReader:
-    """Reads a source with its codes."""
+    """Reads a source text with its codes."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._inline = InlineReader(source, self._behavior, halves=self._half)
         self._data: dict[str, str] = {}
-        """The codes of XLIFF 2, which stand before the segments of a unit."""
+        """The original codes of XLIFF 2, listed before the segments of a unit."""
 
     def keep_data(self, unit: Element) -> None:
         named = (element for element in unit.walk() if element.name == "data")
@@ -86,7 +86,7 @@ class CodeReader:
         return "void" if element.name in _VOID else "protected"
 
     def _half(self, element: Element) -> str:
-        """Makes the key of a half of a pair, by its name and ids, or the tag it stands for."""
+        """Returns the key of a half of a pair, from its name and ids or from its tag."""
         attribute = self._source.attribute
         if element.name in _HALVES:
             side, names = _HALVES[element.name]
@@ -112,13 +112,13 @@ class CodeReader:
             return "break"
         tag = _TAG.fullmatch(text)
         if tag is None and _PART_OF_TAGS.search(text):
-            return "end of several"  # it has no pair, but keeps its place among others
+            return "end of several"  # it has no partner but keeps its position among others
         if tag is None or text.rstrip().endswith("/>"):
             return ""
         return f"{'end' if tag[1] else 'start'} <{tag[2].lower()}>"
 
     def _add_tags(self, pieces: list[Piece]) -> list[Piece]:
-        """Finds the markup of a message in the text between elements."""
+        """Finds message markup in the text between elements."""
         if all("<" not in piece.text for piece in pieces if piece.kind == "text"):
             return pieces
         characters: list[_Character] = []
@@ -142,7 +142,7 @@ class CodeReader:
 
 
 def _characters(piece: Piece) -> Iterator[tuple[str, _Character]]:
-    """Yields the characters of a text, each with its place."""
+    """Yields the characters of a text with their positions."""
     in_cdata = piece.raw.startswith(_CDATA[0])
     if in_cdata:
         start = piece.start + len(_CDATA[0])
@@ -155,7 +155,7 @@ def _characters(piece: Piece) -> Iterator[tuple[str, _Character]]:
 
 
 class _MessageBuilder(SegmentBuilder):
-    """Takes what `add_message` finds in a text, and makes pieces of the file of it."""
+    """Builds pieces of the file from the markup that `add_message` finds."""
 
     def __init__(self, source: Source, text: str, characters: Sequence[_Character]) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class _MessageBuilder(SegmentBuilder):
         return self._place == len(self._message)
 
     def take_tag(self, tag: str) -> str:
-        """Takes a tag, and returns a name for its place."""
+        """Takes a tag and returns a name for its position."""
         start, end = self._take(tag)
         name = f"{start}-{end}"
         self._tags[name] = start, end
@@ -243,12 +243,12 @@ class _MessageBuilder(SegmentBuilder):
 
 
 def _join_empty_pairs(pieces: Sequence[Piece]) -> list[Piece]:
-    """Makes one code of a pair that has nothing but codes in it."""
+    """Merges pairs that contain only codes into one code."""
     starts: dict[str, int] = {}
     first = list(range(len(pieces)))
-    """For each piece the first one of the pair that ends with it, else itself."""
+    """For each piece, the first piece of the pair it ends; otherwise itself."""
     for number, piece in enumerate(pieces):
-        if piece.key == "break":  # it parts words, but not a word and a mark
+        if piece.key == "break":  # it separates two words, but not a word and a mark
             behind = pieces[number + 1].text if number + 1 < len(pieces) else ""
             piece.breaks, piece.key = behind[:1].isalnum(), ""
         if not _is_void(piece):
@@ -261,7 +261,7 @@ def _join_empty_pairs(pieces: Sequence[Piece]) -> list[Piece]:
     end = len(pieces)
     while end:
         start = last = end - 1
-        while start <= last:  # pairs that cross are one code, too
+        while start <= last:  # crossing pairs become one code, too
             start, last = min(start, first[last]), last - 1
         inner, end = pieces[start:end], start
         code = inner[0]
@@ -278,7 +278,7 @@ def _is_void(piece: Piece) -> bool:
 
 
 def _join_marked_text(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """Makes one piece of what halves of a mark exclude from the translation."""
+    """Merges text between the halves of a mark that excludes it from translation."""
     left = iter(pieces)
     for piece in left:
         if piece.kind == "open" and re.match(r"<(?:\w+:)?sm\b.*\stranslate\s*=\s*.no\b", piece.raw):
@@ -292,7 +292,7 @@ def _join_marked_text(pieces: Sequence[Piece]) -> Iterator[Piece]:
 
 
 def write_codes(items: Iterator[Item], escape: Callable[[str], str]) -> str:
-    """Writes text and codes; halves of pairs that cross others keep their order."""
+    """Writes text and codes; halves of crossing pairs keep their order."""
     written = list(items)
     places = [
         number
@@ -309,7 +309,7 @@ def write_codes(items: Iterator[Item], escape: Callable[[str], str]) -> str:
 
 
 def escape_in_cdata(text: str) -> str:
-    """Writes text as a section of characters, which may not contain its own end."""
+    """Writes text as a CDATA section, splitting its end mark."""
     end, start = _CDATA[1], _CDATA[0]
     return text.replace(end, f"]]{end}&gt;{start}").join(_CDATA) if text else ""
 

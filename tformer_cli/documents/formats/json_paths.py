@@ -1,4 +1,4 @@
-"""JSON, and JSON Lines: strings at given paths, or all; keys, numbers and the layout stay."""
+"""JSON and JSON Lines: translates all strings or those at given paths; all else stays."""
 
 import json
 import re
@@ -24,18 +24,18 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.wording import is_blank
 
-# Possessive: else the search keeps a place to go back to for each character of a long string
+# Possessive: otherwise the regex keeps a backtrack point for each character of a long string
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]', re.DOTALL)
 _LAST_COMMA = re.compile(r",\s*(?=[]}])")
 DEEPEST = 500
-"""Lists and objects in each other."""
+"""Maximum nesting of lists and objects."""
 _LABEL = re.compile(r"""("@@locale"\s*:\s*")[^"\\]*""")
-"""The language of an ARB file, by a key that no text has: there its quotes are escaped."""
+"""The language key of an ARB file; texts cannot contain it, because their quotes are escaped."""
 _LOOKED_AT = 100
-"""Lines whose fields are listed."""
+"""Number of lines searched for field names."""
 _MOST_FIELDS = 1000
 _NOTES = ("@", "$")
-"""First characters of keys that tell programs something: of ARB files, of schemas."""
+"""First characters of metadata keys, in ARB files and schemas."""
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
@@ -52,12 +52,12 @@ def read(data: bytes, settings: ReadSettings) -> Document:
 
 
 def read_lines(data: bytes, settings: ReadSettings) -> Document:
-    """Reads JSON Lines: a value a line, of which the fields that are named are translated."""
+    """Reads JSON Lines: one value per line; translates the named fields."""
     text, encoding = decode_file(data, settings)
     reader = _Reader(text, settings)
     lines = [line for line in LINE.finditer(text) if not is_blank(line[0])]
     if lines and not settings.keys:
-        with suppress(DataError):  # no command that reads it was named
+        with suppress(DataError):  # the message below is more useful
             for line in lines[:_LOOKED_AT]:
                 reader.read(*line.span())
         advice = "" if settings.option_prefix == "" else "add --input-format jsonl, or "
@@ -72,28 +72,28 @@ def read_lines(data: bytes, settings: ReadSettings) -> Document:
 
 
 class _Reader:
-    """Collects the texts of one value or several."""
+    """Collects the texts of one or more values."""
 
     def __init__(self, text: str, settings: ReadSettings) -> None:
         self.parts: list[str | Slot] = []
         self.place = 0
-        """The end of what is in the parts."""
+        """End of the text already in `parts`."""
         self.skipped: Counter[str] = Counter()
         self.fields: dict[str, None] = {}
-        """Keys of objects, with those above them."""
+        """Key paths of objects."""
         self._text = text
         self._settings = settings
         self._patterns = {path: _pattern(path) for path in settings.keys}
         self._any = re.compile("|".join(f"(?:{path.pattern})" for path in self._patterns.values()))
         self._unused = set(settings.keys)
-        # Where a file has only ASCII characters, perhaps its reader knows no others
+        # If a file is pure ASCII, its reader may not know other characters
         self._escapes = text.isascii() and re.search(r"\\u(?!00[0-7])", text) is not None
 
     def read(self, start: int, end: int) -> None:
-        """Reads the value that stands there."""
+        """Reads the value in a range."""
         text, settings = self._text, self._settings
         try:
-            # Nothing of the values is kept; Python makes no number of thousands of digits
+            # Values are only checked, not kept; Python cannot parse numbers of thousands of digits
             json.loads(
                 text[start:end],
                 parse_int=_nothing,
@@ -102,7 +102,7 @@ class _Reader:
             )
             self._add_strings(start, end)
         except json.JSONDecodeError as error:
-            # Python 3.13 names the place of a comma too many, others that of the bracket behind it
+            # Python 3.13 reports the position of a trailing comma, others the bracket after it
             place = start + error.pos
             comma = _LAST_COMMA.match(text, place)
             line = text.count("\n", 0, comma.end() if comma else place) + 1
@@ -122,7 +122,7 @@ class _Reader:
             if not self._patterns:
                 is_read = not any(key.startswith(_NOTES) for key in path)
             else:
-                # The texts of a list are those of its key
+                # Texts in a list belong to the key of the list
                 whole = [path[: len(path) - n] for n in range(n_lists + 1)]
                 is_read = any(self._is_asked(keys, is_in_list=is_list) for keys in whole)
                 if not is_read and any(
@@ -141,7 +141,7 @@ class _Reader:
                 self.place = match.end() - 1
 
     def _is_asked(self, path: list[str], *, is_in_list: bool) -> bool:
-        # A list of objects is a table: its keys need no number before them
+        # A list of objects is a table: its keys need no index
         whole = "\0".join(path) + "\0"
         paths = [whole, whole.partition("\0")[2]] if is_in_list else [whole]
         if not any(map(self._any.fullmatch, paths)):
@@ -160,7 +160,7 @@ class _Reader:
         return document
 
     def check_keys(self) -> None:
-        """Refuses keys that nothing has: their texts would stay in silence."""
+        """Refuses keys that do not occur: otherwise a typo would silently translate nothing."""
         for key in self._settings.keys:
             if key in self._unused and self.fields:
                 names = list(self.fields)
@@ -173,7 +173,7 @@ class _Reader:
 
 
 def _nothing(_value: object) -> None:
-    """Stands for a value that nobody needs."""
+    """Discards a value."""
 
 
 @cache
@@ -186,7 +186,7 @@ def _value(raw: str) -> str:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """Compiles a path, `menu.*.title` or `items[0].text`; ** stands for any number of keys."""
+    """Compiles a path such as `menu.*.title` or `items[0].text`; ** matches any number of keys."""
     parts = re.sub(r"\[([^\[\]]*)\]", r".\1", path.removeprefix("$")).strip(".").split(".")
     return re.compile(
         "".join(
@@ -201,9 +201,9 @@ def _pattern(path: str) -> re.Pattern[str]:
 def _strings(
     text: str, start: int, end: int
 ) -> Iterator[tuple[list[str], re.Match[str], int | None]]:
-    """Yields each string with its path of keys and numbers, and the number of lists around it.
+    """Yields each string with its path of keys and indices, and the number of lists around it.
 
-    These are the lists that stand in no object within others. None: it is a key.
+    Counts only the lists directly around it, up to the next object. None marks a key.
     """
     path: list[str] = []
     kinds: list[str] = []
@@ -212,7 +212,7 @@ def _strings(
         sign = match[0]
         if sign in "{[":
             kinds.append(sign)
-            if len(kinds) > DEEPEST:  # Python's own limit depends on its version
+            if len(kinds) > DEEPEST:  # Python's own limit varies by version
                 raise RecursionError
             path.append("0")
             is_key = sign == "{"

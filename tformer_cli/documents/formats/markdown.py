@@ -1,8 +1,8 @@
-"""Markdown: the text of paragraphs, headings, list items and cells; code and targets of links stay.
+"""Markdown: translates paragraphs, headings, list items and cells; code and link targets stay.
 
-A text is read as pieces, markup and words, each with its characters in the document. What is
-written is read again: a text whose markup would not come back as it was meant is escaped more, and
-one that cannot be written so stays as it was. HTML blocks are read as pages are.
+A text is read as pieces of markup and words, with their positions in the document. The output is
+parsed again: a text whose markup would change is escaped more, and stays untranslated if that
+fails. HTML blocks are read like pages.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _FRONT_VALUE = re.compile(
     r"|(?P<folded>[>|])[-+]?[ \t]*\n(?P<lines>(?:[ \t]+\S.*\n|[ \t]*\n(?=[ \t]+\S))+))",
     re.MULTILINE,
 )
-# An underscore within a word marks nothing
+# An underscore inside a word is not markup
 _SPECIAL = re.compile(r"[\\*`\[\]|]|(?<![^\W_])_|_(?![^\W_])|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|!$")
-# What programs read besides: formulas, names of people, numbers of issues, pictures
+# Extensions: formulas, mentions of people, issue numbers, emoji
 _OWN = re.compile(rf"{_SPECIAL.pattern}|[$@]|#(?=\d)|:(?=\w+:)")
 _DIALECT_MARKS = re.compile(r"[$~^={}:+%\[\]]")
 _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
@@ -76,34 +76,34 @@ _FRAMES = {
     "image alt": ("![", "](x)"),
     "note": ("^[", "]"),
 }
-"""The frame of a text: before and behind it."""
+"""The frame of a text: the parts before and after it."""
 _DIRECTIVE = re.compile(
     r"\{(?:admonition|attention|card|caution|danger|details|dropdown|epigraph|error|exercise|figure"
     r"|glossary|grid-item|hint|important|list-table|margin|note|seealso|sidebar|tab-item|table|tip"
     r"|topic|warning)\}"
 )
-"""Fences of MyST that have prose in them."""
+"""MyST fences that contain prose."""
 _MOST_CHANGES = 30
-"""Texts of a document that may change the blocks around them; with more, it stays as it was."""
+"""Maximum number of texts that break the blocks around them; with more, nothing changes."""
 _UNPLACED = "text with markup that is not known"
 _UNWRITTEN = "text whose translation would change the markup"
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
     text, encoding = decode_file(data, settings)
-    # The parser takes a kilobyte for each line and each mark, and stops for nobody
+    # The parser needs a kilobyte per line and mark, and has no limit of its own
     check_parts(sum(map(text.count, "\n*_[<`\\&")), a_segment=20)
     return MarkdownDocument(text, encoding, settings)
 
 
 @dataclass(slots=True)
 class _Piece(Piece):
-    """A piece of a text."""
+    """A piece of a text or of its markup."""
 
     markup: str = ""
-    """Its text in a translation, where this differs from the document."""
+    """Its form in a translation, if it differs from the document."""
     inner: tuple[_Part, ...] = ()
-    """Its parts, if some of them are text, such as that of an image."""
+    """Its parts, if some are text, such as the text of an image."""
 
 
 @dataclass(slots=True)
@@ -115,17 +115,17 @@ class _Text:
     raw: str
     frame: tuple[str, str]
     escaped: set[str] = field(default_factory=set)
-    """Characters before which the document has a backslash."""
+    """Characters that the document escapes with a backslash."""
     references: dict[str, str] = field(default_factory=dict)
-    """Characters that the document writes otherwise."""
+    """Characters with another spelling in the document."""
     labels: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """The ends of links whose text is their label: what the document has, and the label."""
+    """Ends of links whose text is their label: the original form and the label."""
     first: int = 0
     last: int = 0
     own: Segment | None = None
 
     def build(self) -> None:
-        """Makes the segment; markup at the ends of the text stays outside of it."""
+        """Builds the segment; markup at the ends of the text stays outside it."""
         if all(is_blank(piece.text) for piece in self.pieces if piece.kind == "text"):
             return
         self.first, self.last = peel_markup(self.pieces)
@@ -144,7 +144,7 @@ class _Text:
         self.own = builder.build()
 
     def items(self, translation: Segment) -> Iterator[tuple[str, str]]:
-        """Yields the kinds of pieces and what is written, for a translation."""
+        """Yields the pieces of a translation, with their kinds."""
         for piece in self.pieces[: self.first]:
             yield ("raw", piece.raw) if piece.kind == "text" else (piece.kind, piece.markup)
         own = self.own or translation
@@ -188,7 +188,7 @@ class _Value(Slot):
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block of HTML in a container, whose marks stand before its lines."""
+    """An HTML block in a container; its lines start with the container's marks."""
 
     page: HtmlDocument
     raw: str
@@ -204,7 +204,7 @@ class _Block:
 
 
 class MarkdownDocument:
-    """Markdown as parts: what is copied, texts, and blocks of HTML."""
+    """A Markdown document: copied parts, texts, and HTML blocks."""
 
     def __init__(self, text: str, encoding: Encoding, settings: ReadSettings) -> None:
         self._unread: Counter[str] = Counter()
@@ -244,7 +244,7 @@ class MarkdownDocument:
                 self._unread.update(part.skipped)
 
     def _add_inner(self, part: _Part | _Block) -> None:
-        """Remembers the texts in markup, the innermost first; equal markup has the same."""
+        """Remembers texts inside markup, innermost first; equal markup shares them."""
         for piece in part.pieces if isinstance(part, _Text) else ():
             for inner in piece.inner:
                 self._add_inner(inner)
@@ -256,7 +256,7 @@ class MarkdownDocument:
         return self._unread + self._unwritten
 
     def _raw(self, start: int, end: int) -> str:
-        """Returns what the document has between places of the text with plain line ends."""
+        """Returns the original text of a range given in positions with plain line ends."""
         ends = self._ends
         if ends:
             start, end = start + bisect_left(ends, start), end + bisect_left(ends, end)
@@ -331,7 +331,7 @@ class MarkdownDocument:
         if any(marks):
             end -= self._body.endswith("\n", 0, self._lines[last])
             page = HtmlDocument("\n".join(contents[: len(marks)]), Encoding(), self._settings)
-            # A line without text may lack the blank behind a mark
+            # A line without text may lack the blank after a mark
             of_text = [mark for mark, line in zip(marks, contents, strict=False) if line.strip()]
             mark = (of_text[1:] or marks[1:] or [""])[0]
             self._put(start, end, _Block(page, self._raw(start, end), mark))
@@ -339,7 +339,7 @@ class MarkdownDocument:
             self._add_page(start, token.content)
 
     def _add_page(self, place: int, content: str) -> None:
-        """Adds HTML, but not the definitions of links in it."""
+        """Adds HTML, without the link definitions in it."""
         edges = [edge for match in DEFINITIONS.finditer(content) for edge in match.span()]
         for start, end in zip([0, *edges[1::2]], [*edges[::2], len(content)], strict=True):
             raw = self._raw(place + start, place + end)
@@ -350,7 +350,7 @@ class MarkdownDocument:
     def _read_text(
         self, token: Token, places: Sequence[tuple[int, int]], context: str, frame: tuple[str, str]
     ) -> _Text | None:
-        """Reads the text of a token; None: what is in it does not lead through it."""
+        """Reads the text of a token; None if its children do not cover it."""
         front = self._front
         is_cell = context in ("th", "td")
 
@@ -377,7 +377,7 @@ class MarkdownDocument:
         for _ in range(_MOST_CHANGES):
             if written == self._document or self._is_kept(written):
                 break
-            # The first that changes the blocks around it stays as it was
+            # Bisect for the first text that breaks the blocks around it; it stays untranslated
             good, bad = 0, len(segments)
             while bad - good > 1:
                 middle = (good + bad) // 2
@@ -446,10 +446,10 @@ class MarkdownDocument:
         return "".join(names.get(piece.markup, piece.raw) for piece in text.pieces)
 
     def _meaning_of(self, text: _Text, written: str) -> list[tuple[str, str]] | None:
-        """Reads what was written for a text; None: it is no such text any more."""
+        """Parses the output for a text; None if it is no longer a single text."""
         before, behind = text.frame
         env = {"references": ChainMap({}, self._references)}
-        # The lines of a title stand behind no marks, but may have to be indented
+        # The lines of a title have no marks before them, but may need indentation
         plain = written if text.context == "title" else _CONTINUED.sub("\n", written)
         tokens = self._parser.parse(before + plain + behind, env)
         if text.frame not in self._frames:
@@ -505,7 +505,7 @@ class _Reader:
             done = end
             is_half = token.type == "text" and not token.content and start < end
             if is_half and number + 1 < len(tokens) and tokens[number + 1].type.endswith("_open"):
-                continue  # the first character of a mark that has two
+                continue  # the first character of a two-character mark
             own = self._raw(place, end)
             place = end
             if is_half and text.pieces and text.pieces[-1].kind == "close":
@@ -536,7 +536,7 @@ class _Reader:
                 text.references[token.content] = token.markup
             pieces.append(_Piece("text", own, 0, 0, token.content))
         elif kind == "hardbreak":
-            # Words on both sides stay two; more blanks before the end of a line change nothing
+            # Keeps two words apart; extra blanks at the end of a line have no effect
             pieces += _Piece("text", "", 0, 0, " "), _Piece("void", own, 0, 0, markup=own)
         elif kind == "image":
             pieces.append(
@@ -547,7 +547,7 @@ class _Reader:
             pieces.append(_Piece("void", own, 0, 0, markup=own, inner=("^[", note, "]")))
         elif kind == "html_inline":
             if _LINE_BREAK.match(own):
-                pieces.append(_Piece("text", "", 0, 0, " "))  # words on both sides stay two
+                pieces.append(_Piece("text", "", 0, 0, " "))  # keeps two words apart
             parts = (own,) if "{" in own or "\n" in own else (_read_page(own, self._settings),)
             pieces.append(_Piece("void", own, 0, 0, markup=own, inner=parts, key="tag"))
         elif kind == "link_open" and token.markup == "autolink":
@@ -587,7 +587,7 @@ class _Reader:
         return text.replace("|", "\\|") if self._is_cell else text
 
     def _cut_target(self, target: str, title: str) -> tuple[_Part, ...]:
-        """Cuts the end of a link into what is copied and its title."""
+        """Splits the end of a link into copied parts and its title."""
         target = self._in_row(target)
         title_range = _find_title(target, title, is_cell=self._is_cell) if title else None
         if title_range is None or not target.startswith("]("):
@@ -604,7 +604,7 @@ class _Reader:
         return ("![", self._read_inner(token, "image alt"), *parts)
 
     def _read_inner(self, token: Token, context: str) -> _Text | str:
-        """Reads the text of a token within this text."""
+        """Reads the text of a token inside this text."""
         content = token.content
 
         def raw(start: int, end: int) -> str:
@@ -620,7 +620,7 @@ def _is_mdx(settings: ReadSettings) -> bool:
 
 
 def _read_yaml(value: str) -> object:
-    """Reads a value of YAML; None: it is none by itself."""
+    """Parses a YAML value; None if it is not a complete value."""
     import yaml
 
     try:
@@ -631,13 +631,13 @@ def _read_yaml(value: str) -> object:
 
 
 def _place_of(places: Sequence[tuple[int, int]], place: int) -> int:
-    """Returns where a character of a text stands in the document."""
+    """Maps a position in a text to the document."""
     start, moved = places[max(0, bisect_right(places, (place, sys.maxsize)) - 1)]
     return moved + place - start
 
 
 def _list_blocks(tokens: Sequence[Token]) -> list[tuple[Any, ...]]:
-    """Lists what a translation must not change in blocks."""
+    """Lists the properties of blocks that a translation must not change."""
     return [
         (
             token.type,
@@ -674,7 +674,7 @@ def _read_page(raw: str, settings: ReadSettings) -> HtmlDocument:
 
 
 def _find_title(raw: str, title: str, *, is_cell: bool = False) -> tuple[int, int, Slot] | None:
-    """Finds the title at the end of a link, in its marks; None: it is written otherwise."""
+    """Finds the title at the end of a link; None if it is written in another form."""
     match = _TITLE.search(raw)
     if match is None or unescapeAll(match[1][1:-1]) != title or is_blank(title):
         return None
@@ -693,7 +693,7 @@ def _find_title(raw: str, title: str, *, is_cell: bool = False) -> tuple[int, in
 
 
 def _pair_tags(pieces: Sequence[_Piece]) -> None:
-    """Makes pairs of the tags that open and close an element within the same markup."""
+    """Pairs opening and closing HTML tags inside the same markup."""
     around: list[tuple[str, _Piece]] = []
     for piece in pieces:
         match = _TAG.match(piece.markup) if piece.key == "tag" else None
@@ -708,7 +708,7 @@ def _pair_tags(pieces: Sequence[_Piece]) -> None:
 
 
 def _merge_closed(pieces: Sequence[_Piece]) -> list[_Piece]:
-    """Makes one piece of an element whose text is no prose, and of marks around no text."""
+    """Merges elements whose text is not prose, and marks around nothing, into one piece."""
     new_pieces: list[_Piece] = []
     opened: list[int] = []
     for piece in pieces:
@@ -732,13 +732,13 @@ def _merge_closed(pieces: Sequence[_Piece]) -> list[_Piece]:
 
 @dataclass(frozen=True, slots=True)
 class _Escape:
-    """A rule for what is escaped, besides what the document escapes itself."""
+    """A rule for characters to escape beyond those that the document escapes itself."""
 
     special: re.Pattern[str] | None = None
     at_start: bool = False
-    """The first character of a line, which might begin a block."""
+    """Escape the first character of a line, which might start a block."""
     as_reference: bool = False
-    """Letters there, and those at marks, are written as references."""
+    """Write letters there, and letters next to marks, as references."""
 
 
 _ESCAPES = (
@@ -750,7 +750,7 @@ _ESCAPES = (
     _Escape(_PUNCTUATION, at_start=True),
     _Escape(_SPECIAL, at_start=True, as_reference=True),
 )
-"""The first that keeps the meaning is taken."""
+"""The first rule that keeps the meaning wins."""
 
 
 def _write_items(
@@ -781,7 +781,7 @@ def _write_items(
             written = written.rstrip(" ") if _BREAK.match(raw) else written
             is_behind = last in ("close", "void", "protected") and kind != "close"
             if is_behind and raw[0] in "`*_~=+" and written.endswith(raw[0]):
-                written += " "  # or two marks would become raw
+                written += " "  # otherwise two marks would become plain text
             written += names[name] + raw[len(name) :] if name in names else names.get(raw, raw)
             if kind == "open":
                 opened.append(len(written))
@@ -792,7 +792,7 @@ def _write_items(
 def _escape_text(text: _Text, written: str, escape: _Escape, *, starts_line: bool) -> str:
     def escape_some(words: str) -> str:
         places = {match.start() for match in _OWN.finditer(words) if match[0] in text.escaped}
-        if "{" in text.escaped:  # of MDX, where braces and brackets always mean something
+        if "{" in text.escaped:  # MDX, where braces and angle brackets are always syntax
             places |= {match.start() for match in re.finditer("[<{]", words)}
         if escape.special is not None:
             places |= {match.start() for match in escape.special.finditer(words)}
@@ -815,7 +815,7 @@ def _escape_text(text: _Text, written: str, escape: _Escape, *, starts_line: boo
 
 
 def _list_meaning(items: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Lists text and markup, without blanks and what lines it stands in."""
+    """Lists text and markup, without blanks and line marks."""
     meaning: list[tuple[str, str]] = []
     for kind, raw in items:
         if kind in ("text", "blank"):

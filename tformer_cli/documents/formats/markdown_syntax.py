@@ -1,7 +1,7 @@
-"""The syntax of Markdown: CommonMark with the dialects of GitHub and of sites of documentation.
+"""Markdown syntax: CommonMark with the dialects of GitHub and documentation sites.
 
-markdown-it reads it. What its tokens do not tell is added here: the characters of each token, and
-the constructs of the tables below, which it would take for prose.
+markdown-it parses it. This module adds the character range of each token, and the constructs in
+the tables below, which markdown-it would read as prose.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from markdown_it.utils import EnvType
 
 DEEPEST = 50
-"""Blocks and marks in each other; what lies deeper is not read."""
+"""Maximum nesting of blocks and marks; deeper ones are not read."""
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _ATTRIBUTE = rf"""\s+(?:[\w.:-]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|{_BRACES}))?|{_BRACES})"""
 _ELEMENT = rf"<(?:/?[A-Za-z][\w.:-]*(?:{_ATTRIBUTE})*+\s*/?|/)?>"
 _COMPONENT = rf"<(?:/?[A-Z]\w*[a-z][\w.]*(?:{_ATTRIBUTE})*+\s*/?|/)?>"
 _NO_END = r"(?!\\[\[\]()])"
 _FORMULA = rf"(?=(?:{_NO_END}.)*?{_NO_END}[\\^_=<>+])(?:{_NO_END}.)*+"
-"""Signs of a formula, which words in brackets with backslashes lack."""
+"""Characters that tell a formula from words in backslash brackets."""
 _TAGS = r"(?:\{%(?:(?!%\}).){0,999}%\}|\{\{(?:(?!\}\}).){0,999}\}\}|\{#(?:(?!#\}).){0,999}#\})"
 _KEY = (
     "alt|backslash|backspace|cmd|comma|command|control|ctrl|del|delete|dot|end|enter|equal|esc"
@@ -53,22 +53,22 @@ _VERBATIM = r"(highlight|raw|comment|mermaid|math|katex|code|verbatim)\b"
 
 
 class Block(NamedTuple):
-    """A construct of lines that a dialect has besides CommonMark."""
+    """A block construct that a dialect adds to CommonMark."""
 
     dialect: str
     example: str
     start: str
-    """Its first line, or all its lines. Group `text` is translated."""
+    """Pattern of its first line or of all its lines; group `text` is translated."""
     end: str = ""
-    """Found in its last line; or it is the name of a blank line."""
+    """Pattern of its last line, or a name for a blank line."""
     indents: bool = False
-    """Its content is indented by four columns."""
+    """True if its content is indented by four columns."""
     options: str = ""
-    """Lines that may follow the first."""
+    """Pattern of lines that may follow the first."""
     skipped: str = ""
-    """Name of a construct whose text is not read."""
+    """Name of the construct, if its text is not read."""
     is_late: bool = False
-    """Read only where nothing else is."""
+    """True if all other constructs are tried before."""
 
 
 BLOCKS = (
@@ -130,18 +130,18 @@ BLOCKS = (
 
 
 class Inline(NamedTuple):
-    """A construct within a text that a dialect has besides CommonMark."""
+    """An inline construct that a dialect adds to CommonMark."""
 
     dialect: str
     example: str
     starts: str
-    """Characters with which it may begin."""
+    """Possible first characters."""
     pattern: str
-    """Group `text` is translated, as text of CommonMark; `note` apart from what is around it."""
+    """Group `text` is translated in its sentence, group `note` separately."""
     kind: Literal["void", "protected"] = "protected"
-    """How it is copied, unless it has text."""
+    """How to copy it if it has no text."""
     repeats: bool = False
-    """Its marks may stand around several runs of words."""
+    """True if its marks may be split around several runs of words."""
 
 
 INLINES = (
@@ -182,7 +182,7 @@ _MDX = (
     Block("MDX", "{a.map(b)}", rf"{_BRACES}[ \t]*"),
     Block("MDX", "<div>", rf"(?P<tags>(?:{_ELEMENT}[ \t]*)+)"),
 )
-"""There elements of HTML are components, with Markdown in them."""
+"""In MDX, HTML elements are components that contain Markdown."""
 _EXPRESSION = Inline("MDX", "{a.b}", "{", _BRACES)
 _IN_ADDRESS = r"[^\s<>\[\]`()|\"]"
 _WHOLE = re.compile(
@@ -190,15 +190,15 @@ _WHOLE = re.compile(
     rf"(?:(?![*_~.,:;!?'\\]){_IN_ADDRESS}|\({_IN_ADDRESS}*\))"
     r"|\w+(?:\^[^\s^\[\]]+\^|~[^\s~]+~(?!~))\w*)"
 )
-"""Addresses without marks around them, and words with a part above or below their line."""
+"""Bare URLs, and words with superscripts or subscripts."""
 _MAY_BE_WHOLE = re.compile(r"(?<!\w)(?:(?:https?|ftps?):|www\.|\w+[~^](?=[^\s~^]))")
 DEFINITIONS = re.compile(r"^(?:[ \t]*\[[^\]\n]+\]:[ \t]+\S.*(?:\n|\Z))+", re.MULTILINE)
-"""Definitions of links in a block of HTML."""
+"""Link definitions in an HTML block."""
 _BLOCK_STARTS = frozenset("[(:!?=/$\\{*<-+%|ie")
 
 
 class _InlineState(StateInline):
-    """A text that is read; its tokens know their characters."""
+    """Inline state whose tokens record their character ranges."""
 
     text_start: int | None = None
 
@@ -211,7 +211,7 @@ class _InlineState(StateInline):
 
 
 class _InlineParser(ParserInline):
-    """Reads texts; `at` of a token's `meta` are its characters."""
+    """Parses texts; `meta["at"]` of a token is its character range."""
 
     def tokenize(self, state: StateInline) -> None:
         if not isinstance(state, _InlineState):
@@ -241,7 +241,7 @@ class _InlineParser(ParserInline):
 
 
 def _locate(tokens: Sequence[Token], start: int, end: int) -> None:
-    """Tells the tokens that a rule has made where they stand."""
+    """Records the ranges of the tokens that a rule has added."""
     new = [token for token in tokens if "at" not in token.meta]
     if len(new) == 1:
         new[0].meta["at"] = (start, end)
@@ -260,7 +260,7 @@ def _locate(tokens: Sequence[Token], start: int, end: int) -> None:
 
 
 def _read_text(state: StateInline, silent: bool) -> bool:
-    """Reads text up to what may be markup; what has no inner marks of its own is copied."""
+    """Reads text up to possible markup; copies constructs without inner markup."""
     start, src, end = state.pos, state.src, state.posMax
     match = state.md.inline.terminator_re.search(src, start)
     stop = min(match.start(), end) if match is not None else end
@@ -272,7 +272,7 @@ def _read_text(state: StateInline, silent: bool) -> bool:
         stop, whole = whole.start(), None
     if whole is not None:
         stop = whole.end()
-        # Behind an underscore that opens, this one closes
+        # After an opening underscore, this one closes
         if src[stop : stop + 1] == "_" and not any(
             delimiter.open and delimiter.marker == ord("_") for delimiter in state.delimiters
         ):
@@ -311,7 +311,7 @@ def _make_inline_rule(rows: Sequence[Inline]) -> RuleFuncInlineType:
 
 
 def _is_other_link(state: StateInline, match: re.Match[str]) -> bool:
-    """Returns whether labels say that CommonMark, or no dialect, has a link here."""
+    """True if the labels make this a CommonMark link, or no link in any dialect."""
 
     def is_known(group: str) -> bool:
         label = normalizeReference(match.groupdict().get(group) or "")
@@ -341,7 +341,7 @@ def _push(state: StateInline, row: Inline, match: re.Match[str]) -> None:
 
 
 class _BlockState(StateBlock):
-    """Blocks that are read; a token tells where its lines begin, behind the marks of containers."""
+    """Parses blocks; tokens record where their lines start, after the marks of containers."""
 
     _parent: Token
 
@@ -400,7 +400,7 @@ def _make_block_rule(rows: Sequence[Block]) -> RuleFuncBlockType:
 def _find_end(
     state: StateBlock, row: Block, match: re.Match[str], start: int, end: int
 ) -> int | None:
-    """Finds the line behind a construct; None: it has no end, and is none."""
+    """Finds the line after a construct; None if it has no end and is therefore not one."""
     if not row.end:
         line = start + match[0].count("\n") + 1
         options = re.compile(rf"{row.options}$", re.MULTILINE)
@@ -411,7 +411,7 @@ def _find_end(
         return line
     if row.end == _BLANK_LINE:
         return next((line for line in range(start, end) if state.isEmpty(line)), end)
-    # Of many beginnings without an end, each would search all that follows
+    # Remember missing ends: otherwise each of many starts would search the rest
     wanted = row.end.replace("\\1", re.escape(match[1])) if match.re.groups else row.end
     missing = state.env.setdefault("missing", set())
     if (wanted, end) in missing:
@@ -432,7 +432,7 @@ def _push_block(state: StateBlock, row: Block, match: re.Match[str], start: int,
     state.line = end
     token = state.push("line_open", "title", 1)
     token.map, token.info = [start, end], row.skipped
-    # Values of attributes may be translated
+    # Attribute values may be translated
     token.markup = "" if groups.get("text") else re.sub(r"\"[^\"]*\"|'[^']*'", "", match[0])
     token.meta["tags"] = match.span("tags") if groups.get("tags") else None
     if groups.get("text"):
@@ -452,7 +452,7 @@ def _push_block(state: StateBlock, row: Block, match: re.Match[str], start: int,
 
 
 def _read_content(state: StateBlock, start: int, indent: int) -> None:
-    """Reads the lines from one on that are indented so far."""
+    """Parses the following lines with this indentation."""
     end = start
     while end < state.lineMax and (state.isEmpty(end) or state.sCount[end] >= indent):
         end += 1
@@ -466,7 +466,7 @@ def _read_content(state: StateBlock, start: int, indent: int) -> None:
 
 
 def _read_indented(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Reads what would be code: components of MDX indent their content."""
+    """Reads indented text that is not code: MDX components indent their content."""
     if silent or start >= end or not state.is_code_block(start):
         return False
     _read_content(state, start, state.sCount[start])
@@ -474,16 +474,16 @@ def _read_indented(state: StateBlock, start: int, end: int, silent: bool) -> boo
 
 
 def _read_comment(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Reads a comment of HTML."""
+    """Reads an HTML comment."""
     place = state.bMarks[start] + state.tShift[start]
     return state.src.startswith("<!--", place) and html_block(state, start, end, silent)
 
 
 def _place_texts(state: StateCore) -> None:
-    """Takes the texts as the document has them, and tells where their characters stand."""
+    """Restores the original texts of tokens and records the positions of their characters."""
     references = state.env.setdefault("references", {})
     for token in state.tokens:
-        # Some read definitions of links there, too
+        # Some parsers also read link definitions there
         for match in DEFINITIONS.finditer(token.content if token.type == "html_block" else ""):
             for label, target in re.findall(r"\[([^\]\n]+)\]:[ \t]+(\S+)", match[0]):
                 known = {"href": target, "title": "", "map": token.map}
@@ -498,7 +498,7 @@ def _place_texts(state: StateCore) -> None:
             start, end = lines[0]
             start = state.src.find(token.content, start + len(parent.markup), end)
             lines = [(start, start + len(token.content))]
-        # A heading has a line more than its text
+        # A heading has one more line than its text
         lines = lines[: token.content.count("\n") + 1]
         content, places = "", []
         for start, end in lines:
@@ -510,7 +510,7 @@ def _place_texts(state: StateCore) -> None:
 
 
 def _place_cell(src: str, token: Token, row: Token) -> None:
-    """Finds a cell in its row; a bar in it has a backslash in the document only."""
+    """Finds a cell in its row; bars in it have a backslash only in the document."""
     start, end = token.meta["lines"][0]
     start = row.meta.get("done", start)
     raw = token.content.replace("|", "\\|")
@@ -530,7 +530,7 @@ def _place_cell(src: str, token: Token, row: Token) -> None:
 
 @cache
 def parser(*, is_mdx: bool = False) -> MarkdownIt:
-    """Makes the parser of a dialect: what is written in all of them, or MDX."""
+    """Builds the parser: for the common dialects together, or for MDX."""
     markdown = MarkdownIt("commonmark", {"maxNesting": DEEPEST, "inline_definitions": True})
     markdown.inline, markdown.block = _InlineParser(), _BlockParser()
     markdown.use(deflist_plugin)

@@ -1,4 +1,4 @@
-"""OpenDocument tables: the texts of some columns; formulas, styles and others keep their bytes."""
+"""OpenDocument spreadsheets: translates some columns; all other bytes stay."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CONTENT = "content.xml"
 _CELLS = ("table:table-cell", "table:covered-table-cell")
 _VALUE = "office:string-value"
-"""The text of a cell once more, as some programs write it."""
+"""Attribute in which some programs repeat the text of a cell."""
 
 
 def read(data: bytes, settings: ReadSettings) -> Document:
@@ -58,7 +58,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
         if sheet.wants(cell) and not cell.fixed
         for paragraph in _paragraphs(cell.element)
     ]
-    # The text of a translated cell is its value
+    # The text of a translated cell replaces its value
     places = {
         place
         for sheet in sheets
@@ -74,7 +74,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
 
 
 def _without_attribute(source: Source, place: tuple[int, int]) -> Edit:
-    """Takes out the attribute whose value stands at a place."""
+    """Removes the attribute with its value at a place."""
     name = source.text.rindex(_VALUE, 0, place[0])
     return Edit(len(source.text[:name].rstrip()), place[1] + 1, "")
 
@@ -84,7 +84,7 @@ def _paragraphs(cell: Element) -> list[Element]:
 
 
 def _cells(source: Source, table: Element) -> Iterator[Cell]:
-    """Yields the cells that have a text; rows and cells that are alike stand once in the file."""
+    """Yields cells with text; the file has equal rows and cells once, with a count."""
     row = 1
     for line in table.walk():
         if line.name != "table:table-row":
@@ -109,7 +109,7 @@ def _cells(source: Source, table: Element) -> Iterator[Cell]:
 
 
 _MOST_REPEATED = 100
-"""Columns with the same text: a file of some bytes may name millions."""
+"""Maximum number of repeated columns; a small file may claim millions."""
 
 
 def _number(source: Source, element: Element, name: str) -> int:

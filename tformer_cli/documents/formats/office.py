@@ -1,7 +1,7 @@
-"""Word, PowerPoint and OpenDocument: a zip of XML parts, of which those with text are read.
+"""Word, PowerPoint and OpenDocument: reads the XML parts with text in a zip archive.
 
-What differs between the formats is a `Dialect`, a table of element names. Microsoft's paragraphs
-hold runs, each with the properties of its characters; in OpenDocument text and elements are mixed.
+A `Dialect`, a table of element names, describes each format. Microsoft's paragraphs contain runs,
+each with the properties of its characters; OpenDocument mixes text and elements.
 """
 
 import re
@@ -64,41 +64,41 @@ NAMESPACES = {
     f"{_OASIS}:svg-compatible:1.0": "svg",
     f"{_OASIS}:manifest:1.0": "manifest",
 }
-"""Prefixes by address: files are free to choose their own."""
+"""Prefixes by namespace URI; files may choose others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """The elements of a format, and what each is."""
+    """The elements of a format and their roles."""
 
     paragraphs: frozenset[str]
     plain: frozenset[str]
-    """Elements that hold text and nothing else."""
+    """Elements that contain only text."""
     skipped: frozenset[str]
-    """Elements in which nothing is translated: deletions, numbers."""
+    """Elements without translatable text: deletions, numbers."""
     described: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Attributes of elements that hold text, most of it for those who do not see a picture."""
+    """Attributes with text, mostly alternative texts of pictures."""
     prompts: frozenset[str] = frozenset()
-    """Elements by which a shape of a master is known to hold a prompt, which no slide shows."""
+    """Elements that mark a shape of a master as a prompt, which slides never show."""
     runs: frozenset[str] = frozenset()
-    """Characters with the same properties; none: text stands in the paragraph itself."""
+    """Elements for runs of characters with equal properties; none if paragraphs have the text."""
     texts: frozenset[str] = frozenset()
-    """Elements that hold the text of a run."""
+    """Elements with the text of a run."""
     characters: Mapping[str, str] = field(default_factory=dict)
-    """Elements that stand for characters of it, such as a hyphen at which no line ends."""
+    """Elements that represent characters, such as a non-breaking hyphen."""
     containers: Mapping[str, str] = field(default_factory=dict)
-    """Elements around runs, each with the child that has the runs, or "" if they are its own."""
+    """Elements around runs, with the child that contains the runs; "" for the element itself."""
     behaviors: Mapping[str, Behavior] = field(default_factory=dict)
-    """Elements in text; those that are not named are copied with their text."""
+    """Behavior of inline elements; others are copied with their text."""
     fields: frozenset[str] = frozenset()
     """Elements whose text a program computes."""
     dropped: frozenset[str] = frozenset()
-    """Notes of the program to itself, which a translation makes wrong."""
+    """Internal notes of the program that a translation invalidates."""
     breaks: frozenset[str] = frozenset()
     halves: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Elements in two halves: "start" or "end", and the attribute that both share."""
+    """Paired elements: "start" or "end", and the attribute that identifies the pair."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Patterns of what tells the language, and the part of the code that stands there."""
+    """Patterns of language declarations, and the part of the code that each contains."""
 
     def half(self, source: Source, element: Element) -> str:
         if element.name not in self.halves:
@@ -117,7 +117,7 @@ OPEN_XML = Dialect(
         | {"cx:numDim"}
     ),
     described={
-        # Word writes the same in two of them, and programs differ in which they read
+        # Word writes the same text in two of them, and programs differ in which they read
         **dict.fromkeys(("wp:docPr", "pic:cNvPr", "p:cNvPr"), ("descr", "title")),
         **dict.fromkeys(("w:tblCaption", "w:tblDescription"), ("w:val",)),
         **dict.fromkeys(("w:listEntry", "w:helpText", "w:statusText"), ("w:val",)),
@@ -195,10 +195,10 @@ _NOT_READ = {
     "subdocument": "subdocument",
     "glossary": "collection of building blocks",
 }
-"""Kinds of parts that may have text, and words for them."""
+"""Kinds of parts that may have text, with descriptions."""
 _OFFICE = "application/vnd.openxmlformats-officedocument."
 _HEAD = 2000
-"""Bytes in which a file of XML has its first element."""
+"""Bytes searched for the first element of an XML file."""
 _OPEN_DOCUMENT_PARTS = re.compile(r"(^|/)(content|styles)\.xml$|^meta\.xml$")
 _OPEN_DOCUMENT_OBJECT = "application/vnd.sun.star.oleobject"
 
@@ -209,7 +209,7 @@ def read_open_xml(data: bytes, settings: ReadSettings) -> Document:
 
 
 def _open_xml(data: bytes, settings: ReadSettings, *, is_inner: bool) -> ArchiveDocument:
-    """Reads a document of Microsoft's; those in it, but not those in these."""
+    """Reads a Microsoft document and the documents in it, one level deep."""
     archive = Archive(data, settings.name)
     parts = package_parts(archive)
     mains = [part for part in parts if "main" in part.kinds and "afchunk" not in part.kinds]
@@ -221,7 +221,7 @@ def _open_xml(data: bytes, settings: ReadSettings, *, is_inner: bool) -> Archive
     for part in parts:
         known = [kind for kind in part.kinds if kind in _OPEN_XML_PARTS]
         other = [_NOT_READ[kind] for kind in part.kinds if kind in _NOT_READ]
-        # Before the content type: an inserted document has a main part's
+        # Check before the content type: an inserted document has that of a main part
         if _CHUNK in other and not is_inner and (chunk := _chunk(archive, part, settings)):
             document.parts[part.name] = chunk
         elif other and (_CHUNK in other or not known):
@@ -234,7 +234,7 @@ def _open_xml(data: bytes, settings: ReadSettings, *, is_inner: bool) -> Archive
 
 
 def _chunk(archive: Archive, part: Part, settings: ReadSettings) -> Document | None:
-    """Reads a document that Word takes into another when it opens that; None: it has no reader."""
+    """Reads a document that Word inserts into another on opening; None without a reader."""
     kind = part.content_type
     data, where = archive.read(part.name), replace(settings, name=f"{settings.name}: {part.name}")
     try:
@@ -246,13 +246,13 @@ def _chunk(archive: Archive, part: Part, settings: ReadSettings) -> Document | N
             return _open_xml(data, where, is_inner=True)
     except TooLargeError:
         raise
-    except DataError:  # that part only: it is counted
+    except DataError:  # skips only this part, which is counted
         pass
     return None
 
 
 def read_open_document(data: bytes, settings: ReadSettings) -> Document:
-    """Reads .odt and .odp, and the same as one file of XML."""
+    """Reads .odt, .odp and their flat XML forms."""
     if not data.startswith(b"PK") and b"office:document" in data[:_HEAD]:
         source = parse_xml(data, settings.name, NAMESPACES)
         return XmlDocument(data, source, _PartReader(source, OPEN_DOCUMENT).units())
@@ -270,12 +270,12 @@ def read_open_document(data: bytes, settings: ReadSettings) -> Document:
 
 
 class _Parts:
-    """The parts of an archive that are read."""
+    """Collects the readable parts of an archive."""
 
     def __init__(self, archive: Archive, dialect: Dialect, settings: ReadSettings) -> None:
         self.parts: dict[str, Document] = {}
         self.labelled: list[str] = []
-        """Parts that tell only the language."""
+        """Parts that only declare the language."""
         self.skipped: Counter[str] = Counter()
         self._archive, self._dialect, self._settings = archive, dialect, settings
 
@@ -313,7 +313,7 @@ def _make_relabel(dialect: Dialect, code: str) -> Callable[[bytes], bytes]:
 
 
 class _PartReader:
-    """Finds the paragraphs of a part, those in footnotes and text boxes of others included."""
+    """Finds the paragraphs of a part, including those nested in footnotes and text boxes."""
 
     def __init__(self, source: Source, dialect: Dialect, *, has_prompts: bool = False) -> None:
         self._source = source
@@ -341,7 +341,7 @@ class _PartReader:
             yield from self._find_units(child)
 
     def has_text(self) -> bool:
-        """Returns whether there is text outside of paragraphs."""
+        """True if there is text outside paragraphs."""
         counted: Counter[str] = Counter()
         RunReader(self._source, self._dialect, counted).count(self._source.root)
         return bool(counted)
@@ -373,7 +373,7 @@ class _PartReader:
         known = self._dialect.behaviors.get(element.name)
         if known:
             return known
-        # A text box has paragraphs of its own; what is left are fields
+        # A text box has its own paragraphs; the rest are fields
         units = self._dialect.paragraphs | self._dialect.plain
         return "void" if any(inner.name in units for inner in element.walk()) else "protected"
 
@@ -386,15 +386,15 @@ def _in_quotes(raw: str) -> Callable[[str], str]:
 _NOT_SEEN = re.compile(
     r"""</?\w+:rPr\s*/?>|<\w+:(lang|noProof|rsid\w*)\b[^>]*>|\s(lang|altLang|dirty|err|smtClean|noProof)=("[^"]*"|'[^']*')"""
 )
-"""Properties of runs that a reader does not see: programs cut words in runs because of them."""
+"""Invisible properties, for which programs split words into runs."""
 
 
 _SPACED = ("w:p", "x:si", "x:is")
-"""Paragraphs whose programs drop blanks at the ends of a text that does not say to keep them."""
+"""Paragraphs in which blanks at the ends of a text are dropped unless marked to keep."""
 
 
 class RunReader:
-    """Reads a paragraph of runs: neighbors that look the same are one."""
+    """Reads a paragraph of runs; joins neighbors that look the same."""
 
     def __init__(
         self, source: Source, dialect: Dialect, skipped: Counter[str] | None = None
@@ -406,7 +406,7 @@ class RunReader:
 
     def unit(self, paragraph: Element) -> Unit | None:
         pieces = self._fields(list_pieces(self._read(paragraph)))
-        # Markup at the ends is no part of the region, so that it stays as it is
+        # Markup at the ends stays outside the region and therefore unchanged
         while pieces and pieces[0].kind == "void":
             del pieces[0]
         while pieces and pieces[-1].kind == "void":
@@ -422,11 +422,11 @@ class RunReader:
         return build_unit(pieces, paragraph.name, region=region, render=render)
 
     def _text_name(self, paragraph: Element) -> str:
-        """Finds what the file itself calls the text of a run."""
+        """Returns the file's own name for the text element of a run."""
         texts = (element for element in paragraph.walk() if element.name in self._dialect.texts)
         element = next(texts, paragraph)
         name: str = re.match(r"[^\s/>]+", self._source.text[element.start + 1 : element.inner])[0]  # type: ignore[index]
-        return f"{name[:-1]}t"  # of a paragraph, w:p or a:p, that has characters only
+        return f"{name[:-1]}t"  # of a paragraph, w:p or a:p, with only special characters
 
     def _read(self, element: Element) -> Iterator[Piece]:
         for child in element.children:
@@ -441,12 +441,12 @@ class RunReader:
                 yield self._void(child, key=self._dialect.half(self._source, child))
 
     def count(self, element: Element) -> None:
-        """Counts an element whose text belongs to the paragraph but cannot be placed in it."""
+        """Counts an element whose text cannot be placed in the paragraph."""
         dialect, place = self._dialect, 0
         if element.name in dialect.skipped:
             return
         for inner in chain((element,), element.walk()):
-            if inner.start < place:  # in a text box or in what was deleted
+            if inner.start < place:  # in a text box or a deletion
                 continue
             if inner.name in dialect.paragraphs | dialect.skipped:
                 place = inner.end
@@ -509,7 +509,7 @@ class RunReader:
             yield Piece("void", raw, run.start, run.end, breaks=breaks, key=kind)
             return
         behavior: Behavior = "once" if "hlinkClick" in properties else "repeat"
-        # Blanks take the look of their neighbors
+        # Blanks adopt the look of their neighbors
         key = "" if is_blank(text) else _NOT_SEEN.sub("", properties) + " "
         opening = source.tag(run) + properties
         yield Piece("open", opening, run.start, run.inner, behavior=behavior, level="run", key=key)
@@ -526,14 +526,14 @@ class RunReader:
         yield Piece("close", raw, run.inner_end, run.end, level="run", key=key)
 
     def _text_pieces(self, holder: Element) -> Iterator[Piece]:
-        """Yields the text of an element, and what else is written in it."""
+        """Yields the text of an element and the codes in it."""
         raw, decoded = self._source.inside(holder), self._source.content(holder)
         yield Piece("text", raw, holder.inner, holder.inner_end, decoded, level="inside")
 
     def _fields(self, pieces: list[Piece]) -> list[Piece]:
-        """Makes one piece of each field that ends in the paragraph where it begins.
+        """Merges each field that starts and ends in this paragraph into one piece.
 
-        What a field shows (a number of a page) is copied, except the text of a link.
+        The displayed text (a page number) is copied, except for links.
         """
         parts: list[Piece] = []
         begins: list[int] = []
@@ -560,9 +560,9 @@ class RunReader:
         return [self._copy_piece(start, end, "".join(piece.text for piece in shown))]
 
     def _merge_runs(self, pieces: list[Piece]) -> tuple[list[Piece], tuple[str, str]]:
-        """Joins runs that look the same; the look of the most text needs no span at all.
+        """Joins runs that look the same; the most common look needs no span.
 
-        Also returns the opening and closing of runs with that look.
+        Also returns the opening and closing markup of runs with that look.
         """
         new_pieces: list[Piece] = []
         counts: Counter[str] = Counter()
@@ -582,7 +582,7 @@ class RunReader:
                 ending = piece.raw
                 piece = replace(piece, key=key)
             elif piece.kind == "text":
-                # A link's look is the base only where all is a link
+                # The look of links is the base only if everything is a link
                 is_link = links or openings[key].behavior == "once"
                 counts[key] += 0 if is_link else len(piece.text)
             new_pieces.append(piece)
@@ -596,7 +596,7 @@ class RunReader:
 
 
 class RunWriter:
-    """Writes text and markup as runs; one is open only where there is text for it."""
+    """Writes text and markup as runs; opens a run only for text."""
 
     __slots__ = ("_base", "_ending", "_name", "_space")
 

@@ -1,7 +1,7 @@
-"""Plural forms of gettext: how many a language has, and which one a number takes.
+"""Plural forms of gettext: how many a language has, and which form a number takes.
 
-The rules are those of GNU gettext where it has the language, else of the translate toolkit, of
-which the tests ask both.
+The rules come from GNU gettext or, for other languages, from the translate toolkit; the tests
+compare them with both.
 """
 
 from tformer_cli.text.languages import main_code
@@ -43,7 +43,7 @@ PLURAL_FORMS = {
 
 
 def plural_forms(label: str) -> str:
-    """Returns the value of the header's field Plural-Forms; empty: the language is not known."""
+    """Returns the value of the header field Plural-Forms; empty for an unknown language."""
     code = label.lower().replace("-", "_")
     main = code.partition("_")[0]
     return next(

@@ -1,7 +1,7 @@
-"""Translations of programs, .po: empty messages are filled and marked as fuzzy.
+"""gettext catalogs, .po: fills empty messages and marks them as fuzzy.
 
-A segment is a source text (msgid). What has a translation stays; all other bytes are copied, but
-for the placeholders in the header of a template (.pot), which becomes a .po.
+A segment is a source text (msgid). Existing translations stay, and all other bytes are copied,
+except for the header placeholders of a template (.pot), which becomes a .po file.
 """
 
 import gettext
@@ -39,7 +39,7 @@ _TOKEN = re.compile(
     |(?P<blank>[^\S\n]+|\n)""",
     re.VERBOSE,
 )
-"""The parts of a file, as gettext reads it: any number of them may stand on a line."""
+"""Tokens of a file, as gettext reads it; a line may have any number."""
 _REST_OF_LINE = re.compile(r"[^\S\n]*(?:\n|\Z)")
 _BYTE = r"(?:x[0-9a-fA-F]{2}|[0-3]?[0-7]{1,2})"
 _ESCAPE = re.compile(rf"\\(?:(?P<bytes>{_BYTE}(?:\\{_BYTE})*+)|(?P<name>\r?\n|.))")
@@ -53,10 +53,10 @@ _PLURALS = re.compile(r"nplurals\s*=\s*([1-9])\s*;\s*plural\s*=\s*([^;\n]+)")
 _CODE = re.compile(r"[a-zA-Z]{2,3}(?:[_@-]\w+)*")
 _HEADER_LINE = re.compile(r"(?:[^\\]|\\[^n])+(?:\\n)?|\\n")
 _WRAPPED = re.compile(r"(?<=[^\s.!?:;])\n(?=[^\W\d_A-Z])")
-"""A line end within a sentence: the next line begins with a small letter."""
+"""A line end inside a sentence: the next line starts with a lowercase letter."""
 _WIDTH = 77
 _FEW = 5
-"""Numbers up to 1,000 that a form may stand for and leave out, as gettext counts them."""
+"""Maximum count of numbers up to 1,000 for a form that may omit its number, as in gettext."""
 _TEMPLATE = {
     "Project-Id-Version": "PACKAGE VERSION",
     "PO-Revision-Date": "YEAR-MO-DA",
@@ -68,15 +68,15 @@ _TEMPLATE = {
     "Content-Transfer-Encoding": "ENCODING",
     "Plural-Forms": "nplurals=INTEGER",
 }
-"""Fields that msgfmt -c asks for, and how their values begin in a template."""
+"""Fields that msgfmt -c requires, and how their values start in a template."""
 _CODES = {"zh-Hans": "zh_CN", "zh-Hant": "zh_TW", "sr-Latn": "sr@latin"}
-"""Languages that gettext calls by a region, or in a way of its own."""
+"""Languages whose gettext codes have a region or differ otherwise."""
 _LIKE_SOURCE = "nplurals=2; plural=(n != 1);"
 
 
 @dataclass(slots=True)
 class _Field:
-    """A keyword with its strings."""
+    """A keyword and its strings."""
 
     keyword: str
     start: int
@@ -94,7 +94,7 @@ class _Entry:
 
     fields: list[_Field] = field(default_factory=list)
     comments: list[tuple[int, str]] = field(default_factory=list)
-    """Each with its place."""
+    """Comments with their positions."""
     targets: list[_Field] = field(default_factory=list)
     is_obsolete: bool = False
 
@@ -122,7 +122,7 @@ def _unescape(match: re.Match[str]) -> str:
         except UnicodeDecodeError:
             return whole.decode("latin-1")
     name = match["name"]
-    # With a line end the string goes on in the next line
+    # After a line end the string continues on the next line
     return "" if name[-1] == "\n" else _ESCAPED.get(name, name)
 
 
@@ -153,7 +153,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
 
 
 def _entries(text: str, settings: ReadSettings) -> Iterator[_Entry]:
-    """Yields messages with the comments before them, which those that are obsolete have, too."""
+    """Yields messages, including obsolete ones, with the comments before them."""
     entry, place, is_obsolete = _Entry(), 0, False
     while place < len(text):
         token = _TOKEN.match(text, place)
@@ -176,7 +176,7 @@ def _entries(text: str, settings: ReadSettings) -> Iterator[_Entry]:
         elif keyword == "domain":
             place = _line_end(text, place)
         elif keyword:
-            if entry.fields and entry.is_obsolete != is_obsolete:  # a message without its end
+            if entry.fields and entry.is_obsolete != is_obsolete:  # an unfinished message
                 entry = _Entry()
             entry.is_obsolete = is_obsolete
             name = keyword if token["number"] is None else f"{keyword}[{int(token['number'])}]"
@@ -202,7 +202,7 @@ def _line_end(text: str, place: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Plurals:
-    """The rule of a header: which form a number takes."""
+    """The plural rule of a header: the form that a number takes."""
 
     count: int
     rule: Callable[[int], int]
@@ -214,13 +214,13 @@ class _Plurals:
             return None
         try:
             rule: Callable[[int], int] = gettext.c2py(match[2].strip())
-            rule(1)  # it may fail only when it is used: n%0
+            rule(1)  # some rules fail only when called: n%0
         except (ValueError, ArithmeticError):
             return None
         return cls(int(match[1]), rule)
 
     def is_common(self, form: int) -> bool:
-        """Tests whether a form is that of many numbers, so that its text has to show them."""
+        """True if a form covers many numbers, so that its text must show the number."""
         try:
             return sum(self.rule(n) == form for n in range(1001)) > _FEW
         except ArithmeticError:
@@ -229,7 +229,7 @@ class _Plurals:
 
 @dataclass(frozen=True, slots=True)
 class _Filling:
-    """A source text and the fields that its translation is for."""
+    """A source text and the fields for its translation."""
 
     entry: _Entry
     source: _Field
@@ -238,7 +238,7 @@ class _Filling:
 
 
 class PoDocument:
-    """A file of messages, with a segment for each source text that has no translation."""
+    """A message catalog with a segment for each untranslated source text."""
 
     def __init__(
         self, text: str, encoding: Encoding, entries: Sequence[_Entry], settings: ReadSettings
@@ -258,7 +258,7 @@ class PoDocument:
         self._is_of_source = False
         header = self._header_values()
         own = header.get("Language", "")
-        # As Django's locale/en, which has no translations: it is a template
+        # A template in disguise, like Django's locale/en, which has no translations
         ours, theirs = settings.source_language, settings.target_language
         if _CODE.fullmatch(own) and ours and theirs and is_same_language(own, ours):
             self._is_of_source = not is_same_language(own, theirs) and not any(
@@ -316,10 +316,10 @@ class PoDocument:
     def _message_edits(
         self, filled: Sequence[tuple[_Filling, Segment | None]]
     ) -> Iterator[tuple[int, int, str]]:
-        """Writes a message: its fields, others that the language needs, and the flag."""
+        """Writes a message: its fields, additional plural forms, and the fuzzy flag."""
         entry, texts = filled[0][0].entry, dict[str, str]()
         for filling, translation in filled:
-            content = filling.source.value  # of one that has nothing to translate, beside others
+            content = filling.source.value  # for a text without words among others
             if translation is not None:
                 content = render_segment(translation)
                 if translation.spans:
@@ -334,7 +334,7 @@ class PoDocument:
         for target in entry.targets:
             if target.keyword in texts:
                 yield target.start, target.end, texts.pop(target.keyword)
-            elif is_open and entry.targets[0].keyword != "msgstr":  # a form too many
+            elif is_open and entry.targets[0].keyword != "msgstr":  # a form that the language lacks
                 yield target.start, target.end, ""
         end = entry.targets[-1].end
         yield end, end, "".join(texts[keyword] for keyword in sorted(texts))
@@ -343,17 +343,17 @@ class PoDocument:
             yield start, end, flag
 
     def _mark_fuzzy(self, entry: _Entry) -> tuple[tuple[int, int], str]:
-        """Marks an entry: nobody has read its translation."""
+        """Marks an entry as fuzzy: nobody has reviewed its translation."""
         for place, line in entry.comments:
             if flags := _FLAGS.match(line):
                 return (place, place + flags.end()), "#, fuzzy, "
-        # in its order: comments, flags, what was there before
+        # gettext's order: comments, flags, previous texts
         places = [place for place, line in entry.comments if line.startswith("#|")]
         place = min([*places, entry.fields[0].start])
         return (place, place), f"#, fuzzy{self._line_end}"
 
     def _header_lines(self) -> list[list[str]]:
-        """Cuts the header into its lines, each as the strings that stand in the file."""
+        """Splits the header into lines, each as a list of strings of the file."""
         lines: list[list[str]] = [[]]
         for string in self._header.targets[0].strings if self._header else ():
             for part in _HEADER_LINE.findall(string):
@@ -371,7 +371,7 @@ class PoDocument:
         return values
 
     def _new_values(self, *, is_ascii: bool) -> dict[str, str]:
-        """Makes the fields of the header that it lacks, or for which a template has no value."""
+        """Returns header fields that are missing or still have a template's placeholder."""
         header, label = self._header_values(), self._settings.target_language
         content = header.get("Content-Type") or "text/plain; charset=UTF-8"
         values = {
@@ -436,14 +436,14 @@ class PoDocument:
 
 
 def _now() -> str:
-    """Tells the time as gettext does; builds that are to be the same again set it."""
+    """Returns the time as gettext writes it; reproducible builds set SOURCE_DATE_EPOCH."""
     seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
     moment = time.gmtime(int(seconds) if seconds.isdecimal() else None)
     return time.strftime("%Y-%m-%d %H:%M+0000", moment)
 
 
 def _fillings(entry: _Entry, plurals: _Plurals | None, *, refills: bool) -> Iterator[_Filling]:
-    """Finds the source of each empty target: the singular for the form of one, else the plural."""
+    """Yields the source of each empty target: the singular for the form of 1, else the plural."""
     sources = {field.keyword: field for field in entry.fields}
     refills = refills and entry.is_fuzzy
     keywords = [target.keyword for target in entry.targets if refills or not target.value]
@@ -452,13 +452,13 @@ def _fillings(entry: _Entry, plurals: _Plurals | None, *, refills: bool) -> Iter
     by_source = {"msgid": keywords}
     if "msgid_plural" in sources and entry.targets[0].keyword != "msgstr":
         count = plurals.count if plurals else len(entry.targets)
-        if plurals:  # those that are missing, too
+        if plurals:  # also adds the missing ones
             filled = {target.keyword for target in entry.targets} - {*keywords}
             forms = [f"msgstr[{number}]" for number in range(count)]
             keywords = [keyword for keyword in forms if keyword not in filled]
         form = plurals.rule(1) if plurals else 0
-        # a language with one form needs that of many; so does one whose form of 1 is that of 21,
-        # where the singular does not tell the number
+        # A language with one form needs the plural; so does one whose form of 1 also serves 21,
+        # where the singular would not show the number
         shows = [re.sub(r"[^%{]", "", sources[name].value) for name in ("msgid", "msgid_plural")]
         hides = len(shows[0]) < len(shows[1]) and plurals is not None and plurals.is_common(form)
         singular = [] if count == 1 or hides else [f"msgstr[{form}]"]
@@ -488,7 +488,7 @@ def _segment(text: str, context: str) -> Segment:
 
 
 def _write_field(keyword: str, text: str, line_end: str, *, is_wrapped: bool) -> str:
-    """Writes a keyword with a text, on lines as gettext's programs cut them."""
+    """Writes a keyword with a text, wrapped like gettext's tools."""
     if not is_wrapped and "\n" not in text[:-1]:
         return f"{keyword} {_quote(text)}{line_end}"
     lines = [f'{keyword} ""']

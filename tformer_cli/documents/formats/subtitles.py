@@ -1,7 +1,7 @@
-"""Subtitles, .srt and .vtt: the text of cues changes, and times, numbers and notes stay.
+"""Subtitles, .srt and .vtt: translates the text of cues; times, numbers and notes stay.
 
-A sentence often runs over several cues. Such cues are one segment, in which a void span stands
-between two cues; where it stands in the translation, the text is cut again.
+A sentence often runs over several cues. They become one segment with a void span between two cues;
+the position of the span in the translation decides where to cut it again.
 """
 
 import json
@@ -31,7 +31,7 @@ from tformer_cli.documents.xml_text import Piece, escape_like, peel_markup
 from tformer_cli.errors import DataError
 from tformer_cli.wording import is_blank
 
-# Files that were joined have a byte order mark in their middle
+# Concatenated files have byte order marks in the middle
 _SPACE = r"[ \t\ufeff]"
 _TIME = r"(?:(\d+):)?(\d+):(\d+)(?:[,.:](\d+))?"
 _TIMING = re.compile(
@@ -42,18 +42,18 @@ _DAMAGED_TIMING = re.compile(
     re.MULTILINE,
 )
 _LABEL = re.compile(r"(WEBVTT(?:[^\n]*\n(?!\s*\n))*?Language:[ \t]*)[^\s]+")
-"""The header of a .vtt file up to its language."""
+"""The header of a .vtt file, up to its language."""
 _BLANK_LINE = re.compile(rf"(?:\r\n?+|\n){_SPACE}*(?:\r\n?|\n)|\A{_SPACE}*(?:\r\n?|\n)")
 _BLANKS = re.compile(r"[\s\ufeff]++(\d++[ \t]*+(?=[\r\n]|\Z))?")
-"""Blanks, and a number behind them that has a line for itself."""
+"""Blanks, followed by a number on its own line."""
 _TWO_LINE_ENDS = re.compile(rf"(?:\r\n?+|\n){_SPACE}*(?:\r\n?|\n)")
 _NUMBER_LINE = re.compile(rf"(?:\A|[\r\n]){_SPACE}*\d+\s*\Z")
 _TAG = re.compile(
     r"<rt\b[^<>]*>[^<>\r\n]*(?:</rt\s*>)?|<(/?)([a-zA-Z]++)[^<>]*>|<\d[\d:.]*>"
     r"|\{(?:\\|[a-zA-Z]:)[^{}\r\n]*\}|\ufeff"
 )
-"""Tags of HTML and of karaoke, codes of SubStation Alpha and MicroDVD. The reading of a ruby text
-is none of the sentence's words."""
+"""HTML and karaoke tags, codes of SubStation Alpha and MicroDVD. Ruby annotations are copied,
+because they are not words of the sentence."""
 _LINE = re.compile(r"[^\r\n]+")
 _LEAD = r"\s*+(?:(?:<[^>]*>|\{\\[^}]*\})\s*+)*+"
 _DASH = re.compile(_LEAD + r"[-\u2010-\u2015]")
@@ -63,7 +63,7 @@ _NAME = re.compile(
 _TURN = re.compile(r"(?:[-\u2010-\u2015]|>>+|&gt;&gt;)\s*(?=\S|\Z)")
 _TURN_AT_END = re.compile(r"(?:[-\u2010-\u2015]|>>+|&gt;&gt;)\s*\Z")
 _DATA = re.compile(r"\S+#xywh=\S+")
-"""A part of a picture, as players show it for a time."""
+"""A region of an image, which players show as a thumbnail."""
 _VOICE = re.compile(r"\s*+(?:<v[\s.>]|>>)")
 _REMARK = re.compile(_LEAD + r"(?:\[[^\[\]]{1,30}\]|\([^()]{1,30}\))\s*+(?=\S)")
 _SIGN = re.compile(
@@ -77,17 +77,17 @@ _SENTENCE_END = re.compile(
     r"""[.!?:;\u2026\u3002\uff01\uff1f\u266a)\]"'\u201d\u2019\u00bb\u2014-]\s*$"""
 )
 _WIDTH = 42
-"""Characters of a line, as publishers of subtitles ask for."""
+"""Maximum characters per line, as subtitle publishers require."""
 _LONGEST_PAUSE = 2.0
 _MOST_CUES = 6
 _MOST_CHARACTERS = 300
 _PUNCTUATED = 0.25
-"""Share of cues that end a sentence, below which nobody can tell where sentences end."""
+"""Minimum share of cues that end a sentence; below it, sentence ends are unknown."""
 
 
 @dataclass(slots=True)
 class _Cue:
-    """The text of a cue, or of one speaker in it, without the tags around all of it."""
+    """The text of a cue, or of one speaker in it, without enclosing tags."""
 
     start: int
     end: int
@@ -96,9 +96,9 @@ class _Cue:
     pieces: list[Piece]
     around: tuple[str, str]
     is_speech: bool
-    """One line of several, each of another speaker."""
+    """True if it is one of several lines with different speakers."""
     is_turn: bool
-    """It begins with a mark of another speaker."""
+    """True if it starts with the mark of a new speaker."""
 
     @property
     def text(self) -> str:
@@ -130,7 +130,7 @@ def _read(data: bytes, settings: ReadSettings, *, is_vtt: bool) -> Document:
 
 
 def _is_data(content: str) -> bool:
-    """Returns whether a cue is for a program: JSON, or the place of a picture."""
+    """True if a cue is data for a program: JSON or a thumbnail."""
     content = content.strip()
     if content[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
@@ -140,7 +140,7 @@ def _is_data(content: str) -> bool:
 
 
 def _seconds(hours: str | None, minutes: str, seconds: str, fraction: str | None) -> float:
-    # No integers: a damaged time may have thousands of digits
+    # Not integers: a damaged time may have thousands of digits
     return float(hours or 0) * 3600 + float(minutes) * 60 + float(f"{seconds}.{fraction or 0}")
 
 
@@ -153,7 +153,7 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
         if is_vtt and (blank := _BLANK_LINE.search(content)):
             content = content[: blank.start()]
         elif not is_vtt and (number := _next_number(content)) is not None:
-            # A blank line alone ends nothing: many files have them in cues
+            # A blank line alone does not end a cue: many files have them inside cues
             content = content[:number]
         elif not is_vtt and limit < len(text):
             content = _NUMBER_LINE.sub("", content)
@@ -171,7 +171,7 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
             core = pieces[first:last]
             turn = _TURN.match(text, core[0].start, core[0].end) if core[0].kind == "text" else None
             if turn and len(core) > (turn.end() == core[0].end):
-                # What only says that another person speaks is none of the words
+                # Marks of a new speaker are not part of the text
                 core[0] = _text(text, turn.end(), core[0].end, is_vtt=is_vtt)
                 first, last = peel_markup(core)
                 core = core[first:last]
@@ -181,7 +181,7 @@ def _cues(text: str, *, is_vtt: bool) -> Iterator[_Cue]:
 
 
 def _places(text: str, lines: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], bool]:
-    """Parts the lines of a cue where another person speaks, or where a sound or a song stands.
+    """Divides the lines of a cue where the speaker changes, or at a sound or a song.
 
     Also returns whether there are several speakers.
     """
@@ -192,7 +192,7 @@ def _places(text: str, lines: Sequence[tuple[int, int]]) -> tuple[list[tuple[int
     for number in range(1, len(lines)):
         mark, before = marks[number], marks[number - 1]
         line = lines[number]
-        # A dash may also stand in a sentence, and a word before a colon
+        # A sentence may also contain a dash, or a word before a colon
         is_new = mark == "name" or (
             mark in ("dash", "short name", "remark")
             and (n_speakers[mark] > 1 or _SENTENCE_END.search(text[slice(*lines[number - 1])]))
@@ -206,7 +206,7 @@ def _places(text: str, lines: Sequence[tuple[int, int]]) -> tuple[list[tuple[int
 
 
 def _mark(text: str, start: int, end: int) -> str:
-    """Names what a line begins with."""
+    """Returns the kind of mark at the start of a line."""
     if _SIGN.fullmatch(text, start, end):
         return "sign"
     if _VOICE.match(text, start, end):
@@ -215,18 +215,18 @@ def _mark(text: str, start: int, end: int) -> str:
         name = match[1]
         if name.isupper():
             return "name"
-        # In small letters it may also be words before a colon
+        # In lowercase it may be ordinary words before a colon
         if len(name.split()) <= 3 and all(word[0].lower() != word[0] for word in name.split()):
             return "short name"
-        if name.upper() == name.lower():  # of a script without capitals
+        if name.upper() == name.lower():  # a script without capitals
             return "short name"
     marks = (("dash", _DASH), ("remark", _REMARK), ("song", _SONG))
     return next((name for name, pattern in marks if pattern.match(text, start, end)), "")
 
 
 def _next_number(content: str) -> int | None:
-    """Finds the end of the text before a blank line and the number of another cue."""
-    # All blanks are passed at once: a search from each of many would take long
+    """Finds the end of a text that a blank line and the next cue's number follow."""
+    # Skip all blanks at once: a search from each blank would be slow
     for match in _BLANKS.finditer(content):
         if match[1] and (blank := _TWO_LINE_ENDS.search(content, match.start(), match.start(1))):
             return blank.start()
@@ -254,14 +254,14 @@ def _text(text: str, start: int, end: int, *, is_vtt: bool) -> Piece:
 
 
 def _groups(cues: Sequence[_Cue]) -> Iterator[list[_Cue]]:
-    """Joins cues over which a sentence runs."""
+    """Groups the cues of a sentence."""
     ended = [bool(_SENTENCE_END.search(cue.text)) for cue in cues]
     is_punctuated = sum(ended) >= _PUNCTUATED * len(cues)
     group: list[_Cue] = []
     for cue, before in zip(cues, [True, *ended], strict=False):
         goes_on = (
             *(group and is_punctuated and not before, len(group) < _MOST_CUES),
-            # other tags around it: another voice, or a sign in the picture
+            # different tags around it: another voice, or a sign in the picture
             group and not (cue.is_speech or cue.is_turn or group[-1].is_speech),
             group and _tags(cue) == _tags(group[-1]),
             group and -0.1 < cue.begins - group[-1].ends < _LONGEST_PAUSE,
@@ -283,12 +283,12 @@ def _tags(cue: _Cue) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class _Group:
-    """Cues that are one segment."""
+    """Cues that form one segment."""
 
     cues: list[_Cue]
     segment: Segment
     cuts: list[str] = field(default_factory=list)
-    """Text between two cues: the opening of a void span."""
+    """Openings of the void spans between two cues."""
 
 
 class SubtitleDocument:
@@ -368,12 +368,12 @@ class SubtitleDocument:
 
 
 def _cut_translation(group: _Group, translation: Segment) -> list[Segment]:
-    """Cuts a translation in the texts of its cues."""
+    """Divides a translation among its cues."""
     text, number = translation.text, len(group.cuts)
     cuts = sorted(span.start for span in translation.spans if span.opening in group.cuts)[:number]
     places = [0, *(_at_word(text, place) for place in cuts), len(text)]
     if len(cuts) < number or any(is_blank(text[a:b]) for a, b in pairwise(places)):
-        # The alignment is of no use: by the share of characters that each cue had
+        # The alignment does not help: divide by the share of characters in each cue
         sizes = [len(cue.text) for cue in group.cues]
         shares = [sum(sizes[:end]) / sum(sizes) for end in range(1, number + 1)]
         places = [0, *(_at_word(text, round(share * len(text))) for share in shares), len(text)]
@@ -384,13 +384,13 @@ def _cut_translation(group: _Group, translation: Segment) -> list[Segment]:
 
 
 def _at_word(text: str, place: int) -> int:
-    """Moves a place to the nearest beginning of a word; a text without blanks has no better one."""
+    """Moves a position to the nearest start of a word, if the text has blanks."""
     starts = [blank.end() for blank in re.finditer(r"\s+(?=\S)", text)]
     return min(starts, key=lambda start: abs(start - place), default=place)
 
 
 def _clip_text(text: str, spans: Sequence[Span], start: int, end: int, *, is_last: bool) -> Segment:
-    """Cuts a part out of a text, with blanks and spans that it has."""
+    """Cuts out a range of a text with its blanks and spans."""
     stripped = text[start:end].strip()
     first = start + len(text[start:end]) - len(text[start:end].lstrip())
     kept = []
@@ -405,13 +405,13 @@ def _clip_text(text: str, spans: Sequence[Span], start: int, end: int, *, is_las
 
 
 def _wrap_text(text: str, width: int) -> str:
-    """Puts line ends in place of spaces so that lines fit and are about equally long."""
+    """Wraps a text into lines that fit and have about equal length."""
     count = -(-len(text) // width)
     characters = list(text)
     spaces = [place for place, character in enumerate(text) if character == " "]
     for line in range(1, count):
         ideal = line * len(text) / count
-        # Of the two spaces around it only: a damaged cue may be as long as the file
+        # Compare only the two nearest spaces: a damaged cue may be as long as the file
         behind = bisect_left(spaces, ideal)
         near = range(max(behind - 1, 0), min(behind + 1, len(spaces)))
         if near:

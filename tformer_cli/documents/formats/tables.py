@@ -1,4 +1,4 @@
-"""Tables of separated values (CSV, TSV): the cells of some columns; all others keep their bytes."""
+"""CSV and TSV tables: translates some columns; all other cells keep their bytes."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _SHOWN = 40
-"""Names of columns in an error, and characters of each."""
+"""Maximum number of column names in an error message, and of characters in each."""
 _NULL = r"\N"
-"""No value, as databases write it."""
+"""Null values, as databases write them."""
 _FORMULA = re.compile(r"=[A-Z$('\"@+-]|=\d+[-+*/]", re.IGNORECASE)
 _LONGER = "row with more cells than the header"
 
 
 def list_names(names: Iterable[str]) -> str:
-    """Lists names in an error."""
+    """Lists names for an error message."""
     names = list(names)
     return ", ".join(in_one_line(name)[:_SHOWN] for name in names[:_SHOWN]) + ", …" * (
         len(names) > _SHOWN
@@ -50,7 +50,7 @@ def list_names(names: Iterable[str]) -> str:
 
 
 def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
-    """Returns the numbers, from 0, of the columns that are asked for by name or number from 1."""
+    """Returns the indices of the requested columns, given by name or by number from 1."""
     names = [in_one_line(name) for name in names]
     option = settings.option("column")
     columns = list_names(names) if settings.has_header else f"a number from 1 to {len(names)}"
@@ -79,7 +79,7 @@ def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
 def missing_column(
     name: str, names: Sequence[str], columns: str, settings: ReadSettings
 ) -> UsageError:
-    """Makes the error of a column that a table lacks."""
+    """Returns the error for a column that a table lacks."""
     near = get_close_matches(name, names, n=1) if settings.has_header else []
     advice = f"did you mean {near[0]}?" if near else f"its columns are: {columns or 'none'}"
     return UsageError(
@@ -97,7 +97,7 @@ def read_tsv(data: bytes, settings: ReadSettings) -> Document:
 
 @dataclass(frozen=True, slots=True)
 class _PlainSlot(Slot):
-    """A cell without quotes, which its translation may need."""
+    """A cell without quotes; its translation may need them."""
 
     dialect: Dialect = field(kw_only=True)
 
@@ -138,7 +138,7 @@ def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
             if settings.has_header:
                 continue
         elif settings.has_header and not all(map(is_blank, texts[len(names) :])):
-            # Its cells may stand under the names of others
+            # Its cells may belong to other columns
             skipped[_LONGER] += any(not is_blank(raw) for raw in texts)
             continue
         for column in columns:

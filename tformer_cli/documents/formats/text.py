@@ -1,4 +1,4 @@
-"""Plain text: each line is a segment or, unwrapped, each paragraph."""
+"""Plain text: each line, or each unwrapped paragraph, is a segment."""
 
 from __future__ import annotations
 

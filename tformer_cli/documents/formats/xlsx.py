@@ -1,7 +1,7 @@
-"""Excel: the texts of some columns; formulas, styles and all other parts keep their bytes.
+"""Excel: translates some columns; formulas, styles and all other parts keep their bytes.
 
-Most texts stand once in a part of their own, and cells have their numbers. One that is shared with
-a cell outside of the columns gets a copy, so that the other cell stays as it is.
+Most texts are in a part with shared strings, and cells refer to them by number. A string shared
+with a cell outside the columns is copied, so that the other cell does not change.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _RUNS = Dialect(
     dropped=frozenset({"x:rPh", "x:phoneticPr"}),
 )
 _HEADER_ROWS = 20
-"""Rows with texts in which the names of columns are looked for: titles may stand above them."""
+"""Number of rows with text searched for column names: titles may come before them."""
 _PLACE = re.compile(r"([A-Z]{1,3})([0-9]{1,7})")
 _CODE = re.compile(r"_x[0-9A-Fa-f]{4}_")
-"""A character that XML cannot hold."""
+"""An escaped character that XML does not allow."""
 _RETURN = "_x000D_"
-"""With a line end behind it, one line end, as programs of Windows write it."""
+"""A carriage return; with a line feed after it, one line end, as in Windows."""
 
 
 class Cell(NamedTuple):
@@ -61,14 +61,14 @@ class Cell(NamedTuple):
 
     row: int
     column: int
-    """From 1, as rows are."""
+    """Column number, from 1 like rows."""
     element: Element
     text: str
-    """Empty: it is no text."""
+    """Empty if the cell is not text."""
     number: int = -1
-    """The number of the shared text."""
+    """Number of the shared string."""
     fixed: str = ""
-    """The reason why it cannot change."""
+    """The reason why it cannot change; empty if it can."""
 
 
 FORMULA = "cell that a formula computes"
@@ -76,20 +76,20 @@ FORMULA = "cell that a formula computes"
 
 @dataclass
 class Sheet:
-    """A sheet with its cells, and those that are to be translated."""
+    """A sheet with its cells, and the cells to translate."""
 
     name: str
     part: str
     source: Source
     cells: list[Cell]
     fixed_rows: set[int]
-    """Rows of the headers and totals of its tables, of which another part has the same texts."""
+    """Rows with headers and totals of tables; another part repeats their texts."""
     wanted: set[tuple[int, int]] = field(default_factory=set)
     """Rows and columns of the cells to translate."""
 
     @property
     def skipped(self) -> Counter[str]:
-        """Counts the cells that were asked for and cannot change."""
+        """Counts the requested cells that cannot change."""
         return Counter(cell.fixed for cell in self.cells if cell.fixed and self.wants(cell))
 
     def wants(self, cell: Cell) -> bool:
@@ -97,9 +97,9 @@ class Sheet:
 
     @property
     def headers(self) -> list[list[Cell]]:
-        """The rows that may have the names of columns: more texts than all rows above, as titles.
+        """The rows that may have the column names: those with more texts than all rows above.
 
-        The last of them seems to be the header.
+        The last of them is probably the header.
         """
         rows: dict[int, list[Cell]] = {}
         for cell in self.cells:
@@ -115,11 +115,11 @@ class Sheet:
 
     @property
     def header(self) -> list[Cell]:
-        """The row that seems to have the names of the columns."""
+        """The probable row of column names."""
         return next((row for row in self.headers if len(row) > 1), [*self.headers, []][0])
 
     def find_header(self, name: str, settings: ReadSettings) -> tuple[int, int] | None:
-        """Returns the row and the column of a header."""
+        """Returns the row and the column of a header; None if there is none."""
         for row in self.headers if settings.has_header else ():
             columns = [cell.column for cell in row if in_one_line(cell.text) == name]
             if len(columns) > 1:
@@ -133,7 +133,7 @@ class Sheet:
         return None
 
     def find_letter(self, name: str, settings: ReadSettings) -> tuple[int, int] | None:
-        """Returns the row of the header, and the column of a letter or number."""
+        """Returns the header row, and the column for a letter or number."""
         is_number = name.isascii() and name.isdigit()
         letter = letters(int(name)) if is_number and len(name) < 6 else name.upper()
         if not re.fullmatch("[A-Z]{1,3}", letter):
@@ -141,7 +141,7 @@ class Sheet:
         return self.header[0].row if self.header and settings.has_header else 0, _number(letter)
 
     def choose(self, place: tuple[int, int]) -> bool:
-        """Marks the cells of a column below a row; False: it has no cell."""
+        """Selects the cells of a column below a row; False if there are none."""
         header, column = place
         cells = [cell for cell in self.cells if cell.column == column]
         self.wanted |= {
@@ -155,7 +155,7 @@ class Sheet:
 
 
 def letters(column: int) -> str:
-    """Writes the number of a column, from 1, as spreadsheets do."""
+    """Returns the letters of a column number, from 1."""
     text = ""
     while column:
         column, rest = divmod(column - 1, 26)
@@ -178,7 +178,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
 
 
 class _Book:
-    """The parts of a workbook that have texts."""
+    """The parts of a workbook with texts."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
@@ -205,7 +205,7 @@ class _Book:
         return parse_xml(data, f"{self._archive.where}: {part}", NAMESPACES)
 
     def _related_parts(self, part: str, kind: str) -> dict[str, str]:
-        """Returns the parts that a part names, of one kind, by the names that it gives them."""
+        """Returns the related parts of one kind, by relationship id."""
         folder, name = posixpath.split(part)
         relations = self._names.get(posixpath.join(folder, "_rels", f"{name}.rels").lower())
         if relations is None:
@@ -259,12 +259,12 @@ class _Book:
             text = source.content(value)
             return Cell(row, column, cell, text, -1, "" if is_blank(text) else fixed)
         if fixed and kind in (None, "str") and value is None:
-            # What it computes is not known: it may be text
+            # Its result is unknown: it may be text
             return Cell(row, column, cell, "", fixed=fixed)
         return Cell(row, column, cell, "")
 
     def document(self) -> Document:
-        """Makes the document of the cells that are wanted."""
+        """Builds the document from the selected cells."""
         uses = Counter(cell.number for sheet in self.sheets for cell in sheet.cells)
         wanted: dict[int, list[str]] = defaultdict(list)
         for sheet in self.sheets:
@@ -280,7 +280,9 @@ class _Book:
             if copies:
                 source = self._parse_again(self._shared, source, _with_copies(source, list(copies)))
             elements = _all(source, "x:si")
-            places = {copies.get(number, number): uses[0] for number, uses in wanted.items()}
+            places = {
+                copies.get(number, number): contexts[0] for number, contexts in wanted.items()
+            }
             units = [_unit(source, elements[number], places[number]) for number in places]
             parts[self._shared] = _document(source, units)
         for sheet in self.sheets:
@@ -310,7 +312,7 @@ class _Book:
                 place = value.inner_end
         if text:
             source = self._parse_again(sheet.part, source, text + source.text[place:])
-            # Those of a copy have a number that is not known, and so no text
+            # Cells that refer to a copy have an unknown number, and therefore no text
             wanted = [cell for cell in self._cells(source) if sheet.wants(cell) and cell.text]
         units = [
             _unit(source, child, f"{sheet.name}!{letters(cell.column)}{cell.row}")
@@ -331,14 +333,14 @@ def _all(source: Source, name: str) -> list[Element]:
 
 
 def _text(source: Source, element: Element) -> str:
-    """Joins the text of runs, without notes on how it is read."""
+    """Joins the text of runs, without phonetic annotations."""
     runs = (child for child in element.children if child.name in ("x:t", "x:r"))
     texts = (t for run in runs for t in ([run] if run.name == "x:t" else run.children))
     return "".join(source.content(child) for child in texts if child.name == "x:t")
 
 
 def _with_copies(source: Source, numbers: Sequence[int]) -> str:
-    """Adds copies of shared texts behind the last one."""
+    """Appends copies of shared strings."""
     elements, root = _all(source, "x:si"), _all(source, "x:sst")[0]
     copied = "".join(source.raw(elements[number]) for number in numbers)
     text = source.text[: root.inner_end] + copied + source.text[root.inner_end :]
@@ -363,7 +365,7 @@ def _unit(source: Source, element: Element, context: str) -> Unit | None:
 
 
 class _CodeReader(RunReader):
-    """Reads runs with codes of characters, which have no place between the texts of a run."""
+    """Reads runs whose text contains character codes."""
 
     def _text_pieces(self, holder: Element) -> Iterator[Piece]:
         for piece in _pieces(self._source, holder):
@@ -372,7 +374,7 @@ class _CodeReader(RunReader):
 
 
 def _pieces(source: Source, holder: Element) -> Iterator[Piece]:
-    """Yields the text of an element, and codes of characters in it."""
+    """Yields the text of an element and the character codes in it."""
     place = holder.inner
     text = source.text
     for match in _CODE.finditer(text, place, holder.inner_end):
@@ -389,7 +391,7 @@ def _text_piece(source: Source, start: int, end: int) -> Piece:
 
 
 class _XlsxDocument(ArchiveDocument):
-    """A workbook, which gets copies of texts only if one of its texts changes."""
+    """A workbook; adds copies of shared strings only if a text changes."""
 
     def write(self, translated: Sequence[Segment | None]) -> bytes:
         changed = [
@@ -400,7 +402,7 @@ class _XlsxDocument(ArchiveDocument):
 
 
 def choose_cells(sheets: Sequence[Sheet], settings: ReadSettings) -> None:
-    """Marks the cells of the columns that are asked for, in all sheets that have them."""
+    """Selects the cells of the requested columns, in all sheets that have them."""
     option = settings.option("column")
     shown = {sheet.name: list_names(cell.text for cell in sheet.header) for sheet in sheets}
     names = next(iter(shown.values()), "")
@@ -418,7 +420,7 @@ def choose_cells(sheets: Sequence[Sheet], settings: ReadSettings) -> None:
         named = [sheet for sheet in sheets if of_sheet in (sheet.name, _quote_name(sheet.name))]
         name = column.strip() if named else column_name
         places = [(sheet, sheet.find_header(name, settings)) for sheet in named or sheets]
-        if not any(place for _, place in places):  # a letter, if it is the name of no column
+        if not any(place for _, place in places):  # try it as a letter: no column has this name
             places = [(sheet, sheet.find_letter(name, settings)) for sheet in named or sheets]
         n_found = sum(sheet.choose(place) for sheet, place in places if place)
         if not n_found:
@@ -427,6 +429,6 @@ def choose_cells(sheets: Sequence[Sheet], settings: ReadSettings) -> None:
 
 
 def _quote_name(name: str) -> str:
-    """Writes the name of a sheet as formulas do."""
+    """Quotes the name of a sheet as in formulas."""
     doubled = name.replace("'", "''")
     return f"'{doubled}'"
