@@ -163,10 +163,10 @@ def test_tmx():
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("xliff", b"<tmx/>", "a.xliff: its root element is tmx and not xliff"),
-        ("tmx", TMX, "a.tmx: a .tmx file needs to know the language to translate into; "),
+        ("xliff", b"<tmx/>", "a.xliff: its root element is tmx, not xliff"),
+        ("tmx", TMX, "a.tmx: a .tmx file needs a target language; "),
         ("tmx", b"<tmx><tu>", "a.tmx: is damaged or not XML (line 1: no element found)"),
-        ("tmx", b'<!DOCTYPE tmx [<!ENTITY a "b">]><tmx/>', "a.tmx: defines entities of its own"),
+        ("tmx", b'<!DOCTYPE tmx [<!ENTITY a "b">]><tmx/>', "a.tmx: defines its own entities"),
     ],
 )
 def test_errors(name, data, message):

@@ -63,7 +63,7 @@ def test_characters_that_an_encoding_lacks(name):
     with pytest.raises(DataError) as caught:
         translated(document, {"Café.": "кот"})
     assert str(caught.value) == (
-        f"a.{name}: its encoding cp1252 lacks 'к' of a translation; "
+        f"a.{name}: its encoding cp1252 cannot write 'к' of a translation; "
         f"convert it: {'msgconv' if name == 'po' else 'iconv -f cp1252'} -t UTF-8"
     )
 
@@ -101,7 +101,7 @@ def test_names_of_encodings(name, expected):
         ("windows-1522", "did you mean windows-125"),
         ("utf-9", "did you mean utf-"),
         ("base64", ""),
-        ("klingon", "name one such as windows-1252"),
+        ("klingon", "use one such as windows-1252"),
         ("", ""),
         ("a\0b", ""),
     ],
@@ -109,7 +109,7 @@ def test_names_of_encodings(name, expected):
 def test_names_that_are_none(name, advice):
     with pytest.raises(UsageError) as caught:
         encoding_named(name)
-    assert str(caught.value).startswith(f"--encoding: there is no encoding {name!r}; {advice}")
+    assert str(caught.value).startswith(f"--encoding: unknown encoding {name!r}; {advice}")
 
 
 def test_formats_that_tell_their_encoding():

@@ -84,12 +84,12 @@ def test_errors():
     fonts = {**MEMBERS, "META-INF/encryption.xml": lock_of("Book/a.otf")}
     assert len(read("epub", pack(fonts)).segments) == 8
     cases = {
-        "a.epub: is locked for other programs (DRM)": {
+        "a.epub: is protected by DRM": {
             **MEMBERS,
             "META-INF/encryption.xml": lock_of("Book/text/ch%202.xhtml"),
         },
-        "a.epub: has no META-INF/container.xml; it is damaged or of another format": {"a": ""},
-        "a.epub: has no Book/a.opf; it is damaged or of another format": {
+        "a.epub: has no META-INF/container.xml; it is damaged or has another format": {"a": ""},
+        "a.epub: has no Book/a.opf; it is damaged or has another format": {
             "META-INF/container.xml": CONTAINER
         },
         "a.epub: Book/toc.ncx: is damaged or not XML (line 1: no element found)": {

@@ -440,16 +440,16 @@ DAMAGED = {
     "no zip": (b"%PDF-1.4", "a.odt: is damaged or not a zip archive (File is not a zip file)"),
     "cut": (cut(odt("<text:p/>")), "a.odt: is damaged or not a zip archive"),
     "old": (b"\xd0\xcf\x11\xe0" + bytes(600), "a.odt: is in an old format or has a password"),
-    "other": (pack({"a": "b"}), "a.odt: has no content.xml; it is damaged or of another format"),
+    "other": (pack({"a": "b"}), "a.odt: has no content.xml; it is damaged or has another format"),
     "checksum": (
         damaged_member(odt("<text:p>a</text:p>")),
-        "a.odt: content.xml in it is damaged (",
+        "a.odt: its member content.xml is damaged (",
     ),
-    "password": (encrypt(odt("<text:p/>")), "a.odt: has a password; save it without"),
+    "password": (encrypt(odt("<text:p/>")), "a.odt: has a password; save it without one"),
     "open": (odt("<text:p>"), "a.odt: content.xml: is damaged or not XML (line 2: mismatched tag)"),
     "bomb": (
         pack({"content.xml": f"{DTD}<x>&b;</x>", "META-INF/manifest.xml": ""}),
-        "a.odt: content.xml: defines entities of its own (a DTD), which is not allowed",
+        "a.odt: content.xml: defines its own entities (in a DTD), which is not allowed",
     ),
     "external": (
         pack(
@@ -458,9 +458,12 @@ DAMAGED = {
                 "META-INF/manifest.xml": "",
             }
         ),
-        "a.odt: content.xml: defines entities of its own (a DTD), which is not allowed",
+        "a.odt: content.xml: defines its own entities (in a DTD), which is not allowed",
     ),
-    "deep": (odt("<a>" * 300 + "</a>" * 300), "a.odt: content.xml: has more than 200 elements in"),
+    "deep": (
+        odt("<a>" * 300 + "</a>" * 300),
+        "a.odt: content.xml: has elements nested more than 200",
+    ),
     "encoding": (
         pack({"content.xml": b"<x>\xff</x>", "META-INF/manifest.xml": ""}),
         "a.odt: content.xml: is damaged or not XML (line 1: not well-formed (invalid token))",

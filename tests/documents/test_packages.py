@@ -158,10 +158,12 @@ def test_parts_are_found(name):
 
 def test_a_package_without_a_main_part_is_refused():
     data = pack(members(types(default("xml", XML)), relations()))
-    with pytest.raises(DataError, match=r"^a\.docx: has no main part; it is damaged or of another"):
+    with pytest.raises(
+        DataError, match=r"^a\.docx: has no main part; it is damaged or has another"
+    ):
         read("docx", data)
     sheet = types(override("/word/document.xml", f"{TYPE}spreadsheetml.sheet.main+xml"))
-    with pytest.raises(DataError, match=r"^a\.docx: is a spreadsheet; name it \.xlsx$"):
+    with pytest.raises(DataError, match=r"^a\.docx: is a spreadsheet; rename it to \.xlsx$"):
         read("docx", pack(members(sheet)))
 
 

@@ -122,7 +122,9 @@ def test_other_encodings():
     document = read("po", text.encode("latin-1"))
     assert document.write([None] * 4) == text.encode("latin-1")
     assert "Öffne" in translated(document, {'Open "%s"': "Öffne"}).decode("latin-1")
-    with pytest.raises(DataError, match=r"^a.po: its encoding ISO-8859-1 lacks 'Ω' of a transla"):
+    with pytest.raises(
+        DataError, match=r"^a.po: its encoding ISO-8859-1 cannot write 'Ω' of a transla"
+    ):
         translated(document, {'Open "%s"': "Ω"})
 
 

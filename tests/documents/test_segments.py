@@ -113,9 +113,9 @@ def test_plain_text():
 def test_formats_are_found_by_extension_and_by_name():
     assert format_of("a/b.TXT") is format_named("text") is format_named(".txt")
     assert format_of("a.en") is None
-    with pytest.raises(UsageError, match=r"^a\.pdf: a PDF has no text.*pdftotext"):
+    with pytest.raises(UsageError, match=r"^a\.pdf: a PDF cannot be.*pdftotext"):
         format_of("a.pdf")
-    with pytest.raises(UsageError, match=r"^--document: there is no format txet; did you mean"):
+    with pytest.raises(UsageError, match=r"^--document: unknown format txet; did you mean"):
         format_named("txet")
     names = [name for row in FORMATS for name in (row.name, *row.extensions)]
     assert len(set(names)) == len(names)

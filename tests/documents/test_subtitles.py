@@ -152,9 +152,9 @@ ERRORS = [
     (
         "vtt",
         b"1\n00:01.000 --> 00:02.000\nA\n",
-        ": does not begin with WEBVTT; name .srt files .srt",
+        ": does not start with WEBVTT; rename it to .srt if it has that format",
     ),
-    ("srt", b"Hello\n", ": has no times (00:00:01,000 --> 00:00:02,000); it is no .srt file"),
+    ("srt", b"Hello\n", ": has no times (00:00:01,000 --> 00:00:02,000); it is not an .srt file"),
     (
         "srt",
         b"1\n\xe9",

@@ -165,7 +165,7 @@ def test_formulas_and_missing_values_stay(ending):
         (CRM, {"columns": ("0",)}, "--column: a.csv has no column 0; its columns are: id, name, "),
         (CRM, {"columns": ("5",)}, "--column: a.csv has no column 5; its columns"),
         (CRM, {"columns": ("name",), "has_header": False}, "its columns are: a number from 1"),
-        ("a,b,a\n1,2,3\n", {"columns": ("a",)}, "in the columns 1 and 3; name one by its number"),
+        ("a,b,a\n1,2,3\n", {"columns": ("a",)}, "in columns 1 and 3; choose one by its number"),
     ],
 )  # fmt: skip
 def test_columns_that_cannot_be_chosen(data, settings, error):

@@ -78,7 +78,7 @@ def test_what_is_not_translated_is_counted_by_reason():
         "skipped": {"table cell": 2},
     }
     assert summary.warning() == (
-        "3 parts of its text left as in the source: table cell (2), placeholders (1)"
+        "3 parts of its text left untranslated: table cell (2), placeholders (1)"
     )
 
 
@@ -88,9 +88,9 @@ def test_what_is_not_translated_is_counted_by_reason():
         (b"", {}, ""),
         (b"<img>\n<br/>", {}, ""),
         (b"[]", {}, ""),
-        (b"<p>text", {}, "no text to translate was found, and it is written as it was"),
+        (b"<p>text", {}, "no text to translate was found; the document is unchanged"),
         ("é".encode(), {"embedded document": 1},
-         "no text to translate was found, and it is written as it was: embedded document (1)"),
+         "no text to translate was found; the document is unchanged: embedded document (1)"),
     ],
 )  # fmt: skip
 def test_a_document_with_text_but_no_segment_is_a_warning(data, skipped, warning):

@@ -220,7 +220,7 @@ def test_without_a_header_all_rows_are_translated():
         (TWO, {"columns": ("coment",)}, "--column: a.xlsx has no column coment; did you mean com"),
         (TWO, {"columns": ("Second!comment",)}, "a.xlsx has no column Second!comment; "),
         (TWO, {"columns": ("AB",)}, "--column: a.xlsx has no column AB; its columns are: First: "),
-        ([("S", (row(1, "a", "a"),))], {"columns": ("a",)}, "has a in the columns A and B of S; "),
+        ([("S", (row(1, "a", "a"),))], {"columns": ("a",)}, "has a in columns A and B of S; "),
     ],
 )  # fmt: skip
 def test_columns_that_cannot_be_chosen(sheets, settings, error):

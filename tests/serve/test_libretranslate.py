@@ -283,7 +283,7 @@ def test_what_was_not_translated_is_said():
         **dict.fromkeys(("segments", "translated", "kept"), 0),
         "left": {},
         "skipped": {},
-        "warning": "no text to translate was found, and it is written as it was",
+        "warning": "no text to translate was found; the document is unchanged",
     }
     fields = {"source": "en", "target": "fr", "format": "html", "q": "<pre>hello</pre>"}
     answer = client.post("/translate", json_=fields).json

@@ -39,7 +39,8 @@ class Archive:
     def __init__(self, data: bytes, where: str) -> None:
         if data.startswith(b"\xd0\xcf\x11\xe0"):
             raise DataError(
-                f"{where}: is in an old format or has a password; save it in the new one without"
+                f"{where}: is in an old format or has a password; save it in the new format "
+                "without a password"
             )
         self.where = where
         self._data = data
@@ -61,18 +62,18 @@ class Archive:
             return self._contents[name]
         info = self.members.get(name)
         if info is None:
-            raise self.error(f"has no {name}; it is damaged or of another format")
+            raise self.error(f"has no {name}; it is damaged or has another format")
         whole = info.file_size + sum(map(len, self._contents.values()))
         add_unpacked(info.file_size)
         if info.file_size > LARGEST_PART or whole > LARGEST_WHOLE:
             raise self.error(f"is too large when unpacked ({name})")
         if info.flag_bits & _ENCRYPTED:
-            raise self.error("has a password; save it without")
+            raise self.error("has a password; save it without one")
         try:
             # zipfile stops at the size in the directory and verifies the checksum
             content = self._zip.read(info)
         except (*_DAMAGES, zlib.error, EOFError, OSError, RuntimeError) as error:
-            raise self.error(f"{name} in it is damaged ({str(error)[:_SHOWN]})") from None
+            raise self.error(f"its member {name} is damaged ({str(error)[:_SHOWN]})") from None
         self._contents[name] = content
         return content
 
@@ -93,7 +94,9 @@ class Archive:
             entries.append(data[place:end])
             place = end
         if data[place : place + 4] != b"PK\x05\x06":
-            raise self.error("is a zip archive of a kind for very large files; pack it anew")
+            raise self.error(
+                "is a zip archive in the format for very large files; repack it without ZIP64"
+            )
         # Offsets do not count data before the archive (a self-extracting program)
         shift = members[0].header_offset - int(_CENTRAL.unpack_from(entries[0])[-1])
 

@@ -92,32 +92,32 @@ FORMATS = (
 )
 BY_NAME = {row.name: row for row in FORMATS}
 BY_EXTENSION = {extension: row for row in FORMATS for extension in row.extensions}
-_CONVERT = "is not read; convert it to .md with pandoc"
-_SUBTITLES = "subtitles of a format that is not read; convert it to .srt with ffmpeg"
-_MESSAGES = "messages of a format that is not read; convert them to .po with translate-toolkit"
+_CONVERT = "is not supported; convert it to .md with pandoc"
+_SUBTITLES = "an unsupported subtitle format; convert it to .srt with ffmpeg"
+_MESSAGES = "an unsupported message format; convert it to .po with translate-toolkit"
 REFUSED = {
-    ".pdf": "a PDF has no text to write into; make text of it with pdftotext, or a .docx",
+    ".pdf": "a PDF cannot be translated in place; convert it to .docx, or to text with pdftotext",
     ".doc": "an old format; save it as .docx",
-    ".rtf": "a format that is not read; save it as .docx",
-    ".xls": "a table that is not read; save it as .xlsx",
-    ".xlsb": "a table that is not read; save it as .xlsx",
-    ".numbers": "a table that is not read; export it as .xlsx",
-    ".pages": "a format that is not read; export it as .docx",
+    ".rtf": "an unsupported format; save it as .docx",
+    ".xls": "an unsupported spreadsheet format; save it as .xlsx",
+    ".xlsb": "an unsupported spreadsheet format; save it as .xlsx",
+    ".numbers": "an unsupported spreadsheet format; export it as .xlsx",
+    ".pages": "an unsupported format; export it as .docx",
     ".ppt": "an old format; save it as .pptx",
     ".pps": "an old format; save it as .pptx",
     ".dot": "an old format; save it as .docx",
-    ".wps": "a format that is not read; save it as .docx",
+    ".wps": "an unsupported format; save it as .docx",
     ".sxw": "an old format; save it as .odt",
     ".sxi": "an old format; save it as .odp",
-    ".key": "a format that is not read; export it as .pptx",
-    ".mobi": "a book of a format that is not read; convert it to .epub with ebook-convert",
-    ".azw3": "a book of a format that is not read; convert it to .epub with ebook-convert",
+    ".key": "an unsupported format; export it as .pptx",
+    ".mobi": "an unsupported book format; convert it to .epub with ebook-convert",
+    ".azw3": "an unsupported book format; convert it to .epub with ebook-convert",
 }
 """Files that users try, and what to do instead."""
 REFUSED_TEXTS = {
-    ".ipynb": "a notebook, whose code is no text; make a .md of it with jupytext",
-    ".yaml": "YAML is not read; convert it to .json, which is",
-    ".yml": "YAML is not read; convert it to .json, which is",
+    ".ipynb": "a notebook; convert it to .md with jupytext",
+    ".yaml": "YAML is not supported; convert it to .json",
+    ".yml": "YAML is not supported; convert it to .json",
     ".rst": f"reStructuredText {_CONVERT}, or to .pot with sphinx-build -b gettext",
     **dict.fromkeys((".tex", ".adoc", ".textile", ".typ"), f"its markup {_CONVERT}"),
     **dict.fromkeys((".ass", ".ssa", ".sub", ".sbv", ".ttml", ".dfxp"), _SUBTITLES),
@@ -126,9 +126,9 @@ REFUSED_TEXTS = {
         (".sdlxliff", ".mqxliff", ".mxliff", ".txlf"),
         "XLIFF of another tool; add --document xliff",
     ),
-    ".xml": "XML whose format its name does not tell; add --document xliff, tmx or html",
-    ".fods": "a table in one file of XML; save it as .ods",
-    ".fb2": "a book of a format that is not read; convert it to .epub with ebook-convert",
+    ".xml": "XML of unknown format; add --document xliff, tmx or html",
+    ".fods": "a spreadsheet in a single XML file; save it as .ods",
+    ".fb2": "an unsupported book format; convert it to .epub with ebook-convert",
 }
 """Files whose markup would be translated as text; --document overrides the refusal."""
 TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".parquet", ".arrow")
@@ -161,8 +161,8 @@ def format_named(name: str, option: str = "--document") -> Format:
     row = row or BY_EXTENSION.get("." + name.lower().removeprefix("."))
     if row is None:
         near = get_close_matches(name.lower(), BY_NAME, n=1)
-        advice = f"did you mean {near[0]}?" if near else f"name one of {', '.join(BY_NAME)}"
-        raise UsageError(f"{option}: there is no format {name[:40]}; {advice}")
+        advice = f"did you mean {near[0]}?" if near else f"use one of {', '.join(BY_NAME)}"
+        raise UsageError(f"{option}: unknown format {name[:40]}; {advice}")
     return row
 
 
@@ -173,8 +173,8 @@ def encoding_named(name: str, option: str = "--encoding") -> str:
         names = {alias.replace("_", "-") for alias in (*aliases, *aliases.values())}
         known = [alias for alias in names if len(alias) > 3 and _text_encoding(alias)]
         near = get_close_matches(name.lower().replace("_", "-"), sorted(known), n=1)
-        advice = f"did you mean {near[0]}?" if near else "name one such as windows-1252"
-        raise UsageError(f"{option}: there is no encoding {name[:40]!r}; {advice}")
+        advice = f"did you mean {near[0]}?" if near else "use one such as windows-1252"
+        raise UsageError(f"{option}: unknown encoding {name[:40]!r}; {advice}")
     return encoding
 
 

@@ -495,7 +495,7 @@ class Encoding:
             return self.mark + text.encode(self.name)
         except UnicodeEncodeError as error:
             raise DataError(
-                f"{self.where}: its encoding {self.name} lacks {text[error.start]!r} of a "
+                f"{self.where}: its encoding {self.name} cannot write {text[error.start]!r} of a "
                 f"translation; convert it: iconv -f {self.name} -t UTF-8"
             ) from None
 

@@ -131,9 +131,9 @@ class Summary:
         )
         kept += self.skipped
         if not self.n_segments and has_text:
-            what = "no text to translate was found, and it is written as it was"
+            what = "no text to translate was found; the document is unchanged"
         elif kept:
-            what = f"{count_of(kept.total(), 'part')} of its text left as in the source"
+            what = f"{count_of(kept.total(), 'part')} of its text left untranslated"
         else:
             return ""
         reasons = ", ".join(f"{reason} ({n:,})" for reason, n in kept.most_common())

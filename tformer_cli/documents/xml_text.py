@@ -171,7 +171,7 @@ def _check(data: bytes, where: str) -> None:
 
     def doctype(_name: str, _system: str | None, _public: str | None, has_subset: int) -> None:
         if has_subset:
-            raise DataError(f"{where}: defines entities of its own (a DTD), which is not allowed")
+            raise DataError(f"{where}: defines its own entities (in a DTD), which is not allowed")
 
     # TMX and NCX usually have a DOCTYPE that names a DTD; expat does not open it
     parser.StartDoctypeDeclHandler = doctype
@@ -218,7 +218,7 @@ def _tree(text: str, where: str, namespaces: Mapping[str, str]) -> Element:
             if text[inner - 2] != "/":
                 around.append(element)
                 if len(around) > DEEPEST:
-                    raise DataError(f"{where}: has more than {DEEPEST} elements in each other")
+                    raise DataError(f"{where}: has elements nested more than {DEEPEST} deep")
     tree.close(around[0], len(text), len(text))
     return tree.element(0)
 

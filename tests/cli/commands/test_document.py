@@ -81,7 +81,7 @@ def test_text_in_which_nothing_is_translated_is_a_warning(model, page, tmp_path)
     done = run("translate", model, page, "-o", tmp_path / "b.html", "-q", "--summary", told)
     assert done.exit_code == 0
     assert done.stderr == (
-        f"warning: {page}: no text to translate was found, and it is written as it was\n"
+        f"warning: {page}: no text to translate was found; the document is unchanged\n"
     )
     summary = json.loads(told.read_text())
     assert {name: summary[name] for name in ("segments", "left", "skipped")} == {
@@ -94,7 +94,7 @@ def test_text_in_which_nothing_is_translated_is_a_warning(model, page, tmp_path)
     table.write_text(f"a,b\n1,{LINES[0]}\n2,x,y\n3,x,y\n")
     done = run("translate", model, table, "-o", tmp_path / "b.csv", "-q", "--column", "b")
     assert (
-        f"warning: {table}: 2 parts of its text left as in the source: row with more cells than "
+        f"warning: {table}: 2 parts of its text left untranslated: row with more cells than "
         "the header (2)\n"
     ) in done.stderr
 
@@ -144,7 +144,7 @@ def test_a_file_of_an_ending_that_is_not_read_has_a_way_out(ending, model, tmp_p
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["a.pdf", "-o", "b.pdf"], "a.pdf: a PDF has no text to write into; make text of it with"),
+        (["a.pdf", "-o", "b.pdf"], "a.pdf: a PDF cannot be translated in place; convert it to"),
         (["no.pdf"], "no.pdf: no such file; name a file that is there"),
         (["no.docx"], "no.docx: no such file; name a file that is there"),
         (["d.html"], "d.html: is a directory; name a file that is there"),
@@ -162,8 +162,8 @@ def test_a_file_of_an_ending_that_is_not_read_has_a_way_out(ending, model, tmp_p
         (["-i", "d.html", "-o", "b.html"], "d.html: is a directory; name a file"),
         (["hi", "a.html", "-o", "b.html"], "a.html: is a file, but words are read here"),
         (["a.html", "-o", "b.html", "--buffer-lines", "9"], "--buffer-lines: lines have it, doc"),
-        (["-i", "a.pdf"], "a.pdf: a PDF has no text to write into"),
-        (["--document", "htlm"], "--document: there is no format htlm; did you mean html?"),
+        (["-i", "a.pdf"], "a.pdf: a PDF cannot be translated in place"),
+        (["--document", "htlm"], "--document: unknown format htlm; did you mean html?"),
         (["--document", "html", "a", "b"], "--document: takes one file; name it once"),
         (["a.html", "-o", "b.html", "--n-best", "2", "--format", "tsv"], "lines have it"),
         (["a.html", "-o", "b.html", "--shard", "0/2"], "--shard: lines have it, documents do not"),

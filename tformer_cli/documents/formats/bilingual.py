@@ -64,8 +64,7 @@ def read_tmx(data: bytes, settings: ReadSettings) -> Document:
     source, root = _root(data, settings, "tmx")
     if not settings.target_language:
         raise DataError(
-            f"{settings.name}: a .tmx file needs to know the language to translate into; name it: "
-            "--target-language de"
+            f"{settings.name}: a .tmx file needs a target language; name it: --target-language de"
         )
     headers = [child for child in root.children if child.name == "header"]
     declared = source.attribute(headers[0], "srclang") if headers else None
@@ -78,7 +77,7 @@ def _root(data: bytes, settings: ReadSettings, name: str) -> tuple[Source, Eleme
     source = parse_xml(data, settings.name, NAMESPACES)
     root = next(child for child in source.root.children if child.name != "#")
     if root.name != name:
-        raise DataError(f"{settings.name}: its root element is {root.name[:40]} and not {name}")
+        raise DataError(f"{settings.name}: its root element is {root.name[:40]}, not {name}")
     return source, root
 
 

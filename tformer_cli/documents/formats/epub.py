@@ -222,4 +222,4 @@ def _refuse_locked(archive: Archive, parts: dict[str, Document], names: _Names) 
         if element.name != "CipherReference":
             continue
         if names.find(unquote(locked.attribute(element, "URI") or "")) in parts:
-            raise archive.error("is locked for other programs (DRM)")
+            raise archive.error("is protected by DRM")

@@ -108,7 +108,7 @@ class _Reader:
             line = text.count("\n", 0, comma.end() if comma else place) + 1
             raise DataError(f"{settings.name}:{line}: is not JSON ({error.msg})") from None
         except RecursionError:
-            raise DataError(f"{settings.name}: has too many values in each other") from None
+            raise DataError(f"{settings.name}: has values nested too deep") from None
 
     def _add_strings(self, start: int, end: int) -> None:
         text = self._text

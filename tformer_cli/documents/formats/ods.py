@@ -32,7 +32,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     archive = Archive(data, settings.name)
     content = archive.read(_CONTENT)
     if b"encryption-data" in archive.read("META-INF/manifest.xml"):
-        raise archive.error("has a password; save it without")
+        raise archive.error("has a password; save it without one")
     source = parse_xml(content, f"{settings.name}: {_CONTENT}", NAMESPACES)
     sheets = [
         Sheet(source.attribute(element, "table:name") or "", _CONTENT, source, cells, set())

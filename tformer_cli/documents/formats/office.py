@@ -214,9 +214,9 @@ def _open_xml(data: bytes, settings: ReadSettings, *, is_inner: bool) -> Archive
     parts = package_parts(archive)
     mains = [part for part in parts if "main" in part.kinds and "afchunk" not in part.kinds]
     if not mains:
-        raise archive.error("has no main part; it is damaged or of another format")
+        raise archive.error("has no main part; it is damaged or has another format")
     if all("spreadsheetml" in part.content_type for part in mains):
-        raise archive.error("is a spreadsheet; name it .xlsx")
+        raise archive.error("is a spreadsheet; rename it to .xlsx")
     document = _Parts(archive, OPEN_XML, settings)
     for part in parts:
         known = [kind for kind in part.kinds if kind in _OPEN_XML_PARTS]
@@ -260,7 +260,7 @@ def read_open_document(data: bytes, settings: ReadSettings) -> Document:
     archive.read("content.xml")
     manifest = archive.read("META-INF/manifest.xml")
     if b"encryption-data" in manifest:
-        raise archive.error("has a password; save it without")
+        raise archive.error("has a password; save it without one")
     document = _Parts(archive, OPEN_DOCUMENT, settings)
     for name in archive.members:
         if _OPEN_DOCUMENT_PARTS.search(name):

@@ -309,8 +309,8 @@ class PoDocument:
         except UnicodeEncodeError as error:
             missing = error.object[error.start]
             raise DataError(
-                f"{self._settings.name}: its encoding {self._encoding.name} lacks {missing!r} of a "
-                "translation; convert it: msgconv -t UTF-8"
+                f"{self._settings.name}: its encoding {self._encoding.name} cannot write "
+                f"{missing!r} of a translation; convert it: msgconv -t UTF-8"
             ) from None
 
     def _message_edits(

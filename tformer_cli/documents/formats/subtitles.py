@@ -116,10 +116,12 @@ def read_vtt(data: bytes, settings: ReadSettings) -> Document:
 def _read(data: bytes, settings: ReadSettings, *, is_vtt: bool) -> Document:
     text, encoding = decode_file(data, settings)
     if is_vtt and not text.startswith("WEBVTT"):
-        raise DataError(f"{settings.name}: does not begin with WEBVTT; name .srt files .srt")
+        raise DataError(
+            f"{settings.name}: does not start with WEBVTT; rename it to .srt if it has that format"
+        )
     if not (is_vtt or is_blank(text) or _TIMING.search(text)):
         raise DataError(
-            f"{settings.name}: has no times (00:00:01,000 --> 00:00:02,000); it is no .srt file"
+            f"{settings.name}: has no times (00:00:01,000 --> 00:00:02,000); it is not an .srt file"
         )
     cues: list[_Cue] = []
     for cue in _cues(text, is_vtt=is_vtt):

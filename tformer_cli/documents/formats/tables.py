@@ -64,7 +64,7 @@ def choose_columns(names: Sequence[str], settings: ReadSettings) -> list[int]:
         if settings.has_header and names.count(name) > 1:
             places = " and ".join(str(n) for n, header in enumerate(names, 1) if header == name)
             raise UsageError(
-                f"{option}: {settings.name} has {name} in the columns {places}; name one by its "
+                f"{option}: {settings.name} has {name} in columns {places}; choose one by its "
                 "number"
             )
         if settings.has_header and name in names:

@@ -125,8 +125,8 @@ class Sheet:
             if len(columns) > 1:
                 places = " and ".join(map(letters, columns))
                 raise UsageError(
-                    f"{settings.option('column')}: {settings.name} has {name} in the columns "
-                    f"{places} of {self.name}; name one by its letter"
+                    f"{settings.option('column')}: {settings.name} has {name} in columns "
+                    f"{places} of {self.name}; choose one by its letter"
                 )
             if columns:
                 return row[0].row, columns[0]
