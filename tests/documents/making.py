@@ -1,4 +1,4 @@
-"""Small documents, made here."""
+"""Helpers that build, read and translate small documents."""
 
 import io
 import zipfile
@@ -11,7 +11,7 @@ from tformer_cli.documents.segments import ReadSettings
 
 
 def pack(members, stored=("mimetype",)):
-    """A zip archive of names and contents, in their order."""
+    """Packs names and contents into a zip archive, in order."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -34,7 +34,7 @@ def read(format_name, data, **settings):
 
 
 def list_texts(segments):
-    """Texts, with the places and kinds of spans."""
+    """Returns texts with the positions and behaviors of their spans."""
     return [
         (segment.text, *[(span.start, span.end, span.behavior) for span in segment.spans])
         if segment.spans
@@ -44,7 +44,7 @@ def list_texts(segments):
 
 
 def translated(document, words):
-    """Writes a document with other texts, whose spans stay where they were."""
+    """Writes a document with new texts; spans keep their positions."""
     return document.write(
         [
             replace(segment, text=words[segment.text]) if segment.text in words else None
@@ -54,9 +54,9 @@ def translated(document, words):
 
 
 def reorder_words(segment, order, links_of=list):
-    """Translates a segment to its words in another order, with markup where words go together.
+    """Reorders the words of a segment and projects its markup.
 
-    `order` makes an order of the numbers of words, and `links_of` takes some of the links.
+    `order` permutes the word numbers, and `links_of` selects some of the links.
     """
     segment = protect_segment(segment)
     copied = [(span.start, span.end) for span in segment.spans if span.behavior == "protected"]
@@ -71,7 +71,7 @@ def reorder_words(segment, order, links_of=list):
 
 
 def backward(document):
-    """Writes a document whose texts have their words from the last to the first."""
+    """Writes a document with the words of each text in reverse order."""
     return document.write(
         [reorder_words(segment, reversed) for segment in document.segments]
     ).decode()

@@ -1,4 +1,4 @@
-"""Texts with markup, as spans: written in brackets, or drawn."""
+"""Segments with markup, written with tags or drawn by hypothesis."""
 
 import re
 
@@ -28,7 +28,7 @@ def segment_of(text):
 
 @st.composite
 def segments(draw, *, copies=False):
-    """Draws a segment; the markup of each span is its own."""
+    """Draws a segment; each span has unique markup."""
     builder = SegmentBuilder()
     names = []
     kinds = ["text", "text", "open", "close", "void", *(["protected"] if copies else [])]

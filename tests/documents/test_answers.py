@@ -1,4 +1,4 @@
-"""Answers of models to the requests of a document: what is counted, heard and linked."""
+"""Answers of models to document requests: counts, attention and links."""
 
 import re
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from tformer_cli.text.tokenizer import UNK_ID
 
 
 class Side:
-    """One side of a tokenizer, whose tokens are what a pattern finds."""
+    """One side of a tokenizer; its tokens are the matches of a pattern."""
 
     def __init__(self, pattern=r"\S+", words=""):
         self.pattern = re.compile(pattern)
@@ -38,7 +38,7 @@ def translation(index, source, text="", ids=(), n_ids=(), through=None):
 
 
 class Words:
-    """A translator that reads words, of which those in other letters are unknown."""
+    """A word translator; words in another script are unknown."""
 
     def __init__(self):
         self.side = Side()
@@ -62,7 +62,7 @@ def test_what_is_copied_counts_as_no_unknown_word():
     lines = [Request("a 😀 b", copied=((2, 3),)), Request("ж 😀", copied=((2, 3),)), Request("я")]
     answers.answers(lines, lambda n: None)
     assert (answers.counts.lines, answers.counts.unknown) == (3, 2)
-    # Parts of a line have been counted with it
+    # Pieces of a line were counted with the line
     answers.answers([Request("я", is_piece=True)], lambda n: None)
     assert (answers.counts.lines, answers.counts.unknown) == (3, 2)
 
@@ -103,13 +103,13 @@ def aligner(pattern, words, *weights):
 
 
 def test_links_through_two_models_are_the_product_of_their_attention():
-    # Columns of the text, and its end
+    # One column per token, and one for the end
     first = aligner(
         r"\w+", "le chat noir",
         [[0.6, 0, 0.1, 0.3], [0, 0, 1, 0], [0, 0.2, 0.1, 0.7]],
     )  # fmt: skip
-    # The second model cuts the text between otherwise: what "Katze" heeds most is "le", but not
-    # more than "ch" and "at" together
+    # The second model tokenizes the text between differently: "Katze" attends most to "le", but
+    # not more than to "ch" and "at" together
     second = aligner(
         r"le|ch|at|noir", "schwarz Katze die x",
         [[0, 0.2, 0, 0.7, 0.1], [0.4, 0.2, 0.3, 0.1, 0], [0.9, 0, 0, 0.1, 0], [0, 0, 0, 0, 1]],
@@ -118,6 +118,6 @@ def test_links_through_two_models_are_the_product_of_their_attention():
     chained = translation(0, "the black cat", "schwarz Katze die x", (0, 1, 2, 3), through=passed)
     (links,) = links_of([first, second], [chained], passes=False)
     assert links == [Link((0, 7), (4, 9)), Link((8, 13), (10, 13)), Link((14, 17), (0, 3))]
-    # Nothing is linked where one of them was not heard
+    # No links if the attention of one model is missing
     second.search_weights = lambda pairs, attentions: {}
     assert links_of([first, second], [chained], passes=False) == [None]

@@ -120,7 +120,7 @@ def test_units_are_found_in_a_long_file():
     document = read("xliff", data)
     output = translated(document, {"a": "b"})
     assert output.count(f"<target{STATE}>b</target></trans-unit>".encode()) == 2000
-    # each unit took a copy of all that stands before it
+    # was quadratic: each unit copied everything before it
     assert time.process_time() - begin < 5
 
 
@@ -149,7 +149,7 @@ def test_tmx():
         .replace(english, english + '<tuv xml:lang="de"><seg>Haus</seg></tuv>')
         .replace("<seg/>", "<seg>Tür</seg>")
     )
-    # a French source; what has its French stays without a segment
+    # a French source; units with a French target have no segment
     assert list_texts(read("tmx", TMX, target_language="de", source_language="fr").segments) == [
         *("Bonjour", "Maison")
     ]
@@ -176,7 +176,7 @@ def test_errors(name, data, message):
 
 
 def unit(source, more="", version="1.2"):
-    """A file of one source, with what stands behind it."""
+    """A file with one source and the markup after it."""
     if version == "2.0":
         body = (
             '<file id="f"><unit id="1"><originalData><data id="d1">&lt;i></data>'
@@ -320,14 +320,14 @@ def marks(*texts, between=" "):
     [
         (marks("a b", "c d"), None, ["a b", "c d"], marks("b a", "d c")),
         (marks("", "a b", " ", "c", ""), None, ["a b", "c"], marks("", "b a", " ", "c", "")),
-        # codes around parts, comments, and what is between
+        # codes around segments, comments, and text between them
         (f'<g id="1">{marks("a b", "c")}</g><x id="2"/>', None, ["a b", "c"],
          f'<g id="1">{marks("b a", "c")}</g><x id="2"/>'),
         (marks('a <g id="1">b</g> c', '<x id="2"/> d e '), None, ["a b c", "d e"],
          marks('c <g id="1">b</g> a', '<x id="2"/> e d ')),
         ('<mrk mtype="seg" mid="4">a <mrk mtype="term">b</mrk></mrk>', None, ["a b"],
          '<mrk mtype="seg" mid="4"><mrk mtype="term">b</mrk> a</mrk>'),
-        # a target that is there, empty or in part
+        # an existing target, empty or partly filled
         (marks("a b", "c d"), "<target/>", ["a b", "c d"], marks("b a", "d c")),
         (marks("a b", "c d"), f"<target>{marks('', '')}</target>", ["a b", "c d"],
          marks("b a", "d c")),
@@ -336,7 +336,7 @@ def marks(*texts, between=" "):
          'x <mrk mtype="seg" mid="0">b a</mrk>'),
         (marks("a b"), f'<target state="new">{marks("a b")}</target>', ["a b"], marks("b a")),
         (marks("a b"), f"<target>{marks('x')}</target>", [], marks("x")),
-        # no parts
+        # no segments
         ("a b", None, ["a b"], "b a"),
     ],
 )  # fmt: skip
@@ -445,7 +445,7 @@ def memory(*variants, header=' srclang="en"', more=""):
     [
         (memory(('xml:lang="en"', "a b")), '<tuv xml:lang="de"><seg>b a</seg></tuv>'),
         (memory(('xml:lang="de"', ""), ('lang="en-US"', "a b")), '"de"><seg>b a</seg>'),
-        # any language but the target's
+        # any language except the target language
         (memory(('xml:lang="de"', ""), ('lang="en"', "a b"), header=' srclang="*all*"'),
          '"de"><seg>b a</seg>'),
         (memory(('xml:lang="en"', "x"), ('xml:lang="fr"', "a b"), more=' srclang="fr"'),

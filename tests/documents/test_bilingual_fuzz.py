@@ -1,4 +1,4 @@
-"""Files of two languages, made and damaged at random, and read again by other programs."""
+"""Random and damaged bilingual files, read again by other programs."""
 
 import random
 import re
@@ -33,7 +33,7 @@ SINGLE = (
 
 
 def content(chance, numbers, depth=0):
-    """Draws text with codes in it."""
+    """Draws text with codes."""
     page = ""
     for _ in range(chance.randrange(1, 5)):
         kind, number = chance.randrange(10 if depth < 3 else 5), next(numbers)
@@ -49,7 +49,7 @@ def content(chance, numbers, depth=0):
 
 
 def translate(document, chance):
-    """Writes a document in a random order of words, some of them lost or without links."""
+    """Writes a document with words in random order, some lost or without links."""
 
     def order(words):
         kept = [word for word in words if chance.random() < share] or list(words)
@@ -69,7 +69,7 @@ def codes(element):
 
 
 def check_order(source, target):
-    """Checks that all codes are there, and none closes before it opens."""
+    """Checks that no code is missing or closes before it opens."""
     assert Counter(codes(source)) == Counter(codes(target))
     text, other = ("".join(side.itertext()) for side in (source, target))
     assert Counter(TAG.findall(text)) <= Counter(TAG.findall(other))

@@ -1,4 +1,4 @@
-"""Damaged documents: a whole one, or an error of one line, and never anything else."""
+"""Damaged documents: the result is a complete document or a one-line error."""
 
 import io
 import random
@@ -105,7 +105,7 @@ def in_a_member(data, chance):
 
 
 def refusal_of(name, data):
-    """Reads and writes a document; returns the message if it is refused."""
+    """Reads and writes a document; returns the error message, if any."""
     try:
         document = read(name, data, target_language="de", **SETTINGS.get(name, {}))
         segments = list(document.segments)
@@ -130,7 +130,7 @@ def test_damages(name):
         is_inside = WHOLE[name].startswith(b"PK") and number % 2
         data = (in_a_member if is_inside else damage)(WHOLE[name], chance)
         counts[bool(refusal_of(name, data))] += 1
-    if name in ("html", "csv", "tsv"):  # whose readers take everything but binary files
+    if name in ("html", "csv", "tsv"):  # their readers accept anything except binary files
         assert counts[0] > 5
     else:
         assert min(counts) > 5

@@ -1,4 +1,4 @@
-"""Documents in an encoding that is named: read and written in it."""
+"""Documents in an encoding given by name."""
 
 import pytest
 
@@ -79,7 +79,7 @@ def test_the_header_of_messages():
     for encoding in ("", "iso8859-15"):
         document = read("po", data, encoding=encoding)
         assert document.write([None]) == data
-    message = r"^a\.po: declares the encoding ISO-8859-15; omit --encoding, or change the header$"
+    message = r"^a\.po: declares the encoding ISO-8859-15; remove --encoding, or change the header$"
     with pytest.raises(DataError, match=message):
         read("po", data, encoding="cp1252")
 

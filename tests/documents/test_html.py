@@ -87,7 +87,7 @@ def translate(text, answer=upper, **settings):
 )  # fmt: skip
 def test_text_is_translated_and_tags_stay(source, target):
     assert translate(source) == target
-    # Nobody translated: every byte stays
+    # Nothing is translated: every byte stays
     document = read(source)
     assert document.write(document.segments) == source.encode()
 
@@ -131,7 +131,7 @@ def test_a_page_keeps_its_encoding():
     assert document.segments[0].text == "élan €uro"
     assert document.write([None] * 2) == page
     changed = [replace(segment, text="слон é") for segment in document.segments]
-    # What the encoding lacks is written as references
+    # Characters missing from the encoding become references
     assert b"&#1089;&#1083;&#1086;&#1085; \xe9" in document.write(changed)
     for data in (
         "\ufeff<p>é".encode(),
@@ -155,7 +155,7 @@ def test_markup_that_is_not_translated_is_as_it_was(text):
     def tags(markup):
         return re.findall(r"</?[pb]\b[^<>]*>", markup)
 
-    # White space may become one space, and < an entity; no tag is lost or moved before another
+    # White space may become one space, and < an entity; tags keep their order
     changed = [
         replace(segment, text=segment.text.replace("a", "c")) for segment in document.segments
     ]
@@ -179,7 +179,7 @@ def test_unclosed_markup_is_read_once(text):
     begin = time.process_time()
     document = read(text)
     assert document.write([None] * len(document.segments)) == text.encode()
-    # each took minutes when the rest of the text was searched again and again
+    # each took minutes while the search was quadratic
     assert time.process_time() - begin < 20
 
 

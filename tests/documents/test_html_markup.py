@@ -1,4 +1,4 @@
-"""HTML: regions that stay, notes, templates, and the elements and attributes that hold text."""
+"""HTML: untranslated regions, notes, templates, and elements and attributes with text."""
 
 import random
 import re
@@ -250,7 +250,7 @@ def test_what_a_program_writes_is_copied_in_its_sentence():
 
 
 def a_page(chance, depth=0, *, in_sentence=False):
-    """Draws a page whose elements say whether they are translated, some without closing tags."""
+    """Draws a page with `translate` attributes, and with some closing tags missing."""
     text = ""
     for _ in range(chance.randrange(1, 4)):
         kind = chance.randrange(9)
@@ -280,7 +280,7 @@ SAYING = (
 
 
 def translated_words(element, says=True):
-    """Finds the words that the tree of a page lets be translated."""
+    """Returns the words that may be translated according to the tree of a page."""
     value = element.get("translate")
     if value is not None and value.lower() in ("yes", "no", ""):
         says = value.lower() != "no"

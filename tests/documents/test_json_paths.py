@@ -61,7 +61,7 @@ def test_a_file_in_ascii_stays_so():
 def test_half_a_character_is_shown_as_none():
     data = rb'{"a": "x \ud83d", "\ud83d": "\ud83d\ude00 b", "c": "\udc00 1"}'
     document = read("json", data)
-    # what follows could not write a half: no encoding has it
+    # half a surrogate pair could not be encoded later
     assert [segment.context for segment in document.segments] == ["a", "\ufffd", "c"]
     output = translated(document, {"x \ufffd": "y", "\U0001f600 b": "\U0001f600 c"})
     assert output == data.replace(b"x \\ud83d", b"y").replace(b" b", b" c")

@@ -1,4 +1,4 @@
-"""Limits of what is read: a document that is too large is refused before it takes memory."""
+"""Limits: a document that is too large is refused before it takes memory."""
 
 import tracemalloc
 
@@ -83,7 +83,7 @@ def test_another_document_has_its_own_room():
 @pytest.mark.parametrize(
     ("name", "data_of", "bytes_each"),
     [
-        # a paragraph without text is six bytes and some places in arrays
+        # a paragraph without text costs six bytes and some array entries
         ("docx", lambda n: test_office.docx("<w:p/>" * n), 80),
         ("docx", lambda n: test_office.docx(PARAGRAPH * n), 700),
         ("text", lambda n: b"a\n" * n, 400),

@@ -38,7 +38,7 @@ def translate(text, answer=upper, **options):
 
 
 def lengthen_words(text):
-    """Translates by longer words."""
+    """Translates into longer words."""
     translation, place, links = "", 0, []
     for start, end in words_of(text):
         translation += text[place:start]
@@ -52,7 +52,7 @@ def lengthen_words(text):
 
 
 def structure(text):
-    """Lists what CommonMark reads, without text: blocks, markup, targets and code."""
+    """Lists the CommonMark structure without text: blocks, markup, targets and code."""
     marks = []
 
     def add(tokens):
@@ -154,7 +154,7 @@ def test_the_marks_of_dialects_stay(row):
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        # Escapes and the beginnings of blocks
+        # Escapes and starts of blocks
         ("1986\\. a\n", "1986\\. A\n"),
         ("1\\) a\n", "1\\) A\n"),
         ("\\- a\n", "\\- A\n"),
@@ -188,7 +188,7 @@ def test_the_marks_of_dialects_stay(row):
         ("<https://a.b/_c/d_> e\n", "<https://a.b/_c/d_> E\n"),
         ("https://a.b/_c/d_ e, www.a.b/_c_.\n", "https://a.b/_c/d_ E, www.a.b/_c_.\n"),
         ("*a https://a.b/c_d* (https://a.b/(c)) d\n", "*A https://a.b/c_d* (https://a.b/(c)) D\n"),
-        # Links by their label
+        # Links by label
         ("[a b] c [d][] e\n\n[a b]: x\n[d]: y\n", "[A B][a b] C [D][d] E\n\n[a b]: x\n[d]: y\n"),
         ("![a b] ![c][]\n\n[a b]: x\n[c]: y\n", "![A B][a b] ![C][c]\n\n[a b]: x\n[c]: y\n"),
         ("[12] [`a`] b\n\n[12]: x\n[`a`]: y\n", "[12] [`a`] B\n\n[12]: x\n[`a`]: y\n"),
@@ -260,7 +260,7 @@ def test_markdown_as_people_write_it(source, target):
     assert document.write(document.segments) == source.encode()
     windows = read(source.replace("\n", "\r\n"))
     assert write_translation(windows) == target.replace("\n", "\r\n")
-    # What was translated has the same constructs
+    # The translation has the same constructs
     assert len(read(target).segments) == len(document.segments)
 
 

@@ -36,7 +36,7 @@ def run(segments, languages=("en", ""), answer=upper):
 
 
 def translate(text, languages=("en", ""), answer=upper):
-    """Returns a translated message, the lines that were asked for, and why it stays."""
+    """Returns a translated message, the requested lines, and why it stays untranslated."""
     result, lines = run([message(text)], languages, answer)
     (segment,) = result.segments
     return None if segment is None else render_segment(segment), lines, [*result.summary.kept]
@@ -60,7 +60,7 @@ def translate(text, languages=("en", ""), answer=upper):
             ["1st", "2nd", "3rd", "4th"],
             "{0, selectordinal, one {#ST} two {#ND} few {#RD} other {#TH}}",
         ),
-        # The frame is copied, whatever its blanks; the counted argument is a number, too
+        # The frame keeps its blanks; the counted argument becomes a number, too
         (
             "{ n ,plural , offset:1\n  one{{name} and # other}\n  other{{n} and {n, number}} }",
             ["735 and 1 other", "2 and 2"],
@@ -76,13 +76,13 @@ def translate(text, languages=("en", ""), answer=upper):
             ["1 house", "2 houses"],
             "{n, plural, one {{shown} HOUSE} other {{shown} HOUSES}}",
         ),
-        # Quotations, and a number that the text has
+        # Quotations, and a number that already occurs in the text
         (
             "{n, plural, other {it's '{x}' at '#' 2 don''t}}",
             ["it's {x} at # 2 don't"],
             "{n, plural, other {IT''S '{x}' AT '#' 2 DON''T}}",
         ),
-        # Markup goes with its branch, and around all of it
+        # Markup inside a branch, and around the whole
         (
             "<b>{n, plural, one {<i>a</i> b} other {<x/> #}}</b>",
             ["735", "a b"],
@@ -116,7 +116,7 @@ def test_branches_are_translated(text, expected_lines, expected):
 def test_a_plural_has_the_categories_of_its_language(target, categories):
     output, lines, _ = translate(CART, ("en", target))
     assert re.findall(r"(?:^|[ }])(=?\w+) \{", output) == ["=0", *categories.split()]
-    # "other" where the text has no such category, each with a number of its own
+    # Missing categories use "other", each with its own number
     forms = dict(re.findall(r"(\w+) \{IT HAS # (\w+)", output))
     assert forms == {name: "HOUSE" if name == "one" else "HOUSES" for name in categories.split()}
     if target == "ru":
@@ -129,9 +129,9 @@ def test_a_category_that_the_language_lacks_goes():
     text = "{n, selectordinal, one {the #st} two {the #nd} few {the #rd} other {the #th}}"
     output, lines, _ = translate(text, ("en", "fr"))
     assert output == "{n, selectordinal, one {THE #ST} other {THE #TH}}"
-    # The fourth is "other" in both
+    # 4 is "other" in both languages
     assert lines == ["the 1st", "the 4th"]
-    # A choice has words of its own, and without "other" nothing is known
+    # select has its own keywords; without "other" the categories stay
     for text in ("{n, select, one {a} two {b}}", "{n, plural, one {a} two {b}}"):
         assert translate(text, ("en", "ja"))[0] == text.replace("{a", "{A").replace("{b", "{B")
 
@@ -164,7 +164,7 @@ def test_a_message_that_is_not_understood_stays(text):
 @pytest.mark.parametrize(
     ("text", "expected_lines", "expected"),
     [
-        # Forms of Vue's and Laravel's
+        # Forms of Vue and Laravel
         ("a house | {n} houses", ["a house", "735 houses"], "A HOUSE | {n} HOUSES"),
         ("no apples|an apple|:n apples", ["no apples", "an apple", "735 apples"],
          "NO APPLES|AN APPLE|:n APPLES"),
@@ -176,16 +176,16 @@ def test_a_message_that_is_not_understood_stays(text):
         # Apostrophes that quote nothing
         ("no option '%s' in '<b>$a</b>'", ["no option '735' in '844'"],
          "NO OPTION '%s' IN '<b>$a</b>'"),
-        # What says braces, and an ampersand
+        # Escaped braces and ampersands
         ("{'@'}a and {'{'}b{'}'}", ["735a and 844b953"], "{'@'}A AND {'{'}B{'}'}"),
         ("a '{b}' is {c}", ["a 735 is 844"], "A '{b}' IS {c}"),
         ("Fish && Chips", ["Fish & Chips"], "FISH && CHIPS"),
         ("from %s <%s> now", ["from 735 844 now"], "FROM %s <%s> NOW"),
-        # Java's
+        # Java
         ("{0,choice,0#no files|1#a file|1<{0} files} left",
          ["735 left", "no files", "a file", "735 files"],
          "{0,choice,0#NO FILES|1#A FILE|1<{0} FILES} LEFT"),
-        # i18next's components
+        # Components of i18next
         ("Open <0>the <1/> house</0><2>.</2>", ["Open the house."],
          "OPEN <0>THE <1/> HOUSE</0><2>.</2>"),
         ("a <5>the house <6></6></5>", ["a the house"], "A <5>THE HOUSE <6></6></5>"),
@@ -213,13 +213,13 @@ def test_a_message_that_is_not_understood_stays(text):
         ('<a href="<?= $x ?>" class=c>a</a> b', ["a b"], '<a href="<?= $x ?>" class=c>A</a> B'),
         ('<img src=":url" alt="c"/> b', ["b"], '<img src=":url" alt="c"/> B'),
         ("<b>%<city>s</b> is", ["735 is"], "<b>%<city>s</b> IS"),
-        # Numbers for placeholders: one for those that only marks divide
+        # Numbers for placeholders: one number if only marks separate them
         ("%d/%d of {a}{b}", ["735 of 844"], "%d/%d OF {a}{b}"),
         ("735 of {a}, 8{b}", ["735 of 844, 8{b}"], "735 OF {a}, 8{b}"),
         ("{% if a %}yes{% endif %}", ["{% if a %}yes{% endif %}"], "{% if a %}YES{% endif %}"),
         ("it is `%s` and `a' or `b'", ["it is 735 and `a' or `b'"], "IT IS `%s` AND `A' OR `B'"),
         ("[b]no[/b] [name]", ["[b]no[/b] 735"], "[b]NO[/b] [name]"),
-        # Signs that are written twice, or by name
+        # Doubled signs and named references
         ("%.1f%% of 5%", ["735% of 5%"], "%.1f%% OF 5%"),
         ("a &amp; b don&rsquo;t &lt;x&gt; &nbsp;c", ["a & b don’t <x> &nbsp;c"],
          "A &amp; B DON’T &lt;X&gt; &nbsp;C"),
@@ -230,7 +230,7 @@ def test_a_message_that_is_not_understood_stays(text):
         ("-a, --all      show\n  -c, --cut=N  do  <b>so</b>\n a  b   c",
          ["show", "do", "so", "a  b", "c"],
          "-a, --all      SHOW\n  -c, --cut=N  DO  <b>SO</b>\n A  B   C"),
-        # Keys of menus
+        # Accelerators
         ("&Open file...", ["Open file..."], "&OPEN FILE..."),
         ("Save _As", ["Save As"], "SAVE _AS"),
         ("E&xit", ["Exit"], "E&XIT"),
@@ -333,7 +333,7 @@ def test_messages_in_every_format():
         assert "{count, plural, =0 {IT IS EMPTY.} other {IT HAS # HOUSES.}}" in written, name
 
 
-# --- By other programs ---
+# --- Checked by other programs ---
 
 WORDS = ("the", "house", "it's", "l'", "{x}", "{x, date}", "{y, foo}", "#", "'{'q'}'", "''", "2")
 WORDS += ("100%%", "%s", "<b>very</b>", "<x/>", "&amp;", "|", "{0}", "{ z }", "{0,number,#.#}")
@@ -373,7 +373,7 @@ ANSWERS = st.tuples(st.sampled_from(KINDS), st.text("ab' {}#%s<|&_2$~", max_size
 
 
 def outline(parsed):
-    """Counts the arguments of a message, of branches only those of "other"."""
+    """Counts the arguments of a message; in branches, only those under "other"."""
     counts = Counter()
     for part in parsed if isinstance(parsed, list) else [parsed]:
         if isinstance(part, dict):
@@ -450,7 +450,7 @@ def test_msgfmt_and_babel_accept_every_translation(kind):
         )
         assert check.returncode == 0, check.stderr.decode()
         catalog = pofile.read_po(io.BytesIO(written))
-        # Scheme's "~% the" looks like a format of Python's to it
+        # It takes Scheme's "~% the" for a Python format
         messages = [entry for entry in catalog if "~%" not in entry.id]
         assert [(entry.string, error) for entry in messages for error in entry.check(catalog)] == []
     if kind == "upper":

@@ -1,4 +1,4 @@
-"""OpenDocument tables: cells of a column change, and nothing else."""
+"""OpenDocument spreadsheets: only cells of the chosen columns change."""
 
 from dataclasses import replace
 

@@ -20,7 +20,7 @@ HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\r\n'
 
 
 def docx(body, **parts):
-    """A Word document; `parts`: other parts by their types, with underscores for dots."""
+    """A Word document; `parts` are other parts by type, with underscores for dots."""
     contents = {f"wordprocessingml.{name.replace('_', '.')}": text for name, text in parts.items()}
     contents = {"wordprocessingml.document.main": body, **contents}
     members = {f"word/{number}.xml": text for number, text in enumerate(contents.values())}
@@ -423,7 +423,7 @@ def cut(data):
 
 
 def encrypt(data):
-    # the flag stands in the header and in the directory
+    # the flag is in the header and in the directory
     data = bytearray(data)
     for match in re.finditer(rb"PK\x01\x02", bytes(data)):
         data[match.start() + 8] |= 1

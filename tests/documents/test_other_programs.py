@@ -38,7 +38,7 @@ def test_libreoffice_opens_it(name, tmp_path):
 
 
 def xml_parts():
-    """Parts of documents that are XML, translated."""
+    """Translates documents and yields their XML parts."""
     data = upper(
         read("docx", docx("".join(text for text, _ in WORD.values() if "mc:" not in text)))
     )

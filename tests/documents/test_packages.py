@@ -1,4 +1,4 @@
-"""Packages of Office, as programs write them: which parts are found, and what is counted."""
+"""Office packages as programs write them: parts found, and parts counted as skipped."""
 
 import io
 
@@ -390,7 +390,7 @@ def test_attributes_in_a_sentence():
     text = member(translated(document, words), "word/document.xml")
     assert 'w:tooltip="Va"' in text
     assert 'w:displayText="Vert"' in text
-    # nobody translated the sentence around them
+    # the sentence around them is not translated
     text = member(translated(document, {"Green": "Vert"}), "word/document.xml")
     assert text == member(data, "word/document.xml").replace("Green", "Vert")
 

@@ -91,7 +91,7 @@ def test_a_word_is_a_text(word):
         ("{a} is", "{ a} ist", True),
         ("{a} is", "{a} ist {", True),
         ("%s has %d", "%s hat %d", False),
-        # Filled in the order in which they stand
+        # Filled by position
         ("%s has %d", "%d hat %s", True),
         ("%1$s has %2$d", "%2$d hat %1$s", False),
         ("%(a)s has %(b)s", "%(b)s hat %(a)s", False),
@@ -120,5 +120,5 @@ def test_searching_takes_time_by_the_length(unit):
     for pattern in COPIED.values():
         pattern.sub("", unit * 10_000)
         is_code((unit * 250)[:250] + "!")
-    # By the square it was a minute for some
+    # Quadratic time took a minute for some
     assert time.process_time() - start < 5

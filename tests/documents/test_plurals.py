@@ -83,9 +83,9 @@ def test_languages_are_found_by_any_code(language, categories):
         ("en", "other", "ru", "many", False, "5"),
         ("en", "other", "ru", "other", False, "1.5"),
         ("en", "other", "ar", "two", False, "2"),
-        # A million is not shown: that of the text has to do
+        # No sample number for "many" (millions): use the source number
         ("en", "other", "fr", "many", False, "2"),
-        # The fourth, not the "2th"
+        # The 4th, not the "2th"
         ("en", "other", "fr", "other", True, "4"),
         ("xx", "one", "", "one", False, "1"),
         ("xx", "rare", "", "rare", False, ""),

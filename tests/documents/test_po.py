@@ -146,7 +146,7 @@ def test_a_message_that_does_not_end_is_read_once():
     text = 'msgid "a"\n' * 20_000 + 'msgstr ""\n'
     begin = time.process_time()
     assert list_texts(read("po", text.encode()).segments) == ["a"]
-    # minutes if each line asks all before it for a translation
+    # took minutes while each line searched all lines before it
     assert time.process_time() - begin < 10
 
 
@@ -190,7 +190,7 @@ def test_what_stands_before_an_obsolete_message_is_its_own(name, end):
 
 
 def check(output):
-    """Asks gettext, and returns what it prints."""
+    """Runs gettext and returns its messages."""
     if not shutil.which("msgfmt"):
         return ""
     command = ["msgfmt", "-c", "-f", "-o", "/dev/null", "-"]
@@ -202,11 +202,11 @@ def check(output):
 @pytest.mark.parametrize(
     ("text", "expected", "written"),
     [
-        # a comment behind a message is that of the next, whatever is between
+        # a comment after a message belongs to the next one
         ('msgid "a"\nmsgstr "b"\n#, fuzzy\n\n\nmsgid "c"\nmsgstr "d"\n', [], ""),
-        # a flag that only has the word in it
+        # a flag that only contains the word
         ('#, no-fuzzy-format\nmsgid "a"\nmsgstr ""\n', ["a"], "#, fuzzy, no-fuzzy-format\n"),
-        # nobody has translated what is marked and empty
+        # a message that is fuzzy and empty has no translation
         ('#, fuzzy\nmsgid "a"\nmsgstr ""\n', ["a"], '#, fuzzy\nmsgid "a"\nmsgstr "a"'),
         ('#, fuzzy\nmsgid "a"\nmsgstr "b"\n', [], ""),
         # several strings and keywords on a line
@@ -269,7 +269,7 @@ WORDS = {"House": "Größe", "One house": "Ein Haus", "%d houses": "%d Häuser"}
         ("pt-BR", "pt_BR", ["Ein Haus", "%d Häuser"]),
         ("ja", "ja", ["%d Häuser"]),
         ("zh-Hans", "zh_CN", ["%d Häuser"]),
-        # form 0 is that of 21, too, which has to be told
+        # form 0 also serves 21, so it must show the number
         ("ru", "ru", ["%d Häuser"] * 3),
         ("pl", "pl", ["Ein Haus", "%d Häuser", "%d Häuser"]),
         ("cy", "cy", ["%d Häuser", "Ein Haus", *["%d Häuser"] * 3]),
@@ -305,7 +305,7 @@ def test_a_template_without_a_language_is_told(monkeypatch):
     other = TEMPLATE[TEMPLATE.index('msgid "House"') :].encode()
     assert read("po", other).skipped
     assert not read("po", other, target_language="pl").skipped
-    # a rule that nobody needs is left out
+    # an unneeded rule is left out
     single = TEMPLATE[: TEMPLATE.index("#, c-format")]
     document = read("po", single.encode())
     assert not document.skipped
@@ -356,7 +356,7 @@ def test_a_file_of_another_language_is_refused():
     data = b'msgid ""\nmsgstr "Language: pt_BR\\n"\n\nmsgid "a"\nmsgstr ""\n'
     for same in ("", "pt", "pt-PT", "pt-BR"):
         assert read("po", data, target_language=same).segments
-    with pytest.raises(DataError, match=r"^a.po: is for pt_BR \(Language\) and would be translat"):
+    with pytest.raises(DataError, match=r"^a.po: is for pt_BR \(Language\), but the target"):
         read("po", data, target_language="fr")
 
 
@@ -379,12 +379,12 @@ def test_a_file_of_the_source_language_without_translations_is_a_template():
 
 
 def test_rules_of_plural_forms_are_those_of_others():
-    """Compares each rule as a function with that of gettext or of other programs."""
+    """Compares each rule, as a function, with those of gettext or other programs."""
     known = defaultdict(list)
-    # GNU gettext's
+    # from GNU gettext
     known["lv"].append("n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2")
     known["ga"].append("n==1 ? 0 : n==2 ? 1 : 2")
-    # Babel alone has older rules of some languages
+    # only Babel has older rules for some languages
     data = pytest.importorskip("translate.lang.data")
     for code, row in data.languages.items():
         known[code].append(row[2])

@@ -11,7 +11,7 @@ from tformer_cli.documents.segments import Span, render_segment, with_copied
 
 
 def place_spans(source, target, pairs=()):
-    """Projects the markup of a source by links of words, from 0, and writes the translation."""
+    """Projects markup along word links (numbers from 0) and writes the translation."""
     segment = segment_of(source)
     ours, theirs = words_of(segment.text), words_of(target)
     links = [Link(theirs[t], ours[s]) for s, t in pairs]
@@ -22,17 +22,17 @@ def place_spans(source, target, pairs=()):
 @pytest.mark.parametrize(
     ("source", "target", "pairs", "expected"),
     [
-        # Adjectives move behind the noun
+        # Adjectives move after the noun
         ("a <a>red</a> car", "une auto rouge", ((0, 0), (1, 2), (2, 1)), "une auto <a>rouge</a>"),
         # A link is one run: small gaps are closed; bold text may be split
         ("<a>not</a> eat", "ne mange pas", ((0, 0), (1, 1), (0, 2)), "<a>ne mange pas</a>"),
         ("<b>not</b> eat", "ne mange pas", ((0, 0), (1, 1), (0, 2)), "<b>ne</b> mange <b>pas</b>"),
-        # Words without a word of their own belong to what stands on both sides
+        # Unaligned words belong to the span on both sides
         ("a <b>big cat</b> ran", "un chat de X", ((0, 0), (2, 1), (1, 3)), "un <b>chat de X</b>"),
         # The largest run
         ("<a>x y z</a> w", "X w w w Y Z", ((0, 0), (3, 1), (3, 2), (3, 3), (1, 4), (2, 5)),
          "X w w w <a>Y Z</a>"),
-        # Marks stay outside if they were
+        # Marks outside the span stay outside
         ("<a>one</a>, two.", "uno, due.", ((0, 0), (0, 1), (2, 2), (3, 3)), "<a>uno</a>, due."),
         ("<a>one,</a> two.", "uno, due.", ((0, 0), (1, 1), (2, 2), (3, 3)), "<a>uno,</a> due."),
         # Around everything
@@ -43,16 +43,16 @@ def place_spans(source, target, pairs=()):
         # Nothing aligned: the word between the neighbors
         ("he saw <a>it</a> there", "vu cela là", ((1, 0), (3, 2)), "vu <a>cela</a> là"),
         ("he saw <a>it</a> there", "vu là", ((1, 0), (3, 1)), "vu <a>là</a>"),
-        # Without any word left it is empty, but there
+        # Without a free word the span is empty, but kept
         ("<a>he</a> <a>saw</a>", "vu", ((1, 0),), "<a></a><a>vu</a>"),
-        # What has no text goes before what it stood before, or stays at the word before it
+        # A void span goes before its next word, or stays attached to the word before it
         ("a <v/>red car", "voiture rouge", ((2, 0), (1, 1)), "voiture <v/>rouge"),
         ("red cars<v/> run", "voitures rouges courent", ((0, 1), (1, 0), (2, 2)),
          "voitures<v/> rouges courent"),
         ("<v/>red cars<v/>", "voitures rouges", ((0, 1), (1, 0)), "<v/>voitures rouges<v/>"),
         ("a <b>b<v/></b> c", "x y z", ((0, 0), (1, 1), (2, 2)), "x <b>y<v/></b> z"),
         ("<a></a>red car", "voiture rouge", ((0, 1), (1, 0)), "<a></a>voiture rouge"),
-        # A word that is the same on both sides is cut where it was; without a link, too
+        # An unchanged word keeps the cuts inside it, even without a link
         ("the <b>Wiki</b>pedia page", "la page Wikipedia", ((1, 2),), "la page <b>Wiki</b>pedia"),
         # No spaces
         ("<a>red</a> car", "红色汽车", ((0, 0), (0, 1), (1, 2), (1, 3)), "<a>红色</a>汽车"),
@@ -80,7 +80,7 @@ RANGES = st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda pair: (pair
 
 
 def is_nested(spans, size):
-    """Returns whether spans are in order, within the text, and each within those around it."""
+    """True if spans are in order, inside the text, and properly nested."""
     around, place = [], 0
     for span in spans:
         if span.depth > len(around) or not place <= span.start <= span.end <= size:
@@ -90,7 +90,7 @@ def is_nested(spans, size):
             return False
         place = span.start if span.behavior in ("once", "repeat") else span.end
         around.append(span)
-    # What stands beside another begins behind it
+    # A sibling starts after the span before it
     ends = {}
     for span in spans:
         if span.start < ends.get(span.depth, 0):
@@ -115,7 +115,7 @@ def test_no_span_is_lost_or_crosses_another(segment, target, links):
     assert all(theirs[own] >= n for own, n in ours.items())
     words = {place for word in words_of(target) for place in word} | {0, len(target)}
     cut = {place for span in segment.spans for place in (span.start, span.end)}
-    # No word is cut but those that were
+    # Only words cut in the source are cut
     assert len(cut) > 0 or all({s.start, s.end} <= words for s in projected)
     shown = render_segment(replace(segment, text=target, spans=projected))
     plain = shown
@@ -129,7 +129,7 @@ def test_the_same_text_has_the_same_spans(segment):
     words = words_of(segment.text, sorted({p for s in segment.spans for p in (s.start, s.end)}))
     projected = project(segment, segment.text, [Link(word, word) for word in words], {}).spans
 
-    # Of what has no text, or only blanks, only the place is free
+    # Spans without text, or with only blanks, may move
     def filled(spans):
         return [(s.start, s.end, s.opening) for s in spans if segment.text[s.start : s.end].strip()]
 

@@ -45,7 +45,7 @@ def test_what_is_copied(text, expected):
 def test_markup_and_what_is_copied_go_together():
     segment = protect_segment(segment_of("a <b>x {n}</b> <p>http://a.org</p> http<i>://b.org</i>"))
     spans = [(s.opening, s.depth, segment.text[s.start : s.end]) for s in segment.spans]
-    # What markup cuts is not one text; what is copied already stays so
+    # Texts cut by markup are not protected; copied texts stay copied
     assert spans == [
         ("<b>", 0, "x {n}"),
         ("", 1, "{n}"),
@@ -68,35 +68,35 @@ def put(source, target, pairs=()):
 @pytest.mark.parametrize(
     ("source", "target", "pairs", "expected"),
     [
-        # There, in any order
+        # Present, in any order
         ("Hi {a} and {b}", "Salut {b} et {a}", (), "Salut {b} et {a}"),
-        # In the place of what was written for it
+        # In place of what the model wrote for it
         ("Hi {name} there", "Salut nom là", ((0, 0), (1, 1), (2, 2)), "Salut {name} là"),
         ("to a@b.org now", "à a - b - org ici", ((0, 0), *((1, n) for n in range(1, 6)), (2, 6)),
          "à a@b.org ici"),
-        # Of two, the one that is missing
+        # Only the missing one of two
         ("{a} or {a}", "{a} ou b", ((1, 3), (2, 4)), "{a} ou {a}"),
-        # What was written on both sides of another does not take that with it
+        # Words on both sides of another copied text do not replace it
         ("{a} or {c}", "u {a} v", ((2, 0), (2, 4)), "{c} {a} v"),
-        # Between its neighbors, with the blanks that the text has
+        # Between its neighbors, with the source's blanks
         ("I {x} you", "je te", ((0, 0), (2, 1)), "je {x} te"),
         ("I love you 😀", "je t'aime", ((0, 0), (1, 2), (2, 1)), "je t'aime 😀"),
         ("😀 hello", "salut", ((1, 0),), "😀 salut"),
         ("(%s) hello", "() salut", (), "(%s) salut"),
-        # A word stays apart, though a mark stood there
+        # A blank before a word, where the source has a mark
         ("the games {x}.", "les jeux olympiques.", ((0, 0), (1, 1), (3, 2)),
          "les jeux {x} olympiques."),
         ("say '{x}'", "dis", ((0, 0),), "dis {x}"),
-        # Two in one place stand as far apart as they did
+        # Two in one place keep their distance
         ("go {y} {x}", "va z", ((0, 0), (2, 1)), "va {y} {x}"),
         ("go {y}{x}", "va z", ((0, 0), (2, 1)), "va {y}{x}"),
         ("at https://a.b/ now", "à https://a.b/ici",
          ((0, 0), *((1, n) for n in range(1, 9)), (2, 9)), "à https://a.b/ ici"),
-        # Numbers may be written otherwise
+        # Numbers in another notation
         ("it has 1,000.50 now", "il a 1 000,50 ici", (), "il a 1 000,50 ici"),
         ("has 1,000.50 now", "a 1.000.50 ici", [(1, n) for n in range(1, 6)], "a 1,000.50 ici"),
         ("it has 1,000 now", "il a mille ici", ((0, 0), (1, 1), (2, 2), (3, 3)), "il a 1,000 ici"),
-        # A part of another is not it
+        # Not as part of another text
         ("in 1990", "en 19901", ((0, 0), (1, 1)), "en 1990"),
         ("nothing", "rien", (), "rien"),
         ("{a}", "", (), "{a}"),
@@ -109,7 +109,7 @@ def test_what_is_missing_is_put_into_its_place(source, target, pairs, expected):
 @pytest.mark.parametrize(
     ("source", "target", "pairs", "expected"),
     [
-        # A word that is written as code is, too
+        # Also a word marked as code
         ("an <p>a</p> is a", "a ist a", ((1, 0), (2, 1), (3, 2)), "[a] ist a"),
         ("a is <p>a</p>", "a ist a", ((0, 0), (1, 1), (2, 2)), "a ist [a]"),
         ("a is <p>a</p>", "a ist a", ((0, 2), (1, 1), (2, 0)), "[a] ist a"),
@@ -141,6 +141,6 @@ def test_nothing_that_is_copied_is_lost(segment, target, links):
     assert len(result.fixed) == sum(s.behavior == "protected" for s in segment.spans)
     places = sorted(result.fixed.values())
     assert all(a[1] <= b[0] for a, b in pairwise(places))
-    # Markup finds its place around it
+    # Markup is placed around it
     projected = project(segment, result.text, result.links, result.fixed)
     assert len(projected.spans) >= len(segment.spans)

@@ -1,4 +1,4 @@
-"""Real documents that nobody here wrote: a folder of them is named by TFORMER_DOCUMENTS."""
+"""Real documents from other authors, in the folder that TFORMER_DOCUMENTS names."""
 
 import io
 import os
@@ -16,7 +16,7 @@ from tformer_cli.errors import TformerError
 
 FOLDER = os.environ.get("TFORMER_DOCUMENTS")
 FILLED = {"po", "xliff", "tmx"}
-"""Formats in which a copy of the source is a translation, too."""
+"""Formats in which a copy of the source counts as a translation."""
 TAG = re.compile(rb"<([a-zA-Z][\w:.-]*)")
 RUN = re.compile(
     rb"<(\w+:rPr)\b(?:[^>]*/>|.*?</\1>)|<\w+:(?:r|t|proofErr|lastRenderedPageBreak)\b", re.DOTALL
@@ -42,7 +42,7 @@ def tags(data):
 
 
 def change_case(segment):
-    """Another text, of the same length, so that spans stay where they are."""
+    """Changes a text without changing its length, so that spans keep their positions."""
     return replace(
         segment,
         text="".join(
@@ -83,7 +83,7 @@ def test_real_files(format_name, capsys):
             assert not read(format_name, output, path.name).segments or format_name == "xliff", path
     if not counts["files"] and not refused:
         pytest.skip(f"TFORMER_DOCUMENTS has no {format_name}")
-    # what is damaged is refused in a line; no other error may come out
+    # damaged files are refused in one line; no other error may escape
     assert not [message for message in refused if "\n" in message]
     with capsys.disabled():
         print(f"\n{format_name}: {dict(counts)}, {len(refused)} refused", end=" ")  # noqa: T201 - what was tested

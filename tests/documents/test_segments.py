@@ -77,7 +77,7 @@ def test_what_was_built_is_rendered_as_it_was(steps):
         expected += step[-1]
     segment = built([*kept, *[("close", "[c]")] * depth])
     expected += "[c]" * depth
-    # Only blanks at the ends move, out of markup
+    # Only blanks at the ends move out of markup
     assert "".join(render_segment(segment).split()) == "".join(expected.split())
     assert segment.text == segment.text.strip()
     assert all(0 <= s.start <= s.end <= len(segment.text) for s in segment.spans)
@@ -86,7 +86,7 @@ def test_what_was_built_is_rendered_as_it_was(steps):
 def test_only_changed_segments_are_written_anew():
     segment = built([("text", " a & b ")])
     document = TextDocument(["<p>", Slot(segment, " a &amp; b ", lambda t: t.replace("&", "%"))])
-    # Equal to the original: what it was written with stays
+    # Equal to the original: keeps the original bytes
     assert document.write([None]) == document.write([segment]) == b"<p> a &amp; b "
     assert document.write([replace(segment, text="c & d")]) == b"<p> c % d "
 

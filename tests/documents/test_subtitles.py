@@ -60,7 +60,7 @@ def test_a_sentence_is_cut_where_its_void_span_stands():
         return [block.split("\n", 2)[2] for block in blocks[:2]]
 
     assert made(14, (14, 18)) == ["Der alte Mann", "<i>ging</i> jeden Morgen zum Hafen."]
-    # a place in a word moves to its nearest beginning, and what runs over the cut is cut, too
+    # a position inside a word moves to a word start; spans across the cut are cut, too
     assert made(20, (9, 24)) == ["Der alte <i>Mann ging</i>", "<i>jeden</i> Morgen zum Hafen."]
     # an empty cue is worse than a cut by length
     for cut in (0, len(text)):
@@ -94,7 +94,7 @@ def test_long_lines_are_wrapped():
     first = "1\n00:00:01,000 --> 00:00:04,000\nShort.\n\n"
     text = first + "2\n00:00:09,000 --> 00:00:12,000\nLast\n\nlines.\n"
     document = read("srt", text.encode())
-    # a blank line in a cue is no end of it
+    # a blank line in a cue does not end it
     assert list_texts(document.segments) == ["Short.", "Last lines."]
     long = "This sentence is much too long for a line, and so it stands on two of them."
     output = translated(document, {"Short.": long}).decode().split("\n")
@@ -180,7 +180,7 @@ def test_many_blank_lines_take_no_time():
         begin = time.process_time()
         document = read("srt", data)
         assert document.write([None] * len(document.segments)) == data
-        # it took a minute when each line was the start of another search
+        # took a minute while each line started another search
         assert time.process_time() - begin < 10
 
 
@@ -199,7 +199,7 @@ def test_a_damaged_cue_may_be_as_long_as_the_file(text, answer):
     document = read("srt", data)
     (segment,) = document.segments
     assert answer.split()[0] in document.write([replace(segment, text=answer)]).decode()
-    # minutes if each tag, blank or line is looked for from each place
+    # took minutes while each position started another search
     assert time.process_time() - begin < 20
 
 
@@ -217,7 +217,7 @@ def test_a_cue_with_damaged_times_is_left_alone():
         document = read("srt", data)
         assert list_texts(document.segments) == [TEXTS[0], TEXTS[3]]
         assert document.write(document.segments) == data
-    # Nor is the number of the next cue text where no blank line stands before it
+    # The next cue's number is not text, even without a blank line before it
     assert len(read("srt", SRT.replace(".\n\n3\n", ".\n3\n").encode()).segments) == 4
 
 
@@ -262,7 +262,7 @@ LINES = {
     "a sign in a line": "(sighs) Hello/there.",
     "a sign over two lines": "[the door/slams]",
 }
-"""Lines parted by | are segments, those parted by / are one."""
+"""Cues between "|" are segments; cues joined by "/" are one segment."""
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
@@ -278,7 +278,7 @@ def test_lines_of_a_cue(name, line_end):
     output = translated(document, upper).decode()
     texts = " ".join(output.upper().split())
     assert texts == " ".join(data.decode().upper().split())
-    # a sentence of two lines may be written as one
+    # a sentence of two lines may become one line
     assert output.count(line_end) >= data.decode().count(line_end) - 1
     assert not set("\r\n") - set(line_end) & set(output)
 

@@ -1,4 +1,4 @@
-"""Tables: the cells of a column change, all others keep their bytes; read again by others."""
+"""Tables: only cells of the chosen columns change; other programs read the result."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ def texts(document):
 
 
 def translate(data, format_name="csv", **settings):
-    """Writes a table in capitals; first checks that nothing changes where nothing is changed."""
+    """Writes a table in uppercase; first checks that an untranslated table stays identical."""
     data = data.encode() if isinstance(data, str) else data
     document = read(format_name, data, **settings)
     assert document.write([None] * len(document.segments)) == data
@@ -53,7 +53,7 @@ def test_a_column_changes_and_nothing_else():
     ]
     expected = re.sub(r'"(?!Du)[^,]*"', lambda match: match[0].upper(), CRM)
     assert translate(CRM, columns=("comment",)).decode() == expected
-    # By number, and several
+    # By number, and several columns
     assert translate(CRM, columns=("3",)).decode() == expected
     both = read("csv", CRM.encode(), columns=(" name", "comment"))
     assert texts(both)[:3] == ["Dupont, A.", "The cat saw the old house.", "Smith"]
@@ -82,11 +82,11 @@ def test_a_column_changes_and_nothing_else():
         ("c\none\ntwo\n", "c\nONE\nTWO\n"),
         ('"a",c\n1,one\n', '"a",c\n1,ONE\n'),
         ('"a","c"\n"1","one"\n"2",""\n', '"a","c"\n"1","ONE"\n"2",""\n'),
-        # Ragged rows: shorter ones, and longer ones without text in the cells that are too many
+        # Ragged rows: short ones, and long ones whose extra cells have no text
         ("a,c,d\n1\n2,one\n3,two,x,,\n", "a,c,d\n1\n2,ONE\n3,TWO,x,,\n"),
-        # Tags of HTML are markup
+        # HTML tags are markup
         ('a,c\n1,"<b title=""x"">one</b> two"\n', 'a,c\n1,"<b title=""x"">ONE</b> TWO"\n'),
-        # Between tabs a quote may be a character
+        # In TSV a quote may be an ordinary character
         ('a\tc\n1\t"one two\n2\t5" wide\n', 'a\tc\n1\t"ONE TWO\n2\t5" WIDE\n'),
         ("a,c\n1,C:\\dir\n", "a,c\n1,C:\\DIR\n"),
         ('a,c\n1,"one C:\\"\n', 'a,c\n1,"ONE C:\\"\n'),
@@ -111,7 +111,7 @@ def test_titles_may_stand_above_the_header():
     assert translate(data, columns=("c",)).decode() == expected
     contexts = [segment.context for segment in read("csv", data.encode(), columns=("c",)).segments]
     assert contexts == ["row 5, c", "row 6, c"]
-    # A cell of a row is no header
+    # A cell below the header is not a header
     with pytest.raises(UsageError, match="has no column one"):
         read("csv", b"id,c\n1,one\n2,two\n", columns=("one",))
 
@@ -175,7 +175,7 @@ def test_columns_that_cannot_be_chosen(data, settings, error):
 
 
 def test_a_quote_without_an_end_is_an_error():
-    with pytest.raises(DataError, match=r'^a\.csv:3: a cell begins with a quote \("\) that does'):
+    with pytest.raises(DataError, match=r'^a\.csv:3: a cell starts with a quote \("\) but does'):
         read("csv", b'a,c\n1,"x, y"\n2,"one\n3,two\n', columns=("c",))
 
 
@@ -187,7 +187,7 @@ def test_without_a_header_the_first_row_is_translated_and_an_empty_table_stays()
 
 
 def dialects(random_):
-    """Draws what a writer of the standard library may be told."""
+    """Draws options for the standard library's writer."""
     delimiter, quote = random_.choice(",;\t|"), random_.choice('""\'')
     is_doubled = random_.random() < 0.7
     return {
@@ -231,7 +231,7 @@ def test_random_dialects_are_read_again_by_the_standard_library(number):
         data = table.getvalue()
         again = list(csv.reader(io.StringIO(data, newline=""), **dialect))
         if again != rows:
-            continue  # what the library itself does not read as it wrote it
+            continue  # the library itself does not read this back
         name = rows[0][column]
         document = read("csv", data.encode(), columns=(name,))
         assert document.write([None] * len(document.segments)).decode() == data
@@ -268,7 +268,7 @@ def test_fields_of_json_lines_and_of_lists_of_objects():
     ).replace("tw\\u00f6 \\/ three", "TW\\u00d6 \\/ THREE")
     nested = read("jsonl", LINES.encode(), keys=("by.comment", "other"))
     assert texts(nested) == ["x", "one"]
-    # A field may have no text in any line
+    # A field may be without text in all lines
     assert texts(read("jsonl", b'{"a": null, "b": "x"}', keys=("a",))) == []
     table = json.dumps([{"a": "one", "b": ["two"]}, {"a": "three"}])
     assert texts(read("json", table.encode(), keys=("a",))) == ["one", "three"]

@@ -146,7 +146,7 @@ def test_a_long_line_takes_time_by_its_length(is_copied):
     result, _ = translate(
         [segment_of(line)], lambda text: upper(text if is_copied else re.sub(r"\d", "z", text))
     )
-    # By the square of its length it was minutes
+    # Quadratic time took minutes
     assert process_time() - start < 15
     assert result.summary.n_restored == (0 if is_copied else n_numbers)
     assert list_texts(result) == [re.sub("<B>|</B>|<V/>", lambda tag: tag[0].lower(), line.upper())]
@@ -160,7 +160,7 @@ def test_requests_say_what_is_copied_in_each_line():
         ("c {y} d", True, ((2, 5),)),
         ("{z}", True, ((0, 3),)),
     ]
-    # Nothing can be aligned: what stands between is asked for, and was counted before
+    # No alignment: requests the pieces, which were counted with their line
     pieces = job.send([Answer(request.text) for request in requests])
     assert [(piece.text, piece.is_piece) for piece in pieces] == [
         ("a", True),

@@ -1,4 +1,4 @@
-"""Excel: cells of a column change; all others, formulas, styles and parts keep their bytes."""
+"""Excel: only cells of the chosen columns change; everything else keeps its bytes."""
 
 import io
 import re
@@ -93,7 +93,7 @@ def workbook(sheets=(("Clients", ROWS),), strings=STRINGS, **more):
 
 
 def translate(data, **settings):
-    """Writes a workbook in capitals; first checks that nothing changes where nothing is changed."""
+    """Writes a workbook in uppercase; first checks that untranslated ones stay identical."""
     document = read("xlsx", data, **settings)
     assert document.write([None] * len(document.segments)) == data
     assert document.write(document.segments) == data
@@ -159,7 +159,7 @@ def test_other_programs_read_it():
 
 
 def row(number, *cells):
-    """Writes a row of texts that stand in their cells."""
+    """Writes a row of inline strings."""
     return f'<row r="{number}">' + "".join(
         f'<c r="{letter}{number}" t="inlineStr"><is><t>{text}</t></is></c>'
         for letter, text in zip("ABC", cells, strict=False)
@@ -194,7 +194,7 @@ def test_a_cell_that_is_called_so_is_no_header_and_a_name_no_letter():
     data = workbook([("S", (row(1, "id", "x"), row(2, "comment", "one"), row(3, "c", "two")))])
     with pytest.raises(UsageError, match="has no column comment"):
         read("xlsx", data, columns=("comment",))
-    # Where a sheet has a column of that name, it is no letter in others
+    # If a sheet has a column of that name, other sheets do not read it as a letter
     sheets = [("S", (row(1, "x", "b"), row(2, "one", "two"))), TWO[1]]
     assert [
         segment.text for segment in read("xlsx", workbook(sheets), columns=("b",)).segments
@@ -266,7 +266,7 @@ def test_line_ends_of_windows_and_formulas_without_values():
 
 
 def test_what_other_writers_do():
-    # Other prefixes and cases of names, cells without places, no shared texts at all
+    # Other prefixes and cases of names, cells without references, no shared strings
     data = workbook(
         [("S", ("<row><c t='inlineStr'><is><t>c</t></is></c></row>",
                 "<row><c t='inlineStr'><is><r><t>one</t></r></is></c><c><v>1</v></c></row>"))],

@@ -1,7 +1,7 @@
-"""Imports one mutant after another, each in a process of its own that is forked from this one.
+"""Imports mutants one by one, each in a forked process.
 
-Reads lines of JSON from stdin, [source, output, file of stderr], and answers each with [status,
-seconds, MiB of memory]. A status below 0 is a signal; 124: it took too long.
+Reads JSON lines from stdin, [source, output, file of stderr], and answers each with [status,
+seconds, MiB of memory]. A negative status is a signal; 124 is a timeout.
 """
 
 import json
@@ -41,7 +41,7 @@ def run(source, output, message_file):
 
 
 def main():
-    """Answers until stdin ends."""
+    """Answers requests until stdin ends."""
     for name in PRELOADED:
         import_module(name)
     for line in sys.stdin:

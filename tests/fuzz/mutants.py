@@ -1,4 +1,4 @@
-"""Foreign models of all kinds, as the converters' own tests write them, and damage done to them."""
+"""Foreign models of all kinds, from the converters' own tests, and ways to damage them."""
 
 import json
 import shutil
@@ -23,11 +23,11 @@ VALUES = (*NUMBERS, None, True, "", "x", "\ud800", "\x1b[31m\u202e", "a" * 20_00
 RATINGS = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 0,
            "max_positions": 24, "norm": "pre", "n_labels": 3, "pooler": "tanh"}  # fmt: skip
 CUT = "cut"
-"""Names the damage after which no import may be another model in silence."""
+"""Damage after which an import must not silently yield another model."""
 
 
 def write_seeds(path):
-    """Writes models into directories; returns what `tformer import` is told to read."""
+    """Writes models into directories; returns the paths for `tformer import`."""
     for kind in encoders.KINDS:
         for files in ("whole", "parts"):
             encoders.write_directory(path / f"{kind}-{files}", kind, "ForMaskedLM", files=files)
@@ -84,7 +84,7 @@ def write_seeds(path):
 
 
 def damage(rng, file):
-    """Damages a file; returns the name of what was done."""
+    """Damages a file; returns the name of the damage."""
     data = file.read_bytes()
     kind = rng.choice([CUT, CUT, "bytes", "structure", "structure"])
     if kind == CUT:
@@ -127,7 +127,7 @@ def damage(rng, file):
 
 
 def _change_value(rng, values):
-    """Changes a value somewhere in a JSON document."""
+    """Changes a random value in a JSON document."""
     if not isinstance(values, dict | list) or not values or rng.random() < 0.15:
         return rng.choice(VALUES)
     place = rng.choice(list(values) if isinstance(values, dict) else range(len(values)))

@@ -1,7 +1,7 @@
-"""Damaged models of all kinds: an import is refused in one line, or is whole.
+"""Damaged models of all kinds: an import fails with one line, or is complete.
 
-`TFORMER_MUTANTS=3000 TFORMER_MUTANTS_SEED=7 pytest -n 0 -m slow -s tests/fuzz` says how many and
-which, and prints what became of them.
+`TFORMER_MUTANTS=3000 TFORMER_MUTANTS_SEED=7 pytest -n 0 -m slow -s tests/fuzz` sets the number and
+the seed, and prints the results.
 """
 
 import json
@@ -31,7 +31,7 @@ MOST_MEMORY = 1024
 
 @pytest.fixture
 def importer():
-    """Imports a source into a directory; returns status, seconds, memory and what was said."""
+    """Imports a source into a directory; returns status, seconds, memory and messages."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.fuzz.importer"],
         stdin=subprocess.PIPE,
@@ -52,12 +52,12 @@ def importer():
 
 
 def source_in(path):
-    """What an import of a seed is told to read: a directory, or the file in it that is a model."""
+    """Returns the path to import: a directory, or the model file in it."""
     return next(path.glob("*.argosmodel"), path)
 
 
 def meaning(output):
-    """What an import wrote, without the hashes of the files that it was made of."""
+    """Returns the files an import wrote, without the hashes of its sources."""
     files = {file.name: file.read_bytes() for file in output.iterdir()}
     config = json.loads(files["config.json"])
     del config["origin"]
@@ -65,12 +65,12 @@ def meaning(output):
 
 
 def notes_of(messages, path):
-    """What an import told besides its first line."""
+    """Returns the messages of an import after the first line."""
     return [line.replace(str(path), "") for line in messages.splitlines()[1:]]
 
 
 def verdict(status, seconds, memory, messages, output):
-    """Says what is wrong with the end of an import; "" if nothing is."""
+    """Returns what is wrong with the result of an import; "" if nothing."""
     lines = messages.splitlines()
     if status not in (0, 2):
         return f"status {status}"

@@ -268,7 +268,7 @@ def test_a_document_of_any_format_is_translated():
     german = b'msgid ""\nmsgstr "Language: de\\n"\n\nmsgid "hello"\nmsgstr ""\n'
     other = client.post("/translate_file", **upload("a.po", german))
     assert other.status == 400
-    assert other.json["error"].startswith("a.po: is for de (Language) and would be translated into")
+    assert other.json["error"].startswith("a.po: is for de (Language), but the target language is")
     damaged = client.post("/translate_file", **upload("a.docx", b"PK\0"))
     assert damaged.status == 400
     assert damaged.json["error"].startswith("a.docx: ")

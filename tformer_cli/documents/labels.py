@@ -10,6 +10,6 @@ def check_target(settings: ReadSettings, declared: str, where: str) -> None:
     wanted = settings.target_language
     if declared and wanted and not is_same_language(declared, wanted):
         raise DataError(
-            f"{settings.name}: is for {declared[:40]} ({where}) and would be translated into "
-            f"{wanted[:40]}; name another file or language"
+            f"{settings.name}: is for {declared[:40]} ({where}), but the target language is "
+            f"{wanted[:40]}; choose another file or language"
         )

@@ -103,7 +103,7 @@ def test_a_file_for_another_language_is_refused(zoo, tmp_path, name, content, er
     (tmp_path / name).write_text(content)
     done = run("translate", zoo["translate"], tmp_path / name, "-o", tmp_path / f"b_{name}")
     assert done.exit_code == 2
-    assert f"({error}) and would be translated into fr; name another file" in done.stderr
+    assert f"({error}), but the target language is fr; choose another" in done.stderr
 
 
 def test_the_label_of_a_file_stays(zoo, tmp_path):

@@ -136,7 +136,7 @@ def read(data: bytes, settings: ReadSettings) -> Document:
     is_declared = charset is not None and name != "CHARSET"
     if settings.encoding and is_declared and not is_same_encoding(name, settings.encoding):
         raise DataError(
-            f"{settings.name}: declares the encoding {name[:20]}; omit --encoding, or change the "
+            f"{settings.name}: declares the encoding {name[:20]}; remove --encoding, or change the "
             "header"
         )
     if not is_declared or name.lower().replace("-", "") in ("utf8", "ascii", "usascii"):

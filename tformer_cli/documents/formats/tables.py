@@ -123,8 +123,8 @@ def _read(data: bytes, settings: ReadSettings, delimiters: str) -> Document:
             if cell.fault == "open":
                 line = text.count("\n", 0, cell.start) + 1
                 raise DataError(
-                    f"{settings.name}:{line}: a cell begins with a quote ({dialect.quote}) that "
-                    "does not end; write its quotes twice, or end it"
+                    f"{settings.name}:{line}: a cell starts with a quote ({dialect.quote}) but "
+                    "does not end with one; double the quotes in it, or close it"
                 )
         texts = [text[cell.start : cell.end] for cell in cells]
         if all(map(is_blank, texts)):
