@@ -199,10 +199,10 @@ def _cut_blocks(segment: Segment) -> list[Segment]:
 def _divide_forms(segment: Segment, bars: Sequence[tuple[int, int]]) -> Iterator[Segment]:
     """Yields the forms of a message and the bars between them."""
     place = 0
-    for start, behind in bars:
+    for start, end in bars:
         yield _cut_part(segment, place, start)
-        yield Segment(segment.text[start:behind])
-        place = behind
+        yield Segment(segment.text[start:end])
+        place = end
     yield _cut_part(segment, place, len(segment.text))
 
 
@@ -434,11 +434,11 @@ class _Icu:
         for branch, selector in self._target_forms(argument):
             if is_plural:
                 number = self._number(argument, branch, selector)
-            before, behind = branch.selector
+            before, after = branch.selector
             inner = self.text(
                 branch.content, branch.inner, branch.end, number, quotes, is_form=is_plural
             )
-            head = text[branch.start : before] + selector + text[behind : branch.inner]
+            head = text[branch.start : before] + selector + text[after : branch.inner]
             frame += Segment(head), *_peel_text(inner), Segment(text[branch.end])
         frame.append(Segment(text[argument.branches[-1].end + 1 : argument.end]))
         return tuple(frame)
@@ -739,11 +739,11 @@ def _peel_text(text: Text) -> Frame:
         elif blanks[1] and span.start > end:
             inner[number - first] = replace(own, opening=blanks[1] + own.opening)
             blanks[1] = ""
-    behind = (replace(s, start=s.start - end, end=s.end - end) for s in spans[last:])
+    after = (replace(s, start=s.start - end, end=s.end - end) for s in spans[last:])
     return (
         Segment(blanks[0], spans[:first]),
         replace(text, segment=replace(segment, text=segment.text[start:end], spans=tuple(inner))),
-        Segment(blanks[1], tuple(behind)),
+        Segment(blanks[1], tuple(after)),
     )
 
 

@@ -251,10 +251,12 @@ class _Scope:
 
     def between(self, words: Range, n_words: int) -> int:
         """Returns the place between the neighbors of source words; the source has `n_words`."""
-        behind = bisect_left(self._sources, words[1])
-        ahead = bisect_left(self._sources, words[0]) - 1
-        after = self.where[self._sources[behind]][0] if behind < len(self._sources) else None
-        before = self.where[self._sources[ahead]][-1] + 1 if ahead >= 0 else None
+        next_index = bisect_left(self._sources, words[1])
+        last_index = bisect_left(self._sources, words[0]) - 1
+        after = (
+            self.where[self._sources[next_index]][0] if next_index < len(self._sources) else None
+        )
+        before = self.where[self._sources[last_index]][-1] + 1 if last_index >= 0 else None
         if before is not None and after is not None:
             return min(before, after)
         # A place before or after all words stays there
@@ -300,12 +302,12 @@ class _Solid:
             for word in range(start + 1, end):
                 self._around[word].append(number)
 
-    def outside(self, word: int, *, is_behind: bool) -> int:
+    def outside(self, word: int, *, is_after: bool) -> int:
         """Returns the place before or after the run around a word."""
         last = -1
         while around := [n for n in self._around.get(word, ()) if n > last]:
             last = around[0]
-            word = self._runs[last][is_behind]
+            word = self._runs[last][is_after]
         return word
 
 
@@ -446,7 +448,7 @@ class _Work:
             word = scope.between((number, number), len(self.ours))
             if attached := scope.where.get(own):
                 word = attached[-1] + 1 if is_attached else attached[0]
-        word = solid.outside(word, is_behind=is_attached)
+        word = solid.outside(word, is_after=is_attached)
         if start < word and (is_attached or word == end):
             return self.theirs[word - 1][1]
         return self._characters((word, word), scope.words)[0]

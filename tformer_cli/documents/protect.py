@@ -111,13 +111,13 @@ class _Edits:
             self.apply()
         span = source.spans[number]
         wanted = source.text[span.start : span.end]
-        before, behind = self.text[max(0, start - 1) : start], self.text[end : end + 1]
+        before, after = self.text[max(0, start - 1) : start], self.text[end : end + 1]
         is_met = bool(self._edits) and end == self._first
         if is_met:
-            behind = self._edits[-1][1][0]
-        copied = _with_blanks(source, span, before, behind)
+            after = self._edits[-1][1][0]
+        copied = _with_blanks(source, span, before, after)
         # The edit after this one saw only the original text before it
-        if is_met and " " not in copied[-1] + behind and not _behind(source, span).strip():
+        if is_met and " " not in copied[-1] + after and not _character_after(source, span).strip():
             copied += " "
         place = copied.index(wanted)
         self._edits.append(((start, end), copied, number, (place, place + len(wanted))))
@@ -263,21 +263,21 @@ def _is_letter(letter: str) -> bool:
     return letter.isalnum() or letter == "_"
 
 
-def _behind(source: Segment, span: Span) -> str:
+def _character_after(source: Segment, span: Span) -> str:
     return source.text[span.end : span.end + 1]
 
 
-def _with_blanks(source: Segment, span: Span, before: str, behind: str) -> str:
+def _with_blanks(source: Segment, span: Span, before: str, after: str) -> str:
     """Adds the spaces that a copied text had where it would now touch a word."""
     start, end = span.start, span.end
     copied = source.text[start:end]
-    own_before, own_behind = source.text[max(0, start - 1) : start], _behind(source, span)
+    own_before, own_after = source.text[max(0, start - 1) : start], _character_after(source, span)
     # A mark next to it may now be elsewhere: keep a word from taking its place
     if (before.isalnum() and not own_before.isalnum()) or (
         before.strip() and not own_before.strip()
     ):
         copied = " " + copied
-    is_opened = behind in _OPENING and bool(behind) and not own_behind.strip()
-    if is_opened or (behind.isalnum() and not own_behind.isalnum()):
+    is_opened = after in _OPENING and bool(after) and not own_after.strip()
+    if is_opened or (after.isalnum() and not own_after.isalnum()):
         copied += " "
     return copied

@@ -359,9 +359,9 @@ def add_message(
         if (n := bisect_right(ends, tag.start())) == len(taken) or tag.start() <= taken[n][0]
     ]
     kinds = partners(tags)
-    behind_code = 0
+    after_code = 0
     for number, tag in enumerate(tags):
-        if number < behind_code:
+        if number < after_code:
             continue
         name = tag[2].lower()
         if kinds.get(number) == "open" and name in _CODE_TAGS:
@@ -370,7 +370,7 @@ def add_message(
             shown = _TAG.sub("", text[tag.end() : tags[end].start()]).strip() if end else ""
             if end and shown:
                 add(text[place : tag.start()])
-                place, behind_code = tags[end].end(), end + 1
+                place, after_code = tags[end].end(), end + 1
                 builder.protect(shown, written(text[tag.start() : place]))
                 continue
         add(text[place : tag.start()])

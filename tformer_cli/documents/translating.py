@@ -329,7 +329,7 @@ def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
     copied = [(span.start, span.end) for span in segment.spans if span.behavior == "protected"]
     place = done = 0
     lines = _split_lines(segment)
-    for line, behind in zip(lines[::2], [*lines[1::2], ""], strict=True):
+    for line, separator in zip(lines[::2], [*lines[1::2], ""], strict=True):
         start = place + len(line) - len(line.lstrip())
         end = place + len(line.rstrip())
         ranges: list[Range] = []
@@ -340,7 +340,7 @@ def _lines(segment: Segment) -> Iterator[tuple[str, tuple[Range, ...]]]:
             # A range that continues in the next line belongs to both lines
             done += b <= end
         yield line.strip(), tuple(part for part in ranges if part[0] < part[1])
-        place += len(line) + len(behind)
+        place += len(line) + len(separator)
 
 
 def _has_words(line: str) -> bool:

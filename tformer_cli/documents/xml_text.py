@@ -96,10 +96,10 @@ class Element:
 
     @property
     def children(self) -> "Iterator[Element]":
-        number, behind = self.number + 1, self.tree.ends_at
-        while number < behind[self.number]:
+        number, ends_at = self.number + 1, self.tree.ends_at
+        while number < ends_at[self.number]:
             yield self.tree.element(number)
-            number = behind[number]
+            number = ends_at[number]
 
     def walk(self) -> "Iterator[Element]":
         """Yields all descendants in document order."""

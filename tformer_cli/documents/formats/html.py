@@ -464,7 +464,7 @@ class _Ends:
         self._text = text
         self._missing: set[str] = set()
 
-    def behind(self, place: int, pattern: str) -> int | None:
+    def find_after(self, place: int, pattern: str) -> int | None:
         """Finds the first end after a place; None if there is none."""
         if pattern in self._missing:
             return None
@@ -484,7 +484,7 @@ def _token_at(text: str, place: int, ends: _Ends) -> _Token | None:
         return _Token(raw, "copied" if kind == "program" else "void")
     for beginning, pattern in _OTHER:
         match = beginning.match(text, place)
-        if match and (end := ends.behind(match.end(), pattern)):
+        if match and (end := ends.find_after(match.end(), pattern)):
             is_comment = text.startswith(("<!--", "<?"), place)
             return _Token(text[place:end], "void" if is_comment else "copied")
     if mark := note_mark_at(text, place):
@@ -497,7 +497,7 @@ def _token_at(text: str, place: int, ends: _Ends) -> _Token | None:
     if raw.startswith("</"):
         return _Token(raw, "close" if is_inline else "block", name)
     if name in _WHOLE and not raw.endswith("/>") and not _holds_markup(raw, name):
-        end = ends.behind(match.end(), rf"</{name}\s*>")
+        end = ends.find_after(match.end(), rf"</{name}\s*>")
         if end is not None:
             raw = text[place:end]
             if name in _CODE:

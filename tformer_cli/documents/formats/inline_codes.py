@@ -225,21 +225,21 @@ class _MessageBuilder(SegmentBuilder):
         if kind == "void":
             is_break = _LINE_BREAK.fullmatch(piece.text) is not None
             end = self._tags[name][1]
-            behind = self._message[end : end + 1]
-            parts_words = not piece.text.startswith("</") or behind.isalnum()
+            after = self._message[end : end + 1]
+            parts_words = not piece.text.startswith("</") or after.isalnum()
             piece.breaks = parts_words and BLOCK_TAG.match(piece.text) is not None
             piece.key, piece.text = "break" if is_break else key, ""
         return piece
 
     def _piece(self, kind: str, first: int, end: int) -> Piece:
         characters = self._characters[first:end]
-        start, behind = characters[0].start, characters[-1].end
-        raw = self._file[start:behind]
+        start, stop = characters[0].start, characters[-1].end
+        raw = self._file[start:stop]
         if len({place.in_cdata for place in characters if place.piece is None}) > 1:
             raise ValueError(raw)
         if characters[0].in_cdata:
             raw = raw.join(_CDATA)
-        return Piece(kind, raw, start, behind, self._message[first:end])  # type: ignore[arg-type]
+        return Piece(kind, raw, start, stop, self._message[first:end])  # type: ignore[arg-type]
 
 
 def _join_empty_pairs(pieces: Sequence[Piece]) -> list[Piece]:
@@ -249,8 +249,8 @@ def _join_empty_pairs(pieces: Sequence[Piece]) -> list[Piece]:
     """For each piece, the first piece of the pair it ends; otherwise itself."""
     for number, piece in enumerate(pieces):
         if piece.key == "break":  # it separates two words, but not a word and a mark
-            behind = pieces[number + 1].text if number + 1 < len(pieces) else ""
-            piece.breaks, piece.key = behind[:1].isalnum(), ""
+            after = pieces[number + 1].text if number + 1 < len(pieces) else ""
+            piece.breaks, piece.key = after[:1].isalnum(), ""
         if not _is_void(piece):
             starts.clear()
         elif piece.key[:5] == "start":

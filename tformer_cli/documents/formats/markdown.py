@@ -447,13 +447,13 @@ class MarkdownDocument:
 
     def _meaning_of(self, text: _Text, written: str) -> list[tuple[str, str]] | None:
         """Parses the output for a text; None if it is no longer a single text."""
-        before, behind = text.frame
+        before, after = text.frame
         env = {"references": ChainMap({}, self._references)}
         # The lines of a title have no marks before them, but may need indentation
         plain = written if text.context == "title" else _CONTINUED.sub("\n", written)
-        tokens = self._parser.parse(before + plain + behind, env)
+        tokens = self._parser.parse(before + plain + after, env)
         if text.frame not in self._frames:
-            self._frames[text.frame] = _list_blocks(self._parser.parse(before + "x" + behind))
+            self._frames[text.frame] = _list_blocks(self._parser.parse(before + "x" + after))
         if _list_blocks(tokens) != self._frames[text.frame]:
             return None
         token = next((token for token in tokens if token.type == "inline"), None)
@@ -779,8 +779,8 @@ def _write_items(
             starts_line = bool(_BREAK.match(raw)) or (starts_line and is_blank(raw))
             starts_line |= kind == "raw" and "\n" in raw
             written = written.rstrip(" ") if _BREAK.match(raw) else written
-            is_behind = last in ("close", "void", "protected") and kind != "close"
-            if is_behind and raw[0] in "`*_~=+" and written.endswith(raw[0]):
+            is_after = last in ("close", "void", "protected") and kind != "close"
+            if is_after and raw[0] in "`*_~=+" and written.endswith(raw[0]):
                 written += " "  # otherwise two marks would become plain text
             written += names[name] + raw[len(name) :] if name in names else names.get(raw, raw)
             if kind == "open":

@@ -279,8 +279,8 @@ def _groups(cues: Sequence[_Cue]) -> Iterator[list[_Cue]]:
 
 
 def _tags(cue: _Cue) -> tuple[str, str]:
-    before, behind = cue.around
-    return (before if not cue.is_turn else _TURN_AT_END.sub("", before)), behind
+    before, after = cue.around
+    return (before if not cue.is_turn else _TURN_AT_END.sub("", before)), after
 
 
 @dataclass(slots=True)
@@ -414,8 +414,8 @@ def _wrap_text(text: str, width: int) -> str:
     for line in range(1, count):
         ideal = line * len(text) / count
         # Compare only the two nearest spaces: a damaged cue may be as long as the file
-        behind = bisect_left(spaces, ideal)
-        near = range(max(behind - 1, 0), min(behind + 1, len(spaces)))
+        next_space = bisect_left(spaces, ideal)
+        near = range(max(next_space - 1, 0), min(next_space + 1, len(spaces)))
         if near:
             characters[spaces.pop(min(near, key=lambda n: abs(spaces[n] - ideal)))] = "\n"
     return "".join(characters)
