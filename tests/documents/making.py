@@ -43,7 +43,7 @@ def list_texts(segments):
     ]
 
 
-def translated(document, words):
+def translate(document, words):
     """Writes a document with new texts; spans keep their positions."""
     return document.write(
         [

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.documents.making import backward, list_texts, read, translated
+from tests.documents.making import backward, list_texts, read, translate
 from tformer_cli.errors import DataError
 
 XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
@@ -69,7 +69,7 @@ def test_a_copy_of_the_source_is_a_translation():
 
 def test_doubtful_targets_are_translated_on_request():
     document = read("xliff", XLIFF.encode(), fills_fuzzy=True)
-    output = translated(document, {"Seen": "Gesehen"}).decode()
+    output = translate(document, {"Seen": "Gesehen"}).decode()
     assert output == XLIFF.replace(">x<", ">Gesehen<")
 
 
@@ -87,7 +87,7 @@ def test_xliff_2():
         "All",
         ("A b c", (1, 3, "once"), (4, 4, "void"), (4, 5, "protected")),
     ]
-    output = translated(document, {"All": "Alles"}).decode()
+    output = translate(document, {"All": "Alles"}).decode()
     source = '<x:source><x:pc id="1">All</x:pc></x:source>'
     target = '\n  <x:target><x:pc id="1">Alles</x:pc></x:target>'.replace("\n  ", "")
     assert output == text.replace("<x:xliff", '<x:xliff trgLang="de"').replace(
@@ -99,10 +99,10 @@ def test_the_language_is_an_attribute_wherever_it_is_added():
     language = 'd"<&'
     text = XLIFF.replace("</xliff>", '<file c="d"/></xliff>')
     document = read("xliff", text.encode(), target_language=language)
-    output = translated(document, {"Copied": "Kopiert"})
+    output = translate(document, {"Copied": "Kopiert"})
     assert b'<file target-language="d&quot;&lt;&amp;" c="d"/>' in output
     assert len(read("xliff", output).segments) == len(document.segments) - 1
-    output = translated(read("tmx", TMX, target_language=language), {"Door": "x"}).decode("utf-16")
+    output = translate(read("tmx", TMX, target_language=language), {"Door": "x"}).decode("utf-16")
     assert '<tuv xml:lang="d&quot;&lt;&amp;"><seg>x<' in output
     assert read("tmx", output.encode("utf-16"), target_language="de").segments
 
@@ -118,7 +118,7 @@ def test_units_are_found_in_a_long_file():
     data = f"<xliff>{comment}<file><body>{units}</body></file></xliff>".encode()
     begin = time.process_time()
     document = read("xliff", data)
-    output = translated(document, {"a": "b"})
+    output = translate(document, {"a": "b"})
     assert output.count(f"<target{STATE}>b</target></trans-unit>".encode()) == 2000
     # was quadratic: each unit copied everything before it
     assert time.process_time() - begin < 5
@@ -142,7 +142,7 @@ def test_tmx():
     document = read("tmx", TMX, target_language="de", source_language="en")
     assert list_texts(document.segments) == [("Hello world!", (6, 11, "once")), "House", "Door"]
     assert document.write([None] * 3) == TMX
-    output = translated(document, {"House": "Haus", "Door": "Tür"})
+    output = translate(document, {"House": "Haus", "Door": "Tür"})
     english = '<tuv xml:lang="en"><seg>House</seg></tuv>'
     assert output.decode("utf-16") == (
         TMX.decode("utf-16")
@@ -154,9 +154,7 @@ def test_tmx():
         *("Bonjour", "Maison")
     ]
     assert list_texts(read("tmx", TMX, target_language="fr").segments) == ["Door"]
-    inserted = translated(read("tmx", TMX, target_language="fr"), {"Door": "Porte"}).decode(
-        "utf-16"
-    )
+    inserted = translate(read("tmx", TMX, target_language="fr"), {"Door": "Porte"}).decode("utf-16")
     assert '<seg/></tuv><tuv xml:lang="fr"><seg>Porte</seg></tuv></tu>' in inserted
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.documents import test_subtitles
-from tests.documents.making import read, translated
+from tests.documents.making import read, translate
 from tformer_cli.documents.known_formats import FORMATS, encoding_named
 from tformer_cli.errors import DataError, UsageError
 
@@ -26,7 +26,7 @@ def test_a_document_keeps_the_encoding_that_is_named(name, encoding):
     (segment,) = document.segments
     assert segment.text == "Café."
     assert document.write([None]) == data
-    output = translated(document, {"Café.": "Bücher."}).decode(encoding)
+    output = translate(document, {"Café.": "Bücher."}).decode(encoding)
     assert "Bücher." in output
 
 
@@ -56,12 +56,12 @@ def test_an_encoding_without_its_mark():
 def test_characters_that_an_encoding_lacks(name):
     document = read(name, TEXTS[name].encode("cp1252"), encoding="cp1252")
     if name == "html":
-        assert translated(document, {"Café.": "кот"}) == b"<p>&#1082;&#1086;&#1090;</p>"
+        assert translate(document, {"Café.": "кот"}) == b"<p>&#1082;&#1086;&#1090;</p>"
         return
     if name == "markdown":
         pytest.skip("written by its own reader")
     with pytest.raises(DataError) as caught:
-        translated(document, {"Café.": "кот"})
+        translate(document, {"Café.": "кот"})
     assert str(caught.value) == (
         f"a.{name}: its encoding cp1252 cannot write 'к' of a translation; "
         f"convert it: {'msgconv' if name == 'po' else 'iconv -f cp1252'} -t UTF-8"

@@ -4,7 +4,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.documents.making import list_texts, member, pack, read, translated
+from tests.documents.making import list_texts, member, pack, read, translate
 from tformer_cli.errors import DataError
 
 XHTML = """<?xml version="1.0" encoding="utf-8"?>
@@ -58,7 +58,7 @@ def test_chapters_come_in_their_order():
 def test_a_translated_book_opens():
     data = pack(MEMBERS)
     document = read("epub", data, target_language="de")
-    output = translated(document, {"First": "Erstes & Letztes", "The book": "Das Buch"})
+    output = translate(document, {"First": "Erstes & Letztes", "The book": "Das Buch"})
     with zipfile.ZipFile(io.BytesIO(output)) as book:
         first = book.infolist()[0]
         assert (first.filename, first.compress_type) == ("mimetype", zipfile.ZIP_STORED)
@@ -155,7 +155,7 @@ def test_chapters(name):
     assert list_texts(document.segments) == ["The old house"]
     assert not document.skipped
     assert document.write([None]) == data
-    again = read("epub", translated(document, {"The old house": "La vieille maison & l'autre"}))
+    again = read("epub", translate(document, {"The old house": "La vieille maison & l'autre"}))
     assert list_texts(again.segments) == ["La vieille maison & l'autre"]
 
 
@@ -192,7 +192,7 @@ def test_metadata():
     ]
     assert document.write([None] * 5) == data
     output = member(
-        translated(document, {"Read it": "Lis <ça>", "A fine one": "Un bon <x>"}), "Book/a.opf"
+        translate(document, {"Read it": "Lis <ça>", "A fine one": "Un bon <x>"}), "Book/a.opf"
     )
     assert "Lis &amp;lt;ça&amp;gt;&lt;br/&gt;" in output
     assert "<![CDATA[<p>Un<i> bon</i> &lt;x&gt;</p>]]>" in output
@@ -216,6 +216,6 @@ def test_ebooklib_reads_what_is_written(tmp_path):
     book.add_item(epub.EpubNav())
     epub.write_epub(tmp_path / "a.epub", book)
     document = read("epub", (tmp_path / "a.epub").read_bytes())
-    (tmp_path / "b.epub").write_bytes(translated(document, {"The old house": "La maison"}))
+    (tmp_path / "b.epub").write_bytes(translate(document, {"The old house": "La maison"}))
     again = epub.read_epub(tmp_path / "b.epub", {"ignore_ncx": True})
     assert b"<p>La maison</p>" in again.get_item_with_href("one.xhtml").get_content()

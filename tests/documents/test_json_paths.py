@@ -3,7 +3,7 @@ import tracemalloc
 
 import pytest
 
-from tests.documents.making import list_texts, read, translated
+from tests.documents.making import list_texts, read, translate
 from tformer_cli.errors import DataError
 
 TEXT = r"""{
@@ -24,7 +24,7 @@ def test_all_strings():
     assert list_texts(document.segments) == words
     assert [segment.context for segment in document.segments][:3] == ["title", "n.5.k", "n.6"]
     assert document.write(document.segments) == data
-    output = translated(
+    output = translate(
         document, {words[0]: "Das „alte“\tHaus\\", words[2]: "2\n3", words[3]: "a / b"}
     )
     assert output.decode() == data.decode().replace(
@@ -55,7 +55,7 @@ def test_a_file_in_ascii_stays_so():
     data = rb'{"a": "caf\u00e9 \ud83d\ude00", "b": "x"}'
     document = read("json", data)
     assert list_texts(document.segments) == ["café 😀", "x"]
-    assert translated(document, {"x": "é"}) == data.replace(b'"x"', rb'"\u00e9"')
+    assert translate(document, {"x": "é"}) == data.replace(b'"x"', rb'"\u00e9"')
 
 
 def test_half_a_character_is_shown_as_none():
@@ -63,7 +63,7 @@ def test_half_a_character_is_shown_as_none():
     document = read("json", data)
     # half a surrogate pair could not be encoded later
     assert [segment.context for segment in document.segments] == ["a", "\ufffd", "c"]
-    output = translated(document, {"x \ufffd": "y", "\U0001f600 b": "\U0001f600 c"})
+    output = translate(document, {"x \ufffd": "y", "\U0001f600 b": "\U0001f600 c"})
     assert output == data.replace(b"x \\ud83d", b"y").replace(b" b", b" c")
 
 
@@ -98,7 +98,7 @@ def test_tags_of_messages_are_markup():
     assert segment.text == 'Open the "old" file or go home, <name>. 1 < 2'
     assert [span.behavior for span in segment.spans] == ["repeat", "void", "repeat", "protected"]
     assert document.write(document.segments).decode() == text
-    output = translated(document, {segment.text: segment.text.replace("home", "heim")})
+    output = translate(document, {segment.text: segment.text.replace("home", "heim")})
     assert output.decode() == text.replace("home", "heim")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.documents.making import list_texts, member, pack, read, translated
+from tests.documents.making import list_texts, member, pack, read, translate
 from tformer_cli.documents import archives
 from tformer_cli.errors import DataError
 
@@ -243,7 +243,7 @@ def test_what_is_text_and_what_is_markup(name):
 
 def test_translations_stand_in_the_runs_of_the_original():
     document = read("docx", docx(WORD["text box, twice"][0]))
-    data = translated(document, {"Before after": "Avant après", "In the box": "Dans la boîte"})
+    data = translate(document, {"Before after": "Avant après", "In the box": "Dans la boîte"})
     box = BOX.replace("In the box", "Dans la boîte")
     assert body(data).count(box) == 2
     assert f"{run('Avant a')}<w:r><mc:Alt" in body(data)
@@ -263,7 +263,7 @@ def test_a_picture_is_described_in_the_other_language():
     described = ["Cat", 'Tom\'s "cat"\nsleeps']
     see = ("See there", (4, 4, "void"))
     assert list_texts(document.segments) == [*described, see, *described, "A cat"]
-    output = translated(
+    output = translate(
         document,
         {
             "See there": "SIEH DA",
@@ -294,7 +294,7 @@ def test_the_language_is_told():
     data = docx(p(run("Text", '<w:lang w:val="en-US"/>')), styles=language)
     document = read("docx", data, target_language="pt_BR")
     assert document.write([None]) == data
-    output = translated(document, {"Text": "Texto"})
+    output = translate(document, {"Text": "Texto"})
     assert body(output) == p(run("Texto", '<w:lang w:val="pt-BR"/>'))
     assert body(output, "word/1.xml") == language.replace("en-US", "pt-BR")
 
@@ -307,7 +307,7 @@ def test_any_prefix_and_encoding():
     data = archive.rewrite({"word/0.xml": b"\xff\xfe" + text.encode("utf-16-le")})
     document = read("docx", data)
     assert list_texts(document.segments) == ["Caf\u00e9"]
-    output = translated(document, {"Caf\u00e9": "\u041a\u043e\u0444\u0435"})
+    output = translate(document, {"Caf\u00e9": "\u041a\u043e\u0444\u0435"})
     with zipfile.ZipFile(io.BytesIO(output)) as unpacked:
         assert unpacked.read("word/0.xml").decode("utf-16") == text.replace(
             "Caf\u00e9", "\u041a\u043e\u0444\u0435"
@@ -377,7 +377,7 @@ def test_open_document(name):
 
 def test_open_document_is_written_with_its_references():
     document = read("odt", odt("<text:p>a&#x2014;b &gt; &quot;c&quot;</text:p>"))
-    output = translated(document, {'a\u2014b > "c"': '"d" > e\u2014f & g'})
+    output = translate(document, {'a\u2014b > "c"': '"d" > e\u2014f & g'})
     assert "<text:p>&quot;d&quot; &gt; e&#x2014;f &amp; g</text:p>" in member(output, "content.xml")
 
 
@@ -394,7 +394,7 @@ def headers(data):
 def test_other_members_are_copied():
     data = b"#!/bin/sh\n" + odt("<text:p>Text</text:p>", Thumbnail=b"\x89PNG" * 999)
     document = read("odt", data)
-    output = translated(document, {"Text": "Texte"})
+    output = translate(document, {"Text": "Texte"})
     before, after = list(headers(data)), list(headers(output))
     assert output.startswith(b"#!/bin/sh\nPK")
     assert [entry[:4] for entry in before] == [entry[:4] for entry in after]
@@ -418,7 +418,7 @@ def test_a_member_with_its_sizes_behind_it_is_replaced():
     assert [member(output, name) for name in ("a", "content.xml", "b")] == ["a", "other", "b"]
 
 
-def cut(data):
+def cut_half(data):
     return data[: len(data) // 2]
 
 
@@ -438,7 +438,7 @@ def damaged_member(data):
 DTD = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>'
 DAMAGED = {
     "no zip": (b"%PDF-1.4", "a.odt: is damaged or not a zip archive (File is not a zip file)"),
-    "cut": (cut(odt("<text:p/>")), "a.odt: is damaged or not a zip archive"),
+    "cut": (cut_half(odt("<text:p/>")), "a.odt: is damaged or not a zip archive"),
     "old": (b"\xd0\xcf\x11\xe0" + bytes(600), "a.odt: is in an old format or has a password"),
     "other": (pack({"a": "b"}), "a.odt: has no content.xml; it is damaged or has another format"),
     "checksum": (
@@ -502,7 +502,7 @@ def test_names_in_archives_reach_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     outside = tmp_path.parent / "outside.xml"
     data = odt("<text:p>Text</text:p>", **{"../outside.xml": "<x/>", "/etc/x/content.xml": "<x/>"})
-    output = translated(read("odt", data), {"Text": "Texte"})
+    output = translate(read("odt", data), {"Text": "Texte"})
     assert member(output, "../outside.xml") == "<x/>"
     assert not outside.exists()
     assert not list(tmp_path.iterdir())

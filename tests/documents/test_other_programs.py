@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tests.documents import test_bilingual, test_epub, test_packages
-from tests.documents.making import member, pack, read, translated
+from tests.documents.making import member, pack, read, translate
 from tests.documents.test_office import OPEN_DOCUMENT, WORD, docx, odt
 
 OFFICE = shutil.which("soffice") or shutil.which("libreoffice")
@@ -14,7 +14,7 @@ XMLLINT = shutil.which("xmllint")
 
 
 def upper(document):
-    return translated(
+    return translate(
         document, {segment.text: segment.text.upper() for segment in document.segments}
     )
 
@@ -76,7 +76,7 @@ def test_odfpy_reads_what_is_written(tmp_path):
     original.text.addElement(P(text="It is green & old"))
     original.save(tmp_path / "a.odt")
     document = read("odt", (tmp_path / "a.odt").read_bytes())
-    (tmp_path / "b.odt").write_bytes(translated(document, {"It is green & old": "Vert & vieux"}))
+    (tmp_path / "b.odt").write_bytes(translate(document, {"It is green & old": "Vert & vieux"}))
     again = opendocument.load(tmp_path / "b.odt")
     assert [extractText(element) for element in again.getElementsByType(P)] == ["Vert & vieux"]
     assert [extractText(element) for element in again.getElementsByType(H)] == ["The old house"]

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from tests.documents.making import list_texts, member, pack, read, translated
+from tests.documents.making import list_texts, member, pack, read, translate
 from tests.documents.test_office import HEAD, OFFICE, A, P, W, odt
 from tformer_cli.errors import DataError
 
@@ -152,7 +152,7 @@ def test_parts_are_found(name):
     assert list_texts(document.segments) == ["Text", "Top"]
     assert not document.skipped
     assert document.write([None, None]) == data
-    output = translated(document, {"Text": "Texte"})
+    output = translate(document, {"Text": "Texte"})
     assert list_texts(read("docx", output).segments) == ["Texte", "Top"]
 
 
@@ -202,7 +202,7 @@ def test_documents_that_word_takes_in(name):
     assert document.skipped["embedded document (altChunk)"] == n_skipped
     assert document.write([None] * len(document.segments)) == data
     if texts:
-        output = translated(document, {texts[0]: "Other"})
+        output = translate(document, {texts[0]: "Other"})
         again = [segment.text for segment in read("docx", output).segments]
         assert "Other" in again
         assert texts[0] not in again[2:]
@@ -271,7 +271,7 @@ def test_text_that_cannot_be_placed_is_counted(kind):
     document = read("docx", data)
     assert document.segments[0].text == "AC"
     assert document.skipped == {kind: 1}
-    output = translated(document, {"AC": "CA"})
+    output = translate(document, {"AC": "CA"})
     assert COUNTED[kind] in member(output, "word/document.xml")
 
 
@@ -287,7 +287,7 @@ def test_prefixes_and_strict_documents(space, prefix):
     data = word(part("Strict", space=space, prefix=prefix))
     document = read("docx", data)
     assert list_texts(document.segments) == ["Strict", "Top"]
-    output = translated(document, {"Strict": "Other"})
+    output = translate(document, {"Strict": "Other"})
     assert f"<{prefix}:t>Other</{prefix}:t>" in member(output, "word/document.xml")
 
 
@@ -303,7 +303,7 @@ def test_an_image_between_blanks_keeps_them_and_its_title(text):
     text = text.format("<draw:frame><svg:title>A cat</svg:title></draw:frame>")
     document = read("odt", odt(text))
     words = {"See there": "Vus xxxxx", "See there again": "Vus xxxxx again", "A cat": "Un chat"}
-    output = member(translated(document, words), "content.xml")
+    output = member(translate(document, words), "content.xml")
     expected = text.replace("See", "Vus").replace("there", "xxxxx").replace("A cat", "Un chat")
     assert output[output.index("<text:p>") :].startswith(expected)
 
@@ -346,7 +346,7 @@ def test_titles_of_documents():
     )
     document = read("docx", data)
     assert list_texts(document.segments) == ["Text", "Top", "The house", "old, green"]
-    output = translated(document, {"The house": "La maison"})
+    output = translate(document, {"The house": "La maison"})
     assert member(output, "docProps/core.xml") == core.replace("The house", "La maison")
 
 
@@ -367,7 +367,7 @@ def test_forms():
     data = word(part(f"A</w:t></w:r></w:p><w:p><w:r>{field}</w:r></w:p>{choice}<w:p><w:r><w:t>B"))
     document = read("docx", data)
     assert list_texts(document.segments) == ["A", "Red", "Green", "B", "Top"]
-    output = translated(document, {"Red": "Rouge", "Green": "Vert"})
+    output = translate(document, {"Red": "Rouge", "Green": "Vert"})
     expected = (
         member(data, "word/document.xml").replace('"Red"', '"Rouge"').replace("Green", "Vert")
     )
@@ -387,11 +387,11 @@ def test_attributes_in_a_sentence():
     texts = [segment.text for segment in document.segments]
     assert texts == ["Look therenow.", "Go there", "Green", "Top"]
     words = {"Look therenow.": "Lire iciicoui.", "Go there": "Va", "Green": "Vert"}
-    text = member(translated(document, words), "word/document.xml")
+    text = member(translate(document, words), "word/document.xml")
     assert 'w:tooltip="Va"' in text
     assert 'w:displayText="Vert"' in text
     # the sentence around them is not translated
-    text = member(translated(document, {"Green": "Vert"}), "word/document.xml")
+    text = member(translate(document, {"Green": "Vert"}), "word/document.xml")
     assert text == member(data, "word/document.xml").replace("Green", "Vert")
 
 
@@ -407,7 +407,7 @@ def test_flat_open_document():
     document = read("fodt", FLAT.encode())
     assert list_texts(document.segments) == ["Title", ("A bold text", (2, 6, "repeat"))]
     assert document.write([None, None]) == FLAT.encode()
-    output = translated(document, {"Title": "Titre"}).decode()
+    output = translate(document, {"Title": "Titre"}).decode()
     assert output == FLAT.replace("<dc:title>Title", "<dc:title>Titre")
 
 
@@ -433,7 +433,7 @@ def test_python_docx_reads_what_is_written():
     texts = [segment.text for segment in document.segments]
     assert {"The title", "The old house", "It is green", "In a cell", "At the top"} <= set(texts)
     words = {"It is green": "C'est vert", "In a cell": "Dans", "At the top": "En haut"}
-    again = docx.Document(io.BytesIO(translated(document, words)))
+    again = docx.Document(io.BytesIO(translate(document, words)))
     assert [paragraph.text for paragraph in again.paragraphs] == ["The old house", "C'est vert"]
     assert again.paragraphs[1].runs[1].bold
     assert again.tables[0].cell(0, 0).text == "Dans"
@@ -453,5 +453,5 @@ def test_python_pptx_reads_what_is_written():
     texts = [segment.text for segment in document.segments]
     assert {"The old house", "It is green", "Say hello"} <= set(texts)
     assert not any(text.startswith("Click") for text in texts)
-    again = pptx.Presentation(io.BytesIO(translated(document, {"Say hello": "Salut"})))
+    again = pptx.Presentation(io.BytesIO(translate(document, {"Say hello": "Salut"})))
     assert again.slides[0].notes_slide.notes_text_frame.text == "Salut"

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.documents.making import list_texts, read, translated
+from tests.documents.making import list_texts, read, translate
 from tformer_cli.documents.formats.plural_forms import PLURAL_FORMS
 from tformer_cli.errors import DataError
 
@@ -74,7 +74,7 @@ def test_empty_messages_are_filled(line_end):
         .replace('msgid "%d', '#, fuzzy\nmsgid "%d')
         .replace('msgstr[0] ""\nmsgstr[1] ""', 'msgstr[0] "%d Datei"\nmsgstr[1] "%d Dateien"')
     )
-    assert translated(document, words).decode() == expected.replace("\n", line_end)
+    assert translate(document, words).decode() == expected.replace("\n", line_end)
 
 
 def test_a_copy_of_the_source_is_a_translation():
@@ -92,7 +92,7 @@ def test_a_copy_of_the_source_is_a_translation():
 
 def test_fuzzy_messages_are_translated_on_request():
     document = read("po", PO.encode(), fills_fuzzy=True)
-    output = translated(document, {"Doubtful": "Zweifelhaft"}).decode()
+    output = translate(document, {"Doubtful": "Zweifelhaft"}).decode()
     assert output == PO.replace("Falsch", "Zweifelhaft")
 
 
@@ -121,11 +121,11 @@ def test_other_encodings():
     text = PO.replace("UTF-8", "ISO-8859-1").replace("Fertig", "Größe")
     document = read("po", text.encode("latin-1"))
     assert document.write([None] * 4) == text.encode("latin-1")
-    assert "Öffne" in translated(document, {'Open "%s"': "Öffne"}).decode("latin-1")
+    assert "Öffne" in translate(document, {'Open "%s"': "Öffne"}).decode("latin-1")
     with pytest.raises(
         DataError, match=r"^a.po: its encoding ISO-8859-1 cannot write 'Ω' of a transla"
     ):
-        translated(document, {'Open "%s"': "Ω"})
+        translate(document, {'Open "%s"': "Ω"})
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_tags_of_messages_are_markup():
     document = read("po", data.encode())
     (segment,) = document.segments
     assert segment.text == "Open the file."
-    output = translated(document, {segment.text: "Open the File."}).decode()
+    output = translate(document, {segment.text: "Open the File."}).decode()
     assert 'msgstr "Open <b>the</b> <a href=\\"x\\">File</a>."' in output
 
 
@@ -183,7 +183,7 @@ def test_what_stands_before_an_obsolete_message_is_its_own(name, end):
     text = HEADER + "\n" + first + MESSAGE.format("a") + end + second + MESSAGE.format("b") + third
     document = read("po", text.encode(), target_language="lv")
     assert list_texts(document.segments) == ["a", "b"]
-    output = translated(document, {"a": "c"}).decode()
+    output = translate(document, {"a": "c"}).decode()
     flagged = output.replace('"Language: lv\\n"\n', "")
     assert flagged == text.replace('msgid "a"\nmsgstr ""', '#, fuzzy\nmsgid "a"\nmsgstr "c"')
     check(output)
@@ -280,7 +280,7 @@ def test_a_template_becomes_a_file_of_its_language(monkeypatch, language, code, 
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     document = read("po", TEMPLATE.encode(), name="app.pot", target_language=language)
     assert document.write([None] * len(document.segments)) == TEMPLATE.encode()
-    output = translated(document, WORDS).decode()
+    output = translate(document, WORDS).decode()
     assert '#, fuzzy\nmsgid ""' not in output
     assert f'"Language: {code}\\n"\n' in output
     assert '"Project-Id-Version: app\\n"\n' in output
@@ -299,7 +299,7 @@ def test_a_template_without_a_language_is_told(monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     document = read("po", TEMPLATE.encode())
     assert list(document.skipped) == ["plural rule of an unknown language (--target-language)"]
-    output = translated(document, WORDS).decode()
+    output = translate(document, WORDS).decode()
     assert 'msgstr[1] "%d Häuser"\n' in output
     check(output)
     other = TEMPLATE[TEMPLATE.index('msgid "House"') :].encode()
@@ -309,7 +309,7 @@ def test_a_template_without_a_language_is_told(monkeypatch):
     single = TEMPLATE[: TEMPLATE.index("#, c-format")]
     document = read("po", single.encode())
     assert not document.skipped
-    output = translated(document, WORDS).decode()
+    output = translate(document, WORDS).decode()
     assert "Plural-Forms" not in output
     check(output)
 
@@ -330,7 +330,7 @@ def test_a_header_gets_what_it_lacks(header, added):
     if header is not None:
         text = f'msgid ""\nmsgstr "{header}"\n\n' + text
     document = read("po", text.encode(), target_language="pl")
-    output = translated(document, WORDS).decode()
+    output = translate(document, WORDS).decode()
     assert f'"{added}' in output
     assert 'msgstr[2] "%d Häuser"\n' in output
     check(output)
@@ -396,11 +396,11 @@ def test_rules_of_plural_forms_are_those_of_others():
     different = []
     for code, own in PLURAL_FORMS.items():
         count, rule = own.removeprefix("nplurals=").removesuffix(";").split("; plural=")
-        values, *others = (
+        values, *other_values = (
             [function(n) for n in range(300)]
             for function in map(gettext.c2py, [rule, *known[code.replace("pt_br", "pt_BR")]])
         )
         assert max(values) == int(count) - 1
-        if others and values not in others:
+        if other_values and values not in other_values:
             different.append(code)
     assert not different

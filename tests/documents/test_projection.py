@@ -130,15 +130,15 @@ def test_the_same_text_has_the_same_spans(segment):
     projected = project(segment, segment.text, [Link(word, word) for word in words], {}).spans
 
     # Spans without text, or with only blanks, may move
-    def filled(spans):
+    def list_filled(spans):
         return [(s.start, s.end, s.opening) for s in spans if segment.text[s.start : s.end].strip()]
 
-    def trimmed(span):
+    def trim_span(span):
         inner = segment.text[span.start : span.end]
         start = span.start + len(inner) - len(inner.lstrip())
         return replace(span, start=start, end=start + len(inner.strip()))
 
-    assert filled(projected) == filled(map(trimmed, segment.spans))
+    assert list_filled(projected) == list_filled(map(trim_span, segment.spans))
 
 
 @given(segments(copies=True), st.data())

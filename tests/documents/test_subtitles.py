@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.documents.making import list_texts, read, translated
+from tests.documents.making import list_texts, read, translate
 from tformer_cli.errors import DataError
 
 SRT = """1
@@ -40,7 +40,7 @@ def test_srt(line_end, encoding):
     assert list_texts(document.segments) == TEXTS
     assert document.write(document.segments) == data
     assert document.write([None] * 4) == data
-    output = translated(document, {"No answer.": "Keine Antwort."})
+    output = translate(document, {"No answer.": "Keine Antwort."})
     assert output == data.decode(encoding).replace("No answer", "Keine Antwort").encode(encoding)
 
 
@@ -49,7 +49,7 @@ def test_a_sentence_is_cut_where_its_void_span_stands():
     first = document.segments[0]
     text = "Der alte Mann ging jeden Morgen zum Hafen."
 
-    def made(cut, italic):
+    def write_cut(cut, italic):
         spans = (
             replace(first.spans[0], start=cut, end=cut),
             replace(first.spans[1], start=italic[0], end=italic[1]),
@@ -59,12 +59,12 @@ def test_a_sentence_is_cut_where_its_void_span_stands():
         assert blocks[2:] == SRT.split("\n\n")[2:]
         return [block.split("\n", 2)[2] for block in blocks[:2]]
 
-    assert made(14, (14, 18)) == ["Der alte Mann", "<i>ging</i> jeden Morgen zum Hafen."]
+    assert write_cut(14, (14, 18)) == ["Der alte Mann", "<i>ging</i> jeden Morgen zum Hafen."]
     # a position inside a word moves to a word start; spans across the cut are cut, too
-    assert made(20, (9, 24)) == ["Der alte <i>Mann ging</i>", "<i>jeden</i> Morgen zum Hafen."]
+    assert write_cut(20, (9, 24)) == ["Der alte <i>Mann ging</i>", "<i>jeden</i> Morgen zum Hafen."]
     # an empty cue is worse than a cut by length
     for cut in (0, len(text)):
-        parts = made(cut, (14, 18))
+        parts = write_cut(cut, (14, 18))
         assert all(parts)
         assert " ".join(parts).replace("<i>", "").replace("</i>", "") == text
 
@@ -97,13 +97,13 @@ def test_long_lines_are_wrapped():
     # a blank line in a cue does not end it
     assert list_texts(document.segments) == ["Short.", "Last lines."]
     long = "This sentence is much too long for a line, and so it stands on two of them."
-    output = translated(document, {"Short.": long}).decode().split("\n")
+    output = translate(document, {"Short.": long}).decode().split("\n")
     assert output[2:5] == [
         "This sentence is much too long for a",
         "line, and so it stands on two of them.",
         "",
     ]
-    assert translated(document, {"Short.": "x" * 99}).decode().split("\n")[2] == "x" * 99
+    assert translate(document, {"Short.": "x" * 99}).decode().split("\n")[2] == "x" * 99
 
 
 VTT = """\ufeffWEBVTT - Title: Test
@@ -144,7 +144,7 @@ def test_voices_of_vtt_are_apart():
     data = "WEBVTT\n\n00:01.000 --> 00:02.000\n<v Mary>I am here.\n<v John>So am I.</v>\n"
     document = read("vtt", data.encode())
     assert [segment.text for segment in document.segments] == ["I am here.", "So am I."]
-    output = translated(document, {"So am I.": "Moi aussi."}).decode()
+    output = translate(document, {"So am I.": "Moi aussi."}).decode()
     assert output == data.replace("So am I.", "Moi aussi.")
 
 
@@ -275,7 +275,7 @@ def test_lines_of_a_cue(name, line_end):
     assert [segment.text for segment in document.segments] == expected
     assert document.write([None] * len(expected)) == data
     upper = {segment.text: segment.text.upper() for segment in document.segments}
-    output = translated(document, upper).decode()
+    output = translate(document, upper).decode()
     texts = " ".join(output.upper().split())
     assert texts == " ".join(data.decode().upper().split())
     # a sentence of two lines may become one line
@@ -311,7 +311,7 @@ def test_cues(name, line_end):
     assert [segment.text for segment in document.segments] == ["A dog.", "A cat."]
     assert not document.skipped
     assert document.write([None, None]) == data
-    output = translated(document, {"A dog.": "Un chien.", "A cat.": "Un chat."})
+    output = translate(document, {"A dog.": "Un chien.", "A cat.": "Un chat."})
     expected = CUES[name].replace("A dog", "Un chien").replace("A cat", "Un chat")
     assert output == expected.replace("\n", line_end).encode()
 

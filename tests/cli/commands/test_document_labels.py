@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.commands import run
-from tests.documents.making import member, read, translated
+from tests.documents.making import member, read, translate
 from tests.documents.test_office import docx, p
 from tests.documents.test_office import run as run_of
 from tests.documents.test_po import TEMPLATE, check
@@ -140,5 +140,5 @@ def test_regions_are_no_other_languages():
 def test_word_tells_its_language_in_its_settings():
     told = '<w:themeFontLang w:val="en-US" w:eastAsia="ja-JP"/>'
     document = read("docx", docx(p(run_of("Text")), settings=told), target_language="pt-BR")
-    made = translated(document, {"Text": "Texto"})
+    made = translate(document, {"Text": "Texto"})
     assert member(made, "word/1.xml").count('<w:themeFontLang w:val="pt-BR" w:eastAsia="ja-JP"/>')

@@ -117,16 +117,16 @@ class _Reader:
             if n_lists is None:  # a key
                 if len(self.fields) < _MOST_FIELDS:
                     self.fields[".".join(path[is_list:])] = None
-                self._is_asked(path, is_in_list=is_list)
+                self._is_wanted(path, is_in_list=is_list)
                 continue
             if not self._patterns:
                 is_read = not any(key.startswith(_NOTES) for key in path)
             else:
                 # Texts in a list belong to the key of the list
                 whole = [path[: len(path) - n] for n in range(n_lists + 1)]
-                is_read = any(self._is_asked(keys, is_in_list=is_list) for keys in whole)
+                is_read = any(self._is_wanted(keys, is_in_list=is_list) for keys in whole)
                 if not is_read and any(
-                    self._is_asked(path[:n], is_in_list=is_list) for n in range(1, len(path))
+                    self._is_wanted(path[:n], is_in_list=is_list) for n in range(1, len(path))
                 ):
                     self.skipped["text of an object at a key"] += not is_blank(match[0][1:-1])
             if not is_read:
@@ -140,7 +140,7 @@ class _Reader:
                 self.parts += text[self.place : match.start() + 1], slot
                 self.place = match.end() - 1
 
-    def _is_asked(self, path: list[str], *, is_in_list: bool) -> bool:
+    def _is_wanted(self, path: list[str], *, is_in_list: bool) -> bool:
         # A list of objects is a table: its keys need no index
         whole = "\0".join(path) + "\0"
         paths = [whole, whole.partition("\0")[2]] if is_in_list else [whole]
