@@ -104,9 +104,7 @@ class ModelAnswers:
             if self._doubter is not None:
                 buffer = self._doubter.doubted(buffer)
             pairs = list(zip(buffer, own_requests, strict=True))
-            links = self._links(
-                [translation for translation, request in pairs if request.needs_links]
-            )
+            links = self._links([result for result, request in pairs if request.needs_links])
             for translation, request in pairs:
                 # A piece belongs to a line that was already counted
                 if not request.is_piece:
@@ -133,12 +131,8 @@ class ModelAnswers:
 
     def restore_lines(self, buffer: Sequence[Translation]) -> list[Translation]:
         """Restores protected texts in the best translation of each line."""
-        segments = {
-            translation.index: _protected_line(translation.source) for translation in buffer
-        }
-        links = self._links(
-            [translation for translation in buffer if segments[translation.index].spans]
-        )
+        segments = {result.index: _protected_line(result.source) for result in buffer}
+        links = self._links([result for result in buffer if segments[result.index].spans])
         restored_lines = []
         for translation in buffer:
             segment, (best, *other_hypotheses) = segments[translation.index], translation.hypotheses
@@ -148,9 +142,8 @@ class ModelAnswers:
             elif segment.spans:
                 self._uncount(translation, [(span.start, span.end) for span in segment.spans])
                 text = restore_spans(segment, best.text, links.get(translation.index) or ()).text
-                translation = replace(
-                    translation, hypotheses=(replace(best, text=text), *other_hypotheses)
-                )
+                best = replace(best, text=text)
+                translation = replace(translation, hypotheses=(best, *other_hypotheses))
             restored_lines.append(translation)
         return restored_lines
 
@@ -212,9 +205,7 @@ def _find_attention(
     *before, last = aligners
     if not before:
         return _find_model_attention(last, translations, tokenizer, passes=passes)
-    passed = [
-        translation.through for translation in translations if translation.through is not None
-    ]
+    passed = [result.through for result in translations if result.through is not None]
     pairs = zip(translations, passed, strict=True)
     own = [replace(translation, source=first.text) for translation, first in pairs]
     firsts = _find_attention(before, passed, None, passes=passes)

@@ -150,7 +150,7 @@ _BLOCKS = (
 )
 _FORMATS = "a b big code em font i nobr s small strike strong tt u"
 _BOUNDARIES = frozenset(_SCOPES.split())
-"""Elements that tags inside them cannot close."""
+"""Elements that limit closing tags: a tag inside one closes nothing outside."""
 _CLOSES_PARAGRAPH = frozenset((*_BLOCKS.split(), "dialog", "hr", "pre", "table"))
 _SPECIAL = _BOUNDARIES.union(_BLOCKS.split(), ("body", "button", "tbody", "tfoot", "thead", "tr"))
 _FORMATTING = frozenset(_FORMATS.split())

@@ -84,7 +84,7 @@ _DIRECTIVE = re.compile(
 )
 """MyST fences that contain prose."""
 _MOST_CHANGES = 30
-"""Maximum number of texts that break the blocks around them; with more, nothing changes."""
+"""Maximum number of texts that break blocks; with more, the document stays untranslated."""
 _UNPLACED = "text with markup that is not known"
 _UNWRITTEN = "text whose translation would change the markup"
 
