@@ -29,7 +29,7 @@ HANGING, DEAD = ("sleep", "60"), ("true",)
 def test_a_client_has_some_places_and_all_have_some():
     places = Places(2, 3)
     with places.place("a"), places.place("a"):
-        with pytest.raises(Busy, match="2 documents of yours") as caught, places.place("a"):
+        with pytest.raises(Busy, match="2 of your documents") as caught, places.place("a"):
             pass
         assert caught.value.retry_after >= 1
         with places.place("b"):
@@ -125,7 +125,7 @@ def test_a_client_with_all_its_documents_is_told_to_wait_and_nobody_else():
         long = {**page, "q": ["<p>hello</p>" * 400] * 3}
         refused = await client.ask_async("POST", "/translate", json_=long)
         assert refused.status == 429
-        assert "documents of yours" in refused.json["error"]
+        assert "of your documents" in refused.json["error"]
         assert (await client.ask_async("GET", "/ready")).status == 200
         other = asyncio.create_task(
             client.ask_async("POST", "/translate_file", **upload(), client="192.0.2.7")
@@ -139,7 +139,7 @@ def test_a_client_with_all_its_documents_is_told_to_wait_and_nobody_else():
     refused = next(answer for answer in answers if answer.status == 429)
     assert refused.named["retry-after"] == "10"
     assert refused.json == {
-        "error": "Slowdown: 2 documents of yours are in work; send this one later"
+        "error": "Slowdown: 2 of your documents are in work; send this one later"
     }
 
 
@@ -290,7 +290,7 @@ def test_a_process_that_ends_is_an_error_in_a_line(capsys):
     assert answer.status == 503
     assert answer.json == {"error": "the process that read the document has ended; send it again"}
     assert answer.named["retry-after"] == "10"
-    assert "a process that reads documents has ended unexpectedly" in capsys.readouterr().err
+    assert "the process that reads documents has ended unexpectedly" in capsys.readouterr().err
     assert len(client.site.documents.in_work) == 0
 
 

@@ -536,7 +536,7 @@ def test_damaged_files_are_read_once_and_again_when_they_change(copied_model, mo
         assert service.hopeless() is None
         (path / "model.safetensors").write_bytes(b"")
         first, *later = await refusals()
-        assert first.public == "m: its files are being changed; ask again in a moment"
+        assert first.public == "m: its files are being changed; try again in a moment"
         for error in later:
             assert error.public.startswith("m/model.safetensors: is damaged")
             assert str(error).startswith(str(path))

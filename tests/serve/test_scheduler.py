@@ -183,7 +183,7 @@ def test_a_full_queue_and_a_long_wait_are_busy_and_say_when_to_come_back():
     model = Model(is_strict=True, max_queue=4)
     for _ in range(4):
         model.admit([10])
-    with pytest.raises(Busy, match="too much is waiting") as caught:
+    with pytest.raises(Busy, match="too many requests are waiting") as caught:
         model.admit([10])
     assert caught.value.retry_after == 1
     model = Model(is_strict=True)
@@ -204,7 +204,7 @@ def test_a_document_delays_others_no_more_than_its_turns_and_is_let_in_beside_an
     for _ in range(2):
         model.admit([30] * 200_000, is_ready=False)
     assert model.scheduler.n_tokens > MOST_TOKENS
-    with pytest.raises(Busy, match="too much is waiting"):
+    with pytest.raises(Busy, match="too many requests are waiting"):
         model.admit([30] * 200_000, is_ready=False)  # memory has an end
     assert not model.scheduler.is_full
     model.admit([30], deadline=model.now + 0.2)
@@ -227,11 +227,11 @@ def fill(model, **options):
 def test_each_class_has_a_queue_of_its_own_of_which_a_client_has_a_share(filled, other):
     model = Model(is_strict=True, max_queue=100)
     assert fill(model, client="a", **filled) == 5
-    with pytest.raises(Busy, match="of yours"):
+    with pytest.raises(Busy, match="of your requests"):
         model.admit([1], client="a", **filled)
     assert not model.scheduler.is_full
     assert fill(model, client="b", **filled) == 5
-    with pytest.raises(Busy, match="too much is waiting"):
+    with pytest.raises(Busy, match="too many requests are waiting"):
         model.admit([1], client="c", **filled)
     assert model.scheduler.is_full == filled["is_interactive"]
     # Nothing of that concerns the other class, not even the same client's
@@ -268,7 +268,7 @@ def test_requests_that_have_a_place_fill_no_queue_and_wait_as_others():
 def test_a_request_larger_than_the_share_is_let_in_where_nothing_of_its_client_waits():
     model = Model(is_strict=True, max_queue=2)
     model.admit([1] * 500, client="a", **BULK)
-    with pytest.raises(Busy, match="of yours"):
+    with pytest.raises(Busy, match="of your requests"):
         model.admit([1], client="a", **BULK)
 
 

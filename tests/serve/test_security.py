@@ -196,7 +196,7 @@ def test_keys_are_read_from_a_file(tmp_path):
     assert not read_keys(None)
     for text, message in (
         ("short\n", r"key 1 of .*keys has 5 characters; make one of 16 or more"),
-        ("# none\n", "has no key; write one a line"),
+        ("# none\n", "has no key; write one per line"),
     ):
         file.write_text(text)
         with pytest.raises(DataError, match=message):
@@ -263,7 +263,7 @@ def test_connections_end_while_the_service_does():
     ("values", "message"),
     [
         ({"allow_origin": ("*",)}, '--allow-origin: "\\*" lets in any page'),
-        ({"allow_origin": ("null",)}, "or ask for keys by --api-key-file"),
+        ({"allow_origin": ("null",)}, "or require keys with --api-key-file"),
         ({"allow_origin": ("https://*",)}, "lets in any page"),
         ({"allow_origin": ("https://*.com",)}, "lets in any page"),
         ({"allow_origin": ("https://a.example/path",)}, "without a path"),

@@ -528,7 +528,7 @@ def test_weights_that_are_changed_are_refused_until_the_new_ones_are_read(zoo, t
             assert (status, answer) == (200, new)
         else:
             assert status == 503
-            assert answer == "m: its files are being changed; ask again in a moment"
+            assert answer == "m: its files are being changed; try again in a moment"
         if is_whole is False:
             status, answer = status_and_text(server, text)
             assert status == 503

@@ -1,4 +1,4 @@
-"""The application: each request to its handler, every error to an answer, no work for who has left.
+"""The application: routes requests, answers errors, and stops work when a client leaves.
 
 Guard (security.py) -> App -> a handler of libretranslate.py, openai.py or live.py -> Service
 """
@@ -24,12 +24,12 @@ from tformer_cli.serve.security import BODY_IS_READ, Guard, address_of
 from tformer_cli.serve.site import CLIENT, Client, Route, Site, refusal
 
 UNKNOWN = "other"
-"""Endpoint of requests that no route knows: their paths would be labels without end."""
+"""Endpoint of requests without a route: their paths would make unlimited labels."""
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 async def ready(site: Site, request: Request) -> Response:  # noqa: ARG001 - the same for all
-    """Says whether more requests are welcome, for who distributes them."""
+    """Tells a load balancer whether the service takes more requests."""
     if site.is_draining or not site.service.ready():
         raise Refused(503, "not ready")
     return JSONResponse({"status": "ready"})
@@ -39,14 +39,14 @@ async def metrics(site: Site, request: Request) -> Response:
     site.check_key(request)
     text = site.metrics_text()
     if site.board is not None:
-        with suppress(OSError):  # what was told stays counted, whatever becomes of this worker
+        with suppress(OSError):  # these counts survive this worker
             site.board.write(text)
         text = sum_metrics([text, *site.board.read_others()])
     return Response(text, media_type=MEDIA_TYPE)
 
 
 async def page(site: Site, request: Request) -> Response:
-    """Sends the live page or a file of it; the process that inspects begins meanwhile."""
+    """Sends the live page or one of its files, and starts the inspector meanwhile."""
     file = page_files().get(request.path_params.get("name", ""))
     if file is None:
         raise Refused(404, "there is no such file")
@@ -57,7 +57,7 @@ async def page(site: Site, request: Request) -> Response:
 
 
 async def entrance(site: Site, request: Request) -> Response:  # noqa: ARG001 - to the page
-    """Sends who asked for the prefix to the page below it, where what that names is."""
+    """Redirects a request for the bare prefix to the page below it."""
     return Response(status_code=308, headers={"location": f"{request.scope[PREFIX]}/"})
 
 
@@ -75,12 +75,12 @@ ROUTES: Sequence[Route] = (
 
 
 def make_app(site: Site) -> ASGIApp:
-    """Makes the whole application of a service."""
+    """Builds the complete application for a service."""
     return Guard(App(site), site.settings, lambda: site.is_draining, log=site.log)
 
 
 class App:
-    """Finds the handler of a request and answers what it returns, or raises."""
+    """Finds the handler of a request, and answers with its response or its error."""
 
     def __init__(self, site: Site, routes: Sequence[Route] = ROUTES) -> None:
         self._site = site
@@ -113,7 +113,7 @@ class App:
             await send(message)
 
         request = Request({**scope, "path_params": parameters}, receive)
-        CLIENT.set(Client(address_of(scope)))  # what answers this request runs in this context
+        CLIENT.set(Client(address_of(scope)))  # handlers of this request run in this context
         try:
             response = await self._answer(route, methods, request)
             await response(scope, receive, noting)
@@ -144,11 +144,11 @@ class App:
             return await self._answer_unless_gone(route, request)
         except Gone:
             raise
-        except Exception as error:  # noqa: BLE001 - a client gets an answer, and never a traceback
+        except Exception as error:  # noqa: BLE001 - clients never see a traceback
             return route.error(refusal(error))
 
     async def _answer_unless_gone(self, route: Route, request: Request) -> Response:
-        """Computes an answer; ends the work when the client leaves, which no one else would."""
+        """Computes an answer, and cancels the work if the client leaves."""
         work = asyncio.ensure_future(route.handler(self._site, request))
         watch = asyncio.ensure_future(_wait_for_disconnect(request))
         try:
@@ -164,7 +164,7 @@ class App:
 
 
 async def _wait_for_disconnect(request: Request) -> None:
-    """Returns when the client has left; its body must have been read, which this would take."""
+    """Returns when the client has left; waits for the body first, so as not to consume it."""
     await request.scope[BODY_IS_READ].wait()
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,8 +1,8 @@
-"""Documents while they are translated: read, handed out in windows of lines, and written.
+"""Documents during translation: read, handed out in windows of lines, and written.
 
-Long ones are read in a process of its own: Python cannot be stopped in a thread, keeps the memory
-that a document took, and lets nothing else compute meanwhile. The process takes orders on its
-standard input, one document at a time, and is killed by whoever has enough of it.
+Long documents are read in a separate process, since a Python thread cannot be stopped, does not
+return the memory of a document, and blocks other threads. The process takes orders on standard
+input, one document at a time; the service kills it when a client leaves or time runs out.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 MOST_SEGMENTS = 100_000
 MOST_BYTES = 64 << 20
-"""Bytes of an upload when it is unpacked."""
+"""Maximum size of an upload after decompression, in bytes."""
 MEMORY = 1 << 30
-"""Bytes that a process may take: an upload of the largest size, as files of people are."""
+"""Memory limit of a process in bytes; enough for typical files of the maximum upload size."""
 WINDOW_LINES = 256
 WINDOW_CHARACTERS = 64 << 10
-"""A window ends with the line that reaches so many."""
+"""A window ends with the line that reaches this many characters."""
 LONGEST_LINE = 50_000
-"""Characters that the engine prepares in one go, while sentences wait."""
+"""Maximum characters of a line: the engine prepares it in one go, while sentences wait."""
 LOOKED_AT = 100
-"""Segments of a document by which its language is guessed."""
+"""Segments of a document used to guess its language."""
 LOOKED_AT_CHARACTERS = 1000
 """Characters of each such segment."""
 NICENESS = 5
-"""Leaves it a quarter of the processor, as bulk requests have, where sentences need all."""
+"""Leaves the process a quarter of a busy processor, the share of bulk requests."""
 GRACE = 5.0
-"""Seconds after which a process ends itself, if whoever should have ended it is gone."""
+"""Seconds after which a process ends itself if the service did not end it."""
 _PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 Frame = tuple[dict[str, Any], "list[bytes]"]
-"""An order or a reply: an object of JSON, and contents of files."""
+"""An order or a reply: a JSON object and the contents of files."""
 
 
 class Session:
-    """The documents of one request; its orders are `read`, then `next` until it brings files."""
+    """The documents of one request: takes the order `read`, then `next` until files come back."""
 
     def __init__(self) -> None:
         self._lines: Sequence[Request] = ()
@@ -82,7 +82,7 @@ class Session:
         data = b"".join(contents) if len(contents) > 1 else contents[0]
         self._documents = [read(contents.pop(0), settings) for _ in range(len(contents))]
         self._segments = [document.segments for document in self._documents]
-        # Else nobody asks, and of a large document it takes a while
+        # Only needed without segments, and slow for a large document
         self._has_text = not any(self._segments) and may_have_text(data)
         first = islice(self._all_segments(), LOOKED_AT)
         texts = [segment.text[:LOOKED_AT_CHARACTERS] for segment in first]
@@ -104,7 +104,7 @@ class Session:
         return (segment for segments in self._segments for segment in segments)
 
     def _next(self, answers: list[Answer]) -> Frame:
-        """Takes the translations of a window, and returns the next one, or the files."""
+        """Takes the translations of a window; returns the next window, or the files."""
         self._answers += answers
         while len(self._answers) == len(self._lines):
             try:
@@ -139,7 +139,7 @@ class Session:
 
 
 def _links(plain: Sequence[Any] | None) -> list[Link] | None:
-    """Makes links of what JSON makes of them."""
+    """Restores links from their JSON form."""
     return plain if plain is None else [Link(tuple(a), tuple(b)) for a, b in plain]
 
 
@@ -163,12 +163,12 @@ def read_frame(stream: IO[bytes]) -> Frame | None:
 def main() -> None:
     """Carries out orders until there are no more."""
     orders, replies = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # what is printed by mistake is no reply
+    sys.stdout = sys.stderr  # stray prints must not look like replies
     os.nice(NICENESS)
-    with suppress(ValueError, OSError):  # of a system that allows less, or knows no such limit
+    with suppress(ValueError, OSError):  # the system allows less, or has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with suppress(OSError):  # of a machine whose memory ends, this goes first
+    with suppress(OSError):  # when memory runs out, this process is killed first
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     session = Session()
     while (frame := read_frame(orders)) is not None:
@@ -179,7 +179,7 @@ def main() -> None:
             session = Session()
         try:
             head, files = session.obey(order, contents)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked
+        except Exception as error:  # noqa: BLE001 - the reply carries it
             head, files = error_reply(error), []
         signal.alarm(0)
         if "lines" not in head and "texts" not in head:
@@ -191,8 +191,8 @@ def main() -> None:
 
 
 def peak_bytes() -> int:
-    """Returns the most memory that this process has taken; 0: the system does not say."""
-    # What the other functions return begins with the memory of the process that started this one
+    """Peak memory of this process in bytes; 0 if the system does not report it."""
+    # Other functions include the memory of the parent process
     with suppress(OSError):
         if match := _PEAK.search(Path("/proc/self/status").read_text("ascii")):
             return int(match[1]) << 10
@@ -200,7 +200,7 @@ def peak_bytes() -> int:
 
 
 def error_reply(error: Exception) -> dict[str, Any]:
-    """Makes a reply of an error."""
+    """Turns an error into a reply."""
     kind = type(error).__name__
     is_known = isinstance(error, TformerError)
     return {"error": kind, "is_known": is_known, "message": str(error).partition("\n")[0]}

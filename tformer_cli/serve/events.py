@@ -1,4 +1,4 @@
-"""Results as events of our own protocol: the service writes them, and so does the inspector."""
+"""Results as events of our protocol, written by the service and the inspector."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ def _doubt(doubt: Doubt | None) -> Event:
 
 
 def add_pieces(event: Event, tokenizer: Tokenizer) -> None:
-    """Adds the tokens of both sides of a translation as text."""
+    """Adds the token texts of both sides to a translation event."""
     for side in ("source", "target"):
         event[side]["pieces"] = getattr(tokenizer, side).pieces(event[side]["ids"])
 
 
 def alignment_of(aligner: Aligner, translation: Translation, number: int) -> Event | None:
-    """Links the words of a translation, of several sentences those of one, as its search heard it.
+    """Aligns the words of one sentence of a translation, from attention recorded in its search.
 
-    It is the inspector's event: words as spans of characters, the words of tokens, and links. None
-    where nothing was heard.
+    Returns the inspector's event: words as character spans, the word of each token, and links; None
+    if no attention was recorded.
     """
     from tformer_cli.inspect.alignment import linked, links_of, spelled_words, words_of_ids
 
@@ -72,7 +72,7 @@ def alignment_of(aligner: Aligner, translation: Translation, number: int) -> Eve
         return None
     number = min(number, len(best.attention) - 1)
     widths = [attention.weights.shape[1] for attention in best.attention]
-    # All parts end with the end of sentence, or none does
+    # Either all parts end with an end-of-sentence token, or none does
     n_eos = (sum(widths) - len(translation.source_ids)) // len(widths)
     tokenizer = aligner.tokenizer
     source_ids = _part(translation.source_ids, [n - n_eos for n in widths], number)
@@ -101,7 +101,7 @@ def _part(ids: Sequence[int], sizes: Sequence[int], number: int) -> Sequence[int
 
 
 def word_spans(words: Sequence[str], text: str) -> list[tuple[int, int]]:
-    """(start, end) characters of each word in a text; a word that it spells otherwise is empty."""
+    """(start, end) character span of each word; empty if the text spells the word differently."""
     spans, at = [], 0
     for word in words:
         start = text.find(word, at)
@@ -114,7 +114,7 @@ def word_spans(words: Sequence[str], text: str) -> list[tuple[int, int]]:
 
 
 def _line_event(result: Any, **details: Any) -> Event:  # noqa: ANN401 - results of many verbs
-    """Returns what the command of a verb writes of a result as JSON."""
+    """Returns the JSON object that the command of the verb writes for a result."""
     event: Event = json.loads(result.line("jsonl", **details))
     return event
 
@@ -123,7 +123,7 @@ def _generation(generation: Any) -> Event:  # noqa: ANN401 - a Generation
     from tformer_cli.kinds.lines.generate import format_generation
 
     line = format_generation(generation, "jsonl", lists_texts=True)
-    # The scores of a text that ended at a stop text while it was streamed are not known
+    # A text that was streamed and ended at a stop text has no scores
     event: Event = json.loads(line, parse_constant=lambda _: None)
     return event
 
@@ -136,4 +136,4 @@ RESULTS: Mapping[Verb, tuple[str, Callable[[Any], Event]]] = {
     "fill": ("filled", _line_event),
     "embed": ("embedding", _line_event),
 }
-"""The event of each verb's result, and what writes it."""
+"""Event name of each verb, and the function that makes the event of a result."""

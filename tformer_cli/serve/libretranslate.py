@@ -1,4 +1,4 @@
-"""The API of LibreTranslate: its paths, fields, answers and error texts, which clients rely on."""
+"""LibreTranslate's API; clients rely on its paths, fields, answers and error texts."""
 
 import json
 from contextlib import suppress
@@ -29,13 +29,13 @@ from tformer_cli.serve.translations import (
 from tformer_cli.text.language_codes import label_of
 
 FRONTEND_MILLISECONDS = 500
-"""Milliseconds that a page waits after the last key before it asks."""
+"""Milliseconds that a page waits after the last key before it sends a request."""
 SHOWN = 40
-"""Characters of a client's word in an error."""
+"""Characters of a client's value that an error quotes."""
 
 
 def libre_error(error: Refused) -> Response:
-    """Answers an error; a missing key is a bad request here."""
+    """Formats an error; in this API a missing key is status 400."""
     if error.code == "missing_api_key":
         error = Refused(400, error.message)
     return plain_error(error)
@@ -107,7 +107,7 @@ async def translate(site: Site, request: Request) -> Response:
         return JSONResponse(_answer(fields, translations, guess, n_more))
     pages = await translate_pages(site, way, texts, deadline)
     answer = _answer(fields, [[content.decode()] for content in pages.contents], guess, n_more)
-    # LibreTranslate's own fields and no others, where all was translated
+    # Only LibreTranslate's own fields, if everything was translated
     has_more = "warning" in pages.summary
     return JSONResponse({**answer, "summary": pages.summary} if has_more else answer)
 
@@ -131,7 +131,7 @@ def _answer(
 
 
 async def detect(site: Site, request: Request) -> Response:
-    """Guesses the language of a text, among those that are served."""
+    """Guesses the language of a text among the served languages."""
     fields = await _read(site, request)
     _check_required(fields, "q")
     text = "\n".join(_texts(site, fields))
@@ -145,7 +145,7 @@ async def languages(site: Site, request: Request) -> Response:  # noqa: ARG001 -
 
 
 async def translate_file(site: Site, request: Request) -> Response:
-    """Translates a document, and says where the translation can be fetched."""
+    """Translates a document, and returns the URL of the translation."""
     with site.documents.received.place(client_name()):
         fields = await _read(site, request)
     file = fields.files.get("file")
@@ -162,14 +162,14 @@ async def translate_file(site: Site, request: Request) -> Response:
     settings = ReadSettings(
         name=file.name,
         target_language=label_of(target),
-        # A form has one value of a name: of several each stands on a line
+        # A form has one value per name, so several are separated by newlines
         keys=tuple(fields.text("key").split("\n")) if fields.get("key") else (),
         columns=tuple(fields.text("column").split("\n")) if fields.get("column") else (),
         has_header=not fields.flag("no_header"),
         option_prefix="",
     )
     deadline = site.deadline(fields)
-    # Nothing else refers to the bytes, which its reader then need not keep
+    # Drop other references to the bytes, so that the reader can free them
     contents = [fields.files.pop("file").content]
     del file
     with site.documents.in_work.place(client_name()):
@@ -182,7 +182,7 @@ async def translate_file(site: Site, request: Request) -> Response:
             await translate_document(site, way, reader, deadline, is_long=True)
         try:
             place = await site.apart(site.downloads.add, settings.name, reader.contents.pop())
-        except (ArtifactError, OSError) as error:  # of the temporary directory
+        except (ArtifactError, OSError) as error:  # from the temporary directory
             report(error)
             raise no_room() from None
     url = public_url(request.scope, f"/download_file/{place}")
@@ -191,7 +191,7 @@ async def translate_file(site: Site, request: Request) -> Response:
 
 async def download_file(site: Site, request: Request) -> Response:
     file = None
-    with suppress(OSError, ArtifactError):  # of the temporary directory
+    with suppress(OSError, ArtifactError):  # from the temporary directory
         file = site.downloads.find(request.path_params["name"])
     if file is None:
         raise Refused(404, "there is no such file, or it was removed after half an hour")
@@ -201,7 +201,7 @@ async def download_file(site: Site, request: Request) -> Response:
 
 
 async def suggest(site: Site, request: Request) -> Response:
-    """Keeps a better translation of a user."""
+    """Stores a better translation from a user."""
     fields = await _read(site, request)
     file = site.settings.suggestions
     if file is None:
@@ -223,7 +223,7 @@ async def suggest(site: Site, request: Request) -> Response:
 
 
 async def frontend_settings(site: Site, request: Request) -> Response:  # noqa: ARG001
-    """Tells a page of LibreTranslate's kind what it may offer."""
+    """Tells LibreTranslate's web page which features to offer."""
     pairs = ((source, t) for source in site.languages.codes for t in site.languages.targets(source))
     source, target = next((pair for pair in pairs if pair[0] != pair[1]), (UNDETECTED, UNDETECTED))
     return JSONResponse(
@@ -243,12 +243,12 @@ async def frontend_settings(site: Site, request: Request) -> Response:  # noqa: 
     )
 
 
-async def health(site: Site, request: Request) -> Response:  # noqa: ARG001 - it only says: alive
+async def health(site: Site, request: Request) -> Response:  # noqa: ARG001 - answering is enough
     return JSONResponse({"status": "ok"})
 
 
 async def spec(site: Site, request: Request) -> Response:
-    """Describes these paths in Swagger 2."""
+    """Describes these routes in Swagger 2."""
     return JSONResponse(describe_routes(site, ROUTES, request.scope.get(PREFIX, "")))
 
 
@@ -256,7 +256,7 @@ ROUTES = (
     Route("POST", "/translate", translate, libre_error),
     Route("POST", "/detect", detect, libre_error),
     Route("GET", "/languages", languages, libre_error),
-    # The client of the same author as LibreTranslate's asks so
+    # LibreTranslate's own Python client sends POST
     Route("POST", "/languages", languages, libre_error),
     Route("POST", "/translate_file", translate_file, libre_error),
     Route("GET", "/download_file/{name}", download_file, libre_error),

@@ -1,4 +1,4 @@
-"""Our own API: every verb, and all that is known of a result, as lines of JSON, cheapest first."""
+"""Our own API: results of every verb, with inspections, as lines of JSON, cheapest first."""
 
 import asyncio
 import json
@@ -29,12 +29,12 @@ MOST_MODELS = 4
 MOST_PHRASES = 50
 MOST_SENTENCES = 10_000
 IMAGE = "data:"
-"""Begins the address of an image that is a text itself; others would name files."""
+"""Prefix of an inline image; any other address would name a file."""
 MOST_IMAGE = 1_000_000
-"""Characters of an image's address, which must fit into a body."""
+"""Maximum characters of an image's address, which must fit into a body."""
 INSPECTED = ("alignment", "heads", "tree", "next", "lens", "flow", "image", "off", "report")
-"""Events besides a translation that can be wanted; the inspector computes them, but for the
-alignment of what was searched."""
+"""Values of `want`, the events beyond the translation. The inspector computes them, except for the
+alignment of a text that was just translated."""
 
 
 _LIMITS: Mapping[str, tuple[type, float, float]] = {
@@ -48,14 +48,14 @@ _LIMITS: Mapping[str, tuple[type, float, float]] = {
     "seed": (int, 0, 2**63 - 1),
     "top": (int, 1, 100),
 }
-"""Fields that are numbers, with the least and the largest of each."""
+"""Numeric fields: type, minimum and maximum."""
 _SAMPLED = ("temperature", "top_k", "top_p")
 _COMMON = ("model", "models", "text", "priority", "timeout_ms", "want", "heads_off", "target")
 _DECISION = ("model", "text", "other", "target", "foil", "timeout_ms")
 _LANGUAGES = ("source_language", "target_language")
 _PHRASES = ("require", "ban")
 _TEXTS = ("prefix", "target", "stop", *_PHRASES)
-"""Fields of texts besides `text`, which have its limit."""
+"""Text fields besides `text`, with the same limit."""
 _SEARCH = ("beam_size", "length_penalty", "n_best", "max_length", *_SAMPLED, "seed")
 
 
@@ -65,7 +65,7 @@ _FIELDS: "Mapping[Verb, tuple[str, ...]]" = {
     "fill": ("top",),
     "embed": ("pooling", "normalize"),
 }
-"""Fields that some verbs take besides the common ones."""
+"""Fields of some verbs in addition to the common ones."""
 
 
 def _settings(fields: Fields, known: Sequence[str]) -> dict[str, object]:
@@ -103,7 +103,7 @@ def _constraints(fields: Fields, n_lines: int) -> list[LineConstraints] | None:
 
 
 def _check_length(site: Site, models: "Sequence[ModelInfo]", text: str, where: str) -> None:
-    """Refuses a text that is too long; addresses of images are, of which only some models know."""
+    """Refuses a text that is too long; addresses of images may be longer, for image models."""
     if all(model.kind == "image" for model in models) and text.startswith(IMAGE):
         images = text.split("\n")
         if max(map(len, images)) > MOST_IMAGE:
@@ -121,7 +121,7 @@ def _choice(fields: Fields, name: str, known: Sequence[str]) -> str | None:
 
 
 async def answer(verb: "Verb", site: Site, request: Request) -> Response:
-    """Streams what is known of the results of a verb."""
+    """Streams the results of a verb as events."""
     site.check_key(request)
     fields = await read_json(request)
     known = _FIELDS.get(verb, ())
@@ -136,7 +136,7 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
         raise Refused(400, f"models: at most {MOST_MODELS} can be asked at once")
     infos = [site.model(name, verb) for name in names]
     _check_length(site, infos, text, "text")
-    # The inspector gets these as they came
+    # Check the types of fields that go to the inspector unchanged
     fields.texts("heads_off"), fields.text("target"), fields.text("prefix")
     for field in _TEXTS:
         site.check_texts(fields.texts(field), field)
@@ -144,7 +144,7 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     wanted = fields.texts("want")
     if unknown_want := set(wanted) - set(INSPECTED):
         kinds = ", ".join(INSPECTED)
-        raise Refused(400, f"want: {min(unknown_want)[:40]} is not known; there are {kinds}")
+        raise Refused(400, f"want: {min(unknown_want)[:40]} is not an event; use {kinds}")
     events = _Events(
         site,
         verb,
@@ -155,20 +155,20 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
         priority=_choice(fields, "priority", get_args(Priority)),
         deadline=site.deadline(fields),
         wanted=wanted,
-        # Texts of several, and of a beam, are written at once
+        # With several texts, or a beam, nothing can be streamed
         is_streamed=verb == "generate"
         and fields.flag("stream", default=True)
         and fields.get("n_best") in (None, 1),
         values=fields.values,
     )
     stream = _lines(events.in_time())
-    # The first before the status is sent: until then an error has a status of its own
+    # Await the first event before sending the status, so that an error can set the status
     first = await anext(stream)
     return StreamingResponse(prepend(first, stream), media_type="application/x-ndjson")
 
 
 async def _lines(events: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[bytes, None]:
-    """Yields events as lines; a problem after the first is one, too, and the last."""
+    """Yields events as lines; an error after the first event becomes the last line."""
     is_first = True
     async with aclosing(events):
         try:
@@ -180,7 +180,7 @@ async def _lines(events: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator
         except Exception as error:
             if is_first:
                 raise
-            # The status was sent: this is how a client learns of it
+            # The status is already sent, so the error becomes an event
             yield _line({"event": "error", "message": refusal(error).message})
 
 
@@ -200,13 +200,13 @@ class _Request:
 
     @property
     def needs_torch(self) -> bool:
-        """True if the answer itself does: of gates, and of a word that is not at its end."""
+        """True if the answer itself needs torch: for head gates or an incomplete last word."""
         prefix = str(self.values.get("prefix") or "")
         return bool(self.values.get("heads_off")) or prefix[-1:].isalnum()
 
 
 class _Events:
-    """The events of one request, of one model after the other."""
+    """The events of one request, one model after another."""
 
     def __init__(
         self,
@@ -220,10 +220,10 @@ class _Events:
         self._request = _Request(**request)
         self._queue_seconds = self._compute_seconds = 0.0
         self._aligned: set[str] = set()
-        """Names of the models whose alignment was sent."""
+        """Names of models whose alignment was already sent."""
 
     async def in_time(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Yields all events; of few lines the first result must be there in time."""
+        """Yields all events; for few lines, the first result must come before the deadline."""
         is_awaited = len(self._lines) <= FEW_UNITS
         async with aclosing(self.all()) as events:
             while True:
@@ -241,7 +241,7 @@ class _Events:
     async def all(self) -> AsyncGenerator[dict[str, Any], None]:
         if not self._request.needs_torch:
             for model in self._models:
-                # Opening may take seconds, and whoever waits should know why
+                # Opening may take seconds, so tell the client
                 if model.state != "loaded":
                     yield {"event": "loading", "model": model.name}
                 async for event in self._compute(model.name):
@@ -263,7 +263,7 @@ class _Events:
     async def _compute(self, name: str) -> AsyncGenerator[dict[str, Any], None]:
         request = self._request
         name_of_event, record = RESULTS[self._verb]
-        # The inspector counts the sentences of all lines together
+        # With several lines, the inspector numbers the sentences of all of them
         is_aligned = self._verb == "translate" and len(self._lines) == 1
         is_aligned = (
             is_aligned and "alignment" in request.wanted and not request.values.get("target")
@@ -289,7 +289,7 @@ class _Events:
                     add_pieces(event, tokenizer)
                 yield {**event, "cached": getattr(results, "is_cached", False)}
                 if is_aligned and is_blank(self._lines[0]):
-                    self._aligned.add(name)  # a blank line has no words, whoever is asked
+                    self._aligned.add(name)  # a blank line has no words to align
                     continue
                 aligner = self._site.service.aligner(name) if is_aligned else None
                 if aligner is not None:
@@ -308,16 +308,16 @@ class _Events:
         wanted = [*(["translation"] if request.needs_torch else []), *names]
         async with aclosing(_inspector_events(self._site, name, wanted, request.values)) as events:
             async for event in events:
-                if event["event"] != "done":  # ours comes after that of the last model
+                if event["event"] != "done":  # we send our own after the last model
                     yield {"event": event["event"], "model": name, **event}
 
 
 async def _inspector_events(
     site: Site, name: str, wanted: Sequence[str], values: Mapping[str, Any]
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yields the events of the inspecting process, of whose errors the client learns."""
+    """Yields the events of the inspecting process; raises its errors."""
     if site.inspector is None:
-        raise Refused(501, "the service looks into models only where PyTorch is installed")
+        raise Refused(501, "inspecting models needs PyTorch, which is not installed here")
     request = {**values, "model": name, "want": list(wanted)}
     async with aclosing(site.inspector.events(site.paths[name], request)) as events:
         async for event in events:
@@ -327,7 +327,7 @@ async def _inspector_events(
 
 
 async def decide(site: Site, request: Request) -> Response:
-    """Answers with a decision of a model and its causes, as `tformer inspect-decision` does."""
+    """Answers with the causes of a decision, as `tformer inspect-decision` does."""
     site.check_key(request)
     fields = await read_json(request)
     known = (*_DECISION, *_LANGUAGES, "beam_size", "length_penalty")
@@ -339,7 +339,7 @@ async def decide(site: Site, request: Request) -> Response:
     model = site.model(fields.text("model"), *RESULTS)
     for name, text in texts.items():
         _check_length(site, [model], text, name)
-    _settings(fields, known)  # The inspector gets them as they came
+    _settings(fields, known)  # checked here, sent unchanged
     deadline = site.deadline(fields)
     try:
         async with (

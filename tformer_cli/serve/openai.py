@@ -1,6 +1,6 @@
-"""The part of OpenAI's API that these models can answer: models, completions and embeddings.
+"""The part of OpenAI's API that these models support: models, completions and embeddings.
 
-Chats, as which translations can be asked for, are in chat.py.
+chat.py has chats, as which OpenAI's clients can request translations.
 """
 
 import base64
@@ -38,7 +38,7 @@ _UNUSED: dict[str, tuple[object, ...]] = {
     "presence_penalty": (None, 0, 0.0),
     "suffix": (None, ""),
 }
-"""Fields that change nothing at these values, and are refused at others."""
+"""Unsupported fields, and the values of each that change nothing; others are refused."""
 
 
 def _model_object(info: "ModelInfo", site: Site) -> dict[str, Any]:
@@ -65,7 +65,7 @@ async def model(site: Site, request: Request) -> Response:
 def _texts(site: Site, fields: Fields, name: str) -> tuple[str, ...]:
     value = fields.get(name)
     if isinstance(value, list) and any(isinstance(item, int | list) for item in value):
-        raise Refused(400, f"{name}: token ids are not read; send text", param=name)
+        raise Refused(400, f"{name}: token ids are not supported; send text", param=name)
     texts = fields.texts(name)
     site.check_texts(texts, name)
     if not texts:
@@ -74,7 +74,7 @@ def _texts(site: Site, fields: Fields, name: str) -> tuple[str, ...]:
 
 
 def _search(fields: Fields) -> dict[str, object]:
-    """Returns the settings of a search, or of sampling, that a request asks for."""
+    """Returns the settings of the search, or of sampling, in a request."""
     for name, values in _UNUSED.items():
         if fields.get(name) not in values:
             raise Refused(400, f"{name}: is not supported; omit it", param=name)
@@ -90,7 +90,7 @@ def _search(fields: Fields) -> dict[str, object]:
         "seed": fields.integer("seed", 0, 2**63 - 1),
         "stops": stops or None,
     }
-    if temperature == 0.0:  # the likeliest token each time
+    if temperature == 0.0:  # greedy
         return {**settings, "sampling": False, "beam_size": n_texts}
     top_p = fields.number("top_p", 1e-6, 1.0)
     sampling = {"temperature": temperature, "top_p": top_p}
@@ -106,7 +106,7 @@ async def completions(site: Site, request: Request) -> Response:
     if infos and "translate" in infos[0].verbs:
         raise Refused(
             400,
-            f"{name} is a translation model, which completes nothing; use /v1/chat/completions or "
+            f"{name} is a translation model and has no completions; use /v1/chat/completions or "
             "/translate",
             param="model",
         )
@@ -120,7 +120,7 @@ async def completions(site: Site, request: Request) -> Response:
     )  # fmt: skip
     answer = _Completion(info.name, int(settings["max_length"]))  # type: ignore[call-overload]
     if fields.flag("stream"):
-        # The first before the status is sent: until then an error has a status of its own
+        # Await the first event before sending the status, so that an error can set the status
         is_one = len(prompts) == 1 and settings["n_best"] is None
         events = answer.stream_events(ask(is_streamed=is_one))
         first = await anext(events)
@@ -154,7 +154,7 @@ class _Completion:
         return {**self._head, "choices": choices, "usage": usage}
 
     async def stream_events(self, results: "Results") -> AsyncGenerator[str, None]:
-        """Yields texts, the only one in parts while it is written."""
+        """Yields texts as chunks; a single text comes in parts while it is generated."""
         index, part = 0, ""
         async with aclosing(results):
             try:
@@ -177,12 +177,12 @@ class _Completion:
             except Exception as error:
                 if index == 0 and not part:
                     raise
-                # The status was sent: this is how a client learns of it
+                # The status is already sent, so the error becomes an event
                 yield format_event({"error": openai_object(refusal(error))})
         yield "data: [DONE]\n\n"
 
     def _choice(self, index: int, text: "GeneratedText") -> dict[str, Any]:
-        # A text that a stop text ended is not finished either, but shorter than the limit
+        # A text that ended at a stop text is unfinished, too, but shorter than the limit
         is_cut = not text.is_finished and len(text.token_ids) >= self._max_length
         return {
             "index": index,
@@ -237,7 +237,7 @@ def _base64(vector: Any) -> str:  # noqa: ANN401 - an array
 
 
 async def embed(site: Site, request: Request) -> Response:
-    """Returns vectors as text-embeddings-inference does."""
+    """Returns vectors in the format of text-embeddings-inference."""
     site.check_key(request)
     fields = await read_json(request)
     info = site.model(fields.text("model"), "embed")
