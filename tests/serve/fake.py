@@ -46,7 +46,7 @@ def translation(index, text, n_best):
 
 
 class FakeService:
-    """Answers at once, or as slowly and badly as a test wants."""
+    """Answers at once, or with the delays and errors that a test sets."""
 
     def __init__(self, models=MODELS, pivot=None):
         self.models, self.pivot = list(models), pivot
@@ -58,7 +58,7 @@ class FakeService:
         self.is_ready = True
 
     def break_behind_the_first(self):
-        """Fails at all texts of a request but its first."""
+        """Fails on all texts of a request except the first."""
         plain = self.result
 
         def result(verb, index, text, settings):
@@ -161,7 +161,7 @@ class Answer(SimpleNamespace):
 
 
 class Client:
-    """Calls an application in this process, as a server does."""
+    """Calls an application in this process, as a server would."""
 
     def __init__(self, service=None, **details):
         settings = details.pop("settings", ServeSettings())
@@ -227,7 +227,7 @@ class Client:
 
 
 async def messages_without_a_body(path):
-    """Answers a request whose body does not come, in less time than it would take to wait."""
+    """Returns the answer to a request whose body never arrives, after a short timeout."""
     client = Client()
     client.app._body_seconds = 0.05
     sent = []

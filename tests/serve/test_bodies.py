@@ -51,12 +51,12 @@ def form(text, charset):
     ],
 )
 def test_a_form_is_read_in_its_charset(charset, text):
-    # Who says Latin-1 sends Windows' quotation marks, too, as browsers do
+    # Clients that declare Latin-1 may send Windows quotation marks, as browsers do
     name = "cp1252" if "“" in text else charset.strip('"')
     expected = {"translatedText": text.upper()}
     escaped = send(form(text, name).encode(), f"{FORM}; charset={charset}")
     assert (escaped.status, escaped.json) == (200, expected)
-    # As `curl --data-binary` sends a file, where nothing is escaped
+    # As `curl --data-binary` sends a file, without escapes
     raw = b"source=en&target=fr&q=" + text.encode(name).replace(b"&", b"%26").replace(b"+", b"%2B")
     assert send(raw, f"{FORM};charset={charset}").json == expected
     own = part("q", text.encode(name), f"Content-Type: text/plain; charset={charset}")
@@ -84,7 +84,7 @@ def test_a_form_may_name_its_charset_in_a_field():
 
 
 def test_letters_of_several_bytes_may_be_escaped_in_part():
-    # The second byte of this letter is a backslash, and of the next one an A
+    # The second byte of this letter is a backslash, that of the next one an A
     body = b"source=en&target=fr&q=%83%5C" + b"%83A"
     assert send(body, f"{FORM}; charset=shift_jis").json == {"translatedText": "ソア"}
 
@@ -136,7 +136,7 @@ def test_files_are_bytes_whatever_the_charset_of_the_form():
 
 
 JSON = json.dumps(QUESTION, ensure_ascii=False)
-# Without its time: workers that start in two seconds would collect tests of two names
+# Without a timestamp: workers that start in different seconds would collect different test names
 GZIP = gzip.compress(JSON.encode(), mtime=0)
 
 
@@ -238,7 +238,7 @@ def test_a_small_body_does_not_unpack_to_a_large_one(encoding):
     fits = b'{"q": "' + b" " * (BODY_BYTES - 9) + b'"}'
     headers = {"content_encoding": encoding}
     answer = send(compress(fits), "application/json", **headers)
-    assert answer.status == 400  # its text is too long, which is another limit
+    assert answer.status == 400  # the body fits, but its text is too long
     assert send(compress(fits + b" "), "application/json", **headers).status == 413
     bomb = compress(b"\0" * (16 * BODY_BYTES), 9)
     assert len(bomb) < BODY_BYTES

@@ -165,7 +165,7 @@ def test_words_that_name_no_language_change_nothing(text, before):
         ("translate from en to de: hello", {}, (), ("en", "de")),
         ("hello", {}, (system("Translate from English to French."),), ("en", "fr")),
         ("hello", {}, (system("Translate English to French", "developer"),), ("en", "fr")),
-        # The nearest says most
+        # The closest phrase wins
         ("translate to German: hello", {}, (system("Translate English to French"),), ("en", "de")),
         ("translate to German: a", {"source": "pt", "target": "fr"}, (), ("pt", "fr")),
         ("translate from English to Chinese: a", {}, (), ("en", "zh")),

@@ -1,4 +1,4 @@
-"""Clients that people use, in processes and languages of their own, against the whole service."""
+"""Popular clients, in their own processes and languages, against the whole service."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ found().then(
 
 @contextmanager
 def pages(folder):
-    """Serves files of a folder; gives the origin."""
+    """Serves files of a folder; yields the origin."""
     handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
     handler.log_message = lambda *_: None
     SimpleHTTPRequestHandler.log_message = lambda *_: None
@@ -90,7 +90,7 @@ def test_openai_for_javascript_in_a_page(is_allowed, zoo, tmp_path):
         return
     expected = translate_directly(zoo, TEXT).text
     assert results["chat"] == results["parts"] == results["response"] == expected
-    # The words of this model are random, and have no end
+    # This model writes random words without end
     assert (results["id"], results["last"]) == (16, "response.incomplete")
     assert results["models"] == ["en-fr"]
     assert results["error"] == [404, "model_not_found", 16]
@@ -109,7 +109,7 @@ fetch(new URLSearchParams(location.search).get("url") + "translate", {
 
 
 def extension_id(folder):
-    """Returns the id that Chromium gives to an extension without a key: by its path."""
+    """Returns the id that Chromium derives from the path of an extension without a key."""
     digest = hashlib.sha256(str(folder).encode()).hexdigest()[:32]
     return "".join(chr(ord("a") + int(digit, 16)) for digit in digest)
 
@@ -219,7 +219,7 @@ def test_schemathesis(zoo, tmp_path):
     if program is None:
         pytest.skip("schemathesis is not installed")
     with serving(f"en-fr={zoo['translate']}", "--suggestions", tmp_path / "s.jsonl") as server:
-        # Fields that nobody knows are taken, as by LibreTranslate, and not every file is a document
+        # Unknown fields are accepted, as by LibreTranslate, and not every file is a document
         done = subprocess.run(
             [program, "run", f"{server.url}spec", "--url", server.url, "--seed", "1",
              "--max-examples", "20", "--exclude-checks",

@@ -23,7 +23,7 @@ from tformer_cli.serve.security import Keys
 QUESTION = {"q": "hello", "source": "en", "target": "fr"}
 KEYS = ("a-key-of-the-first-client", "a-key-of-another-client")
 HANGING, DEAD = ("sleep", "60"), ("true",)
-"""Commands in place of a process that reads."""
+"""Commands that stand in for the reading process."""
 
 
 def test_a_client_has_some_places_and_all_have_some():
@@ -42,7 +42,7 @@ def test_a_client_has_some_places_and_all_have_some():
 
 
 def lines(n):
-    """Lines of which no two are the same, and that have nothing to copy."""
+    """Distinct lines without anything that must be copied."""
     letters = str.maketrans("0123456789", "abcdefghij")
     return "".join(f"line {number}\n".translate(letters) for number in range(n)).encode()
 
@@ -56,10 +56,10 @@ def test_a_document_is_translated_window_by_window():
     calls = client.service.calls
     assert [len(call.texts) for call in calls] == [WINDOW_LINES, WINDOW_LINES, 10]
     assert {(call.priority, call.has_place) for call in calls} == {("bulk", True)}
-    # Who was let in once goes on, however long that takes
+    # An admitted document continues, however long it takes
     assert [call.is_admitted for call in calls] == [False, True, True]
     assert [call.deadline < float("inf") for call in calls] == [True, False, False]
-    # One model for all windows, and for no other document
+    # All windows share one model version, other documents have their own
     client.post("/translate_file", **upload(content=lines(2)))
     assert len({id(call.versions) for call in calls[:3]}) == 1
     assert calls[3].versions is not calls[0].versions
@@ -73,7 +73,7 @@ def test_a_window_has_only_so_many_characters(monkeypatch):
 
 
 class Held(FakeService):
-    """Holds bulk requests until a test lets them go."""
+    """Holds bulk requests until a test releases them."""
 
     def __init__(self):
         super().__init__()
@@ -95,7 +95,7 @@ async def until(condition):
 
 
 def beside(n, tell, **details):
-    """Has documents in work, and calls a function meanwhile; returns the documents' answers."""
+    """Calls a function while documents are in work; returns the answers to the documents."""
 
     async def run():
         client = Client(Held(), documents=Documents(2, is_apart=False), **details)
@@ -121,7 +121,7 @@ def test_a_client_with_all_its_documents_is_told_to_wait_and_nobody_else():
         assert (await client.ask_async("POST", "/translate", json_=QUESTION)).status == 200
         page = {**QUESTION, "q": "<p>hello</p>", "format": "html"}
         assert (await client.ask_async("POST", "/translate", json_=page)).status == 200
-        # Of a page that is a document, as of any other
+        # A long page counts as a document
         long = {**page, "q": ["<p>hello</p>" * 400] * 3}
         refused = await client.ask_async("POST", "/translate", json_=long)
         assert refused.status == 429
@@ -238,7 +238,7 @@ def apart(command, **options):
 
 
 def noted_processes(monkeypatch):
-    """Returns a list of the processes that will have been started."""
+    """Returns a list that collects the started processes."""
     processes = []
 
     class Noted(Process):
@@ -258,7 +258,7 @@ def test_reading_has_a_deadline_after_which_its_process_is_gone(monkeypatch):
     assert answer.json["error"].startswith("the document was not read or written in")
     processes[0]._process.wait(10)
     assert len(client.site.documents.in_work) == 0
-    # Others are answered meanwhile, and short pages, too
+    # Other requests, and short pages, are answered meanwhile
     page = {**QUESTION, "q": "<p>hello</p>", "format": "html"}
     assert client.post("/translate", json_=page).json == {"translatedText": "<p>HELLO</p>"}
     long = {**page, "q": ["<p>hello</p>" * 400] * 3, "timeout_ms": 20}
@@ -321,7 +321,7 @@ def test_errors_of_a_process_are_those_of_its_readers(reply, error, message):
 
 
 async def translate_document(kept, name, content):
-    """Upper-cases a document by what `Documents` hands out."""
+    """Upper-cases a document with `Documents`."""
     deadline = time.monotonic() + 60
     async with kept.reading(name, [content], ReadSettings(), deadline) as reader:
         lines = await reader.next([])
@@ -351,8 +351,8 @@ def test_a_process_reads_what_a_thread_reads_one_document_after_the_other():
     assert [reader.contents for reader in readers] == [reader.contents for reader in expected]
     assert [reader.summary for reader in readers] == [reader.summary for reader in expected]
     assert readers[0].contents == [contents["text"].upper()]
-    (process,) = apart._kept  # one has read all
-    process.kill()  # as a system without memory does
+    (process,) = apart._kept  # a single process read everything
+    process.kill()  # as the system does when memory runs out
     process._process.wait()
     again = asyncio.run(translate_document(apart, "text", b"a\n"))
     assert again.contents == [b"A\n"]

@@ -1,4 +1,4 @@
-"""Many requests, and more than there is time for: memory stays, and promises are kept."""
+"""Many requests, and overload: memory stays constant, and admitted requests are in time."""
 
 import asyncio
 import json
@@ -24,8 +24,8 @@ def client_of(zoo):
 
 
 async def ask(client, number):
-    """Asks for one of the things that clients ask for; returns the status."""
-    # Often what was asked before, and more else than the cache holds
+    """Sends one of several typical requests; returns the status."""
+    # Mostly repeated texts, and more others than the cache holds
     text = f"dog {number % 5000}" if number % 10 == 0 else "The old house is green."
     if number % 50 == 1:
         return (await client.ask_async("GET", f"/no/such/path/{number}")).status
@@ -41,7 +41,7 @@ async def ask(client, number):
 
 
 async def ask_many(client, n, numbers):
-    """Keeps so many requests going until all are answered; returns how often each status came."""
+    """Sends n requests, AT_ONCE at a time; returns the number of answers by status."""
     statuses = {}
     end = next(numbers) + n
 
@@ -55,7 +55,7 @@ async def ask_many(client, n, numbers):
 
 
 def growth(zoo, n_before, n):
-    """Returns the memory that requests left behind, after some others."""
+    """Returns the growth in memory over n requests, after a warm-up."""
     client, numbers = client_of(zoo), count()
 
     async def run():
@@ -101,9 +101,9 @@ def test_at_ten_times_what_there_is_time_for_promises_are_kept(zoo):
 
 
 async def clients_of(server, n, seconds):
-    """Keeps connections busy, whatever they are told; returns statuses, headers and waits.
+    """Keeps connections busy, whatever the answers; returns statuses, headers and waits.
 
-    And the longest time for which the machine let nobody do anything.
+    Also returns the longest stall of the machine.
     """
     numbers, answers, until, stalled = count(), [], time.monotonic() + seconds, 0.0
 
@@ -127,7 +127,7 @@ async def clients_of(server, n, seconds):
             await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]))
             answers.append((int(head.split()[1]), head, time.monotonic() - start))
         writer.close()
-        await writer.wait_closed()  # or they would count among those of the next call
+        await writer.wait_closed()  # or they would count in the next call
 
     await asyncio.gather(watch(), *(client() for _ in range(n)))
     return answers, stalled

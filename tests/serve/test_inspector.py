@@ -1,4 +1,4 @@
-"""The inspecting process: its events against the functions that compute them, and its life."""
+"""The inspecting process: its events, compared with direct computation, and its life cycle."""
 
 import asyncio
 import base64
@@ -108,7 +108,7 @@ def test_each_head_off_and_the_next_words_agree_with_the_log_probability(transla
     off = events["off"]
     assert len(off["heads"]) == len(off["delta"]) == 12
     assert -off["loss"] * off["n_tokens"] == pytest.approx(best["log_probability"], abs=1e-4)
-    # the last is an end that the length limit brought about
+    # the last one ended at the length limit
     log_probabilities = best["token_log_probabilities"][:-1]
     for position, expected in zip(events["next"]["positions"][:-1], log_probabilities, strict=True):
         logits = np.array([logit for _, logit in position["top"]])
@@ -154,7 +154,7 @@ def test_a_prefix_that_ends_within_a_word_is_gone_on_with_by_tokens_that_the_mod
         ids = events["translation"]["target"]["ids"]
         prefix_text = events["tree"]["steps"][0][0]["text"]
         assert prefix_text.startswith(prefix)
-        # each token of the last word is the most probable of those that spell it
+        # each token of the last word is the most probable one that spells it
         begun = len(prefix_text) - len(prefix_text.rpartition(" ")[2])
         n_before = len(side.encode_phrases([prefix_text[:begun].rstrip()])[0]) if begun else 0
         assert side.decode(ids[: n_before + 1]).startswith(prefix_text[: begun + 1].rstrip())
@@ -202,7 +202,7 @@ def test_a_decision_is_that_of_the_command_line(zoo):
     data, record = events["decision"]["data"], inspect_decision(model, pair, device="cpu")
     assert data["decision"] == VIEW.json(record)["decision"]
     assert [head["id"] for head in data["heads"]] == [part.id for part in record.heads]
-    # But for what would keep the process longest
+    # Without the slowest methods
     names = set(record.heads[0].effects)
     assert set(data["heads"][0]["effects"]) == names - {"mean", "resample"}
     assert len(data["tokens"]) == len(record.tokens)
@@ -230,7 +230,7 @@ def test_a_decision_that_nobody_waits_for_ends_before_its_next_batch(zoo, monkey
         for rows in computed(probe, n_rows):
             batches.append(rows)
             yield rows
-            if len(batches) == 3:  # as when its client leaves while the third is computed
+            if len(batches) == 3:  # the client leaves during the third batch
                 os.write(write, b'{"cancel": 1}\n')
                 while not lines[0].is_cancelled(1):
                     time.sleep(0.001)
@@ -242,14 +242,14 @@ def test_a_decision_that_nobody_waits_for_ends_before_its_next_batch(zoo, monkey
     answers = Answers(lambda: os.close(write))
     with os.fdopen(read) as source:
         inspection.serve(source, answers)
-    # The next one is answered, and of the first one nothing more
+    # The next request is answered, and the first one no more
     kinds = [(event["id"], event["event"]) for event in answers.events]
     assert kinds == [(2, "alignment"), (2, "done")]
     assert len(batches) == 3
 
 
 class Answers:
-    """Takes the answers of the process, and calls a function with the last one."""
+    """Collects the answers of the process, and calls a function after the last one."""
 
     def __init__(self, end):
         self.events, self._end = [], end
@@ -287,9 +287,9 @@ def test_the_process_answers_dies_and_is_begun_again(translator):
         assert inspector.pid == first
         wrong = await gather_events(inspector, translator / "nothing")
         assert [event["event"] for event in wrong] == ["error"]
-        # Files of this machine are the operator's to know
+        # Only the operator may see local file names
         assert wrong[0]["message"] == "the model cannot be inspected; the log says why"
-        os.kill(first, signal.SIGSTOP)  # or it might answer before it dies
+        os.kill(first, signal.SIGSTOP)  # it must not answer before it dies
         waiting = asyncio.create_task(gather_events(inspector, translator, want=["off", "report"]))
         while not inspector._waiting:
             await asyncio.sleep(0.01)
@@ -342,7 +342,7 @@ def test_who_leaves_is_computed_for_no_longer_and_rest_ends_the_process(tmp_path
 def test_the_process_ends_with_its_service():
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert b"ready" in process.stdout.readline()
-        process.stdin.close()  # as the death of the service does
+        process.stdin.close()  # as when the service dies
         assert process.wait(30) == 0
 
 

@@ -1,4 +1,4 @@
-"""The shapes of LibreTranslate's answers, one after the other."""
+"""LibreTranslate's API, one endpoint after another."""
 
 import asyncio
 import errno
@@ -37,7 +37,7 @@ def test_a_text_and_a_list():
 def test_lines_are_translated_one_by_one_and_blank_ones_stay():
     client = Client()
     assert translate(client, q="a b\n\n  \nc\n").json["translatedText"] == "A B\n\n  \nC\n"
-    # One request for the engine, in which nothing is blank
+    # One request to the engine, without blank lines
     (call,) = client.service.calls
     assert call.texts == ["a b", "c"]
     assert call.name == ("en-fr",)
@@ -64,7 +64,7 @@ def test_the_language_is_detected():
     listed = translate(source="auto", q=[english, english]).json["detectedLanguage"]
     assert len(listed) == 2
     assert listed[0] == listed[1]
-    # Only languages with a way to the target come into question, and the target itself
+    # Only the target, and languages with a model into it, are candidates
     french = "La vieille maison est verte, et le chat dort."
     same = translate(source="AUTO", q=french).json
     assert same["translatedText"] == french
@@ -85,7 +85,7 @@ def test_alternatives_are_those_that_differ():
     service.result = lambda verb, index, text, settings: FakeService().result(
         verb, index, "", settings
     )
-    # Blank ones, and those like the first, are left out: the list may be shorter
+    # Blank alternatives and copies of the first are dropped, so the list may be shorter
     assert translate(Client(service), alternatives=1).json["alternatives"] == ["!"]
 
 
@@ -239,10 +239,10 @@ def test_html_is_translated_and_its_tags_stay():
     assert client.post("/translate", json_={**fields, "q": ["<p>a</p>", "b"]}).json == {
         "translatedText": ["<p>A</p>", "B"]
     }
-    # An attack is text to us; what it was as markup it stays
+    # Script is text here, and markup stays markup
     attack = "</script><img src=x onerror=alert(1)>"
     assert client.post("/translate", json_={**fields, "q": attack}).json["translatedText"] == attack
-    # Where a model has nothing to align by, what stands between tags is translated by itself
+    # Without alignment heads, text between tags is translated separately
     pivot = Client(FakeService(pivot="fr"))
     page = "<p>the <b>old</b> house {x}</p>"
     answer = pivot.post("/translate", json_={**fields, "target": "de", "q": page}).json
@@ -342,7 +342,7 @@ def test_no_name_of_a_file_is_a_path(tmp_path):
         *("", f"{token[:-1]}/", str(outside), "0" * 32, f"{token}\n.txt"),
     ):
         assert client.get(f"/download_file/{place}").status == 404
-    # What the client makes of the name reaches nothing but the header
+    # The name from the client reaches only the header
     strange = client.get(f'/download_file/{token}.a"b\r\nx: y')
     assert strange.named["content-disposition"] == (
         "attachment; filename=\"a_b_x_y\"; filename*=UTF-8''a_b_x_y"
@@ -379,7 +379,7 @@ def test_a_folder_that_somebody_removes_is_made_again(tmp_path, monkeypatch):
         assert downloads.folder.is_dir()
         assert list(downloads.folder.iterdir())
     assert len(list(Path("/proc/self/fd").iterdir())) <= n_open + 1
-    # Nothing is written where others could read it
+    # No file is written where others could read it
     shutil.rmtree(downloads.folder)
     downloads._first_folder.mkdir(0o755)
     assert client.post("/translate_file", **upload()).status == 507
@@ -480,7 +480,7 @@ def test_the_description_has_every_path_and_field():
 
 def test_the_description_is_what_clients_know_a_server_by():
     spec = Client().get("/spec").json
-    # Dialect takes an address only if this stands there
+    # The client Dialect accepts a server only with this title
     assert spec["info"]["title"] == "LibreTranslate"
     assert "tformer" in spec["info"]["description"]
     assert spec["info"]["x-server"] == "tformer"

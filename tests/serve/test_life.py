@@ -1,4 +1,4 @@
-"""A service from its first request to its end: loading, leaving, cancelling, draining, forks."""
+"""The life of a service: loading, unloading, cancelling, draining, forks."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from tformer_cli.serve.watching import UnusableModel
 
 
 class Gate:
-    """Lets batches of translations be computed one by one."""
+    """Releases batches of translations one at a time."""
 
     def __init__(self, monkeypatch):
         self.passes = threading.Semaphore(0)
@@ -53,7 +53,7 @@ def gate(monkeypatch):
 
 
 async def until(condition):
-    """Waits for what another thread does."""
+    """Waits for a condition that another thread fulfills."""
     for _ in range(2000):
         if condition():
             return
@@ -62,7 +62,7 @@ async def until(condition):
 
 
 def pass_time(service, seconds):
-    """Lets time pass for the schedulers, as a test that stalls would miss a deadline of seconds."""
+    """Advances the clock of the schedulers, as a stalled test could miss short real deadlines."""
     for model in service._models.values():
         model.engine.scheduler._clock = lambda: time.monotonic() + seconds
 
@@ -76,7 +76,7 @@ def service_of(zoo, *names, **options):
 
 
 def make_lines(n):
-    """Lines of which no two are the same."""
+    """Distinct lines."""
     return [f"dog {number}" for number in range(n)]
 
 
@@ -256,7 +256,7 @@ def test_a_full_queue_is_busy_and_keeps_what_it_let_in(zoo, gate):
             for call in calls
         ]
         await until(lambda: gate.batches)
-        # Sentences are let in all the same
+        # Sentences are still admitted
         assert service.ready()
         sentence = asyncio.create_task(all_of(service.submit("translate", "translate", ["a"])))
         gate.open()
@@ -302,7 +302,7 @@ def test_draining_goes_on_while_what_was_let_in_brings_more(zoo):
     async def run():
         ending = asyncio.create_task(service.drain(60.0, lambda: bool(left)))
         await until(lambda: service._is_draining)
-        for _ in range(3):  # windows of a document, between which nothing waits
+        for _ in range(3):  # windows of a document, with nothing queued in between
             await asyncio.sleep(0.02)
             window = service.submit("translate", "translate", [left[-1]], is_admitted=True)
             assert len(await all_of(window)) == 1
@@ -330,7 +330,7 @@ def test_long_texts_are_prepared_a_few_at_a_time(zoo, gate, monkeypatch):
         return await all_of(service.submit("translate", "translate", texts))
 
     assert len(asyncio.run(run())) == len(texts)
-    # As many as there is room for, and the rest of one
+    # The last text may exceed the room
     assert max(sizes) <= 2 * len(texts[0]) + 4
     assert len(sizes) >= 10
 
@@ -406,7 +406,7 @@ def test_a_model_is_opened_once_for_all_who_wait_and_again_after_it_was_closed(z
         assert info.state == "loaded"
         assert len(info.hash) == 32
         await service.unload("translate")
-        await service.unload("translate")  # it is closed already
+        await service.unload("translate")  # it is already closed
         assert service.info()[0].state == "unloaded"
         (translation,) = await all_of(service.submit("translate", "translate", ["b"]))
         assert translation.text == next(load_model(zoo["translate"]).translate(["b"])).text
@@ -442,7 +442,7 @@ def test_a_model_that_vanished_fails_and_works_once_it_is_back(zoo, tmp_path):
 
 @pytest.fixture
 def copied_model(zoo, tmp_path, monkeypatch):
-    """A model directory to change, and what renames files of another into their places."""
+    """A model directory to change, and a function that renames files of another into place."""
     monkeypatch.setattr(watching, "REST_SECONDS", 0.01)
     path = shutil.copytree(zoo["translate"], tmp_path / "m")
 
@@ -543,7 +543,7 @@ def test_damaged_files_are_read_once_and_again_when_they_change(copied_model, mo
         assert [first.is_known, *(error.is_known for error in later)] == [False, False, True]
         assert len(n_read) == 2
         assert service.hopeless() is not None
-        # Without a request, too: while /ready says no, none may come
+        # Also without a request: while /ready fails, none may come
         replace("twin", "model.safetensors")
         await until(service.ready)
         assert service.hopeless() is None
@@ -660,7 +660,7 @@ def test_a_cache_forgets_what_was_used_longest_ago():
     assert cache.get(0) == "x" * 100
     assert cache.get(1) is MISSING
     assert cache.n_bytes <= 5000
-    cache.put("large", "x" * 4000)  # it would take the place of all others
+    cache.put("large", "x" * 4000)  # it would push out all others
     assert cache.get("large") is MISSING
     cache.put(0, "y")
     assert cache.get(0) == "y"
@@ -712,7 +712,7 @@ before = private_bytes()
 kept = b"x" * (64 << 20)
 print(private_bytes() - before >> 20, len(kept))
 """
-    # In a process of its own: what other tests have freed may be used again
+    # In a separate process, as it could reuse memory freed by other tests
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert 60 <= int(done.stdout.split()[0]) <= 70
 

@@ -94,7 +94,7 @@ def test_a_text_comes_in_parts_and_then_whole():
     assert (whole["event"], whole["texts"][0]["text"], done["event"]) == (
         *("generation", " and 0", "done"),
     )
-    # Several are written at once, and who wants none gets none
+    # Several texts cannot be streamed, and streaming can be turned off
     for more in ({"stream": False}, {"n_best": 2}):
         assert [event["event"] for event in live(**request, **more).lines] == ["generation", "done"]
 
@@ -160,7 +160,7 @@ def test_a_problem_after_the_first_event_is_the_last_one(capsys):
 
 
 class Inspector:
-    """Remembers what it was asked for."""
+    """Records its requests."""
 
     def __init__(self):
         self.calls = []
@@ -180,7 +180,7 @@ def test_what_needs_torch_comes_from_the_inspector(tmp_path):
     assert inspector.calls == [
         (tmp_path, {**ASKED, "want": ["heads"], "beam_size": 2, "model": "en-fr"})
     ]
-    # Heads that are off need gates, and a word in the making its pieces, which only it has
+    # Only the inspector has head gates, and completes a partial last word
     for more in ({"heads_off": ["enc.0.1"]}, {"prefix": "La vieil"}):
         events = [event["event"] for event in live(client, **more).lines]
         assert events == ["heads", "done"]
@@ -372,7 +372,7 @@ def test_what_was_not_searched_is_aligned_by_the_inspector(zoo, tmp_path):
 
 @pytest.fixture(scope="module")
 def doubting(zoo, tmp_path_factory):
-    """A translator that was calibrated on what it was trained on, over and over."""
+    """A translator calibrated on its training data, repeated."""
     path = shutil.copytree(zoo["translate"], tmp_path_factory.mktemp("calibrated") / "m")
     for name, lines in (("en", ENGLISH), ("fr", FRENCH)):
         odd = [f"{line} {n}\n" for n in range(8) for line in lines]
@@ -404,7 +404,7 @@ def test_doubt_is_that_of_the_command(doubting, want):
             assert len(best["sentence_doubts"]) == record.get("parts", int(bool(best["text"])))
             assert event["flags"] == record["flags"]
             assert 0 <= other["doubt"] <= 1
-    # Nobody has it who does not ask, whatever was computed before; nor with an alignment
+    # Without asking, doubt is absent, even if cached or with an alignment
     (first, *_) = client.post("/api/translate", json_=request).lines
     assert "doubt" not in first["hypotheses"][0]
     both = {"model": "m", "text": "A dog.", "doubt": True, "want": list(want)}

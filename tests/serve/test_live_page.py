@@ -1,4 +1,4 @@
-"""The live page in a browser, story by story: what a person does, and what then is there."""
+"""The live page in a browser: actions of a user, and their effects."""
 
 import asyncio
 import gzip
@@ -25,16 +25,16 @@ SLOW = "A woman and a dog."
 HOSTILE = '</script><img src=x onerror="document.title=1"> "><svg onload=document.title=2>'
 MOST_SECONDS = 20
 MOST_BYTES = 80_000
-"""Of all files of the page together, compressed."""
+"""Limit on the compressed size of all files of the page."""
 SHAPE = {"d_model": 16, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2}
 DECODING = {"beam_size": 3, "max_length": 8}
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory, zoo, one_thread):
-    """Translators that write words at random, and one model of each other kind."""
+    """Translators that write random words, and one model of each other kind."""
     folder = tmp_path_factory.mktemp("served")
-    info = {"several_sentences": 0.0}  # it translates sentence by sentence
+    info = {"several_sentences": 0.0}  # translates sentence by sentence
     words = {"algorithm": "word", "scale": 4.0, "decoding": DECODING, "info": info, **SHAPE}
     return {
         "words": save_random(folder / "words", LINES * 3, **words),
@@ -45,7 +45,7 @@ def models(tmp_path_factory, zoo, one_thread):
 
 
 def slow(app):
-    """Lets the answers to one text come late."""
+    """Delays the answers to one text."""
 
     async def wrap_app(scope, receive, send):
         is_slow = False
@@ -79,7 +79,7 @@ def browser():
 
 
 class Page:
-    """The page of a test, with what it said and asked for."""
+    """The page of a test, with its console messages and requests."""
 
     def __init__(self, page, address):
         self.page, self.address = page, address
@@ -114,7 +114,7 @@ class Page:
             self.page.wait_for_timeout(20)
 
     def wait_for_answer(self):
-        """Waits until the answer to what is typed is there, with its heads."""
+        """Waits until the answer to the typed text, with its heads, is shown."""
         self.until(
             "text => document.querySelector('#source-text').textContent === text"
             " && document.querySelector('.thumb')",
@@ -123,7 +123,7 @@ class Page:
         return self
 
     def shows_sentence(self, text):
-        """Waits until one of several sentences is what is looked into."""
+        """Waits until a sentence is the inspected one."""
         self.until("text => document.querySelector('#source-text').textContent === text", text)
         self.until("!document.querySelector('#sentence').hidden")
 
@@ -178,7 +178,7 @@ def test_a_word_that_is_pointed_at_shows_its_partners_and_its_probability(live):
     assert re.search(r"probability [01]\.\d\d · score", status)
     live.page.mouse.move(2, 2)
     live.until("document.querySelectorAll('.pointed, .linked').length === 0")
-    # by the caret, too, for who has no pointer
+    # also with the caret, for users without a pointer
     live.page.focus("#source-0")
     live.page.keyboard.press("Home")
     live.until("document.querySelectorAll('.read .word.pointed').length === 1")
@@ -220,10 +220,10 @@ def test_the_translation_is_edited_word_by_word(live):
     assert grey == whole[taken:].replace(" ", "")
     live.page.keyboard.press("Control+Enter")
     live.until("end => document.activeElement.selectionStart === end", len(whole))
-    assert live.target.startswith(whole)  # a model that never ends goes on behind it
+    assert live.target.startswith(whole)  # a model that never ends continues after it
     live.page.keyboard.press("Escape")
     live.until("text => document.querySelector('#target-0').value === text", before)
-    live.page.keyboard.press("Tab")  # nothing to take: it goes on as everywhere
+    live.page.keyboard.press("Tab")  # nothing to accept: Tab moves the focus
     assert live.page.evaluate("document.activeElement.id") != "target-0"
 
 
@@ -289,7 +289,7 @@ def test_a_decision_is_asked_for_and_leads_to_the_head_that_causes_it(live):
     causes.first.click()
     assert live.texts("#head") == [strongest]
     assert strongest in live.page.inner_text("#guide-says")
-    # Another text has another decision, but the words that were asked for stay
+    # Another text has another decision, but the entered words stay
     live.page.fill("#source-0", "Two dogs run.")
     live.wait_for_answer()
     live.page.click("#tab-decision")
@@ -298,7 +298,7 @@ def test_a_decision_is_asked_for_and_leads_to_the_head_that_causes_it(live):
     live.page.click("#decide")
     live.until("document.querySelector('#decision-status.wrong') !== null")
     assert "decides alike for both" in live.page.inner_text("#decision-status")
-    assert len(live.problems) == 1  # the browser's own word on the status
+    assert len(live.problems) == 1  # the browser reports the status
     live.problems.clear()
 
 
@@ -470,7 +470,7 @@ def test_what_is_shown_is_saved_as_the_static_report(live):
     text = download.value.path().read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")
     assert live.target.split()[0] in text
-    assert "script-src 'unsafe-inline'" in text  # it stands by itself
+    assert "script-src 'unsafe-inline'" in text  # it needs no other file
 
 
 def test_text_never_becomes_markup(live):
@@ -488,7 +488,7 @@ def test_a_problem_is_told_in_the_words_of_the_service(live):
     assert live.page.inner_text(".status").startswith("text: has 6000 characters, more than 5000")
     live.page.fill("#source-0", TEXT)
     live.until("document.querySelector('.status.wrong') === null")
-    live.problems.clear()  # the browser says that an answer was no success
+    live.problems.clear()  # the browser reports the error status
 
 
 def test_a_service_with_keys_asks_for_one(browser, models):
@@ -517,7 +517,7 @@ def test_a_projector_shows_what_matters_above_the_fold(live):
     live.page.click("#tab-heads")
     live.page.keyboard.press("p")
     assert live.page.evaluate(size) > 1.3 * before
-    for figure in ("#one", "#all"):  # drawn for the room that they have now
+    for figure in ("#one", "#all"):  # redrawn for the available width
         inside = f"{figure} .scroll"
         assert live.page.evaluate(
             "([box]) => box.scrollWidth <= box.clientWidth + 1",
@@ -564,10 +564,10 @@ OPENED = {
     "language_model": ("A man", ("heads", "next")),
     "images": (None, ("heads", "image")),
 }
-"""For each kind of model a text and the tabs that it shows unlike others."""
+"""A text for each kind of model, and the tabs specific to it."""
 
 
-# Contrasts take as long as all else: axe looks through everything drawn at each place
+# Contrast checks take as long as all others together
 @pytest.mark.parametrize("contrast", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("model", OPENED)
 def test_axe_finds_nothing_against_its_rules(live, zoo, model, contrast):
@@ -634,7 +634,7 @@ def test_the_page_is_small_quick_and_asks_nobody_else(live):
     painted = live.page.evaluate(
         "performance.getEntriesByName('first-contentful-paint')[0].startTime"
     )
-    assert painted < 2000  # 300 ms where nobody else computes
+    assert painted < 2000  # 300 ms on an idle machine
     policy = live.page.evaluate(
         "fetch('.').then(one => one.headers.get('Content-Security-Policy'))"
     )
@@ -642,7 +642,7 @@ def test_the_page_is_small_quick_and_asks_nobody_else(live):
 
 
 def calibration(path, odds):
-    """A calibration that has these odds whatever the signals say."""
+    """A calibration with fixed odds, whatever the signals."""
     names = [signal.name for signal in SIGNALS]
     n = len(names)
     return Calibration(
@@ -660,7 +660,7 @@ def test_a_model_that_is_calibrated_no_more_goes_on_answering(browser, tmp_path)
         context = browser.new_context(reduced_motion="reduce")
         live = Page(context.new_page(), address).open().wait_for_answer()
         assert live.page.locator(".written .word.suspect").count() > 0
-        # As after a training that went on
+        # As after further training
         store_calibration(path, replace(doubt, step=doubt.step + 1))
         live.page.evaluate("""fetch('api/models/m/unload', {
             method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{}',
@@ -687,13 +687,13 @@ def test_a_doubtful_translation_is_marked_and_its_tooltip_says_so(
     with serve_models({"m": path}) as address:
         context = browser.new_context(reduced_motion="reduce")
         live = Page(context.new_page(), address).open(text)
-        # Which words are of which of several sentences is known once each came alone
+        # Words are assigned to sentences once each sentence came alone
         live.until(
             "wanted => document.querySelectorAll('.written .word.suspect').length === wanted"
             " || (wanted < 0 && document.querySelectorAll('.written .word').length > 0)",
             len(open_model(path).translator.translate([text])[0].text.split()) if is_wrong else -1,
         )
-        # Until the sentence that is looked into was drawn, a pointed word may be drawn anew
+        # Until the inspected sentence is drawn, a pointed word may be redrawn
         live.until(
             "text => document.querySelector('#source-text').textContent === text"
             " && document.querySelector('.thumb')",

@@ -91,7 +91,7 @@ def test_what_workers_counted_that_ended_is_kept(tmp_path):
         '# HELP c C.\n# TYPE c histogram\nc_bucket{le="+Inf"} 3\nc_sum 1\nc_count 3\n'
     )
     kept = text.replace("# HELP b B.\n# TYPE b gauge\nb 7\n", "")
-    for _ in range(2):  # the number of a process may come again
+    for _ in range(2):  # a process id may be reused
         (tmp_path / "board" / "1").write_text(text)
         before = sum_metrics(board.read_others())
         board.retire(1)
@@ -136,7 +136,7 @@ def test_the_engine_is_counted_by_its_own_names():
 
 
 def numbers_of_workers():
-    """Returns what two processes counted that answered other requests, as one text."""
+    """Returns the summed metrics of two processes with different requests."""
     texts = []
     for path in ("/nosuch", "/v1/models/a"):
         client = Client()

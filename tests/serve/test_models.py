@@ -1,4 +1,4 @@
-"""The models of a service: answers in order, exact, kept, and let go."""
+"""The models of a service: ordered and exact answers, caching, unloading."""
 
 import asyncio
 import random
@@ -128,7 +128,7 @@ def test_vectors_of_texts_and_pictures(zoo):
     assert labels == list(load_model(zoo["images"]).classify([array]))
     side = read_tokenizer(zoo["sentences"]).source
     assert [item.n_tokens for item in texts] == [len(side.encode(line)) for line in ENGLISH]
-    # A name is a file of this machine to the command, and none here
+    # For the command, a name is a local file; here it is not
     with pytest.raises(DataError, match="data:image"):
         serve(Service({"i": zoo["images"]}), ("i", "classify", [str(picture)]))
 

@@ -72,7 +72,7 @@ def test_why_a_text_ends():
 
     service.result = result
     choices = complete(Client(service), max_tokens=3).json["choices"]
-    # The limit, a text that stops it, and the end of the text
+    # The length limit, a stop text, and the end of the text
     assert [choice["finish_reason"] for choice in choices] == ["length", "stop", "stop"]
 
 
@@ -93,7 +93,7 @@ def test_a_stream_of_one_text_is_told_in_parts():
     assert len(choices[0]["text"]) == 2
     assert "".join(choice["text"] for choice in choices) == whole["text"]
     assert [choice["finish_reason"] for choice in choices] == [None, whole["finish_reason"]]
-    # Whose order is not known before the end comes whole
+    # Texts that are ranked at the end are not streamed
     *events, _, _ = complete(stream=True, n=2).text.split("\n\n")
     assert json.loads(events[0].removeprefix("data: "))["choices"][0]["finish_reason"]
 

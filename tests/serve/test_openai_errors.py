@@ -1,4 +1,4 @@
-"""Errors below /v1, each as an object that OpenAI's clients read, wherever it comes from."""
+"""Errors below /v1: all are objects that OpenAI's clients can read."""
 
 import asyncio
 

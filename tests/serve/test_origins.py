@@ -85,7 +85,7 @@ def test_any_page_may_ask_only_where_keys_are_asked_for(text, tmp_path):
         origin = "http://any.com:8080"
     named = Client(settings=settings).get("/languages", headers={"origin": origin}).named
     assert named["access-control-allow-origin"] == origin
-    # Cookies are not for whoever comes
+    # No cookies for a wildcard origin
     assert "access-control-allow-credentials" not in named
 
 

@@ -1,4 +1,4 @@
-"""Errors that quote what a client has sent quote little of it."""
+"""Errors quote only a little of what a client sent."""
 
 import json
 from urllib.parse import quote

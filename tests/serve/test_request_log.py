@@ -30,7 +30,7 @@ NAMES = (
 
 @contextmanager
 def logged_client(tmp_path, service=None, *, has_text=False, **site):
-    """Gives a client, and what reads the lines that were written meanwhile."""
+    """Yields a client, and a function that returns the logged lines."""
     file = tmp_path / "requests.log"
     log = RequestLog(file, print)
     settings = ServeSettings(log=file, log_text=has_text)
@@ -159,7 +159,7 @@ def test_lines_are_appended_to_what_is_there_and_after_a_file_was_emptied(tmp_pa
 def test_what_cannot_be_written_is_lost_and_said_once(tmp_path):
     errors = []
     pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)  # that nobody reads
+    os.mkfifo(pipe)  # without a reader
     log = RequestLog(pipe, errors.append)
     for _ in range(3):
         log.add(b"a\n")

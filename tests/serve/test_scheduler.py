@@ -1,4 +1,4 @@
-"""The order of work, with a clock and an engine that compute nothing."""
+"""The scheduler, with a simulated clock and engine."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tformer_cli.serve.scheduler import (
 )
 
 SPEED = 10_000
-"""Tokens a second of the engine."""
+"""Tokens per second of the engine."""
 LONGEST = 200
 
 
@@ -31,14 +31,14 @@ class Unit:
 
 
 class Model:
-    """A scheduler with a clock, and an engine that takes its time."""
+    """A scheduler with a simulated clock and engine."""
 
     def __init__(self, *, is_strict=False, **options):
         self.now = 0.0
         self.is_strict = is_strict
         self.scheduler = Scheduler(clock=lambda: self.now, **options)
         self.order = []
-        self.scheduler._speed = self.scheduler._pace = (SPEED, 1.0)  # it has computed for a while
+        self.scheduler._speed = self.scheduler._pace = (SPEED, 1.0)  # as after some batches
 
     def admit(self, sizes, *, name=None, group="g", is_ready=True, **options):
         is_admitted = "deadline" not in options and not self.is_strict
@@ -205,7 +205,7 @@ def test_a_document_delays_others_no_more_than_its_turns_and_is_let_in_beside_an
         model.admit([30] * 200_000, is_ready=False)
     assert model.scheduler.n_tokens > MOST_TOKENS
     with pytest.raises(Busy, match="too many requests are waiting"):
-        model.admit([30] * 200_000, is_ready=False)  # memory has an end
+        model.admit([30] * 200_000, is_ready=False)  # memory is limited
     assert not model.scheduler.is_full
     model.admit([30], deadline=model.now + 0.2)
 
@@ -214,7 +214,7 @@ BULK, SENTENCES = {"is_interactive": False}, {"is_interactive": True}
 
 
 def fill(model, **options):
-    """Admits requests of 10 units until no more are let in; returns their number."""
+    """Admits requests of 10 units until one is refused; returns their number."""
     for number in range(1000):
         try:
             model.admit([1] * 10, **options)
@@ -234,7 +234,7 @@ def test_each_class_has_a_queue_of_its_own_of_which_a_client_has_a_share(filled,
     with pytest.raises(Busy, match="too many requests are waiting"):
         model.admit([1], client="c", **filled)
     assert model.scheduler.is_full == filled["is_interactive"]
-    # Nothing of that concerns the other class, not even the same client's
+    # The other class is unaffected, even for the same client
     assert fill(model, client="a", **other) == 5
     assert model.scheduler.n_requests_by_class == {
         "interactive": 10 if filled is SENTENCES else 5,
@@ -298,7 +298,7 @@ def test_lines_are_prepared_as_far_as_there_is_room_for_results():
             model.put(request, [10] * 32, n_rest=300 - n_put)
     assert n_put == OPEN_LINES
     model.run()
-    assert not model.scheduler.wait(0.0)  # everything ready is computed, nobody takes it
+    assert not model.scheduler.wait(0.0)  # everything ready is computed, but not fetched
     model.scheduler.note_taken(request, 1)
     assert model.scheduler.hungry() == [request]
     assert model.scheduler.wait(0.0)
@@ -322,7 +322,7 @@ def test_a_slow_model_gets_small_batches():
     assert len(model.step()) == 3  # 30 ms
     for _ in range(40):
         model.admit([10])
-    assert len(model.step()) == 10  # a quarter of those who wait
+    assert len(model.step()) == 10  # a quarter of the queue
 
 
 def test_a_closed_scheduler_ends_what_it_has():
@@ -331,6 +331,6 @@ def test_a_closed_scheduler_ends_what_it_has():
     model.scheduler.close()
     with pytest.raises(Draining):
         model.admit([10])
-    model.admit([10], name="old", is_admitted=True)  # goes on with what was let in
+    model.admit([10], name="old", is_admitted=True)  # continues an admitted request
     assert len(model.run()) == 6
     assert model.scheduler.wait_until_idle(0.0)

@@ -80,7 +80,7 @@ def test_a_host_header_is_read_strictly():
 )
 def test_pages_of_other_sites_are_refused(headers, status):
     client = Client(settings=settings(allow_origin=("https://good.example",)))
-    # Forms need no preflight: a page anywhere could send one
+    # Forms need no preflight: any page could send one
     answer = client.post("/translate", form=QUESTION, headers=headers)
     assert answer.status == status
     assert len(client.service.calls) == (status == 200)
@@ -182,7 +182,7 @@ def test_all_keys_are_compared_whatever_was_found(monkeypatch):
     assert keys.accepts("a" * 16)
     assert not keys.accepts("\ud800")
     assert len(compared) == 6
-    # Digests of one length: not even that of a key is told
+    # Digests have equal lengths, which hides the lengths of keys
     assert {len(digest) for digest in compared} == {32}
 
 
@@ -216,7 +216,7 @@ def test_a_body_is_counted_while_it_is_read():
     for strange in ("-1", "x", "\u0665"):
         header = [("content-length", strange.encode().decode("latin-1"))]
         assert client.post("/translate", headers=header).status == 400
-    # Without a length, or with a wrong one
+    # Without Content-Length, or with a wrong one
     chunks = [b"x" * 100_000] * 12
     kinds = ({}, {"content-length": "5"}, {"content-type": "application/json"})
     for headers in kinds:

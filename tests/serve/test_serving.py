@@ -1,4 +1,4 @@
-"""The command, in a process of its own, and the clients that people use."""
+"""The command in its own process, and popular clients."""
 
 import asyncio
 import http.client
@@ -37,7 +37,7 @@ class Server:
 
     def __init__(self, *arguments):
         command = [sys.executable, "-m", "tformer_cli", "serve", *map(str, arguments)]
-        # What a shell runs behind another ignores SIGINT, and so would what it starts
+        # Background jobs of a shell ignore SIGINT, and their children would, too
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
             [*command, "--port", "0"],
@@ -73,8 +73,8 @@ class Server:
             return answer.read().decode()
 
     def end(self, number=signal.SIGTERM):
-        """Ends it as a user does; returns its exit status and what it said on stderr."""
-        if number != signal.SIGTERM:  # of a terminal: all processes get it
+        """Ends it with a signal; returns its exit status and its lines on stderr."""
+        if number != signal.SIGTERM:  # from a terminal: all processes get it
             os.killpg(self.process.pid, number)
         else:
             self.process.send_signal(number)
@@ -238,7 +238,7 @@ def test_other_verbs(server):
             assert len(parts) > 1
             assert "".join(part["text"] for part in parts) == first["texts"][0]["text"]
             cut = server.post("api/generate", {**request, "stop": [first["texts"][0]["text"][3:5]]})
-            # What JSON can hold, whatever is not known of a text that was stopped
+            # A stopped text has no score, which must be valid JSON
             assert json.loads(cut.splitlines()[-2], parse_constant=pytest.fail)["score"] is None
 
 
@@ -291,7 +291,7 @@ def test_a_signal_ends_it_when_all_is_answered(zoo, number, status, workers):
             http_request = Request(server.url + "api/translate", body, headers)
             with urlopen(http_request, timeout=SECONDS) as answer:
                 events = [json.loads(answer.readline())]
-                begun.release()  # it is let in, and far from its end
+                begun.release()  # it is admitted, and far from its end
                 events += map(json.loads, answer)
             assert events[-1]["event"] == "done"
             answers.append(sum(event["event"] == "translation" for event in events))
@@ -303,7 +303,7 @@ def test_a_signal_ends_it_when_all_is_answered(zoo, number, status, workers):
         ended, lines = server.end(number)
         for thread in threads:
             thread.join(SECONDS)
-        # None that was let in is lost, and none is answered by half
+        # No admitted request is lost or cut off
         assert answers == [100] * 4
         assert ended == status
         assert len([line for line in lines if "serving" in line]) == 1
@@ -317,7 +317,7 @@ def children(pid):
 
 
 def both_workers(server):
-    """The process ids of two workers, which may start after the service has said its address."""
+    """The process ids of two workers, which may start after the address was printed."""
     until = time.monotonic() + SECONDS
     while len(workers := children(server.process.pid)) < 2:
         assert time.monotonic() < until
@@ -328,7 +328,7 @@ def both_workers(server):
 def test_a_second_signal_ends_workers_at_once(zoo):
     with serving(zoo["translate"], "--workers", "2") as server:
         pid = both_workers(server)[0]
-        os.kill(int(pid), signal.SIGSTOP)  # it will answer no signal but the last
+        os.kill(int(pid), signal.SIGSTOP)  # it reacts only to SIGKILL
         try:
             until = time.monotonic() + SECONDS
             while ") T " not in Path(f"/proc/{pid}/stat").read_text():
@@ -336,7 +336,7 @@ def test_a_second_signal_ends_workers_at_once(zoo):
             server.process.terminate()
             time.sleep(0.3)
             assert server.process.poll() is None
-            while server.process.poll() is None:  # two that come together are one
+            while server.process.poll() is None:  # two at the same time count as one
                 server.process.terminate()
                 time.sleep(0.1)
             assert server.end()[0] == 143
@@ -408,13 +408,13 @@ def test_workers_share_a_port_and_are_replaced(zoo):
             time.sleep(0.05)
         for _ in range(10):
             assert json.loads(server.post("translate", fields)) == expected
-        # A file that one worker translated is fetched from any
+        # Any worker can return a file that another translated
         request = upload(content=b"The dog.\n")
         http_request = Request(server.url + "translate_file", request["body"], request["headers"])
         with urlopen(http_request, timeout=SECONDS) as answer:
             url = json.loads(answer.read())["translatedFileUrl"]
         path = url.removeprefix(server.url)
-        # Whichever worker is asked, it counts for all
+        # Every worker reports the metrics of all
         counter_line = 'tformer_requests_total{endpoint="/translate",status="200"}'
         until = time.monotonic() + SECONDS
         while not re.search(f"{re.escape(counter_line)} (1[0-9]|20)\n", server.get("metrics")):
@@ -480,7 +480,7 @@ def test_documents_of_a_killed_service_go_when_the_next_one_starts(
 
 
 def status_and_text(server, text):
-    """Asks for a translation; gives the status, and the translation or the error."""
+    """Requests a translation; returns the status, and the translation or the error."""
     try:
         answer = server.post("translate", {"q": text, "source": "en", "target": "fr"})
     except HTTPError as error:
@@ -490,7 +490,7 @@ def status_and_text(server, text):
 
 
 def written_over(weights, twin):
-    with weights.open("r+b") as file:  # as `cp` does: the same file, other numbers
+    with weights.open("r+b") as file:  # as `cp` does: the same file with other numbers
         file.write(twin.read_bytes())
 
 
@@ -585,7 +585,7 @@ def test_a_port_in_use_is_an_error_before_anything_is_loaded(zoo):
 
 
 def test_half_open_connections_end(server):
-    # One that says nothing, one that stops within the header, one with an endless header
+    # A silent connection, one that stops within the header, one with an endless header
     silent, slow, long = (socket.create_connection((server.host, server.port)) for _ in range(3))
     slow.sendall(b"POST /translate HTTP/1.1\r\nHost: local")
     with long:
@@ -603,7 +603,7 @@ def test_half_open_connections_end(server):
             connection.settimeout(SECONDS)
             assert connection.recv(1000) == b""
     assert time.monotonic() - started < 20
-    # Who sends a whole header keeps a connection for as long as the answer takes
+    # After a whole header, a connection stays open until the answer
     connection = http.client.HTTPConnection(server.host, server.port, timeout=SECONDS)
     for _ in range(2):
         connection.request("GET", "/health")
@@ -617,7 +617,7 @@ def test_who_does_not_read_an_answer_is_left(monkeypatch):
 
 
 async def _unread(monkeypatch):
-    """Lets a client stop reading, and another one go on in time; returns what ended for whom."""
+    """One client stops reading, another resumes in time; returns which connections ended."""
     closed = []
     monkeypatch.setattr(run, "STUCK_SECONDS", 0.02)
     config = uvicorn.Config(lambda *_: None, lifespan="off", ws="none", log_config=None)
@@ -627,7 +627,7 @@ async def _unread(monkeypatch):
         abort=lambda: closed.append("abort"), close=lambda: closed.append("close"),
     )  # fmt: skip
     for is_read in (False, True):
-        # Who does not read is left long before, and who reads would be, were it not noticed
+        # Long enough to drop a client that does not read, but not one that resumed
         monkeypatch.setattr(run, "HEADER_SECONDS", 0.05 if is_read else 60.0)
         protocol = run.TimedProtocol(config=config, server_state=ServerState(), app_state={})
         protocol.connection_made(transport)
@@ -641,7 +641,7 @@ async def _unread(monkeypatch):
 
 
 def hostile_bodies(draw, n):
-    """Yields methods, paths, headers and bodies that no client sends."""
+    """Yields methods, paths, headers and bodies that no real client sends."""
     words = [
         *("q", "source", "target", "format", "alternatives", "text", "model", "prompt", "input"),
         *("n", "beam_size", "seed", "temperature", "top", "timeout_ms", "stream", "ban", "inputs"),
@@ -694,7 +694,7 @@ def ask_hostile(server, n, seed):
         statuses.append(answer.status)
         assert answer.status < 500 or answer.status in (501, 503, 504), (method, path, body, text)
         assert b"Traceback" not in text
-        assert b"/tmp" not in text  # no path of this machine
+        assert b"/tmp" not in text  # no local path
         if answer.getheader("connection") == "close":
             connection.close()
     connection.close()
@@ -702,7 +702,7 @@ def ask_hostile(server, n, seed):
 
 
 def check_hostile(server, n, seed):
-    # What the first requests bring stays: the detector of languages, buffers
+    # The first requests load the language detector and buffers, which stay
     server.post("translate", {"q": "The old house.", "source": "auto", "target": "fr"})
     ask_hostile(server, n // 3, seed + 1)
     before = server.n_bytes
@@ -734,7 +734,7 @@ def test_a_client_that_leaves_ends_its_work(zoo):
         until = time.monotonic() + SECONDS
         while "tformer_disconnected_total 0\n" in server.get("metrics"):
             assert time.monotonic() < until
-            # Again, where this process stalls until all is answered
+            # Retry if this process stalled until everything was answered
             with socket.create_connection((server.host, server.port)) as connection:
                 connection.sendall(head.encode() + body)
                 time.sleep(0.05)
@@ -752,7 +752,7 @@ def raw_request(path, body=b"", version="1.1", headers=b"Host: localhost\r\n"):
 
 
 def exchange(server, data, *, half=True):
-    """Sends bytes and, as `nc -N` does, an end; gives what comes until the other end."""
+    """Sends bytes and, like `nc -N`, an end; returns everything up to the end of the answer."""
     with socket.create_connection((server.host, server.port), timeout=SECONDS) as connection:
         connection.sendall(data)
         if half:
@@ -857,7 +857,7 @@ def test_who_comes_when_all_places_are_taken(server):
             assert head.count(b"connection: close") == 1
             assert (b"retry-after: 1" in head) == (status == 503)
             assert json.loads(body)
-        # Whoever was here before is answered
+        # Earlier connections are still answered
         idle[0].sendall(b"Host: localhost\r\n\r\n")
         assert idle[0].recv(100).startswith(b"HTTP/1.1 200 OK")
     finally:

@@ -1,4 +1,4 @@
-"""Suggestions: each is in the file as a whole, or refused, whatever the disk does."""
+"""Suggestions are stored completely or refused, whatever the disk does."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ def suggest(file, **fields):
 
 
 def failing_write(number, n_bytes):
-    """Makes a disk that takes some bytes, and then none."""
+    """Simulates a disk that fills up after some bytes."""
     write, left = os.write, [n_bytes]
 
     def write_some(file, data):
