@@ -288,7 +288,7 @@ def test_the_process_answers_dies_and_is_begun_again(translator):
         wrong = await gather_events(inspector, translator / "nothing")
         assert [event["event"] for event in wrong] == ["error"]
         # Only the operator may see local file names
-        assert wrong[0]["message"] == "the model cannot be inspected; the log says why"
+        assert wrong[0]["message"] == "the model cannot be inspected; see the service's log"
         os.kill(first, signal.SIGSTOP)  # it must not answer before it dies
         waiting = asyncio.create_task(gather_events(inspector, translator, want=["off", "report"]))
         while not inspector._waiting:

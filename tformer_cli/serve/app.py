@@ -139,7 +139,7 @@ class App:
             if not methods:
                 return error_response(Refused(404, "there is no such path", code="unknown_url"))
             allowed = {"allow": ", ".join(methods)}
-            return error_response(Refused(405, "this path takes another method", headers=allowed))
+            return error_response(Refused(405, "method not allowed on this path", headers=allowed))
         try:
             return await self._answer_unless_gone(route, request)
         except Gone:

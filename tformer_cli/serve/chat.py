@@ -162,19 +162,19 @@ def placed_languages(text: str, *, is_instruction: bool) -> dict[str, str]:
     return languages
 
 
-def find_code(site: Site, words: str) -> str:
+def find_code(site: Site, word: str) -> str:
     """Returns the code of a language, given its code or its English name."""
-    code = site.languages.find(words)
+    code = site.languages.find(word)
     if code is None:
-        matches = (code for code in site.languages.codes if has_name(code, words))
+        matches = (code for code in site.languages.codes if has_name(code, word))
         code = next(matches, None)
     if code is None:
-        raise Refused(400, f"{words[:40]} is not a language of this service", code="unsupported")
+        raise Refused(400, f"{word[:40]} is not a language of this service", code="unsupported")
     return code
 
 
-def has_name(code: str, words: str) -> bool:
-    return name_of(code).partition(" (")[0].lower() == words.lower()
+def has_name(code: str, word: str) -> bool:
+    return name_of(code).partition(" (")[0].lower() == word.lower()
 
 
 async def find_way(site: Site, fields: Fields, chat: Chat) -> tuple[str, Way]:

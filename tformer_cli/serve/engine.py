@@ -284,7 +284,7 @@ class Engine:
     def ask_to_load(self, timeout: float | None = None) -> None:
         """Asks the thread to open the model, and waits until it is open."""
         if self._is_closed:  # no thread is left
-            raise Draining("the service has ended; ask another one")
+            raise Draining("the service has shut down; try another one")
         with self._changed:
             if self.state == "failed":
                 self.state = "unloaded"
@@ -299,7 +299,7 @@ class Engine:
         if self.error is not None:
             raise self.error
         if self._is_closed:
-            raise Draining("the service has ended; ask another one")
+            raise Draining("the service has shut down; try another one")
 
     def ask_to_leave(self, patience: float = PATIENCE) -> None:
         """Asks the thread to unload the model once its queue is empty, and waits until it has."""
@@ -343,7 +343,7 @@ class Engine:
                 self.step()
             except Exception as error:  # noqa: BLE001 - a bug; nobody must wait forever
                 self._fail_all(error)
-        self._fail_all(Draining("the service has ended; ask another one"))
+        self._fail_all(Draining("the service has shut down; try another one"))
 
     def _fail_all(self, error: Exception) -> None:
         for request in (*self._computing, *self.scheduler.cancel_all()):

@@ -536,12 +536,12 @@ def _guard_events(
         raise  # no event: the client has left
     except ArtifactError as error:  # its message names local files
         sys.stderr.write(f"error: serve: {error}\n")
-        yield {"event": "error", "message": "the model cannot be inspected; the log says why"}
+        yield {"event": "error", "message": "the model cannot be inspected; see the service's log"}
     except TformerError as error:
         yield {"event": "error", "message": str(error)}
     except Exception:  # noqa: BLE001 - any model, any text
         traceback.print_exc()
-        yield {"event": "error", "message": "the inspection failed; the service's log says why"}
+        yield {"event": "error", "message": "the inspection failed; see the service's log"}
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ COMMAND = (sys.executable, "-m", "tformer_cli.serve.inspection")
 IDLE_SECONDS = 600.0
 LONGEST_LINE = 1 << 26
 """Maximum bytes of an event: the maps of 256 tokens in a large model."""
-DIED = "the inspection ended unexpectedly; ask again"
+DIED = "the inspection ended unexpectedly; try again"
 
 
 class Inspector:

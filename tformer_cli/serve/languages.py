@@ -173,7 +173,7 @@ class _Ranker:
         try:
             from py3langid.langid import MODEL_FILE, LanguageIdentifier
         except ImportError:
-            raise Refused(501, f"languages are not detected here; {installing('serve')}") from None
+            raise Refused(501, f"no language detector installed; {installing('serve')}") from None
         self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
         labels = set(self._identifier.labels)
         by_label: dict[str, str] = {}

@@ -133,7 +133,7 @@ async def answer(verb: "Verb", site: Site, request: Request) -> Response:
     lines = text.split("\n") if verb != "generate" else [text]
     names = fields.texts("models") or (fields.text("model"),)
     if len(names) > MOST_MODELS:
-        raise Refused(400, f"models: at most {MOST_MODELS} can be asked at once")
+        raise Refused(400, f"models: give at most {MOST_MODELS}")
     infos = [site.model(name, verb) for name in names]
     _check_length(site, infos, text, "text")
     # Check the types of fields that go to the inspector unchanged

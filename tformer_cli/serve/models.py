@@ -190,7 +190,7 @@ class Service:
         Raises:
             UnknownModel: before the first result, like the following.
             Busy: if it would begin too late, or the queue is full.
-            Draining: if the service is ending.
+            Draining: if the service is shutting down.
             Late: if it was admitted, but not answered in time.
             UnusableModel: if the files of the model changed meanwhile.
         """
@@ -220,7 +220,7 @@ class Service:
         if model is None:
             guess = did_you_mean(suggestions(name, self._models))
             raise UnknownModel(
-                f"model: there is no {visible(name, 80)}; {guess or 'ask for the list'}"
+                f"model: there is no {visible(name, 80)}; {guess or 'see /api/models'}"
             )
         if job.verb not in model.verbs:
             raise UnknownModel(f"model: {name} {COMMANDS[model.config.task].partition(';')[0]}")
@@ -292,7 +292,7 @@ class Service:
 
     def _find_model(self, name: str) -> ServedModel:
         if name not in self._models:
-            raise UnknownModel(f"model: there is no {visible(name, 80)}; ask for the list")
+            raise UnknownModel(f"model: there is no {visible(name, 80)}; see /api/models")
         return self._models[name]
 
     def preload(self) -> None:

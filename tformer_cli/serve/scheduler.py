@@ -232,7 +232,7 @@ class Scheduler(Generic[U]):
 
     def _check_end(self) -> None:
         if self._is_draining:
-            raise Draining("the service is ending; ask another one")
+            raise Draining("the service is shutting down; try another one")
 
     def _check_room(self, client: Hashable, *, is_interactive: bool) -> None:
         """Raises `Busy` if a queue, or the share of the client in it, is full."""
